@@ -1,0 +1,222 @@
+"""Multi-head attention with positions in every head: the equation, the cache, the fast path."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from .layout import Layout
+from .positions import PositionScheme
+
+# Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """What a scheme adds to the content score whatever the input: a score or its two factors."""
+
+    score: Tensor | None = None
+    factors: tuple[Tensor, Tensor] | None = None
+
+    @staticmethod
+    def of(scheme: PositionScheme | None, layout: Layout, backend: str) -> "Term":
+        if scheme is None:
+            return Term()
+        if backend == "sdpa":
+            factors = scheme.factors(layout)
+            if factors is not None:
+                return Term(factors=factors)
+        return Term(score=scheme.score(layout))
+
+    def dense(self) -> Tensor | None:
+        """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
+        if self.factors is None:
+            return self.score
+        query, key = self.factors
+        return query.float() @ key.float().mT
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What attention must know beyond its input; travels through the layers as an argument.
+
+    Attributes:
+        layout: where queries and keys stand
+        shared: the scheme that all layers share; None where every layer has its own
+        term: the shared scheme's term, computed once for all layers; None where each computes it
+            (activation checkpointing would run backward through it twice)
+    """
+
+    layout: Layout
+    shared: PositionScheme | None = None
+    term: Term | None = None
+
+
+class PositionalAttention(MultiheadAttention):
+    """fairseq's attention, its parameters and its decoding state, with a position scheme.
+
+    softmax(q k^T / sqrt(score_terms d_h) + position + mask) v, see `PositionScheme`.
+
+    Args:
+        positions: the scheme of this layer alone; None: none, or the one in the `Context`
+        score_terms: of whichever scheme acts here
+        backend: a key of `BACKENDS`, or "auto"
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        positions: PositionScheme | None = None,
+        score_terms: int = 1,
+        backend: str = "auto",
+        **options: Any,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        self.positions = positions
+        self.scaling = (score_terms * self.head_dim) ** -0.5
+        self.backend = backend
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Context | None = None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend.
+
+        Args:
+            query: (Tq, B, d); key, value: (Tk, B, d), read in cross-attention only
+            key_padding_mask: the `Context`; fairseq's layers hand this argument on untouched
+            incremental_state: decoding state; Tq new queries follow the keys it holds
+            static_kv: the keys are the encoder's and never grow
+            need_weights: also return the weights, averaged over heads
+            need_head_weights: then return them for each head
+
+        Returns:
+            (Tq, B, d), and weights (B, Tq, Tk), or (H, B, Tq, Tk) per head, or None
+        """
+        context = key_padding_mask
+        if context is None or attn_mask is not None or before_softmax:
+            raise TypeError("PositionalAttention takes its masks from a Context")
+        layout = context.layout
+        scheme = self.positions if self.positions is not None else context.shared
+
+        q = self._heads(self.q_proj(query))  # (B, H, Tq, d_h)
+        k, v = self._keys_and_values(
+            query if self.self_attention else key, incremental_state, static_kv
+        )  # (B, H, Tk, d_h)
+
+        backend = "reference" if need_weights else choose_backend(self.backend, scheme)
+        term = context.term
+        if term is None or self.positions is not None:
+            term = Term.of(scheme, layout, backend)
+        dropout = self.dropout_module.p if self.dropout_module.training else 0.0
+        attend = BACKENDS[backend]
+        out, weights = attend(q * self.scaling, k, v, term, scheme, layout, dropout)
+        out = self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # (Tq, B, d)
+        if not need_weights:
+            return out, None
+        weights = weights.transpose(0, 1)  # (H, B, Tq, Tk)
+        return out, weights if need_head_weights else weights.mean(dim=0)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(T, B, d) -> (B, H, T, d_h)"""
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+
+    def _keys_and_values(
+        self,
+        source: Tensor | None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None,
+        static_kv: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """All keys and values up to now, (B, H, Tk, d_h); remembered while decoding."""
+        saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        if static_kv and "prev_key" in saved:
+            return saved["prev_key"], saved["prev_value"]
+        k, v = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))
+        if "prev_key" in saved:
+            k = torch.cat([saved["prev_key"], k], dim=2)
+            v = torch.cat([saved["prev_value"], v], dim=2)
+        if incremental_state is not None:
+            self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
+        return k, v
+
+
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    term: Term,
+    scheme: PositionScheme | None,
+    layout: Layout,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """The equation as it stands: q (B, H, Tq, d_h) already scaled, k and v (B, H, Tk, d_h).
+
+    Returns:
+        (B, H, Tq, d_h), and the weights before dropout (B, H, Tq, Tk)
+    """
+    score = q @ k.mT  # (B, H, Tq, d_h) @ (B, H, d_h, Tk) -> (B, H, Tq, Tk)
+    position = term.dense()
+    if position is not None:
+        score = score + position.to(score.dtype)
+    query_score = None if scheme is None else scheme.query_score(q, layout)
+    if query_score is not None:
+        score = score + query_score
+    if layout.mask is not None:
+        # after all else: no learned score beats -inf
+        score = score.masked_fill(layout.mask, float("-inf"))
+    # float32: half precision has too few digits for a sum over many keys
+    weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
+    kept = F.dropout(weights, dropout) if dropout else weights
+    out = kept @ v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
+    values = None if scheme is None else scheme.value_term(kept, layout)
+    return (out if values is None else out + values), weights
+
+
+def sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    term: Term,
+    scheme: PositionScheme | None,
+    layout: Layout,
+    dropout: float,
+) -> tuple[Tensor, None]:
+    """`torch.nn.functional.scaled_dot_product_attention`: factors appended, scores as its mask."""
+    mask = layout.mask  # (B|1, 1, Tq|1, Tk)
+    if term.factors is not None:
+        query, key = (factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in term.factors)
+        q, k = torch.cat([q, query], dim=-1), torch.cat([k, key], dim=-1)  # (B, H, T, d_h + r)
+    elif term.score is not None:
+        score = term.score.to(q.dtype)
+        mask = score if mask is None else score.masked_fill(mask, float("-inf"))
+    elif mask is not None:
+        mask = ~mask  # torch's boolean masks say what is seen
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0), None
+
+
+BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
+    "reference": reference,
+    "sdpa": sdpa,
+}
+
+
+def choose_backend(wanted: str, scheme: PositionScheme | None) -> str:
+    """The key of `BACKENDS` that computes; "auto" goes by what was measured."""
+    if wanted != "auto":
+        return wanted
+    return "reference"

@@ -1,0 +1,161 @@
+"""The plugin's options, their defaults, their checks: all of them, in one flat dataclass."""
+
+import dataclasses
+import inspect
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from .errors import UserError
+from .positions import SCHEMES, AttentionShape, PositionScheme
+from .positions.tupe import UNTIE_CLS
+
+SHARING = ("none", "head", "layer")
+INPUTS = ("none", "sinusoidal", "learned")
+SEGMENTS = ("none", "input", "per-head")
+BACKENDS = ("auto", "reference", "sdpa")
+
+
+def option(help: str, choices: Iterable[str] | None = None, default: Any = None) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclass(frozen=True)
+class PositionConfig:
+    """How a model is told about positions. None: the scheme's own default."""
+
+    position_scheme: str = option("how attention learns positions", SCHEMES)
+    position_sharing: str | None = option(
+        "parameters shared by nothing, by the heads of a layer, or by all layers", SHARING
+    )
+    position_input: str | None = option(
+        "positions added to the input as well, with any scheme", INPUTS
+    )
+    position_rank: int | None = option("rank d_p of DIET-ABS (default: head dimension)")
+    position_clip: int | None = option(
+        "largest offset with a parameter of its own (default: 16 for shaw, all for diet_rel)"
+    )
+    position_values: bool = option("shaw: offsets meet the values, too", default=False)
+    position_buckets: int | None = option("buckets of t5 and tupe_r (default: 32)")
+    position_max_distance: int | None = option(
+        "offset from which on all share t5's and tupe_r's last bucket (default: 128)"
+    )
+    position_untie_cls: str | None = option(
+        "tupe: reset the scores of the first token as the paper or as the released code does",
+        UNTIE_CLS,
+    )
+    position_cross_attention: bool = option(
+        "absolute schemes: a term of their own in cross-attention, too", default=False
+    )
+    segment_scheme: str | None = option("where segments act", SEGMENTS)
+    attention_backend: str = option(
+        "how attention is computed; auto goes by what was measured", BACKENDS, default="auto"
+    )
+
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        """Add one flag per field. No defaults: fairseq's architectures fill what is not given."""
+        for field in dataclasses.fields(PositionConfig):
+            kind: dict[str, Any] = {"action": "store_true"}
+            if field.type is not bool:
+                numeric = int in get_args(field.type)
+                kind = {"type": int if numeric else str, "choices": field.metadata["choices"]}
+            parser.add_argument(
+                "--" + field.name.replace("_", "-"), help=field.metadata["help"], **kind
+            )
+
+    @staticmethod
+    def of(args: Namespace | Any) -> "PositionConfig":
+        """The options among fairseq's arguments, checked, the scheme's defaults filled in."""
+        given = {
+            field.name: getattr(args, field.name, field.default)
+            for field in dataclasses.fields(PositionConfig)
+        }
+        if given["position_scheme"] is None:
+            raise UserError(
+                f"--position-scheme is missing: choose one of {', '.join(SCHEMES)}, "
+                "or an --arch that names one"
+            )
+        PositionConfig(**given)._check()
+        for name, default in options_of(SCHEMES[given["position_scheme"]]).items():
+            if given[name] is None:
+                given[name] = default
+        return PositionConfig(**given)
+
+    def write_to(self, args: Namespace | Any) -> None:
+        """Let fairseq's arguments, and so the checkpoint, carry every option's value."""
+        for name, value in dataclasses.asdict(self).items():
+            setattr(args, name, value)
+
+    @property
+    def scheme(self) -> type[PositionScheme]:
+        return SCHEMES[self.position_scheme]
+
+    def build(
+        self, shape: AttentionShape, scheme: type[PositionScheme] | None = None
+    ) -> PositionScheme:
+        """The module of this scheme, or of another that shares its options."""
+        scheme = scheme or self.scheme
+        options = {name: getattr(self, f"position_{name}") for name in keyword_options(scheme)}
+        return scheme(shape, **options)
+
+    def __str__(self) -> str:
+        """One line that names a run: every option that is in force."""
+        return "|".join(
+            f"{name.removeprefix('position_')}:{value}"
+            for name, value in dataclasses.asdict(self).items()
+            if value not in (None, False)
+        )
+
+    def _check(self) -> None:
+        for field in dataclasses.fields(self):
+            value, choices = getattr(self, field.name), field.metadata["choices"]
+            if choices is not None and value is not None and value not in choices:
+                raise UserError(
+                    f"{flag(field.name)} must be one of {', '.join(choices)}, but is {value}"
+                )
+        name, options = self.position_scheme, options_of(self.scheme)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if (
+                not field.name.startswith("position_")
+                or field.name == "position_scheme"
+                or value in (field.default, options.get(field.name))
+                or (field.name in options and self.scheme.in_attention)
+            ):
+                continue
+            having = [n for n, s in SCHEMES.items() if s.in_attention and field.name in options_of(s)]
+            raise UserError(
+                f"{flag(field.name)}{'' if value is True else f' {value}'} is no option of the "
+                f"position scheme {name}: leave it out, or take one of {', '.join(having)}"
+            )
+        if self.attention_backend == "sdpa" and self.scheme.reads_queries:
+            raise UserError(
+                f"--attention-backend sdpa can't compute the position scheme {name}, whose score "
+                "depends on the query: take auto or reference"
+            )
+
+
+def flag(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
+def keyword_options(scheme: type[PositionScheme]) -> dict[str, Any]:
+    """The scheme's own options and their defaults, as its constructor names them."""
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(scheme).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
+    """All fields of `PositionConfig` that mean something to the scheme, and their defaults."""
+    options = {f"position_{name}": value for name, value in keyword_options(scheme).items()}
+    options["position_input"] = scheme.input
+    if scheme.in_attention:
+        options["position_sharing"] = scheme.sharing
+    if scheme.cross is not None:
+        options["position_cross_attention"] = False
+    return options

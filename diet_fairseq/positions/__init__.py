@@ -1,0 +1,33 @@
+"""The position schemes: the table of contents.
+
+A new scheme is one file here and one line below: the command line's choices, the architectures, the
+error texts and the property tests follow from it.
+"""
+
+from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
+from .diet_abs import DietAbs
+from .input import Learned, NoPositions, Sinusoidal
+from .relative import T5, DietRel
+from .shaw import Shaw
+from .tupe import TupeA, TupeR
+
+SCHEMES: dict[str, type[PositionScheme]] = {
+    "none": NoPositions,
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "shaw": Shaw,
+    "t5": T5,
+    "tupe_a": TupeA,
+    "tupe_r": TupeR,
+    "diet_rel": DietRel,
+    "diet_abs": DietAbs,
+}
+
+__all__ = [
+    "SCHEMES",
+    "AttentionShape",
+    "InputPositions",
+    "Limit",
+    "PositionScheme",
+    "check_length",
+]

@@ -1,0 +1,130 @@
+"""The contract of a position scheme."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..layout import Layout
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many positions a table has, and the command-line flag that sets it."""
+
+    positions: int
+    flag: str
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """What a scheme must know of the attention it serves.
+
+    ``heads`` is 1 where all heads share one set of parameters (``--position-sharing head``); the
+    score then broadcasts over heads.
+    """
+
+    heads: int
+    head_dim: int
+    embed_dim: int
+    queries: Limit
+    keys: Limit
+    causal: bool = False
+    cross: bool = False
+
+
+class PositionScheme(nn.Module):
+    """Tells every attention head where queries and keys stand.
+
+    Attention computes, with q, k, v already split into heads,
+
+        softmax(q k^T / sqrt(score_terms d_h) + score + query_score(q) + mask) v  [+ value term]
+
+    and a scheme implements whichever of these it has, given a `Layout`:
+
+    - ``factors(layout)``: ((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)), where the score is their product;
+      attention may then append them to q and k and never build a Tq x Tk score. None otherwise.
+    - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled. By default the product of the factors.
+    - ``query_score(q, layout)``: (B, H, Tq, Tk), from q (B, H, Tq, d_h) as scaled for the content.
+    - ``value_term(weights, layout)``: (B, H, Tq, d_h), from weights (B, H, Tq, Tk).
+
+    Keyword-only arguments of ``__init__`` are the scheme's options: ``rank`` is
+    ``--position-rank``. Everything else on the command line is refused for it.
+    """
+
+    #: default of ``--position-sharing``
+    sharing: ClassVar[str] = "layer"
+    #: default of ``--position-input``
+    input: ClassVar[str] = "none"
+    #: False: the scheme is nothing but its input positions, attention asks nobody
+    in_attention: ClassVar[bool] = True
+    #: True: the score depends on where tokens stand, not only on offsets; inputs are limited
+    absolute: ClassVar[bool] = False
+    #: True: what it adds depends on the queries, so no fused attention can take it
+    reads_queries: ClassVar[bool] = False
+    #: the scheme that cross-attention takes with ``--position-cross-attention``
+    cross: ClassVar[type["PositionScheme"] | None] = None
+    #: how many terms share the scale of the content score
+    score_terms: ClassVar[int] = 1
+
+    def __init__(self, shape: AttentionShape) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
+        return None
+
+    def score(self, layout: Layout) -> Tensor | None:
+        factors = self.factors(layout)
+        if factors is None:
+            return None
+        query, key = factors
+        return query.float() @ key.float().mT  # (B|1, H|1, Tq, Tk)
+
+    def query_score(self, query: Tensor, layout: Layout) -> Tensor | None:
+        return None
+
+    def value_term(self, weights: Tensor, layout: Layout) -> Tensor | None:
+        return None
+
+
+class InputPositions(PositionScheme):
+    """Positions that are added to the input, or none at all: attention is the plain one."""
+
+    in_attention = False
+
+
+def check_at_least(option: str, value: int, least: int) -> int:
+    if value < least:
+        raise UserError(f"{option} must be at least {least}, but is {value}")
+    return value
+
+
+def check_length(layout: Layout, limit: Limit) -> None:
+    """Refuse a layout with keys that an absolute table of ``limit`` rows doesn't hold."""
+    longest = layout.key_positions.size(1)
+    if longest <= limit.positions:
+        return
+    if layout.padding_mask is not None:  # the batch may be padded beyond its longest sentence
+        longest = int((~layout.padding_mask).sum(dim=1).max())
+    if longest > limit.positions:
+        raise UserError(
+            f"a sentence of {longest} tokens is longer than the {limit.positions} positions "
+            f"of the model ({limit.flag}): shorten it, or train with a larger {limit.flag}"
+        )
+
+
+def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:
+    """Rows of a table, split into heads.
+
+    Args:
+        table: (n, H * r)
+        positions: (B|1, T) int64; those at padding may lie beyond the table
+
+    Returns:
+        (B|1, H, T, r)
+    """
+    rows = F.embedding(positions.clamp(max=table.size(0) - 1), table)  # (B|1, T, H * r)
+    return rows.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -1,0 +1,92 @@
+"""One scalar per offset and head: T5's buckets and DIET-REL's plain offsets."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..layout import Layout, toeplitz
+from .base import AttentionShape, PositionScheme, check_at_least
+
+
+class OffsetScalars(PositionScheme):
+    """score(i, j) = weight[row(j - i)], one column per head.
+
+    Offsets beyond the outermost one that has a row share its row, so no input is too long.
+    """
+
+    def __init__(self, shape: AttentionShape, row_of_offset: Tensor, rows: int) -> None:
+        """``row_of_offset``: (2 c + 1,) int64, the row of each offset from -c to c."""
+        super().__init__(shape)
+        self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
+        self.outermost = (row_of_offset.numel() - 1) // 2
+        self.register_buffer("row_of_offset", row_of_offset, persistent=False)
+
+    def score(self, layout: Layout) -> Tensor:
+        offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
+        line = F.embedding(self.row_of_offset[offsets], self.weight).T  # (H, Tq + Tk - 1)
+        return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
+
+
+class DietRel(OffsetScalars):
+    """DIET-REL, Chen et al. (2021), eq. 3: a scalar R_{i-j} for every offset, unscaled.
+
+    ``weight`` is (2 c + 1, H); row r holds the scalar of j - i = r - c. By default c = n - 1, so
+    the table of a model of n positions has the paper's 2n - 1 rows and nothing is clipped in it.
+    Zero at the start: training begins position-blind.
+    """
+
+    sharing = "none"
+
+    def __init__(self, shape: AttentionShape, *, clip: int | None = None) -> None:
+        if clip is None:
+            clip = max(shape.queries.positions, shape.keys.positions) - 1
+        check_at_least("--position-clip", clip, 1)
+        super().__init__(shape, torch.arange(2 * clip + 1), 2 * clip + 1)
+
+
+class T5(OffsetScalars):
+    """Raffel et al. (2020): a scalar per bucket of offsets, as T5 buckets them, unscaled.
+
+    ``weight`` is (buckets, H), N(0, d^-1/2) at the start as in Hugging Face's port. The decoder
+    buckets the past alone. Beside a content score with 1 / sqrt(d_h), as DIET and TUPE state it.
+    """
+
+    def __init__(
+        self, shape: AttentionShape, *, buckets: int = 32, max_distance: int = 128
+    ) -> None:
+        super().__init__(shape, bucket_of_offset(shape.causal, buckets, max_distance), buckets)
+        nn.init.normal_(self.weight, std=shape.embed_dim**-0.5)
+
+
+def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:
+    """T5's bucket of each offset from -max_distance to max_distance: (2 max_distance + 1,)."""
+    check_at_least("--position-buckets", buckets, 4)
+    if buckets % 4:
+        raise UserError(f"--position-buckets must be a multiple of 4, but is {buckets}")
+    if max_distance <= buckets // 2:
+        raise UserError(
+            "--position-max-distance must be larger than half of --position-buckets "
+            f"({buckets // 2}), but is {max_distance}"
+        )
+    offsets = range(-max_distance, max_distance + 1)
+    return torch.tensor([bucket(offset, causal, buckets, max_distance) for offset in offsets])
+
+
+def bucket(offset: int, causal: bool, buckets: int, max_distance: int) -> int:
+    """T5's bucket of the offset j - i: small distances exactly, larger ones by their logarithm.
+
+    Keys after the query have the upper half of the buckets or, where attention is causal, share
+    bucket 0 with the query itself.
+    """
+    first, distance = 0, max(-offset, 0)
+    if not causal:
+        buckets //= 2
+        first, distance = (buckets if offset > 0 else 0), abs(offset)
+    exact = buckets // 2
+    if distance < exact:
+        return first + distance
+    share = math.log(distance / exact) / math.log(max_distance / exact)
+    return first + min(exact + int(share * (buckets - exact)), buckets - 1)

@@ -1,0 +1,53 @@
+"""Shaw et al. (2018): learned vectors per clipped offset, met by the query and by the weights."""
+
+import torch
+from torch import Tensor, nn
+
+from ..layout import Layout
+from .base import AttentionShape, PositionScheme, check_at_least
+
+
+class Shaw(PositionScheme):
+    """query_score(i, j) = q_i . a^K_{clip(j-i)} / sqrt(d_h), Shaw et al. (2018), eq. 3-5.
+
+    ``keys`` and, with ``--position-values``, ``values`` are (H, 2k + 1, d_h), Xavier at the start;
+    row r holds offset j - i = r - k. By default k = 16 and one table serves all heads of a layer,
+    as tensor2tensor has it. Unlike DIET's and T5's scalars the term is scaled, as q is.
+    """
+
+    sharing = "head"
+    reads_queries = True
+
+    def __init__(self, shape: AttentionShape, *, clip: int = 16, values: bool = False) -> None:
+        super().__init__(shape)
+        self.clip = check_at_least("--position-clip", clip, 1)
+        table = (shape.heads, 2 * clip + 1, shape.head_dim)
+        self.keys = nn.Parameter(torch.empty(table))
+        self.values = nn.Parameter(torch.empty(table)) if values else None
+        for parameter in self.parameters():
+            for head in parameter:
+                nn.init.xavier_uniform_(head)
+
+    def query_score(self, query: Tensor, layout: Layout) -> Tensor:
+        rows, row_of_pair = self._rows(layout)
+        # a product with each row that occurs, and then each pair of tokens picks its own
+        products = query @ self.keys[:, rows].mT  # (B, H, Tq, rows)
+        return products.gather(-1, row_of_pair.expand(*query.shape[:2], -1, -1))
+
+    def value_term(self, weights: Tensor, layout: Layout) -> Tensor | None:
+        if self.values is None:
+            return None
+        rows, row_of_pair = self._rows(layout)
+        table = self.values[:, rows]  # (H, rows, d_h)
+        weight_of_row = weights.new_zeros(*weights.shape[:3], table.size(1))
+        weight_of_row = weight_of_row.scatter_add(
+            -1, row_of_pair.expand(*weights.shape[:2], -1, -1), weights
+        )  # (B, H, Tq, rows)
+        return weight_of_row @ table.to(weights.dtype)
+
+    def _rows(self, layout: Layout) -> tuple[slice, Tensor]:
+        """The rows whose offsets occur, and which of them each (i, j) takes: (Tq, Tk) int64."""
+        queries, keys = layout.query_positions.size(1), layout.key_positions.size(1)
+        first, last = -min(self.clip, keys - 1), min(self.clip, queries - 1)
+        rows = slice(first + self.clip, last + self.clip + 1)
+        return rows, layout.offsets.clamp(first, last) - first

@@ -1,0 +1,142 @@
+"""TUPE: untied projections of one position table, with [CLS] untied from positions."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..layout import Layout
+from .base import AttentionShape, PositionScheme, check_length, take_rows
+from .relative import OffsetScalars, bucket_of_offset
+
+#: values of ``--position-untie-cls``
+UNTIE_CLS = ("no", "paper", "official")
+
+
+class TupeA(PositionScheme):
+    """TUPE-A, Ke et al. (2021), eq. 10: score(i, j) = reset((p_i U^Q)(p_j U^K)^T / sqrt(2 d_h)).
+
+    The content score shares the scale: it is divided by sqrt(2 d_h) too. As in the released code
+    p passes a LayerNorm, and U^Q and U^K have biases. Their names are the released code's, so that
+    its checkpoints can be read.
+
+    reset: where the query stands first ([CLS] asks) the score is theta_1, else where the key stands
+    first it is theta_2, one pair per head, products of two more rows of the table (appendix B).
+    The table then has n + 1 rows: row 0 is p_theta1, row 1 is p_theta2, position t stands in row
+    t + 1. Position 0 shares row 1 with p_theta2 without harm: all its scores are reset.
+    """
+
+    absolute = True
+    score_terms = 2
+
+    def __init__(self, shape: AttentionShape, *, untie_cls: str = "no") -> None:
+        super().__init__(shape)
+        if untie_cls not in UNTIE_CLS:
+            raise UserError(
+                f"--position-untie-cls must be one of {', '.join(UNTIE_CLS)}, but is {untie_cls}"
+            )
+        self.untie_cls = untie_cls
+        self.first_row = 0 if untie_cls == "no" else 1
+        self.scale = (self.score_terms * shape.head_dim) ** -0.5
+        width = shape.heads * shape.head_dim
+        self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)
+        # In cross-attention keys are source positions and have a table of their own.
+        self.pos_key = (
+            nn.Embedding(shape.keys.positions, shape.embed_dim) if shape.cross else None
+        )
+        self.pos_ln = nn.LayerNorm(shape.embed_dim)
+        self.pos_q_linear = nn.Linear(shape.embed_dim, width)
+        self.pos_k_linear = nn.Linear(shape.embed_dim, width)
+        for module in self.children():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+    def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
+        return self._factors(layout) if self.untie_cls == "no" else None
+
+    def score(self, layout: Layout) -> Tensor:
+        score = self._product(layout)
+        return score if self.untie_cls == "no" else reset(score, layout, *self._theta())
+
+    def _product(self, layout: Layout) -> Tensor:
+        query, key = self._factors(layout)
+        return query.float() @ key.float().mT  # (B|1, H, Tq, Tk)
+
+    def _theta(self) -> Tensor:
+        """theta_1 and theta_2 of each head, (2, H)."""
+        query, key = (
+            linear(self.pos_ln(self.pos.weight[:2])).unflatten(-1, (self.shape.heads, -1))
+            for linear in (self.pos_q_linear, self.pos_k_linear)
+        )  # (2, H, d_h)
+        return (query * self.scale * key).float().sum(-1)
+
+    def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        check_length(layout, self.shape.keys)
+        pos_key = self.pos if self.pos_key is None else self.pos_key
+        query = self._project(self.pos, layout.query_positions, self.pos_q_linear)
+        return query * self.scale, self._project(pos_key, layout.key_positions, self.pos_k_linear)
+
+    def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear) -> Tensor:
+        """(B|1, T) positions -> (B|1, H, T, d_h)."""
+        table = pos.weight[self.first_row :]  # (n, d)
+        if positions.size(0) == 1 or positions.size(1) == 1:
+            rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
+            return rows.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
+        # sentences that stand differently: project every row once, not once per sentence
+        projected = linear(self.pos_ln(table[: positions.size(1)]))  # (T, H * d_h)
+        return take_rows(projected, positions, self.shape.heads)
+
+
+TupeA.cross = TupeA
+
+
+class TupeR(TupeA):
+    """TUPE-R, Ke et al. (2021), eq. 11: TUPE-A plus T5's buckets, which are not scaled.
+
+    ``untie_cls`` "paper" resets the sum of the two to one theta, as eq. 11 states; "official" resets
+    each on its own, as the released code does, and holds the relative part's thetas in rows of
+    ``relative_attention_bias`` that T5's rule never gives: theta_1 in row buckets / 2, theta_2 in
+    an additional row at the end. Causal buckets leave no such row, so there theirs are the last two.
+    """
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        untie_cls: str = "no",
+        buckets: int = 32,
+        max_distance: int = 128,
+    ) -> None:
+        super().__init__(shape, untie_cls=untie_cls)
+        rows = buckets
+        self.theta_rows = (buckets + 1, buckets) if shape.causal else (buckets // 2, buckets)
+        if untie_cls == "official":
+            rows = max(self.theta_rows) + 1
+        self.relative_attention_bias = OffsetScalars(
+            shape, bucket_of_offset(shape.causal, buckets, max_distance), rows
+        )
+        nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
+
+    def factors(self, layout: Layout) -> None:
+        return None
+
+    def score(self, layout: Layout) -> Tensor:
+        absolute = self._product(layout)
+        relative = self.relative_attention_bias.score(layout)
+        if self.untie_cls == "no":
+            return absolute + relative
+        if self.untie_cls == "paper":
+            return reset(absolute + relative, layout, *self._theta())
+        scalars = self.relative_attention_bias.weight
+        theta_1, theta_2 = (scalars[row] for row in self.theta_rows)  # (H,)
+        return reset(absolute, layout, *self._theta()) + reset(relative, layout, theta_1, theta_2)
+
+
+def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Tensor:
+    """theta_1 (H,) where the first token asks, else theta_2 (H,) where it is asked."""
+    key_first = layout.key_positions.eq(0)[:, None, None, :]  # (B|1, 1, 1, Tk)
+    query_first = layout.query_positions.eq(0)[:, None, :, None]  # (B|1, 1, Tq, 1)
+    score = torch.where(key_first, theta_2[:, None, None], score)
+    return torch.where(query_first, theta_1[:, None, None], score)
