@@ -1,0 +1,50 @@
+# The README's two commands are `make demo` and `make test`. Every target makes or refreshes the
+# environment first, which takes no time when nothing that it is made from has changed.
+#
+# TORCH names the PyTorch to build against; pip fetches it as pip is configured. On Linux pip's
+# default index holds the CUDA build only, which works without a GPU, too. Where pip is also shown
+# PyTorch's own index of CPU builds (PIP_EXTRA_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS),
+# it prefers the CPU build by itself, so nothing here has to choose.
+TORCH ?= 2.13.0
+# The interpreter that the environment is made with; empty: the first on PATH that fits.
+PYTHON ?=
+VENV ?= .venv
+# More for pytest: make test PYTEST='-k shaw'
+PYTEST ?=
+
+PY := $(VENV)/bin/python
+SET_UP := $(VENV)/set-up-for
+WANTED := PyTorch $(TORCH), Python $(or $(PYTHON),any), $(CURDIR)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint bench
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+setup: $(SET_UP) ## .venv with PyTorch, fairseq and this package (5 minutes, once)
+
+demo: setup ## train, translate and score on a small made-up language pair (5 minutes)
+	@$(PY) examples/demo/run.py
+
+test: setup ## the tests, but for the slow ones and those for a GPU
+	@$(PY) -m pytest -n auto --dist loadfile $(PYTEST)
+
+test-slow: override PYTEST += -m "slow and not gpu"
+test-slow: test ## the slow tests
+
+lint: setup ## style and types
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+
+bench: setup ## speed and memory against stock fairseq
+	@$(PY) -m benchmarks
+
+# The stamp says what the environment was made for: another TORCH, PYTHON or folder makes it anew.
+ifneq ($(shell cat $(SET_UP) 2>/dev/null),$(WANTED))
+.PHONY: $(SET_UP)
+endif
+$(SET_UP): setup.py pyproject.toml tools/setup.sh
+	@VENV='$(VENV)' TORCH='$(TORCH)' PYTHON='$(PYTHON)' bash tools/setup.sh
+	@echo '$(WANTED)' > $@

@@ -1,0 +1,52 @@
+"""The package; tools are configured in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+PLOTS = ["matplotlib"]
+
+setup(
+    name="diet_fairseq",
+    version=re.search(r'"(.+)"', (HERE / "diet_fairseq/version.py").read_text())[1],
+    description="Decoupled positional attention (DIET, TUPE and their baselines) for fairseq",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="the diet_fairseq authors",
+    license="MIT",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+    packages=find_packages(include=["diet_fairseq", "diet_fairseq.*"]),
+    package_data={"diet_fairseq": ["py.typed"]},
+    zip_safe=False,  # --user-dir needs a folder
+    python_requires=">=3.11",
+    install_requires=[
+        "torch>=2.6",
+        "fairseq-fixed==0.12.3.1",
+        "numpy",
+        "sacrebleu",
+        "sentencepiece",
+        "subword-nmt",
+    ],
+    extras_require={
+        "plots": PLOTS,
+        "dev": [
+            *PLOTS,
+            "build",
+            "mypy==2.4.1",
+            "pytest>=8",
+            "pytest-xdist",
+            "ruff==0.17.5",
+            "transformers",  # an independent T5 to compare with
+        ],
+    },
+)

@@ -1,0 +1,38 @@
+"""For all tests: threads, seeds, quiet, and where the shared data lies."""
+
+import logging
+import os
+import random
+from pathlib import Path
+
+# One thread a process: the tests run side by side, and the commands they start inherit this.
+# Before torch is imported, which reads it once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+import torch
+
+logging.getLogger("fairseq").setLevel(logging.WARNING)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of corpora and reference numbers, which is no part of the repository."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("DIET_FAIRSEQ_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"no shared data in {folder}; DIET_FAIRSEQ_DATA may name another folder")
+    return folder
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Makes $VENV with PyTorch $TORCH, fairseq compiled against it, and this package (editable).
+# Called by the Makefile. An interrupted run can be started again: steps already done are quick.
+set -euo pipefail
+cd "${BASH_SOURCE[0]%/*}/.."
+
+say() { echo "set-up: $*"; }
+fail() { echo "set-up failed: $*" >&2; exit 1; }
+
+step() { # step WORDS COMMAND...: what the command prints goes to the log
+    say "$1"
+    "${@:2}" >>"$log" 2>&1 && return
+    local end
+    end=$(tail -n 15 "$log")
+    echo "$end" >&2
+    case $end in
+    *NewConnectionError* | *ConnectTimeout* | *ProxyError* | *'name resolution'*)
+        fail "pip could not reach its package index: is there a network? Then run this again." ;;
+    *'No space left'*) fail "the disk is full (up to 3 GB are needed, 10 with CUDA)." ;;
+    *) fail "${1%% (*} could not be installed. The end of the log is above, all of it in $log" ;;
+    esac
+}
+
+works() { # works PYTHON STATEMENT
+    "$1" -c "$2" >/dev/null 2>&1
+}
+
+# --- what must be there, before the long work -----------------------------------------------
+
+candidates=(python3 python3.13 python3.12 python3.11)
+[ "${PYTHON:-}" ] && candidates=("$PYTHON")
+python='' found=''
+for candidate in "${candidates[@]}"; do
+    version=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+    case $version in
+    3.11 | 3.12 | 3.13) python=$candidate && break ;;
+    *) found+="; $candidate is $version" ;;
+    esac
+done
+[ "$python" ] || fail "Python 3.11, 3.12 or 3.13 is needed${found:-; there is no ${candidates[0]}}." \
+    "Install one, or name one: make setup PYTHON=/path/to/python3.12"
+
+works "$python" 'import venv, ensurepip' ||
+    fail "$python has no venv module. On Debian and Ubuntu: apt install python$version-venv"
+
+command -v "${CXX:-g++}" >/dev/null ||
+    fail "there is no C++ compiler (${CXX:-g++}), and fairseq is compiled here. On Debian and Ubuntu: apt install g++"
+
+works "$python" 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' ||
+    fail "$python has no C headers (Python.h), and fairseq is compiled here." \
+        "On Debian and Ubuntu: apt install python$version-dev"
+
+# --- the environment ------------------------------------------------------------------------
+
+# One that was left half made, came from another folder or has another Python is made anew.
+if ! { "$VENV/bin/python" -m pip --version && grep -F "$(cd "$VENV" && pwd)" "$VENV/bin/activate"; } >/dev/null 2>&1 ||
+    { [ "${PYTHON:-}" ] && ! works "$VENV/bin/python" "import sys; assert '%d.%d' % sys.version_info[:2] == '$version'"; }; then
+    say "making $VENV with Python $version"
+    "$python" -m venv --clear "$VENV" || fail "$python -m venv $VENV"
+fi
+py=$VENV/bin/python
+log=$VENV/set-up.log
+: >"$log"
+pip=("$py" -m pip --disable-pip-version-check --no-input install)
+
+# Whatever is installed later must leave this PyTorch alone. fairseq's old build was tried with
+# setuptools below 81 only.
+printf '%s\n' "torch==$TORCH" 'setuptools<81' >"$VENV/constraints.txt"
+pip+=(-c "$VENV/constraints.txt")
+
+size='190 MB'
+if ! command -v nvidia-smi >/dev/null && ! works "$py" 'import torch'; then
+    size='190 MB, or several GB if pip knows no CPU build: see the top of the Makefile'
+fi
+step "PyTorch $TORCH ($size)" "${pip[@]}" "torch==$TORCH" numpy cython setuptools wheel
+
+# Without isolation fairseq is compiled against the PyTorch above, not against a second one that
+# pip would fetch. CUDA_HOME would have it compile kernels that nothing here calls.
+unset CUDA_HOME
+fairseq=("${pip[@]}" --no-build-isolation fairseq-fixed==0.12.3.1)
+step "fairseq (compiled here: 3 to 5 minutes, unless it is here or in pip's cache)" "${fairseq[@]}"
+# What pip kept, or what was here before, may have been compiled against another PyTorch.
+works "$py" 'import torch, fairseq.libbase, fairseq.libnat' ||
+    step "fairseq again, for PyTorch $TORCH (compiled here: 3 to 5 minutes)" \
+        "${fairseq[@]}" --no-cache-dir --force-reinstall --no-deps
+
+step "diet_fairseq and its tools" "${pip[@]}" --no-build-isolation --editable '.[dev]'
+say "done. '. $VENV/bin/activate' puts fairseq-train and its kin on your PATH." \
+    "From another folder: --user-dir $PWD/diet_fairseq"
