@@ -127,7 +127,7 @@ class PositionalAttention(MultiheadAttention):
         attend = BACKENDS[backend]
         out, weights = attend(q * self.scaling, k, v, term, scheme, layout, dropout)
         out = self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # (Tq, B, d)
-        if not need_weights:
+        if weights is None or not need_weights:
             return out, None
         weights = weights.transpose(0, 1)  # (H, B, Tq, Tk)
         return out, weights if need_head_weights else weights.mean(dim=0)
@@ -201,7 +201,7 @@ def sdpa(
     if term.factors is not None:
         query, key = (factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in term.factors)
         q, k = torch.cat([q, query], dim=-1), torch.cat([k, key], dim=-1)  # (B, H, T, d_h + r)
-    elif term.score is not None:
+    if term.score is not None:
         score = term.score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -68,7 +68,7 @@ class PositionConfig:
     @staticmethod
     def of(args: Namespace | Any) -> "PositionConfig":
         """The options among fairseq's arguments, checked, the scheme's defaults filled in."""
-        given = {
+        given: dict[str, Any] = {
             field.name: getattr(args, field.name, field.default)
             for field in dataclasses.fields(PositionConfig)
         }
@@ -125,7 +125,9 @@ class PositionConfig:
                 or (field.name in options and self.scheme.in_attention)
             ):
                 continue
-            having = [n for n, s in SCHEMES.items() if s.in_attention and field.name in options_of(s)]
+            having = [
+                n for n, s in SCHEMES.items() if s.in_attention and field.name in options_of(s)
+            ]
             raise UserError(
                 f"{flag(field.name)}{'' if value is True else f' {value}'} is no option of the "
                 f"position scheme {name}: leave it out, or take one of {', '.join(having)}"

@@ -81,7 +81,7 @@ class Placement:
     def for_stack(self) -> PositionScheme | None:
         return self._build() if self.config.position_sharing == "layer" else None
 
-    def limit(self, embed_positions: nn.Module | None) -> Limit:
+    def limit(self, embed_positions: Any) -> Limit:
         """How long an input may be, and by which flag: tables of offsets go on for ever."""
         absolute = self.scheme is not None and self.scheme.absolute
         flag = self.shape.queries.flag
@@ -161,7 +161,8 @@ def context_of(layout: Layout, shared: PositionScheme | None, cfg: Any) -> Conte
     """The `Context` of one forward pass through a stack of layers."""
     if shared is None or cfg.checkpoint_activations:
         return Context(layout, shared)
-    return Context(layout, shared, Term.of(shared, layout, choose_backend(cfg.attention_backend, shared)))
+    backend = choose_backend(cfg.attention_backend, shared)
+    return Context(layout, shared, Term.of(shared, layout, backend))
 
 
 class PositionalEncoder(TransformerEncoderBase):
@@ -259,23 +260,20 @@ class PositionalDecoder(TransformerDecoderBase):
         check_length(layout, self.limit)
         x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)  # (T, B, d)
 
-        source, source_mask = None, None  # (S, B, d), (B, S)
+        context = context_of(layout, self.positions, self.cfg)
+        source, crossing = None, None  # (S, B, d), and what cross-attention must know
         if encoder_out is not None and encoder_out["encoder_out"]:
             source = encoder_out["encoder_out"][0]
-            if encoder_out["encoder_padding_mask"]:
-                source_mask = encoder_out["encoder_padding_mask"][0]
-        context = context_of(layout, self.positions, self.cfg)
-        if self.crosses and source is not None:
-            crossing = Layout.of_cross_attention(layout, source_mask)
-            source_mask = context_of(crossing, self.cross_positions, self.cfg)
+            crossing = self._crossing(layout, encoder_out["encoder_padding_mask"][0])
 
         aligned = self.num_layers - 1 if alignment_layer is None else alignment_layer
-        attention, states = None, [x]
+        attention: Tensor | None = None
+        states: list[Tensor | None] = [x]
         for index, layer in enumerate(self.layers):
             x, weights, _ = layer(
                 x,
                 source,
-                source_mask,
+                crossing,
                 incremental_state,
                 self_attn_padding_mask=context,
                 need_attn=index == aligned,
@@ -290,6 +288,13 @@ class PositionalDecoder(TransformerDecoderBase):
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, {"attn": [attention], "inner_states": states}
+
+    def _crossing(self, layout: Layout, source_padding_mask: Tensor) -> Tensor | Context:
+        """Stock cross-attention takes the (B, S) mask itself, ours a `Context`."""
+        if not self.crosses:
+            return source_padding_mask
+        crossing = Layout.of_cross_attention(layout, source_padding_mask)
+        return context_of(crossing, self.cross_positions, self.cfg)
 
     def _embed(self, tokens: Tensor, incremental_state: Any) -> Tensor:
         """(B, T) -> (B, T, d); while decoding the last token alone, (B, 1, d)."""

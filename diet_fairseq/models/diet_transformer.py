@@ -6,7 +6,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-import torch
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import (
     TransformerModel,
@@ -20,6 +19,7 @@ from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import SCHEMES
 from ..stack import PositionalDecoder, PositionalEncoder
+from ..version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class DietTransformerModel(TransformerModel):
                 "leave it out"
             )
         config.write_to(args)
-        logger.info("positions: %s", config)
+        logger.info("%s|version:%s", config, __version__)
         args.no_token_positional_embeddings = config.position_input == "none"
         args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
         return super().build_model(args, task)
@@ -112,7 +112,11 @@ def architecture(arch: str, scheme: str, size: Callable[[Namespace], None]) -> A
                 f"leave it out, or take --arch {arch.replace(scheme, chosen)}"
             )
         args.position_scheme = scheme
-        for flag in ("no_token_positional_embeddings", "encoder_learned_pos", "decoder_learned_pos"):
+        for flag in (
+            "no_token_positional_embeddings",
+            "encoder_learned_pos",
+            "decoder_learned_pos",
+        ):
             if getattr(args, flag, False) and not hasattr(args, "position_input"):
                 raise UserError(
                     f"--{flag.replace('_', '-')} does not go together with --arch {arch}: say "

@@ -17,6 +17,8 @@ class OffsetScalars(PositionScheme):
     Offsets beyond the outermost one that has a row share its row, so no input is too long.
     """
 
+    row_of_offset: Tensor
+
     def __init__(self, shape: AttentionShape, row_of_offset: Tensor, rows: int) -> None:
         """``row_of_offset``: (2 c + 1,) int64, the row of each offset from -c to c."""
         super().__init__(shape)

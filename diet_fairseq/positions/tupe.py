@@ -42,7 +42,9 @@ class TupeA(PositionScheme):
         self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)
         # In cross-attention keys are source positions and have a table of their own.
         self.pos_key = (
-            nn.Embedding(shape.keys.positions, shape.embed_dim) if shape.cross else None
+            nn.Embedding(shape.keys.positions + self.first_row, shape.embed_dim)
+            if shape.cross
+            else None
         )
         self.pos_ln = nn.LayerNorm(shape.embed_dim)
         self.pos_q_linear = nn.Linear(shape.embed_dim, width)
@@ -67,16 +69,19 @@ class TupeA(PositionScheme):
     def _theta(self) -> Tensor:
         """theta_1 and theta_2 of each head, (2, H)."""
         query, key = (
-            linear(self.pos_ln(self.pos.weight[:2])).unflatten(-1, (self.shape.heads, -1))
-            for linear in (self.pos_q_linear, self.pos_k_linear)
+            linear(self.pos_ln(pos.weight[:2])).unflatten(-1, (self.shape.heads, -1))
+            for pos, linear in ((self.pos, self.pos_q_linear), (self._keys(), self.pos_k_linear))
         )  # (2, H, d_h)
         return (query * self.scale * key).float().sum(-1)
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         check_length(layout, self.shape.keys)
-        pos_key = self.pos if self.pos_key is None else self.pos_key
         query = self._project(self.pos, layout.query_positions, self.pos_q_linear)
-        return query * self.scale, self._project(pos_key, layout.key_positions, self.pos_k_linear)
+        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear)
+        return query * self.scale, key
+
+    def _keys(self) -> nn.Embedding:
+        return self.pos if self.pos_key is None else self.pos_key
 
     def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear) -> Tensor:
         """(B|1, T) positions -> (B|1, H, T, d_h)."""
@@ -95,10 +100,10 @@ TupeA.cross = TupeA
 class TupeR(TupeA):
     """TUPE-R, Ke et al. (2021), eq. 11: TUPE-A plus T5's buckets, which are not scaled.
 
-    ``untie_cls`` "paper" resets the sum of the two to one theta, as eq. 11 states; "official" resets
-    each on its own, as the released code does, and holds the relative part's thetas in rows of
-    ``relative_attention_bias`` that T5's rule never gives: theta_1 in row buckets / 2, theta_2 in
-    an additional row at the end. Causal buckets leave no such row, so there theirs are the last two.
+    ``untie_cls`` "paper" resets the sum of the two to one theta, as eq. 11 states; "official"
+    resets each on its own, as the released code does, and holds the relative part's thetas in rows
+    of ``relative_attention_bias`` that T5's rule never gives: theta_1 in row buckets / 2, theta_2
+    in an additional row at the end. Causal buckets leave no such row: theirs are the last two.
     """
 
     def __init__(
