@@ -1,0 +1,78 @@
+"""Pairs in turn, medians, ratios: the one way in which anything is timed here."""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one candidate, and its speed against the baseline's, round by round."""
+
+    name: str
+    seconds: list[float]
+    ratios: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as the baseline: the median over the rounds."""
+        return statistics.median(self.ratios)
+
+
+def in_turn(
+    candidates: dict[str, Callable[[], object]], rounds: int, warmup: int = 1
+) -> list[Timing]:
+    """Time every candidate once a round, ``rounds`` times; the first one is the baseline.
+
+    A machine's speed drifts; what is compared is therefore measured next to each other, and the
+    ratio is taken within each round.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for round_ in range(-warmup, rounds):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            if round_ >= 0:
+                seconds[name].append(time.perf_counter() - start)
+    baseline = next(iter(seconds.values()))
+    return [
+        Timing(name, taken, [base / mine for base, mine in zip(baseline, taken, strict=True)])
+        for name, taken in seconds.items()
+    ]
+
+
+def machine() -> dict[str, str]:
+    """What a reader must know to place the figures."""
+    from importlib.metadata import version
+
+    return {
+        "processor": _processor(),
+        "threads": str(torch.get_num_threads()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "fairseq-fixed": version("fairseq-fixed"),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "unknown")
+
+
+def save(path: Path, what: str, timings: list[Timing], **more: object) -> None:
+    record = {"what": what, "machine": machine(), "timings": [asdict(t) for t in timings], **more}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")

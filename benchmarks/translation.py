@@ -1,0 +1,178 @@
+"""Training and generation of every scheme against stock fairseq, one process, the rows in turn.
+
+    python -m benchmarks.translation [--data DATA-BIN] [--size _tiny] [--rounds 7]
+
+Without ``--data`` (a folder of fairseq-preprocess) sentences of random words stand in, as long as
+Multi30k's. Generation decodes the same number of steps in every row.
+"""
+
+import argparse
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options, tasks, utils
+from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+
+import diet_fairseq
+from diet_fairseq.positions import SCHEMES
+
+from .harness import Timing, in_turn, machine, save
+
+STOCK = "stock"
+BATCHES = 4  # batches a measurement
+STEPS = 20  # tokens decoded for every sentence
+
+
+def configuration(scheme: str, size: str, backend: str = "auto") -> Any:
+    """fairseq's configuration of a training run; stock has the same sizes as the schemes."""
+    named = "none" if scheme == STOCK else scheme
+    argv = f"""unused --arch transformer_{named}{size} --attention-backend {backend} --cpu
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
+        --adam-betas (0.9,0.98) --lr 0.001 --max-tokens 4096 --share-all-embeddings
+        --beam 5 --max-len-a 0 --max-len-b {STEPS} --min-len {STEPS}""".split()
+    parser = options.get_training_parser()
+    options.add_generation_args(parser)
+    args = options.parse_args_and_arch(parser, argv)
+    if scheme == STOCK:
+        args.arch = "transformer"
+        args.no_token_positional_embeddings = False
+    return convert_namespace_to_omegaconf(args)
+
+
+def random_task(cfg: Any, sentences: int = 4000, words: int = 8000) -> TranslationTask:
+    """Pairs of random words with the lengths of Multi30k's subwords: 18 on average, 6 to 50."""
+    draw = random.Random(1)
+    dictionary = Dictionary()
+    for index in range(words):
+        dictionary.add_symbol(f"w{index}")
+    dictionary.finalize(padding_factor=8)
+
+    def side(lengths: list[int]) -> list[torch.Tensor]:
+        bodies = ([draw.randrange(4, words) for _ in range(n - 1)] + [2] for n in lengths)
+        return [torch.tensor(body) for body in bodies]
+
+    lengths = [min(50, max(6, round(draw.lognormvariate(2.83, 0.33)))) for _ in range(sentences)]
+    task = TranslationTask(cfg.task, dictionary, dictionary)
+    task.datasets["train"] = LanguagePairDataset(
+        side(lengths), lengths, dictionary, side(lengths), lengths, dictionary, shuffle=False
+    )
+    return task
+
+
+def load_task(cfg: Any, data: str | None) -> TranslationTask:
+    if data is None:
+        return random_task(cfg)
+    cfg.task.data = data
+    task = tasks.setup_task(cfg.task)
+    task.load_dataset("train")
+    return task
+
+
+def batches_of(task: TranslationTask, tokens: int) -> list[dict[str, Any]]:
+    """The same few batches for every row, from all over the length-sorted data."""
+    iterator = task.get_batch_iterator(task.dataset("train"), max_tokens=tokens, seed=1)
+    samples = list(iterator.next_epoch_itr(shuffle=True))
+    return samples[:: max(1, len(samples) // BATCHES)][:BATCHES]
+
+
+def trainer_of(scheme: str, size: str, data: str | None, backend: str = "auto") -> Trainer:
+    cfg = configuration(scheme, size, backend)
+    utils.set_torch_seed(1)
+    task = load_task(cfg, data)
+    model = task.build_model(cfg.model)
+    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
+    trainer.begin_epoch(1)
+    return trainer
+
+
+def measure_training(trainers: dict[str, Trainer], rounds: int) -> list[Timing]:
+    samples = batches_of(next(iter(trainers.values())).task, 4096)
+
+    def steps(trainer: Trainer) -> None:
+        for sample in samples:
+            trainer.train_step([sample])
+
+    return in_turn({name: lambda t=t: steps(t) for name, t in trainers.items()}, rounds)
+
+
+def measure_generation(trainers: dict[str, Trainer], rounds: int) -> list[Timing]:
+    samples = batches_of(next(iter(trainers.values())).task, 1024)[:2]
+    runs = {}
+    for name, trainer in trainers.items():
+        model = trainer.get_model().eval()
+        generator = trainer.task.build_generator([model], trainer.cfg.generation)
+
+        def translate(model: Any = model, generator: Any = generator) -> None:
+            with torch.no_grad():
+                for sample in samples:
+                    generator.generate([model], sample)
+
+        runs[name] = translate
+    return in_turn(runs, rounds)
+
+
+def peak_memory(scheme: str, size: str, data: str | None) -> float:
+    """Peak resident MiB of a process that trains a few steps of this scheme alone."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.translation",
+        "--size",
+        size,
+        "--memory-of",
+        scheme,
+    ]
+    done = subprocess.run(
+        command + (["--data", data] if data else []), check=True, capture_output=True, text=True
+    )
+    return float(done.stdout.splitlines()[-1])
+
+
+def table(training: list[Timing], generation: list[Timing], memory: dict[str, float]) -> str:
+    lines = ["| scheme | training | generation | peak memory |", "| --- | --- | --- | --- |"]
+    for train, generate in zip(training, generation, strict=True):
+        mib = memory.get(train.name)
+        size = "" if mib is None else f"{mib / memory[STOCK]:.2f} ({mib:.0f} MiB)"
+        lines.append(f"| {train.name} | {train.ratio:.2f} | {generate.ratio:.2f} | {size} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", help="folder of fairseq-preprocess (default: random words)")
+    parser.add_argument("--size", default="_tiny", help="suffix of the architectures")
+    parser.add_argument("--schemes", nargs="+", default=list(SCHEMES), choices=SCHEMES)
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
+    parser.add_argument("--no-memory", action="store_true", help="skip peak memory")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+
+    if args.memory_of:
+        measure_training({"": trainer_of(args.memory_of, args.size, args.data)}, rounds=1)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        return
+
+    names = [STOCK, *args.schemes]
+    trainers = {name: trainer_of(name, args.size, args.data, args.backend) for name in names}
+    training = measure_training(trainers, args.rounds)
+    generation = measure_generation(trainers, args.rounds)
+    memory = {} if args.no_memory else {n: peak_memory(n, args.size, args.data) for n in names}
+    print(table(training, generation, memory))
+    print({**machine(), "diet_fairseq": diet_fairseq.__name__})
+    if args.out:
+        save(args.out / f"training{args.size}.json", "training", training)
+        save(args.out / f"generation{args.size}.json", "generation", generation, memory=memory)
+
+
+if __name__ == "__main__":
+    main()
