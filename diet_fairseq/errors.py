@@ -1,6 +1,8 @@
 """A user's mistake: one clear last line on stderr, status 1, no traceback."""
 
+import re
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 
 
@@ -8,29 +10,73 @@ class UserError(ValueError):
     """Something the user can mend. The text gives name, rule, value, and what to do."""
 
 
+#: Mistakes that fairseq itself finds, by the text of its exception, and what we say of them.
+FOUND_BY_FAIRSEQ = [
+    (
+        r"No such file or directory: '(?P<file>.*dict\.[^/]*\.txt)'",
+        "there is no dictionary {file}: give the folder that fairseq-preprocess wrote",
+    ),
+    (
+        r"Could not infer language pair",
+        "there is no prepared data in the folder given: give the one that fairseq-preprocess "
+        "wrote, or name the languages by --source-lang and --target-lang",
+    ),
+    (
+        r"Dataset not found: (?P<split>\S+) \((?P<folder>.*)\)",
+        "there is no data of the split {split} in {folder}: give the folder that "
+        "fairseq-preprocess wrote, or another split",
+    ),
+    (
+        r"Size of sample #(?P<number>\d+) is invalid \(=(?P<size>.*)\) since "
+        r"max_positions=(?P<limit>.*), skip",
+        "sentence {number} has {size} tokens (source, target), but the model takes {limit}: "
+        "shorten it, leave it out by --skip-invalid-size-inputs-valid-test, or train with larger "
+        "--max-source-positions and --max-target-positions",
+    ),
+]
+
+
 def user_error_behind(error: BaseException | None) -> UserError | None:
     """The `UserError` that ``error`` is or was raised from; fairseq rewraps what it catches."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, UserError):
-            return error
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
+    return next((e for e in _chain(error) if isinstance(e, UserError)), None)
+
+
+def mistake_behind(error: BaseException | None) -> str | None:
+    """What to tell the user of ``error``, where it is a user's mistake."""
+    mistake = user_error_behind(error)
+    if mistake is not None:
+        return str(mistake)
+    for cause in _chain(error):
+        for pattern, text in FOUND_BY_FAIRSEQ:
+            found = re.search(pattern, re.sub(r"np\.\w+\((\d+)\)", r"\1", str(cause)))
+            if found:
+                return text.format(**found.groupdict())
     return None
 
 
 def report_user_errors() -> None:
-    """Make an uncaught `UserError` end the program with its text alone; all else is as before."""
+    """Make an uncaught mistake end the program with its text alone; all else is as before."""
     previous = sys.excepthook
+    if getattr(previous, "reports_user_errors", False):
+        return
 
     def excepthook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        mistake = user_error_behind(error)
+        mistake = mistake_behind(error)
         if mistake is None:
             previous(kind, error, trace)
         else:
             sys.stdout.flush()
             print(f"error: {mistake}", file=sys.stderr)
 
+    excepthook.reports_user_errors = True  # type: ignore[attr-defined]
     sys.excepthook = excepthook
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,52 @@
+"""Values written in Python, read without running Python."""
+
+import ast
+import operator
+from collections.abc import Sized
+from typing import Any
+
+# fairseq's own options need `[(512, 3)] * 20` (the convolutions of fconv) and `+`.
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_LONGEST = 100_000  # of a repeated sequence: `[0] * 10 ** 9` would be an attack on memory
+
+
+def literal(text: str) -> Any:
+    """The value of a Python literal, or of a sum or product of literals.
+
+    Takes the place of ``eval``, so all that is not text is a TypeError here as well. Whatever
+    else is written there (a name, a call, an attribute) is a ValueError.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"a literal is read from text, not from {type(text).__name__}")
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    # What parser and operators raise for nonsense, too deep nesting included.
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
+        raise ValueError(f"not a literal: {text!r}") from None
+
+
+def _value(node: Any) -> Any:
+    match node:
+        case ast.List(elts=items):
+            return [_value(item) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(_value(item) for item in items)
+        case ast.Dict(keys=keys, values=values):
+            return {_value(key): _value(value) for key, value in zip(keys, values, strict=True)}
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            return _combined(type(op), _value(left), _value(right))
+        case _:
+            return ast.literal_eval(node)
+
+
+def _combined(op: type[ast.operator], left: Any, right: Any) -> Any:
+    if op is ast.Mult:
+        for sequence, times in ((left, right), (right, left)):
+            if isinstance(sequence, Sized) and len(sequence) * times > _LONGEST:
+                raise ValueError("too long")
+    return _OPERATIONS[op](left, right)

@@ -1,0 +1,123 @@
+"""A checkpoint is there whole or not at all, and training doesn't begin if it can't be saved.
+
+Every file is written aside, as ``NAME.tmp`` in the same folder, and renamed when all of it is on
+the disk. A kill at any moment leaves the old file or the new one.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed
+from fairseq.file_io import PathManager
+
+from .errors import UserError
+from .stand_in import StandIn
+
+_DEFAULT = "checkpoint_last.pt"  # fairseq's, of --restore-file
+
+
+@contextmanager
+def aside(path: str) -> Iterator[IO[bytes]]:
+    """A file to write to, which becomes ``path`` when all is written; a failure is a UserError."""
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        # The rename itself is on the disk when the folder is.
+        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except BaseException as error:
+        with suppress(OSError):
+            os.remove(temporary)
+        # torch.save wraps what the disk says into an error of its own.
+        for cause in (error, error.__context__):
+            if isinstance(cause, OSError):
+                raise UserError(
+                    f"{path} can't be written: {cause.strerror}; make room or give another place "
+                    "(checkpoints: --save-dir); the files already there are as they were"
+                ) from error
+        raise
+
+
+def save(obj: Any, filename: str, async_write: bool = False) -> None:
+    """Save with torch, at once or not at all. Nothing is retried: a full disk stays full."""
+    with aside(filename) as file:
+        torch.save(obj, file)
+
+
+def copy(source: str, target: str, overwrite: bool = False) -> str:
+    """Copy a file, at once or not at all."""
+    with aside(target) as file, open(source, "rb") as original:
+        shutil.copyfileobj(original, file, 1 << 20)
+    return target
+
+
+def prepare_save_dir(folder: str) -> None:
+    """Refuse a folder that can't be written to, and remove what a killed save left in it."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        for leftover in Path(folder).glob("checkpoint*.pt.tmp"):
+            leftover.unlink()
+    except OSError as error:
+        raise UserError(
+            f"--save-dir {folder} can't be written to: {error.strerror}; give another folder"
+        ) from error
+
+
+def check_options(checkpoint: Any) -> None:
+    """Refuse checkpoint options that fairseq would pass over in silence."""
+    if checkpoint.write_checkpoints_asynchronously:
+        # fairseq would write in place, leave checkpoint_last.pt out, or stop with status 0.
+        raise UserError("--write-checkpoints-asynchronously can't save safely: leave it out")
+    for option in ("restore_file", "finetune_from_model"):
+        path = getattr(checkpoint, option)
+        if path in (None, _DEFAULT) or PathManager.exists(path):
+            continue
+        suffix = checkpoint.checkpoint_suffix
+        if suffix and PathManager.exists(path.replace(".pt", suffix + ".pt")):
+            continue
+        flag = "--" + option.replace("_", "-")
+        inside = os.path.join(checkpoint.save_dir, path)
+        advice = f"did you mean {inside}?" if os.path.exists(inside) else "check the path"
+        raise UserError(f"{flag} {path}: there is no such file; {advice}")
+
+
+def _checked(call_main: Callable) -> Callable:
+    """Check the options before anything is built, and before processes are started."""
+
+    @wraps(call_main)
+    def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        check_options(cfg.checkpoint)
+        return call_main(cfg, main, **kwargs)
+
+    return wrapper
+
+
+def apply() -> None:
+    """Make fairseq's checkpoint saving atomic. A second call changes nothing.
+
+    Can go, each, when fairseq syncs and renames every file that it writes, stops at the first
+    failure, and looks at `--restore-file` and `--save-dir` before it trains.
+    """
+    if checkpoint_utils.torch_persistent_save is save:
+        return
+    checkpoint_utils.torch_persistent_save = save
+    checkpoint_utils.PathManager = StandIn(PathManager, copy=copy)
+    checkpoint_utils.verify_checkpoint_directory = prepare_save_dir
+    distributed.call_main = _checked(distributed.call_main)
