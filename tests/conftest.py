@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+import report
 import torch
 
 logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -36,3 +37,8 @@ def shared_data() -> Path:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in report.property_table(terminalreporter.stats):
+        terminalreporter.write_line(line)

@@ -1,0 +1,338 @@
+"""Faults to put into the plugin: a property is only proven where its test fails with one of them.
+
+Each is a function of pytest's `monkeypatch`; `assert_caught` applies one and wants the check to
+fail. The names say what is wrong.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import torch.nn.functional as F
+from fairseq.modules import LayerDropModuleList
+
+from diet_fairseq import attention, layout, stack
+from diet_fairseq.attention import Context, PositionalAttention, Term
+from diet_fairseq.config import PositionConfig
+from diet_fairseq.layout import Layout
+from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.positions import diet_abs, relative, tupe
+from diet_fairseq.positions.diet_abs import DietAbs
+from diet_fairseq.positions.input import NoPositions
+from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.shaw import Shaw
+from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.stack import Placement
+
+Patch = pytest.MonkeyPatch
+Mutant = Callable[[Patch], None]
+Check = Callable[[tiny.Case], None]
+#: the check, a mutant that it must catch, and the name of the case to see it in
+Table = list[tuple[Check, Mutant, str]]
+
+
+def assert_caught(check: Check, mutant: Mutant, case: str) -> None:
+    (chosen,) = (known for known in tiny.CASES if str(known) == case)
+    tiny.model_of.cache_clear()
+    try:
+        with Patch.context() as patch:
+            mutant(patch)
+            with pytest.raises(AssertionError):
+                check(chosen)
+    finally:
+        tiny.model_of.cache_clear()
+
+
+def each(table: Table) -> pytest.MarkDecorator:
+    """Over a table: the test's id is the mutant's name and where it is seen."""
+    ids = [f"{check.__name__}-{mutant.__name__}-{case}" for check, mutant, case in table]
+    return pytest.mark.parametrize(("check", "mutant", "case"), table, ids=ids)
+
+
+def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:
+    """The decorated function, given the original and its arguments, runs in its place."""
+
+    def decorate(change: Callable[..., Any]) -> Mutant:
+        @wraps(change)
+        def mutant(patch: Patch) -> None:
+            original = getattr(owner, name)
+
+            def changed(*args: Any, **kwargs: Any) -> Any:
+                return change(original, *args, **kwargs)
+
+            unbound = isinstance(vars(owner).get(name), (staticmethod, classmethod))
+            patch.setattr(owner, name, staticmethod(changed) if unbound else changed)
+
+        return mutant
+
+    return decorate
+
+
+# --- where tokens stand ----------------------------------------------------------------------
+
+
+@instead_of(layout, "token_positions")
+def positions_from_arange(original, padding_mask, length, device):
+    return original(None, length, device)
+
+
+@instead_of(Layout, "of_self_attention")
+def the_new_token_stands_first(original, padding_mask, causal=False, queries=None):
+    found = original(padding_mask, causal, queries)
+    return replace(found, query_positions=found.key_positions[:, : found.query_positions.size(1)])
+
+
+@instead_of(diet_abs, "take_rows")
+def positions_counted_from_the_end(original, table, positions, heads):
+    return original(table, positions - positions.max() + len(table) - 1, heads)
+
+
+@instead_of(OffsetScalars, "score")
+def offsets_that_weigh_more_further_on(original, self, layout):
+    return original(self, layout) * (1 + layout.key_positions)
+
+
+def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
+    parked: dict[bool, Context] = {}
+    build, forward = stack.context_of, PositionalAttention.forward
+
+    def park(layout, *rest):
+        parked[layout.causal] = build(layout, *rest)
+        return parked[layout.causal]
+
+    def read(self, query, key, value, key_padding_mask, *rest, **options):
+        context = parked[key_padding_mask.layout.causal]
+        return forward(self, query, key, value, context, *rest, **options)
+
+    patch.setattr(stack, "context_of", park)
+    patch.setattr(PositionalAttention, "forward", read)
+
+
+# --- what may be seen ------------------------------------------------------------------------
+
+
+def masked_by(change: Callable[[Layout], Layout]) -> Mutant:
+    """`Layout.mask` is that of a changed layout."""
+    original = Layout.mask.func  # type: ignore[attr-defined]
+
+    def mutant(patch: Patch) -> None:
+        patch.setattr(Layout, "mask", property(lambda self: original(change(self))))
+
+    return mutant
+
+
+def padding_is_seen(patch: Patch) -> None:
+    masked_by(lambda found: replace(found, padding_mask=None))(patch)
+
+
+def the_future_is_seen(patch: Patch) -> None:
+    masked_by(lambda found: replace(found, causal=False))(patch)
+
+
+@instead_of(Layout, "of_self_attention")
+def the_future_is_never_seen(original, padding_mask, causal=False, queries=None):
+    return original(padding_mask, True, queries)
+
+
+def padding_sees_nothing(patch: Patch) -> None:
+    def mask(self: Layout) -> torch.Tensor | None:
+        later = (self.offsets > 0).expand(1, 1, -1, -1) if self.causal else None
+        if self.padding_mask is None:
+            return later
+        padding = self.padding_mask[:, None, None, :]
+        return padding if later is None else padding | later
+
+    patch.setattr(Layout, "mask", property(mask))
+
+
+def a_finite_mask(patch: Patch) -> None:
+    patch.setattr(attention, "float", lambda text: -1e4, raising=False)
+
+
+@instead_of(F, "softmax")
+def weights_that_sum_to_less(original, *args, **kwargs):
+    return 0.9 * original(*args, **kwargs)
+
+
+@instead_of(F, "scaled_dot_product_attention")
+def a_mask_the_wrong_way_round(original, q, k, v, mask, *rest, **options):
+    return original(
+        q, k, v, ~mask if mask is not None and mask.dtype is torch.bool else mask, *rest, **options
+    )
+
+
+# --- what is added ---------------------------------------------------------------------------
+
+
+@instead_of(Term, "of")
+def no_layer_has_positions(original, scheme, layout, backend):
+    return Term()
+
+
+@instead_of(Term, "of")
+def the_decoder_has_no_positions(original, scheme, layout, backend):
+    return Term() if scheme.shape.causal else original(scheme, layout, backend)
+
+
+@instead_of(Term, "of")
+def decoding_forgets_positions(original, scheme, layout, backend):
+    return original(None if layout.query_positions.size(1) == 1 else scheme, layout, backend)
+
+
+@instead_of(Shaw, "query_score")
+def decoding_forgets_what_queries_ask(original, self, query, layout):
+    return None if query.size(2) == 1 else original(self, query, layout)
+
+
+@instead_of(Term, "of")
+def scores_without_gradient(original, *args):
+    with torch.no_grad():
+        return original(*args)
+
+
+@instead_of(Term, "of")
+def fast_scores_without_gradient(original, scheme, layout, backend):
+    with torch.set_grad_enabled(backend == "reference"):
+        return original(scheme, layout, backend)
+
+
+@instead_of(Term, "of")
+def factors_that_lose_a_column(original, *args):
+    term = original(*args)
+    if term.factors is None:
+        return term
+    query, key = term.factors
+    return Term(factors=(query[..., 1:], key[..., 1:]))
+
+
+@instead_of(OffsetScalars, "score")
+def offsets_with_the_other_sign(original, self, layout):
+    return original(self, layout).mT
+
+
+@instead_of(Shaw, "_rows")
+def offsets_with_the_other_sign_in_shaw(original, self, layout):
+    rows, row_of_pair = original(self, layout)
+    return rows, row_of_pair.mT
+
+
+@instead_of(OffsetScalars, "score")
+def scalars_scaled_like_content(original, self, layout):
+    return original(self, layout) * self.shape.head_dim**-0.5
+
+
+@instead_of(Shaw, "query_score")
+def a_query_score_without_its_scale(original, self, query, layout):
+    return original(self, query, layout) * self.shape.head_dim**0.5
+
+
+@instead_of(Shaw, "value_term")
+def values_without_positions(original, self, weights, layout):
+    return None
+
+
+@instead_of(relative, "bucket")
+def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
+    return min(original(offset, False, *rest), rest[0] - 1)
+
+
+@instead_of(PositionalAttention, "__init__")
+def content_that_keeps_the_whole_scale(original, self, *args, **options):
+    original(self, *args, **options | {"score_terms": 1})
+
+
+@instead_of(tupe, "reset")
+def a_column_that_is_not_reset(original, score, layout, theta_1, theta_2):
+    query_first = layout.query_positions.eq(0)[:, None, :, None]
+    return torch.where(query_first, theta_1[:, None, None], score)
+
+
+@instead_of(tupe, "reset")
+def a_row_that_is_not_reset(original, score, layout, theta_1, theta_2):
+    key_first = layout.key_positions.eq(0)[:, None, None, :]
+    return torch.where(key_first, theta_2[:, None, None], score)
+
+
+@instead_of(tupe, "reset")
+def a_reset_of_the_first_slot(original, score, layout, *thetas):
+    slots = torch.arange(layout.key_positions.size(1)).unsqueeze(0)
+    return original(score, Layout(slots, slots), *thetas)
+
+
+@instead_of(TupeA, "factors")
+def factors_of_another_scale(original, self, layout):
+    query, key = original(self, layout)
+    return 2 * query, key
+
+
+@instead_of(DietAbs, "_of")
+def factors_of_another_rank(original, self, parameter, positions):
+    return original(self, parameter, positions).relu()[..., 1:]
+
+
+def the_control_has_positions(patch: Patch) -> None:
+    patch.setattr(NoPositions, "input", "sinusoidal")
+
+
+def no_length_is_refused(patch: Patch) -> None:
+    for module in (stack, diet_abs, tupe):
+        patch.setattr(module, "check_length", lambda layout, limit: None)
+
+
+# --- where parameters live -------------------------------------------------------------------
+
+
+def one_table_for_all_layers_by_accident(patch: Patch) -> None:
+    made: dict[Any, Any] = {}
+    build = Placement.for_layer
+
+    def for_layer(self: Placement) -> Any:
+        return made.setdefault(self.shape, build(self))
+
+    patch.setattr(Placement, "for_layer", for_layer)
+
+
+def a_table_for_every_layer_by_accident(patch: Patch) -> None:
+    patch.setattr(Placement, "for_stack", lambda self: None)
+    patch.setattr(Placement, "for_layer", Placement._build)
+
+
+@instead_of(stack, "context_of")
+def every_layer_computes_what_all_share(original, layout, shared, cfg):
+    return Context(layout, shared)
+
+
+@instead_of(OffsetScalars, "_save_to_state_dict")
+def a_table_that_is_not_saved(original, self, destination, prefix, keep_vars):
+    destination[prefix + "weight"] = torch.zeros_like(self.weight)
+
+
+@instead_of(PositionConfig, "write_to")
+def options_that_are_not_written_down(original, self, args):
+    pass
+
+
+@instead_of(PositionalAttention, "reorder_incremental_state")
+def keys_that_are_not_reordered(original, self, incremental_state, new_order):
+    pass
+
+
+@instead_of(LayerDropModuleList, "__iter__")
+def tables_numbered_by_the_layers_that_are_kept(original, self):
+    tables = [self[index].self_attn.positions for index in range(len(self))]
+    for table, layer in zip(tables, original(self), strict=False):
+        moved = copy.copy(layer)
+        moved._modules = {**layer._modules, "self_attn": copy.copy(layer.self_attn)}
+        moved.self_attn._modules = {**layer.self_attn._modules, "positions": table}
+        yield moved
+
+
+@instead_of(DietTransformerModel, "build_model")
+def embeddings_that_are_not_tied(original, args, task):
+    args.share_all_embeddings = False
+    return original(args, task)

@@ -1,0 +1,251 @@
+"""Attention as the papers write it: one sentence, nested loops, double precision, no cleverness.
+
+Positions i and j are 0-based. `ORACLES` gives each scheme its term of the equation, read off the
+papers; all that they take from the plugin is the shape of its parameters.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from diet_fairseq.positions import PositionScheme
+
+Vector = Tensor  # of doubles
+Number = Tensor  # one double
+
+
+class Oracle:
+    """What a scheme adds: numbers to a score, vectors to a value. Here: nothing."""
+
+    #: terms that share the scale of the score: content / sqrt(terms d_h)
+    terms = 1
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number | float:
+        return 0.0
+
+    def value(self, head: int, i: int, j: int) -> Vector | float:
+        return 0.0
+
+
+def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal: bool) -> Tensor:
+    """softmax(q k / sqrt(terms d_h) + score) (v + value), heads side by side, then W^O.
+
+    Args:
+        queries: (Tq, d); keys: (Tk, d): the tokens of one sentence, without padding
+        module: has q_proj, k_proj, v_proj, out_proj
+    """
+    heads, width = module.num_heads, module.head_dim
+    q = linear(module.q_proj, queries)
+    k, v = linear(module.k_proj, keys), linear(module.v_proj, keys)
+    joined = torch.zeros(len(q), heads * width, dtype=torch.double)
+    for head in range(heads):
+        own = slice(head * width, (head + 1) * width)
+        for i in range(len(q)):
+            seen = range(i + 1) if causal else range(len(k))
+            scores = [
+                q[i, own] @ k[j, own] / math.sqrt(oracle.terms * width)
+                + oracle.score(head, i, j, q[i, own])
+                for j in seen
+            ]
+            highest = max(float(score) for score in scores)
+            exponentials = [math.exp(score - highest) for score in scores]
+            for j, exponential in zip(seen, exponentials, strict=True):
+                share = exponential / sum(exponentials)
+                joined[i, own] += share * (v[j, own] + oracle.value(head, i, j))
+    return linear(module.out_proj, joined)
+
+
+def linear(module: nn.Linear, x: Tensor) -> Tensor:
+    return x.double() @ module.weight.double().T + module.bias.double()
+
+
+def clip(offset: int, largest: int) -> int:
+    return max(-largest, min(largest, offset))
+
+
+class ShawOracle(Oracle):
+    """Shaw et al. (2018), eq. 3-5: q_i . a^K_{clip(j-i,k)} / sqrt(d_h), and a^V on the values.
+
+    w^K and w^V have 2k + 1 rows: the row of offset -k first.
+    """
+
+    def __init__(self, scheme: Any) -> None:
+        self.keys = scheme.keys.double()
+        self.values = None if scheme.values is None else scheme.values.double()
+        self.largest = (self.keys.size(1) - 1) // 2
+
+    def row(self, table: Tensor, head: int, i: int, j: int) -> Vector:
+        return table[head % len(table), self.largest + clip(j - i, self.largest)]
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+        return query @ self.row(self.keys, head, i, j) / math.sqrt(len(query))
+
+    def value(self, head: int, i: int, j: int) -> Vector | float:
+        return 0.0 if self.values is None else self.row(self.values, head, i, j)
+
+
+def t5_bucket(offset: int, causal: bool, buckets: int, max_distance: int) -> int:
+    """Raffel et al. (2020): half of a direction's buckets are exact, the rest logarithmic."""
+    if causal:
+        first, distance = 0, -offset if offset < 0 else 0
+    else:
+        buckets = buckets // 2
+        first, distance = (buckets, offset) if offset > 0 else (0, -offset)
+    exact = buckets // 2
+    if distance < exact:
+        return first + distance
+    logarithmic = buckets - exact
+    steps = math.log(distance / exact) / math.log(max_distance / exact) * logarithmic
+    return first + min(exact + math.floor(steps), buckets - 1)
+
+
+class T5Oracle(Oracle):
+    """Raffel et al. (2020): b_{bucket(j-i)}, one number per head."""
+
+    def __init__(self, scheme: Any, buckets: int = 32, max_distance: int = 128) -> None:
+        self.table = scheme.weight.double()  # (buckets, H)
+        self.causal, self.buckets, self.max_distance = scheme.shape.causal, buckets, max_distance
+
+    def score(self, head: int, i: int, j: int, query: Vector | None = None) -> Number:
+        row = t5_bucket(j - i, self.causal, self.buckets, self.max_distance)
+        return self.table[row, head % self.table.size(1)]
+
+
+class DietRelOracle(Oracle):
+    """Chen et al. (2021), eq. 3: R_{i-j}, unscaled; row c holds R_0, row c + 1 R_{-1}."""
+
+    def __init__(self, scheme: Any) -> None:
+        self.table = scheme.weight.double()  # (2c + 1, H)
+        self.largest = (len(self.table) - 1) // 2
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+        index_of_r = clip(i - j, self.largest)
+        return self.table[self.largest - index_of_r, head % self.table.size(1)]
+
+
+class DietAbsOracle(Oracle):
+    """Chen et al. (2021), eq. 1: (P_Q P_K^T)_ij, unscaled."""
+
+    def __init__(self, scheme: Any) -> None:
+        self.query, self.key = scheme.query.double(), scheme.key.double()  # (H, n, d_p)
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+        head = head % len(self.query)
+        return self.query[head, i] @ self.key[head, j]
+
+
+class TupeAOracle(Oracle):
+    """Ke et al. (2021), eq. 10: reset((p_i U^Q)(p_j U^K)^T / sqrt(2 d_h)).
+
+    With reset, rows 0 and 1 of the table are p_theta1 and p_theta2, and p_t is row t + 1.
+    """
+
+    terms = 2
+
+    def __init__(self, scheme: Any, untie_cls: str = "no") -> None:
+        self.scheme, self.untied = scheme, untie_cls != "no"
+        keys = scheme.pos if scheme.pos_key is None else scheme.pos_key
+        self.p_query = linear(scheme.pos_q_linear, self.normalized(scheme.pos.weight))
+        self.p_key = linear(scheme.pos_k_linear, self.normalized(keys.weight))
+        self.width = scheme.shape.head_dim
+
+    def normalized(self, table: Tensor) -> Tensor:
+        rows = []
+        for p in table.double():
+            mean = p.sum() / len(p)
+            variance = ((p - mean) ** 2).sum() / len(p)
+            gain, bias = self.scheme.pos_ln.weight.double(), self.scheme.pos_ln.bias.double()
+            rows.append((p - mean) / torch.sqrt(variance + self.scheme.pos_ln.eps) * gain + bias)
+        return torch.stack(rows)
+
+    def product(self, head: int, query_row: int, key_row: int) -> Number:
+        own = slice(head * self.width, (head + 1) * self.width)
+        if self.p_query.size(1) == self.width:  # one map for all heads
+            own = slice(None)
+        return self.p_query[query_row, own] @ self.p_key[key_row, own] / math.sqrt(2 * self.width)
+
+    def absolute(self, head: int, i: int, j: int) -> Number:
+        return self.product(head, i + 1, j + 1) if self.untied else self.product(head, i, j)
+
+    def theta_1(self, head: int) -> Number:
+        return self.product(head, 0, 0)
+
+    def theta_2(self, head: int) -> Number:
+        return self.product(head, 1, 1)
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+        if self.untied and i == 0:
+            return self.theta_1(head)
+        if self.untied and j == 0:
+            return self.theta_2(head)
+        return self.absolute(head, i, j)
+
+
+class TupeROracle(TupeAOracle):
+    """Ke et al. (2021), eq. 11: TUPE-A plus b_{j-i} inside the reset.
+
+    "official": the relative part is reset on its own, to scalars of its own: in encoders, as the
+    released code has it, bucket 16 for [CLS] to others and bucket 32 for others to [CLS]; in
+    decoders, whose causal buckets fill the table, the last row and the last but one.
+    """
+
+    def __init__(
+        self, scheme: Any, untie_cls: str = "no", buckets: int = 32, max_distance: int = 128
+    ) -> None:
+        super().__init__(scheme, untie_cls)
+        self.relative = T5Oracle(scheme.relative_attention_bias, buckets, max_distance)
+        self.official = untie_cls == "official"
+        cls_to_others = buckets + 1 if scheme.shape.causal else buckets // 2
+        self.row_of_theta = {1: cls_to_others, 2: buckets}
+
+    def relative_theta(self, number: int, head: int) -> Number:
+        table = self.relative.table
+        return table[self.row_of_theta[number], head % table.size(1)]
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+        if self.untied and i == 0:
+            own = self.relative_theta(1, head) if self.official else 0.0
+            return self.theta_1(head) + own
+        if self.untied and j == 0:
+            own = self.relative_theta(2, head) if self.official else 0.0
+            return self.theta_2(head) + own
+        return self.absolute(head, i, j) + self.relative.score(head, i, j)
+
+
+class AddedAtTheInput(Oracle):
+    """Vaswani et al. (2017), Devlin et al. (2019): attention itself is the plain one."""
+
+    def __init__(self, scheme: None) -> None:
+        pass
+
+
+ORACLES: dict[str, Callable[..., Oracle]] = {
+    "none": AddedAtTheInput,
+    "sinusoidal": AddedAtTheInput,
+    "learned": AddedAtTheInput,
+    "shaw": ShawOracle,
+    "t5": T5Oracle,
+    "tupe_a": TupeAOracle,
+    "tupe_r": TupeROracle,
+    "diet_rel": DietRelOracle,
+    "diet_abs": DietAbsOracle,
+}
+#: which of a scheme's options change its equation; the others show in its parameters' shapes
+IN_THE_EQUATION = ("buckets", "max_distance", "untie_cls")
+
+
+def oracle_of(name: str, scheme: PositionScheme | None, options: dict[str, Any]) -> Oracle:
+    """The oracle of the scheme, or the plain attention's where no scheme acts."""
+    if scheme is None:
+        return Oracle()
+    given = {
+        option: options[f"position_{option}"]
+        for option in IN_THE_EQUATION
+        if f"position_{option}" in options
+    }
+    if scheme.shape.cross and name == "tupe_r":  # offsets mean nothing between two languages
+        name, given = "tupe_a", {k: v for k, v in given.items() if k == "untie_cls"}
+    return ORACLES[name](scheme, **given)

@@ -1,0 +1,130 @@
+"""A user's mistakes on fairseq's own command lines: the last line says it, the status is not 0."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import TINY, corpus, run
+
+ARCH = ["--arch", "transformer_diet_rel_tiny"]
+SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--arch", "transformer_diet_rel", "--position-scheme", "rotary"],
+            "argument --position-scheme: invalid choice: 'rotary' (choose from 'none', 'sin",
+        ),
+        ([*ARCH, "--position-sharing", "all"], "argument --position-sharing: invalid choice: 'al"),
+        ([*ARCH, "--attention-backend", "magic"], "argument --attention-backend: invalid choice:"),
+        (
+            [*ARCH, "--position-scheme", "t5"],
+            "error: --position-scheme t5 contradicts --arch transformer_diet_rel_tiny, whose "
+            "scheme is diet_rel: leave it out, or take --arch transformer_t5_tiny",
+        ),
+        (
+            [*ARCH, "--encoder-learned-pos"],
+            "error: --encoder-learned-pos does not go together with --arch "
+            "transformer_diet_rel_tiny: say what is added to the input by --position-input",
+        ),
+        ([*ARCH, "--position-clip", "0"], "error: --position-clip must be at least 1, but is 0"),
+        (
+            [*ARCH, "--position-rank", "8"],
+            "error: --position-rank 8 is no option of the position scheme diet_rel: leave it out, "
+            "or take one of diet_abs",
+        ),
+        (
+            ["--arch", "transformer_diet_abs_tiny", "--position-rank", "-1"],
+            "error: --position-rank must be at least 1, but is -1",
+        ),
+        (
+            ["--arch", "transformer_t5_tiny", "--position-buckets", "6"],
+            "error: --position-buckets must be a multiple of 4, but is 6",
+        ),
+        (
+            ["--arch", "transformer_t5_tiny", "--position-max-distance", "16"],
+            "error: --position-max-distance must be larger than half of --position-buckets (16), "
+            "but is 16",
+        ),
+        (
+            ["--arch", "transformer_shaw_tiny", "--attention-backend", "sdpa"],
+            "error: --attention-backend sdpa can't compute the position scheme shaw, whose score "
+            "depends on the query: take auto or reference",
+        ),
+        (
+            [*ARCH, "--segment-scheme", "per-head"],
+            "error: --segment-scheme per-head: a translation model has no segments: leave it out",
+        ),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name_before_anything_is_trained(
+    data: Path, arguments: list[str], said: str
+) -> None:
+    done = run("train", data, *SMALL, *arguments)
+    assert done.status != 0
+    assert said in done.last
+    assert "Traceback" not in done.err
+
+
+def test_a_missing_dictionary_is_named(data: Path, tmp_path: Path) -> None:
+    for file in data.iterdir():
+        if not file.name.startswith("dict.de"):
+            (tmp_path / file.name).symlink_to(file)
+    done = run("train", tmp_path, *SMALL, *ARCH)
+    assert done.status != 0
+    assert done.last == (
+        f"error: there is no dictionary {tmp_path}/dict.de.txt: give the folder that "
+        "fairseq-preprocess wrote"
+    )
+    assert "Traceback" not in done.err
+
+
+def test_a_folder_without_data_is_named(tmp_path: Path) -> None:
+    done = run("train", tmp_path, *SMALL, *ARCH)
+    assert done.status != 0
+    assert done.last.startswith("error: there is no prepared data in the folder given: give the")
+
+
+def test_a_split_that_is_not_there_is_named(data: Path) -> None:
+    done = run("train", data, *SMALL, *ARCH, "--train-subset", "training")
+    assert done.status != 0
+    assert done.last.startswith(f"error: there is no data of the split training in {data}: give")
+
+
+@pytest.mark.parametrize("scheme", ["learned", "diet_abs"])
+def test_a_sentence_longer_than_an_absolute_table_is_refused_with_limit_and_flag(
+    data: Path, tmp_path: Path, scheme: str
+) -> None:
+    arch = ["--arch", f"transformer_{scheme}_tiny", "--max-source-positions", "10"]
+    trained = run(
+        "train", data, *SMALL[:-1], *arch, "--save-dir", tmp_path, "--max-target-positions", "10"
+    )
+    assert trained.status == 0, trained.err
+    model = ["--path", tmp_path / "checkpoint_last.pt", "-s", "de", "-t", "en", "--cpu"]
+    done = run("interactive", data, *model, stdin="w1 " * 12 + "\n")
+    assert done.status != 0
+    assert done.last == (
+        "error: sentence 0 has (13, 0) tokens (source, target), but the model takes (10, 10): "
+        "shorten it, leave it out by --skip-invalid-size-inputs-valid-test, or train with larger "
+        "--max-source-positions and --max-target-positions"
+    )
+
+
+def test_a_relative_scheme_translates_longer_sentences_than_it_was_trained_for(
+    data: Path, tmp_path: Path
+) -> None:
+    limits = ["--max-source-positions", "10", "--max-target-positions", "10"]
+    trained = run("train", data, *SMALL[:-1], *ARCH, *limits, "--save-dir", tmp_path)
+    assert trained.status == 0, trained.err
+    model = ["--path", tmp_path / "checkpoint_last.pt", "-s", "de", "-t", "en", "--cpu"]
+    longer = ["--max-source-positions", "100", "--max-target-positions", "100"]
+    done = run("interactive", data, *model, *longer, stdin="w1 " * 30 + "\n")
+    assert done.status == 0, done.err
+    assert "H-0" in done.out

@@ -1,0 +1,33 @@
+"""No property without a fault that it was seen to catch, no fault that nothing catches."""
+
+import inspect
+
+import mutants
+import pytest
+import test_equivalence
+import test_invariance
+import test_liveness
+import test_schemes
+import test_state
+
+SUITE = [test_equivalence, test_invariance, test_liveness, test_state, test_schemes]
+
+
+@pytest.mark.parametrize("module", SUITE, ids=lambda module: module.__name__)
+def test_every_property_has_a_mutant(module):
+    checks = {f for name, f in inspect.getmembers(module) if name.startswith("check_")}
+    assert checks
+    assert checks == {check for check, _, _ in module.MUTANTS}
+
+
+def test_every_mutant_is_caught_by_something():
+    written = {
+        f
+        for f in vars(mutants).values()
+        if inspect.isfunction(f) and f.__module__ == "mutants" and _takes_a_patch(f)
+    }
+    assert written == {mutant for module in SUITE for _, mutant, _ in module.MUTANTS}
+
+
+def _takes_a_patch(function) -> bool:
+    return list(inspect.signature(function, follow_wrapped=False).parameters) == ["patch"]

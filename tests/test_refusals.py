@@ -1,0 +1,180 @@
+"""What can't work is refused in words, each of them pinned: name, rule, value, what to do."""
+
+import pytest
+import tiny
+import torch
+from fairseq import options
+from tiny import Case
+
+from diet_fairseq.config import BACKENDS, INPUTS, SEGMENTS, SHARING, PositionConfig
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
+from diet_fairseq.positions.tupe import UNTIE_CLS, TupeA
+
+
+def parsed(*flags: str):
+    """fairseq's own reading of a command line."""
+    parser = options.get_training_parser()
+    small = ["--encoder-layers", "1", "--decoder-layers", "1"]
+    return options.parse_args_and_arch(parser, ["data", *small, *flags])
+
+
+def build(*flags: str):
+    return tiny.from_arguments(parsed(*flags))
+
+
+def flags_of(line: str) -> list[str]:
+    """A command line; its architecture is a tiny one unless it names another."""
+    scheme, *rest = line.split()
+    return ["--arch", f"transformer_{scheme}_tiny", *rest]
+
+
+def listed(names) -> str:
+    return ", ".join(names)
+
+
+def having(option: str) -> str:
+    """The schemes that have an option."""
+    found = [name for name in SCHEMES if tiny.SCHEMES[name].in_attention]
+    return listed(n for n in found if f"position_{option}" in tiny.options_of(SCHEMES[n]))
+
+
+def no_option(scheme: str, flag: str, option: str) -> str:
+    return (
+        f"{flag} is no option of the position scheme {scheme}: leave it out, or take one of "
+        f"{having(option)}"
+    )
+
+
+def round_about(flag: str) -> str:
+    return (
+        f"{flag} does not go together with position schemes: leave it out, or use fairseq's own "
+        "transformer"
+    )
+
+
+def at_the_input(flag: str, arch: str) -> str:
+    return (
+        f"{flag} does not go together with --arch {arch}: say what is added to the input by "
+        "--position-input"
+    )
+
+
+#: the scheme and flags -> what is said
+REFUSED = {
+    "none --position-scheme t5": "--position-scheme t5 contradicts --arch transformer_none_tiny, "
+    "whose scheme is none: leave it out, or take --arch transformer_t5_tiny",
+    "diet_abs --position-rank 0": "--position-rank must be at least 1, but is 0",
+    "diet_rel --position-clip 0": "--position-clip must be at least 1, but is 0",
+    "shaw --position-clip -3": "--position-clip must be at least 1, but is -3",
+    "t5 --position-buckets 3": "--position-buckets must be at least 4, but is 3",
+    "t5 --position-buckets 6": "--position-buckets must be a multiple of 4, but is 6",
+    "tupe_r --position-buckets 30": "--position-buckets must be a multiple of 4, but is 30",
+    "t5 --position-max-distance 16": "--position-max-distance must be larger than half of "
+    "--position-buckets (16), but is 16",
+    "diet_rel --position-rank 3": no_option("diet_rel", "--position-rank 3", "rank"),
+    "diet_rel --position-values": no_option("diet_rel", "--position-values", "values"),
+    "diet_abs --position-clip 3": no_option("diet_abs", "--position-clip 3", "clip"),
+    "shaw --position-buckets 8": no_option("shaw", "--position-buckets 8", "buckets"),
+    "shaw --position-max-distance 8": no_option(
+        "shaw", "--position-max-distance 8", "max_distance"
+    ),
+    "t5 --position-untie-cls paper": no_option("t5", "--position-untie-cls paper", "untie_cls"),
+    "t5 --position-cross-attention": no_option(
+        "t5", "--position-cross-attention", "cross_attention"
+    ),
+    "sinusoidal --position-sharing head": no_option(
+        "sinusoidal", "--position-sharing head", "sharing"
+    ),
+    "none --position-input learned": no_option("none", "--position-input learned", "input"),
+    "shaw --attention-backend sdpa": "--attention-backend sdpa can't compute the position scheme "
+    "shaw, whose score depends on the query: take auto or reference",
+    "t5 --segment-scheme per-head": "--segment-scheme per-head: a translation model has no "
+    "segments: leave it out",
+    "t5 --segment-scheme input": "--segment-scheme input: a translation model has no segments: "
+    "leave it out",
+    "t5 --no-token-positional-embeddings": at_the_input(
+        "--no-token-positional-embeddings", "transformer_t5_tiny"
+    ),
+    "t5 --encoder-learned-pos": at_the_input("--encoder-learned-pos", "transformer_t5_tiny"),
+    "none --decoder-learned-pos": at_the_input("--decoder-learned-pos", "transformer_none_tiny"),
+    "t5 --no-cross-attention --cross-self-attention": round_about("--cross-self-attention True"),
+    "t5 --base-layers 1": round_about("--base-layers 1"),
+    "t5 --encoder-xformers-att-config {}": round_about("--encoder-xformers-att-config {}"),
+    "t5 --decoder-xformers-att-config {}": round_about("--decoder-xformers-att-config {}"),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_command_line_that_can_not_work_is_refused(line):
+    with pytest.raises(UserError) as refused:
+        build(*flags_of(line))
+    assert str(refused.value) == REFUSED[line]
+
+
+CHOICES = {
+    "position_scheme": SCHEMES,
+    "position_sharing": SHARING,
+    "position_input": INPUTS,
+    "position_untie_cls": UNTIE_CLS,
+    "segment_scheme": SEGMENTS,
+    "attention_backend": BACKENDS,
+}
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_a_word_that_is_no_choice_is_refused_with_all_that_are(field, capsys):
+    flag = "--" + field.replace("_", "-")
+    with pytest.raises(SystemExit):
+        parsed("--arch", "transformer_tupe_a", flag, "wrong")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"{flag}: invalid choice: 'wrong'" in last
+    assert all(choice in last for choice in CHOICES[field])
+    # a checkpoint's arguments have passed no parser
+    args = tiny.Namespace(**{"position_scheme": "tupe_a", field: "wrong"})
+    with pytest.raises(UserError) as refused:
+        PositionConfig.of(args)
+    assert str(refused.value) == f"{flag} must be one of {listed(CHOICES[field])}, but is wrong"
+
+
+def test_without_a_scheme_all_are_named():
+    with pytest.raises(UserError) as refused:
+        PositionConfig.of(tiny.Namespace())
+    assert str(refused.value) == (
+        f"--position-scheme is missing: choose one of {listed(SCHEMES)}, "
+        "or an --arch that names one"
+    )
+
+
+def test_tupe_itself_refuses_another_way_to_untie():
+    limit = Limit(4, "--max-source-positions")
+    with pytest.raises(UserError) as refused:
+        TupeA(AttentionShape(1, 4, 4, limit, limit), untie_cls="yes")
+    assert str(refused.value) == (
+        "--position-untie-cls must be one of no, paper, official, but is yes"
+    )
+
+
+@tiny.each(tiny.first_of_each_scheme(tiny.CASES))
+def test_torchscript_is_refused_in_words(case):
+    with pytest.raises(UserError) as refused:
+        torch.jit.script(tiny.model_of(case))
+    assert str(refused.value) == (
+        "TorchScript can't compile models with position schemes: use the model as it is, or "
+        "torch.compile"
+    )
+
+
+ACCEPTED = ["t5", "none", "learned", "diet_rel --position-input learned"]
+
+
+@pytest.mark.parametrize("line", ACCEPTED, ids="--arch {}".format)
+def test_what_can_work_is_not_refused(line):
+    build(*flags_of(line))
+
+
+def test_the_command_line_reaches_the_model():
+    model = build(*flags_of("diet_abs --position-rank 3 --position-sharing none"))
+    assert {s.query.shape[-1] for s in tiny.schemes_in(model).values()} == {3}
+    assert len(tiny.schemes_in(model)) == 2
+    assert Case("diet_abs").kind is type(next(iter(tiny.schemes_in(model).values())))

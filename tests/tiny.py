@@ -1,0 +1,325 @@
+"""Tiny models of every position scheme, and what the tests ask of them.
+
+`CASES` follow from `SCHEMES`: a new scheme is tested in every way without a change here.
+"""
+
+import copy
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import groupby
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import collate_tokens
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from torch import Tensor, nn
+
+from diet_fairseq import diet_transformer  # noqa: F401  registers the architectures
+from diet_fairseq.attention import BACKENDS, Context, PositionalAttention
+from diet_fairseq.config import INPUTS, SHARING, PositionConfig, options_of
+from diet_fairseq.errors import UserError
+from diet_fairseq.layout import Layout
+from diet_fairseq.positions import SCHEMES, PositionScheme
+
+Model = Any  # fairseq's modules, whose attributes no type tells
+
+LAYERS, HEADS, DIM, LIMIT = 2, 2, 16, 16
+TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+#: an effect that is there, not rounding
+VISIBLE = 1e-3
+
+WORDS = Dictionary()
+for _number in range(24):
+    WORDS.add_symbol(f"word{_number}")
+PAD, EOS, FIRST_WORD, VOCABULARY = WORDS.pad(), WORDS.eos(), WORDS.nspecial, len(WORDS)
+
+
+class Task:
+    source_dictionary = target_dictionary = WORDS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scheme with options; named by them, the scheme first, which the report relies on."""
+
+    scheme: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        shown = (f"{name.removeprefix('position_')}={value}" for name, value in self.options)
+        return "-".join([self.scheme, *shown])
+
+    def option(self, name: str) -> Any:
+        return dict(self.options).get(name, options_of(SCHEMES[self.scheme]).get(name))
+
+    def but(self, **options: Any) -> "Case":
+        return Case(self.scheme, tuple((dict(self.options) | options).items()))
+
+    @property
+    def kind(self) -> type[PositionScheme]:
+        return SCHEMES[self.scheme]
+
+
+#: values that change what an option's scheme does to sentences as short as these
+OTHER_VALUES: list[dict[str, Any]] = [
+    {"position_rank": 3},
+    {"position_clip": 2},
+    {"position_values": True},
+    {"position_buckets": 8, "position_max_distance": 6},
+    {"position_untie_cls": "paper"},
+    {"position_untie_cls": "official"},
+    {"position_cross_attention": True},
+    {"position_cross_attention": True, "position_untie_cls": "paper"},
+]
+
+
+def cases_of(scheme: str) -> Iterator[Case]:
+    """The scheme as it is, and with every option that it has, one at a time."""
+    options, case = options_of(SCHEMES[scheme]), Case(scheme)
+    yield case
+    for name, values in (("position_sharing", SHARING), ("position_input", INPUTS)):
+        if SCHEMES[scheme].in_attention:
+            yield from (case.but(**{name: value}) for value in values if value != options.get(name))
+    yield from (case.but(**values) for values in OTHER_VALUES if values.keys() <= options.keys())
+    for backend in fast_paths(case):
+        yield case.but(attention_backend=backend)
+        if "position_cross_attention" in options:
+            yield case.but(attention_backend=backend, position_cross_attention=True)
+
+
+def fast_paths(case: Case) -> list[str]:
+    """The backends, reference aside, that compute the scheme."""
+
+    def computes(backend: str) -> bool:
+        try:
+            PositionConfig.of(arguments(case.but(attention_backend=backend)))
+        except UserError:
+            return False
+        return True
+
+    return [backend for backend in BACKENDS if backend != "reference" and computes(backend)]
+
+
+def arguments(case: Case, **overrides: Any) -> Namespace:
+    """What fairseq's command line would give to `build_model`."""
+    return complete(f"transformer_{case.scheme}", **dict(case.options), **overrides)
+
+
+def complete(arch: str, **given: Any) -> Namespace:
+    shape = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {
+            "embed_dim": DIM,
+            "ffn_embed_dim": DIM,
+            "layers": LAYERS,
+            "attention_heads": HEADS,
+        }.items()
+    }
+    limits = {"max_source_positions": LIMIT, "max_target_positions": LIMIT}
+    args = Namespace(**{"arch": arch, "dropout": 0.0} | shape | limits | given)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args
+
+
+def from_arguments(args: Namespace, seed: int = 1) -> Model:
+    """A model in eval mode; no parameter that is a bias or a position has its initial value."""
+    torch.manual_seed(seed)
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, Task)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        for parameter in position_parameters(model).values():
+            parameter.normal_()
+    return model.eval()
+
+
+def fresh(case: Case, seed: int = 1, **overrides: Any) -> Model:
+    """A model of one's own."""
+    return from_arguments(arguments(case, **overrides), seed)
+
+
+def stock(seed: int = 1, **overrides: Any) -> Model:
+    """fairseq's own transformer."""
+    return from_arguments(complete("transformer", **overrides), seed)
+
+
+#: a model that nobody changes
+model_of = lru_cache(maxsize=None)(fresh)
+
+
+def own(case: Case) -> Model:
+    """A copy of `model_of` to change; quicker than a fresh one."""
+    return copy.deepcopy(model_of(case))
+
+
+def copy_of(model: Model, case: Case, **overrides: Any) -> Model:
+    """The model's parameters in another one, built from its arguments."""
+    other = fresh(case, seed=2, **overrides)
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def schemes_in(module: nn.Module) -> dict[str, PositionScheme]:
+    """The outermost scheme modules, by name."""
+    found: dict[str, PositionScheme] = {}
+    for name, part in module.named_modules():
+        inside = any(name.startswith(outer + ".") for outer in found)
+        if isinstance(part, PositionScheme) and not inside:
+            found[name] = part
+    return found
+
+
+def position_parameters(model: Model) -> dict[str, nn.Parameter]:
+    """What the schemes learn; not fairseq's own table at the input."""
+    return {
+        f"{name}.{inner}": parameter
+        for name, scheme in schemes_in(model).items()
+        for inner, parameter in scheme.named_parameters()
+    }
+
+
+# sentences
+
+
+def sentences(*lengths: int, seed: int = 1) -> list[Tensor]:
+    """Words and, at the end, </s>."""
+    draw = torch.Generator().manual_seed(seed)
+    words = [torch.randint(FIRST_WORD, VOCABULARY, (length,), generator=draw) for length in lengths]
+    return [torch.cat([some[1:], torch.tensor([EOS])]) for some in words]
+
+
+def shifted(targets: list[Tensor]) -> list[Tensor]:
+    """What the decoder reads: </s> first."""
+    return [target.roll(1) for target in targets]
+
+
+SOURCES = sentences(9, 5, 1, seed=1)
+TARGETS = shifted(sentences(5, 9, 1, seed=2))
+SIDES = [(left, not left) for left in (True, False)]  # of the source's, the target's padding
+
+
+def padded(some: list[Tensor], left: bool) -> Tensor:
+    """(B, T), the shorter ones padded on the left or on the right."""
+    return collate_tokens(some, PAD, left_pad=left)
+
+
+def logits(
+    model: Model,
+    sources: list[Tensor] = SOURCES,
+    targets: list[Tensor] = TARGETS,
+    left_source: bool = True,
+    left_target: bool = False,
+    **options: Any,
+) -> Tensor:
+    """(sum of target lengths, vocabulary): what the model says at real tokens, in their order."""
+    target = padded(targets, left_target)
+    encoder_out = model.encoder(padded(sources, left_source), None)
+    return model.decoder(target, encoder_out=encoder_out, **options)[0][target.ne(PAD)]
+
+
+def encoded(model: Model, sources: list[Tensor], left: bool = True) -> Tensor:
+    """(sum of source lengths, d): the encoder's output at real tokens, in their order."""
+    source = padded(sources, left)
+    return model.encoder(source, None)["encoder_out"][0].transpose(0, 1)[source.ne(PAD)]
+
+
+def some_loss(out: Tensor) -> Tensor:
+    """A number that depends on every entry in another way."""
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(3))
+    return (out * weights.to(out)).sum()
+
+
+def gradients(model: Model, loss: Tensor) -> dict[str, Tensor]:
+    """Of every parameter that has one."""
+    model.zero_grad()
+    loss.backward()
+    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return found
+
+
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        message = partial("{}: {}".format, name)
+        torch.testing.assert_close(actual[name], value, **TOLERANCE, msg=message)
+
+
+def difference(one: Tensor, other: Tensor) -> float:
+    return float((one - other).detach().abs().max())
+
+
+# single attention modules
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention module of a model that a scheme may act in, and the layouts it meets there."""
+
+    name: str
+    module: PositionalAttention
+    shared: PositionScheme | None
+
+    @property
+    def scheme(self) -> PositionScheme | None:
+        return self.shared if self.module.positions is None else self.module.positions
+
+    @property
+    def is_cross(self) -> bool:
+        return self.module.encoder_decoder_attention
+
+    @property
+    def causal(self) -> bool:
+        return self.name.startswith("decoder") and not self.is_cross
+
+    def layout(self, padding: Tensor, full_context: bool = False) -> Layout:
+        """Of a batch with this (B, T) padding; in cross-attention that of both sides."""
+        own = Layout.of_self_attention(padding, causal=self.causal and not full_context)
+        return Layout.of_cross_attention(own, padding) if self.is_cross else own
+
+    def __call__(self, x: Tensor, layout: Layout, weights: bool = False) -> Tensor:
+        """Queries and keys x (B, T, d) -> (B, T, d), or the weights (B, H, T, T)."""
+        x = x.transpose(0, 1)
+        out, per_head = self.module(
+            x, x, x, Context(layout, self.shared), need_weights=weights, need_head_weights=weights
+        )
+        return per_head.transpose(0, 1) if weights else out.transpose(0, 1)
+
+
+def attentions(model: Model) -> list[Attention]:
+    found = []
+    for name, module in model.named_modules():
+        if isinstance(module, PositionalAttention):
+            side = model.encoder if name.startswith("encoder") else model.decoder
+            cross = module.encoder_decoder_attention
+            shared = side.cross_positions if cross else side.positions
+            found.append(Attention(name, module, shared))
+    return found
+
+
+def vectors(*shape: int, seed: int = 4) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# parametrization
+
+CASES = [case for scheme in SCHEMES for case in cases_of(scheme)]
+IN_ATTENTION = [case for case in CASES if case.kind.in_attention]
+
+
+def of_scheme(*names: str) -> list[Case]:
+    return [case for case in CASES if case.scheme in names]
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=str)
+
+
+def first_of_each_scheme(cases: list[Case]) -> list[Case]:
+    return [next(group) for _, group in groupby(cases, key=lambda case: case.scheme)]
