@@ -11,8 +11,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
-import report
 import torch
+from property_table import property_table
 
 logging.getLogger("fairseq").setLevel(logging.WARNING)
 
@@ -40,5 +40,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for line in report.property_table(terminalreporter.stats):
+    for line in property_table(terminalreporter.stats):
         terminalreporter.write_line(line)

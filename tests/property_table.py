@@ -1,11 +1,4 @@
-"""The table of properties and schemes at the end of a test run, read off the tests' names.
-
-In `conftest.py`:
-
-    def pytest_terminal_summary(terminalreporter):
-        for line in report.property_table(terminalreporter.stats):
-            terminalreporter.write_line(line)
-"""
+"""The table of properties and schemes at the end of a test run, read off the tests' names."""
 
 import re
 from collections.abc import Mapping, Sequence

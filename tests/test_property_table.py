@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from report import property_table
+from property_table import property_table
 
 
 def outcome(name: str, when: str = "call") -> SimpleNamespace:
