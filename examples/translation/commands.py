@@ -1,0 +1,34 @@
+"""fairseq's command-line tools, run with this checkout's plugin."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from diet_fairseq.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "diet_fairseq"
+
+
+def environment() -> dict[str, str]:
+    """Ours, where Python also finds the plugin and this package."""
+    paths = [str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, paths))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"}
+
+
+def python(module: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def run(command: list[str], log: Path) -> None:
+    """Run it; what it prints goes to the log, and its end is shown when it fails."""
+    with open(log, "ab") as file:
+        status = subprocess.run(
+            command, env=environment(), stdout=file, stderr=subprocess.STDOUT
+        ).returncode
+    if status:
+        end = log.read_text(encoding="utf-8", errors="replace").split("\n")[-15:]
+        print("\n".join(end), file=sys.stderr)
+        raise UserError(f"{' '.join(command[1:4])} ended with status {status}: see {log}")

@@ -1,0 +1,31 @@
+"""How a corpus is learnt and translated, and where each setting comes from.
+
+DIET (appendix A) names the data, Adam, 6 layers, 250k updates, beam 10 and length penalty 0.6; for
+all else it says that it follows Vaswani et al. 2017, whose sections are named here.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a corpus is learnt. By default as in the paper, and where it is silent, in Vaswani's."""
+
+    size: str = "base"  # DIET: 6 layers; Vaswani 3: 512 / 2048, 8 heads
+    updates: int = 250_000  # DIET, appendix A
+    batch: int = 25_000  # Vaswani 5.1: "approximately 25000 source tokens and 25000 target tokens"
+    peak_rate: float = 0.000699  # Vaswani 5.3: 512^-0.5 * warmup^-0.5, reached at the warm-up's end
+    warmup: int = 4000  # Vaswani 5.3
+    dropout: float | None = 0.1  # Vaswani 5.4; None: the architecture's
+    save_every: int = 2500
+    keep: int = 5  # checkpoints to average; Vaswani 6.1: the last 5
+
+
+@dataclass(frozen=True)
+class Search:
+    """How translations are looked for, and in how many averaged checkpoints."""
+
+    beam: int = 10  # DIET, appendix A
+    alpha: float = 0.6  # DIET, appendix A
+    penalty: str = "tensor2tensor"  # what DIET used
+    average: int = 5  # Vaswani 6.1, base models

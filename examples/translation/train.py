@@ -1,0 +1,115 @@
+"""``train SCHEME SRC TGT``: shows the fairseq-train command, and becomes it."""
+
+import os
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from itertools import chain
+from pathlib import Path
+
+from diet_fairseq.config import SCHEMES
+from diet_fairseq.errors import UserError
+
+from . import commands
+from .corpora import pair_of
+from .recipes import Recipe
+
+#: without positions of ours: fairseq's own transformer, to compare with
+STOCK = "stock"
+#: fairseq has no architecture of this size; transformer_<scheme>_tiny is ours
+STOCK_TINY = {"layers": 4, "embed-dim": 128, "ffn-embed-dim": 256, "attention-heads": 4}
+SIZES = ("base", "tiny", "iwslt_de_en", "wmt_en_de", "wmt_en_de_big")
+
+
+def add_run_arguments(parser: ArgumentParser, size: str) -> None:
+    """What names a run, to train it and to evaluate it."""
+    parser.add_argument("scheme", metavar="SCHEME", help=f"{', '.join([*SCHEMES, STOCK])}")
+    parser.add_argument("source", metavar="SRC")
+    parser.add_argument("target", metavar="TGT")
+    parser.add_argument("--size", choices=SIZES, default=size, help="(%(default)s)")
+    parser.add_argument("--run", help="name of the run's folder (SCHEME-SIZE-SRC-TGT)")
+    parser.add_argument("--gpus", type=int, help="how many; 0: the CPU (all, else the CPU)")
+
+
+def add_arguments(parser: ArgumentParser, recipe: Recipe) -> None:
+    add_run_arguments(parser, recipe.size)
+    parser.add_argument("--updates", type=int, default=recipe.updates, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
+    parser.add_argument(
+        "--tokens-per-gpu",
+        type=int,
+        default=5000,
+        help=f"what fits into memory; a batch of {recipe.batch:,} is gathered (%(default)s)",
+    )
+    parser.add_argument("--show", action="store_true", help="show the command only")
+
+
+def run_folder(args: Namespace) -> Path:
+    name = args.run or f"{args.scheme}-{args.size}-{args.source}-{args.target}"
+    return args.folder / "runs" / name
+
+
+def data_of(folder: Path) -> Path:
+    data = folder / "data-bin"
+    if not (folder / "prepared.json").exists():
+        raise UserError(f"{folder} holds no finished data: run `prepare` first, or name --folder")
+    return data
+
+
+def architecture(scheme: str, size: str) -> list[str]:
+    if scheme not in (STOCK, *SCHEMES):
+        raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
+    if scheme == STOCK and size == "tiny":
+        shape = [
+            (f"--{side}-{name}", str(value))
+            for side in ("encoder", "decoder")
+            for name, value in STOCK_TINY.items()
+        ]
+        return ["--arch", "transformer", *chain.from_iterable(shape), "--dropout", "0.3"]
+    name = "transformer" if scheme == STOCK else f"transformer_{scheme}"
+    return ["--arch", name if size == "base" else f"{name}_{size}"]
+
+
+def devices(gpus: int | None) -> int:
+    """How many GPUs to use; 0 is the CPU."""
+    import torch
+
+    there = torch.cuda.device_count()
+    if gpus is not None and gpus > there:
+        raise UserError(f"--gpus {gpus}: there are {there}; 0 is the CPU")
+    return there if gpus is None else gpus
+
+
+def command(recipe: Recipe, args: Namespace, more: list[str]) -> list[str]:
+    """The fairseq-train command; ``more`` stands last and wins."""
+    pair_of(args.source, args.target)
+    gpus = devices(args.gpus)
+    gather = -(-recipe.batch // (args.tokens_per_gpu * max(1, gpus)))
+    every = min(recipe.save_every, max(1, args.updates // recipe.keep))  # enough to average
+    where = ["--distributed-world-size", gpus] if gpus else ["--cpu"]
+    options = [
+        *["--user-dir", commands.PLUGIN, *architecture(args.scheme, args.size)],
+        *["--source-lang", args.source, "--target-lang", args.target],
+        "--share-all-embeddings",  # Vaswani 3.4
+        *["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-9],  # 5.3
+        *["--lr", recipe.peak_rate, "--lr-scheduler", "inverse_sqrt"],
+        *["--warmup-updates", recipe.warmup],
+        *["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1],  # 5.4
+        *([] if recipe.dropout is None else ["--dropout", recipe.dropout]),
+        *["--max-tokens", recipe.batch // (gather * max(1, gpus)), "--update-freq", gather],
+        *["--max-update", args.updates, "--seed", args.seed, *where],
+        *["--save-dir", run_folder(args), "--save-interval-updates", every],
+        *["--keep-interval-updates", recipe.keep, "--no-epoch-checkpoints"],
+        *["--log-format", "simple", "--log-interval", 100],
+        *["--log-file", run_folder(args) / "train.log"],
+        "--skip-invalid-size-inputs-valid-test",
+    ]
+    return [*commands.python("fairseq_cli.train", data_of(args.folder), *options), *more]
+
+
+def train(recipe: Recipe, args: Namespace, more: list[str]) -> None:
+    whole = command(recipe, args, more)
+    print("fairseq-train", shlex.join(whole[3:]), flush=True)
+    if not args.show:
+        run_folder(args).mkdir(parents=True, exist_ok=True)
+        os.execve(sys.executable, whole, commands.environment())
