@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]
+DATA = ["sacremoses", "tqdm"]  # examples/wmt18 and examples/multi30k
 
 setup(
     name="diet_fairseq",
@@ -38,8 +39,10 @@ setup(
         "subword-nmt",
     ],
     extras_require={
+        "data": DATA,
         "plots": PLOTS,
         "dev": [
+            *DATA,
             *PLOTS,
             "build",
             "mypy==2.4.1",

@@ -78,7 +78,9 @@ def load_task(cfg: Any, data: str | None) -> TranslationTask:
 
 def batches_of(task: TranslationTask, tokens: int) -> list[dict[str, Any]]:
     """The same few batches for every row, from all over the length-sorted data."""
-    iterator = task.get_batch_iterator(task.dataset("train"), max_tokens=tokens, seed=1)
+    iterator = task.get_batch_iterator(
+        task.dataset("train"), max_tokens=tokens, seed=1, disable_iterator_cache=True
+    )
     samples = list(iterator.next_epoch_itr(shuffle=True))
     return samples[:: max(1, len(samples) // BATCHES)][:BATCHES]
 
@@ -165,13 +167,14 @@ def main() -> None:
     names = [STOCK, *args.schemes]
     trainers = {name: trainer_of(name, args.size, args.data, args.backend) for name in names}
     training = measure_training(trainers, args.rounds)
-    generation = measure_generation(trainers, args.rounds)
-    memory = {} if args.no_memory else {n: peak_memory(n, args.size, args.data) for n in names}
-    print(table(training, generation, memory))
-    print({**machine(), "diet_fairseq": diet_fairseq.__name__})
     if args.out:
         save(args.out / f"training{args.size}.json", "training", training)
-        save(args.out / f"generation{args.size}.json", "generation", generation, memory=memory)
+    generation = measure_generation(trainers, args.rounds)
+    if args.out:
+        save(args.out / f"generation{args.size}.json", "generation", generation)
+    memory = {} if args.no_memory else {n: peak_memory(n, args.size, args.data) for n in names}
+    print(table(training, generation, memory))
+    print({**machine(), "diet_fairseq": diet_fairseq.__version__})
 
 
 if __name__ == "__main__":
