@@ -95,7 +95,9 @@ def use(patch: pytest.MonkeyPatch) -> None:
     """Have fairseq's commands run in a fork of a process that has imported it: no seconds lost."""
 
     def run(command: list[str], log: Path) -> None:
-        done = fairseq.run(command[2].removeprefix("fairseq_cli."), *command[3:], plugin=False)
+        done = fairseq.run(
+            command[2].removeprefix("fairseq_cli."), *command[3:], plugin=False, limit=600
+        )
         log.write_text(done.text)
         assert done.status == 0, done.text
 

@@ -65,9 +65,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_wrong_option_is_refused_by_name_before_anything_is_trained(
-    data: Path, arguments: list[str], said: str
+    data: Path, tmp_path: Path, arguments: list[str], said: str
 ) -> None:
-    done = run("train", data, *SMALL, *arguments)
+    done = run("train", data, *SMALL, *arguments, "--save-dir", tmp_path)
     assert done.status != 0
     assert said in done.last
     assert "Traceback" not in done.err
@@ -77,7 +77,7 @@ def test_a_missing_dictionary_is_named(data: Path, tmp_path: Path) -> None:
     for file in data.iterdir():
         if not file.name.startswith("dict.de"):
             (tmp_path / file.name).symlink_to(file)
-    done = run("train", tmp_path, *SMALL, *ARCH)
+    done = run("train", tmp_path, *SMALL, *ARCH, "--save-dir", tmp_path)
     assert done.status != 0
     assert done.last == (
         f"error: there is no dictionary {tmp_path}/dict.de.txt: give the folder that "
@@ -87,13 +87,14 @@ def test_a_missing_dictionary_is_named(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_data_is_named(tmp_path: Path) -> None:
-    done = run("train", tmp_path, *SMALL, *ARCH)
+    done = run("train", tmp_path, *SMALL, *ARCH, "--save-dir", tmp_path)
     assert done.status != 0
     assert done.last.startswith("error: there is no prepared data in the folder given: give the")
 
 
-def test_a_split_that_is_not_there_is_named(data: Path) -> None:
-    done = run("train", data, *SMALL, *ARCH, "--train-subset", "training")
+def test_a_split_that_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
+    split = ["--train-subset", "training", "--save-dir", tmp_path]
+    done = run("train", data, *SMALL, *ARCH, *split)
     assert done.status != 0
     assert done.last.startswith(f"error: there is no data of the split training in {data}: give")
 

@@ -83,7 +83,9 @@ def trained(tmp_path_factory):
         run(WMT18, "prepare", "en", "de", "--from-dir", texts, "--folder", folder, *small)
         patch.setattr(sys, "argv", ["run.py"])
         patch.setattr(
-            train.os, "execve", lambda _, words, __: done.append(fairseq.run("train", *words[3:]))
+            train.os,
+            "execve",
+            lambda _, words, __: done.append(fairseq.run("train", *words[3:], limit=600)),
         )
         done = []
         fast = ("--encoder-layers", 1, "--decoder-layers", 1, "--num-workers", 0)

@@ -48,7 +48,9 @@ def test_no_line_is_lost_or_shifted(tmp_path, monkeypatch, bpe):
 
     done = []
     monkeypatch.setattr(
-        train.os, "execve", lambda _, words, __: done.append(fairseq.run("train", *words[3:]))
+        train.os,
+        "execve",
+        lambda _, words, __: done.append(fairseq.run("train", *words[3:], limit=600)),
     )
     small = {"layers": 1, "embed-dim": 8, "ffn-embed-dim": 8, "attention-heads": 2}
     shape = [f"--{side}-{name}={n}" for side in ("encoder", "decoder") for name, n in small.items()]

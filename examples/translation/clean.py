@@ -20,7 +20,7 @@ REASONS = {
 class Rules:
     """What a pair must be like; words are what spaces part."""
 
-    max_words: int = 250  # as fairseq's own recipe for WMT (examples/translation/README)
+    max_words: int = 250  # as fairseq's prepare-wmt14en2de.sh
     max_characters: int = 2500  # for text without spaces: 250 words of 10
     max_ratio: float = 3.0
 
