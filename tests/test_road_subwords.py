@@ -68,3 +68,19 @@ def test_words_of_subword_nmt_are_joined_as_its_language_does(model):
         [coded] = model.encode([line], "de", 1)
         assert "," in coded.split()
         assert model.decode(coded, "de").replace(" ", "") == line.replace(" ", "")
+
+
+def test_more_characters_than_subwords_still_leave_room_for_merges(tmp_path):
+    subwords.SubwordNmt.learn(tmp_path, {"de": LINES}, 20, 1)
+    coded = list(subwords.SubwordNmt(tmp_path).encode(LINES, "de", 1))
+    assert len(coded) == len(LINES)
+
+
+def test_text_without_a_repeated_pair_is_refused_by_subword_nmt(tmp_path):
+    with pytest.raises(UserError) as error:
+        subwords.SubwordNmt.learn(tmp_path, {"de": ["ab cd"]}, 20, 1)
+    assert str(error.value) == (
+        "subword-nmt finds no pair of characters that occurs twice in the training text: "
+        "give more text, or take --bpe sentencepiece"
+    )
+    assert not (tmp_path / "codes").exists()

@@ -91,12 +91,23 @@ class SubwordNmt:
             for line in spread(tokenise, lines, language, workers=workers):
                 words.update(line.split())
         table = [f"{word} {count}" for word, count in words.items()]
-        with written(folder / "codes") as file:
+        # total_symbols: the single characters count among the subwords asked for. Where they leave
+        # no room, half as many merges are learnt all the same: the dictionary drops rare ones.
+        for total_symbols, merges in ((True, size), (False, size // 2)):
+            codes = io.StringIO()
             # It draws a progress bar in files, too.
             quiet = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
             with quiet:
-                # total_symbols: the single characters count among the subwords asked for.
-                learn_bpe(table, file, size, is_dict=True, total_symbols=True)
+                learn_bpe(table, codes, merges, is_dict=True, total_symbols=total_symbols)
+            if codes.getvalue().count("\n") > 1:  # the first line is the version
+                break
+        else:
+            raise UserError(
+                "subword-nmt finds no pair of characters that occurs twice in the training text: "
+                "give more text, or take --bpe sentencepiece"
+            )
+        with written(folder / "codes") as file:
+            file.write(codes.getvalue())
 
     def __init__(self, folder: Path) -> None:
         self.codes = folder / "codes"
