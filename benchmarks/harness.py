@@ -13,7 +13,7 @@ import torch
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one candidate, and its speed against the baseline's, round by round."""
+    """CPU seconds of one candidate, and its speed against the baseline's, round by round."""
 
     name: str
     seconds: list[float]
@@ -35,15 +35,17 @@ def in_turn(
     """Time every candidate once a round, ``rounds`` times; the first one is the baseline.
 
     A machine's speed drifts; what is compared is therefore measured next to each other, and the
-    ratio is taken within each round.
+    ratio is taken within each round. Seconds are those this process computed, on all its threads,
+    so that other programs on the machine don't count; compare at one thread (OMP_NUM_THREADS=1),
+    where nothing waits for anything.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for round_ in range(-warmup, rounds):
         for name, run in candidates.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
             if round_ >= 0:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(time.process_time() - start)
     baseline = next(iter(seconds.values()))
     return [
         Timing(name, taken, [base / mine for base, mine in zip(baseline, taken, strict=True)])

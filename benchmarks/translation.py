@@ -27,7 +27,7 @@ from diet_fairseq.positions import SCHEMES
 from .harness import Timing, in_turn, machine, save
 
 STOCK = "stock"
-BATCHES = 3  # batches a measurement
+BATCHES = 2  # batches a measurement
 STEPS = 20  # tokens decoded for every sentence
 
 
