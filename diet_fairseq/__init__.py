@@ -10,7 +10,7 @@ import fairseq
 
 from . import compat
 from .errors import report_user_errors
-from .models import diet_transformer
+from .models import diet_bert, diet_roberta, diet_transformer
 from .version import __version__
 
 compat.apply()
@@ -19,4 +19,9 @@ report_user_errors()
 # that is already imported for a stranger of the same name.
 __path__.append(os.path.join(os.path.dirname(fairseq.__file__), "..", __name__))
 
-__all__ = ["__version__", "diet_transformer"]
+__all__ = [
+    "__version__",
+    "diet_bert",
+    "diet_roberta",
+    "diet_transformer",
+]

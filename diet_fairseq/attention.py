@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -14,30 +15,34 @@ from .positions import PositionScheme
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
 
+#: what acts in one attention call, side by side: the position scheme, the segments' scores
+Schemes = tuple[PositionScheme, ...]
+Factors = tuple[Tensor, Tensor]
+
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """What a scheme adds to the content score whatever the input: a score or its two factors."""
+    """What schemes add to the content score whatever the input: a score, or pairs of factors."""
 
     score: Tensor | None = None
-    factors: tuple[Tensor, Tensor] | None = None
+    factors: tuple[Factors, ...] = ()
 
     @staticmethod
-    def of(scheme: PositionScheme | None, layout: Layout, backend: str) -> "Term":
-        if scheme is None:
-            return Term()
-        if backend == "sdpa":
-            factors = scheme.factors(layout)
-            if factors is not None:
-                return Term(factors=factors)
-        return Term(score=scheme.score(layout))
+    def of(schemes: Schemes, layout: Layout, backend: str) -> "Term":
+        scores, factors = [], []
+        for scheme in schemes:
+            pair = scheme.factors(layout) if backend == "sdpa" else None
+            if pair is not None:
+                factors.append(pair)
+            elif (score := scheme.score(layout)) is not None:
+                scores.append(score)
+        return Term(reduce(torch.add, scores) if scores else None, tuple(factors))
 
     def dense(self) -> Tensor | None:
         """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
-        if self.factors is None:
-            return self.score
-        query, key = self.factors
-        return query.float() @ key.float().mT
+        scores = [query.float() @ key.float().mT for query, key in self.factors]
+        scores += [] if self.score is None else [self.score]
+        return reduce(torch.add, scores) if scores else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,24 +51,30 @@ class Context:
 
     Attributes:
         layout: where queries and keys stand
-        shared: the scheme that all layers share; None where every layer has its own
-        term: the shared scheme's term, computed once for all layers; None where each computes it
-            (activation checkpointing would run backward through it twice)
+        shared: the schemes that all layers share; empty where every layer has its own
+        term: their term, computed once for all layers; None where each computes it (activation
+            checkpointing would run backward through it twice)
     """
 
     layout: Layout
-    shared: PositionScheme | None = None
+    shared: Schemes = ()
     term: Term | None = None
+
+
+def present(*schemes: PositionScheme | None) -> Schemes:
+    """Those that are there."""
+    return tuple(scheme for scheme in schemes if scheme is not None)
 
 
 class PositionalAttention(MultiheadAttention):
     """fairseq's attention, its parameters and its decoding state, with a position scheme.
 
-    softmax(q k^T / sqrt(score_terms d_h) + position + mask) v, see `PositionScheme`.
+    softmax(q k^T / sqrt(score_terms d_h) + position + segment + mask) v, see `PositionScheme`.
 
     Args:
         positions: the scheme of this layer alone; None: none, or the one in the `Context`
-        score_terms: of whichever scheme acts here
+        segments: likewise, the segments' scores
+        score_terms: of whichever position scheme acts here
         backend: a key of `BACKENDS`, or "auto"
     """
 
@@ -73,12 +84,14 @@ class PositionalAttention(MultiheadAttention):
         num_heads: int,
         *,
         positions: PositionScheme | None = None,
+        segments: PositionScheme | None = None,
         score_terms: int = 1,
         backend: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **options)
         self.positions = positions
+        self.segments = segments
         self.scaling = (score_terms * self.head_dim) ** -0.5
         self.backend = backend
 
@@ -112,20 +125,21 @@ class PositionalAttention(MultiheadAttention):
         if context is None or attn_mask is not None or before_softmax:
             raise TypeError("PositionalAttention takes its masks from a Context")
         layout = context.layout
-        scheme = self.positions if self.positions is not None else context.shared
+        own = present(self.positions, self.segments)
+        schemes = own or context.shared
 
         q = self._heads(self.q_proj(query))  # (B, H, Tq, d_h)
         k, v = self._keys_and_values(
             query if self.self_attention else key, incremental_state, static_kv
         )  # (B, H, Tk, d_h)
 
-        backend = "reference" if need_weights else choose_backend(self.backend, scheme)
+        backend = "reference" if need_weights else choose_backend(self.backend, schemes)
         term = context.term
-        if term is None or self.positions is not None:
-            term = Term.of(scheme, layout, backend)
+        if term is None or own:
+            term = Term.of(schemes, layout, backend)
         dropout = self.dropout_module.p if self.dropout_module.training else 0.0
         attend = BACKENDS[backend]
-        out, weights = attend(q * self.scaling, k, v, term, scheme, layout, dropout)
+        out, weights = attend(q * self.scaling, k, v, term, schemes, layout, dropout)
         out = self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # (Tq, B, d)
         if weights is None or not need_weights:
             return out, None
@@ -160,7 +174,7 @@ def reference(
     k: Tensor,
     v: Tensor,
     term: Term,
-    scheme: PositionScheme | None,
+    schemes: Schemes,
     layout: Layout,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
@@ -173,9 +187,10 @@ def reference(
     position = term.dense()
     if position is not None:
         score = score + position.to(score.dtype)
-    query_score = None if scheme is None else scheme.query_score(q, layout)
-    if query_score is not None:
-        score = score + query_score
+    for scheme in schemes:
+        query_score = scheme.query_score(q, layout)
+        if query_score is not None:
+            score = score + query_score
     if layout.mask is not None:
         # after all else: no learned score beats -inf
         score = score.masked_fill(layout.mask, float("-inf"))
@@ -183,8 +198,11 @@ def reference(
     weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
     kept = F.dropout(weights, dropout) if dropout else weights
     out = kept @ v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
-    values = None if scheme is None else scheme.value_term(kept, layout)
-    return (out if values is None else out + values), weights
+    for scheme in schemes:
+        values = scheme.value_term(kept, layout)
+        if values is not None:
+            out = out + values
+    return out, weights
 
 
 def sdpa(
@@ -192,15 +210,18 @@ def sdpa(
     k: Tensor,
     v: Tensor,
     term: Term,
-    scheme: PositionScheme | None,
+    schemes: Schemes,
     layout: Layout,
     dropout: float,
 ) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention`: factors appended, scores as its mask."""
     mask = layout.mask  # (B|1, 1, Tq|1, Tk)
-    if term.factors is not None:
-        query, key = (factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in term.factors)
-        q, k = torch.cat([q, query], dim=-1), torch.cat([k, key], dim=-1)  # (B, H, T, d_h + r)
+    if term.factors:
+        queries, keys = (
+            [factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in side]
+            for side in zip(*term.factors, strict=True)
+        )
+        q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
     if term.score is not None:
         score = term.score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
@@ -215,7 +236,7 @@ BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
 }
 
 
-def choose_backend(wanted: str, scheme: PositionScheme | None) -> str:
+def choose_backend(wanted: str, schemes: Schemes) -> str:
     """The key of `BACKENDS` that computes; "auto" goes by what was measured."""
     if wanted != "auto":
         return wanted

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
+from .positions.base import check_at_least
 from .positions.tupe import UNTIE_CLS
 
 SHARING = ("none", "head", "layer")
@@ -48,7 +49,11 @@ class PositionConfig:
     position_cross_attention: bool = option(
         "absolute schemes: a term of their own in cross-attention, too", default=False
     )
-    segment_scheme: str | None = option("where segments act", SEGMENTS)
+    segment_scheme: str | None = option(
+        "what tells segments apart: nothing, a vector at the input, or a score in every head",
+        SEGMENTS,
+    )
+    num_segments: int | None = option("segments that are told apart (default: 2)")
     attention_backend: str = option(
         "how attention is computed; auto goes by what was measured", BACKENDS, default="auto"
     )
@@ -81,6 +86,10 @@ class PositionConfig:
         for name, default in options_of(SCHEMES[given["position_scheme"]]).items():
             if given[name] is None:
                 given[name] = default
+        if given["segment_scheme"] == "per-head" and given["position_sharing"] is None:
+            given["position_sharing"] = "none"
+        if given["segment_scheme"] in ("input", "per-head") and given["num_segments"] is None:
+            given["num_segments"] = 2
         return PositionConfig(**given)
 
     def write_to(self, args: Namespace | Any) -> None:
@@ -123,6 +132,7 @@ class PositionConfig:
                 or field.name == "position_scheme"
                 or value in (field.default, options.get(field.name))
                 or (field.name in options and self.scheme.in_attention)
+                or (field.name == "position_sharing" and self.segment_scheme == "per-head")
             ):
                 continue
             having = [
@@ -132,6 +142,13 @@ class PositionConfig:
                 f"{flag(field.name)}{'' if value is True else f' {value}'} is no option of the "
                 f"position scheme {name}: leave it out, or take one of {', '.join(having)}"
             )
+        if self.num_segments is not None:
+            if self.segment_scheme in (None, "none"):
+                raise UserError(
+                    f"--num-segments {self.num_segments} means nothing without segments: leave it "
+                    "out, or take --segment-scheme input or per-head in a model that has segments"
+                )
+            check_at_least("--num-segments", self.num_segments, 1)
         if self.attention_backend == "sdpa" and self.scheme.reads_queries:
             raise UserError(
                 f"--attention-backend sdpa can't compute the position scheme {name}, whose score "

@@ -34,16 +34,21 @@ class Layout:
         key_positions: (B|1, Tk) int64
         padding_mask: (B, Tk) bool, True at keys that are padding; None: no padding
         causal: queries don't see keys that come after them
+        segments: (B, Tk) int64, which segment each key belongs to; None: all to the first
     """
 
     query_positions: Tensor
     key_positions: Tensor
     padding_mask: Tensor | None = None
     causal: bool = False
+    segments: Tensor | None = None
 
     @staticmethod
     def of_self_attention(
-        padding_mask: Tensor, causal: bool = False, queries: int | None = None
+        padding_mask: Tensor,
+        causal: bool = False,
+        queries: int | None = None,
+        segments: Tensor | None = None,
     ) -> "Layout":
         """The layout of a (B, T) bool padding mask; ``queries``: only the last so many ask."""
         length = padding_mask.size(1)
@@ -55,6 +60,7 @@ class Layout:
             key_positions=positions,
             padding_mask=padding_mask if padded else None,
             causal=causal,
+            segments=segments,
         )
 
     @staticmethod
@@ -103,3 +109,8 @@ def toeplitz(line: Tensor, rows: int) -> Tensor:
         (..., rows, columns). Its gradient is summed along diagonals, not scattered.
     """
     return line.unfold(-1, line.size(-1) - rows + 1, 1).flip(-2)
+
+
+def first_tokens(x: Tensor, padding_mask: Tensor) -> Tensor:
+    """What stands at the first real token of each sentence: (B, T, d), (B, T) -> (B, d)."""
+    return x[torch.arange(len(x), device=x.device), (~padding_mask).int().argmax(dim=1)]

@@ -12,10 +12,11 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from .attention import Context, PositionalAttention, Term, choose_backend
+from .attention import Context, PositionalAttention, Schemes, Term, choose_backend, present
 from .config import PositionConfig
 from .layout import Layout
 from .positions import AttentionShape, Limit, PositionScheme, check_length
+from .segments import SegmentScores, check_segments
 
 #: what encoders and decoders without an absolute table accept: as fairseq's sinusoidal table says
 UNLIMITED = int(1e5)
@@ -52,7 +53,8 @@ class Placement:
 
     @staticmethod
     def in_encoder(cfg: Any) -> "Placement":
-        limit = Limit(cfg.max_source_positions, "--max-source-positions")
+        flag = "--max-positions" if hasattr(cfg, "max_positions") else "--max-source-positions"
+        limit = Limit(cfg.max_source_positions, flag)
         return Placement(
             PositionConfig.of(cfg),
             cfg.encoder.attention_heads,
@@ -75,11 +77,13 @@ class Placement:
             cross=cross,
         )
 
-    def for_layer(self) -> PositionScheme | None:
-        return None if self.config.position_sharing == "layer" else self._build()
+    def for_layer(self) -> dict[str, PositionScheme]:
+        """``positions`` and ``segments`` of one layer, where there are such."""
+        return {} if self.config.position_sharing == "layer" else self._build()
 
-    def for_stack(self) -> PositionScheme | None:
-        return self._build() if self.config.position_sharing == "layer" else None
+    def for_stack(self) -> dict[str, PositionScheme]:
+        """The same, of all layers together."""
+        return self._build() if self.config.position_sharing == "layer" else {}
 
     def limit(self, embed_positions: Any) -> Limit:
         """How long an input may be, and by which flag: tables of offsets go on for ever."""
@@ -94,14 +98,19 @@ class Placement:
         return PositionalAttention(
             embed_dim,
             num_heads,
-            positions=self.for_layer(),
+            **self.for_layer(),
             score_terms=1 if self.scheme is None else self.scheme.score_terms,
             backend=self.config.attention_backend,
             **options,
         )
 
-    def _build(self) -> PositionScheme | None:
-        return None if self.scheme is None else self.config.build(self.shape, self.scheme)
+    def _build(self) -> dict[str, PositionScheme]:
+        built: dict[str, PositionScheme] = {}
+        if self.scheme is not None:
+            built["positions"] = self.config.build(self.shape, self.scheme)
+        if self.config.segment_scheme == "per-head":
+            built["segments"] = SegmentScores(self.shape, self.config.num_segments or 0)
+        return built
 
 
 class PositionalEncoderLayer(TransformerEncoderLayerBase):
@@ -157,22 +166,31 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0)
 
 
-def context_of(layout: Layout, shared: PositionScheme | None, cfg: Any) -> Context:
+def context_of(layout: Layout, shared: Schemes, cfg: Any) -> Context:
     """The `Context` of one forward pass through a stack of layers."""
-    if shared is None or cfg.checkpoint_activations:
+    if not shared or cfg.checkpoint_activations:
         return Context(layout, shared)
     backend = choose_backend(cfg.attention_backend, shared)
     return Context(layout, shared, Term.of(shared, layout, backend))
 
 
 class PositionalEncoder(TransformerEncoderBase):
-    """fairseq's encoder, its parameters, and ``positions``: the scheme its layers share, if any."""
+    """fairseq's encoder, its parameters, and what positions and segments add to them.
+
+    ``positions`` and ``segments`` are what its layers share, if anything; ``embed_segments`` are
+    the segments at the input, (S, d), if they act there.
+    """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         placement = Placement.in_encoder(cfg)
-        self.positions = placement.for_stack()
+        shared = placement.for_stack()
+        self.positions, self.segments = shared.get("positions"), shared.get("segments")
         self.limit = placement.limit(self.embed_positions)
+        self.num_segments = placement.config.num_segments
+        self.embed_segments = None
+        if placement.config.segment_scheme == "input":
+            self.embed_segments = nn.Embedding(self.num_segments or 0, embed_tokens.embedding_dim)
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         return wrap_layer(PositionalEncoderLayer(cfg), cfg)
@@ -183,17 +201,28 @@ class PositionalEncoder(TransformerEncoderBase):
         src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """As fairseq's: src_tokens (B, T) -> its dictionary, encoder_out (T, B, d) and the rest."""
+        """As fairseq's: src_tokens (B, T) -> its dictionary, encoder_out (T, B, d) and the rest.
+
+        ``segments`` (B, T) int64 says to which segment each token belongs; None: all to the first.
+        """
         padding_mask = src_tokens.eq(self.padding_idx)  # (B, T)
-        layout = Layout.of_self_attention(padding_mask)
+        if segments is not None and self.num_segments is not None:
+            check_segments(segments, self.num_segments)
+        layout = Layout.of_self_attention(padding_mask, segments=segments)
         check_length(layout, self.limit)
+        if self.embed_segments is not None:
+            of_first = torch.zeros_like(src_tokens)
+            embedded = self.embed_segments(of_first if segments is None else segments)  # (B, T, d)
+            tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
+            token_embeddings = tokens + embedded / self.embed_scale
         x, embedded = self.forward_embedding(src_tokens, token_embeddings)  # (B, T, d)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (T, B, d)
 
-        context = context_of(layout, self.positions, self.cfg)
+        context = context_of(layout, present(self.positions, self.segments), self.cfg)
         states = [x]
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=context)
@@ -231,8 +260,8 @@ class PositionalDecoder(TransformerDecoderBase):
     ) -> None:
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         placement, cross = Placement.in_decoder(cfg), Placement.in_decoder(cfg, cross=True)
-        self.positions = placement.for_stack()
-        self.cross_positions = None if no_encoder_attn else cross.for_stack()
+        self.positions = placement.for_stack().get("positions")
+        self.cross_positions = None if no_encoder_attn else cross.for_stack().get("positions")
         self.crosses = cross.scheme is not None
         self.limit = placement.limit(self.embed_positions)
 
@@ -260,7 +289,7 @@ class PositionalDecoder(TransformerDecoderBase):
         check_length(layout, self.limit)
         x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)  # (T, B, d)
 
-        context = context_of(layout, self.positions, self.cfg)
+        context = context_of(layout, present(self.positions), self.cfg)
         source, crossing = None, None  # (S, B, d), and what cross-attention must know
         if encoder_out is not None and encoder_out["encoder_out"]:
             source = encoder_out["encoder_out"][0]
@@ -294,7 +323,7 @@ class PositionalDecoder(TransformerDecoderBase):
         if not self.crosses:
             return source_padding_mask
         crossing = Layout.of_cross_attention(layout, source_padding_mask)
-        return context_of(crossing, self.cross_positions, self.cfg)
+        return context_of(crossing, present(self.cross_positions), self.cfg)
 
     def _embed(self, tokens: Tensor, incremental_state: Any) -> Tensor:
         """(B, T) -> (B, T, d); while decoding the last token alone, (B, 1, d)."""

@@ -16,10 +16,11 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import LayerDropModuleList
 
-from diet_fairseq import attention, layout, stack
+from diet_fairseq import attention, layout, stack, warm_start
 from diet_fairseq.attention import Context, PositionalAttention, Term
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.layout import Layout
+from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.positions import diet_abs, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
@@ -27,7 +28,7 @@ from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.stack import Placement
+from diet_fairseq.stack import Placement, PositionalEncoder
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
@@ -82,8 +83,8 @@ def positions_from_arange(original, padding_mask, length, device):
 
 
 @instead_of(Layout, "of_self_attention")
-def the_new_token_stands_first(original, padding_mask, causal=False, queries=None):
-    found = original(padding_mask, causal, queries)
+def the_new_token_stands_first(original, padding_mask, causal=False, queries=None, segments=None):
+    found = original(padding_mask, causal, queries, segments)
     return replace(found, query_positions=found.key_positions[:, : found.query_positions.size(1)])
 
 
@@ -135,8 +136,8 @@ def the_future_is_seen(patch: Patch) -> None:
 
 
 @instead_of(Layout, "of_self_attention")
-def the_future_is_never_seen(original, padding_mask, causal=False, queries=None):
-    return original(padding_mask, True, queries)
+def the_future_is_never_seen(original, padding_mask, causal=False, queries=None, segments=None):
+    return original(padding_mask, True, queries, segments)
 
 
 def padding_sees_nothing(patch: Patch) -> None:
@@ -170,18 +171,18 @@ def a_mask_the_wrong_way_round(original, q, k, v, mask, *rest, **options):
 
 
 @instead_of(Term, "of")
-def no_layer_has_positions(original, scheme, layout, backend):
+def no_layer_has_positions(original, schemes, layout, backend):
     return Term()
 
 
 @instead_of(Term, "of")
-def the_decoder_has_no_positions(original, scheme, layout, backend):
-    return Term() if scheme.shape.causal else original(scheme, layout, backend)
+def the_decoder_has_no_positions(original, schemes, layout, backend):
+    return original(tuple(s for s in schemes if not s.shape.causal), layout, backend)
 
 
 @instead_of(Term, "of")
-def decoding_forgets_positions(original, scheme, layout, backend):
-    return original(None if layout.query_positions.size(1) == 1 else scheme, layout, backend)
+def decoding_forgets_positions(original, schemes, layout, backend):
+    return original(() if layout.query_positions.size(1) == 1 else schemes, layout, backend)
 
 
 @instead_of(Shaw, "query_score")
@@ -196,18 +197,15 @@ def scores_without_gradient(original, *args):
 
 
 @instead_of(Term, "of")
-def fast_scores_without_gradient(original, scheme, layout, backend):
+def fast_scores_without_gradient(original, schemes, layout, backend):
     with torch.set_grad_enabled(backend == "reference"):
-        return original(scheme, layout, backend)
+        return original(schemes, layout, backend)
 
 
 @instead_of(Term, "of")
 def factors_that_lose_a_column(original, *args):
     term = original(*args)
-    if term.factors is None:
-        return term
-    query, key = term.factors
-    return Term(factors=(query[..., 1:], key[..., 1:]))
+    return Term(term.score, tuple((query[..., 1:], key[..., 1:]) for query, key in term.factors))
 
 
 @instead_of(OffsetScalars, "score")
@@ -298,7 +296,7 @@ def one_table_for_all_layers_by_accident(patch: Patch) -> None:
 
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
-    patch.setattr(Placement, "for_stack", lambda self: None)
+    patch.setattr(Placement, "for_stack", lambda self: {})
     patch.setattr(Placement, "for_layer", Placement._build)
 
 
@@ -336,3 +334,25 @@ def tables_numbered_by_the_layers_that_are_kept(original, self):
 def embeddings_that_are_not_tied(original, args, task):
     args.share_all_embeddings = False
     return original(args, task)
+
+
+# --- encoders --------------------------------------------------------------------------------
+
+
+@instead_of(PositionalEncoder, "forward")
+def segments_that_get_lost(original, self, *args, segments=None, **options):
+    return original(self, *args, **options)
+
+
+@instead_of(diet_roberta, "first_tokens")
+def heads_that_read_column_0(original, features, padding_mask):
+    return features[:, 0]
+
+
+@instead_of(TupeA, "zero")
+def a_start_with_random_positions(original, self):
+    pass
+
+
+def content_that_keeps_its_scale(patch: Patch) -> None:
+    patch.setattr(warm_start, "PositionalAttention", NoPositions)

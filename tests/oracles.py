@@ -222,6 +222,21 @@ class AddedAtTheInput(Oracle):
         pass
 
 
+class WithSegments(Oracle):
+    """Chen et al. (2021), eq. 2: E_S(S(i), S(j)) beside another scheme's term."""
+
+    def __init__(self, positions: Oracle, scheme: Any, segments: Tensor) -> None:
+        self.positions, self.terms = positions, positions.terms
+        self.table, self.segments = scheme.weight.double(), segments.tolist()  # (H, S, S)
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+        own = self.table[head % len(self.table), self.segments[i], self.segments[j]]
+        return self.positions.score(head, i, j, query) + own
+
+    def value(self, head: int, i: int, j: int) -> Vector | float:
+        return self.positions.value(head, i, j)
+
+
 ORACLES: dict[str, Callable[..., Oracle]] = {
     "none": AddedAtTheInput,
     "sinusoidal": AddedAtTheInput,

@@ -7,7 +7,7 @@ import tiny
 import torch
 from fairseq.modules import LayerDropModuleList
 from fairseq.sequence_generator import SequenceGenerator
-from oracles import ORACLES, attention, oracle_of
+from oracles import ORACLES, WithSegments, attention, oracle_of
 from tiny import EOS, PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
 from diet_fairseq.positions import AttentionShape, Limit
@@ -21,6 +21,12 @@ STOCK: dict[str, dict] = {
     "none": {"no_token_positional_embeddings": True},
     "sinusoidal": {},
     "learned": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+}
+#: what fairseq's RoBERTa must be told for the same
+STOCK_ROBERTA: dict[str, dict] = {
+    "none": {"no_token_positional_embeddings": True},
+    "sinusoidal": {"encoder_learned_pos": False},
+    "learned": {},
 }
 #: what our loops over layers must do as fairseq's do
 OPTIONS: dict[str, dict] = {
@@ -40,17 +46,19 @@ OPTIONS: dict[str, dict] = {
     "one_more_decoder_layer": {"decoder_layers": 3},
     "other_activation": {"activation_fn": "gelu"},
 }
-STOCK_CASES = [case for case in tiny.CASES if case.scheme in STOCK]
-BOTH = [
-    (case, name)
-    for case in STOCK_CASES
-    for name in (OPTIONS if case == Case("sinusoidal") else ["as_it_is"])
-]
+ROBERTA_OPTIONS = ("as_it_is", "pre_norm", "other_activation")
+OPTIONS_OF = {
+    Case("sinusoidal"): tuple(OPTIONS),
+    Case("learned", family="roberta"): ROBERTA_OPTIONS,
+}
+STOCK_CASES = [c for c in tiny.CASES if c.scheme in STOCK and c.family != "bert"]
+BOTH = [(case, name) for case in STOCK_CASES for name in OPTIONS_OF.get(case, ("as_it_is",))]
 
 
 def pair(case: Case, option: str = "as_it_is"):
     """Stock fairseq's model and ours with its parameters, loaded strictly, in both directions."""
-    theirs = tiny.stock(**STOCK[case.scheme], **OPTIONS[option])
+    table = STOCK_ROBERTA if case.family == "roberta" else STOCK
+    theirs = tiny.stock(case.family, **table[case.scheme], **OPTIONS[option])
     ours = tiny.copy_of(theirs, case, **OPTIONS[option])
     theirs.load_state_dict(ours.state_dict())
     return ours, theirs
@@ -140,7 +148,9 @@ def check_zero_bias(case: Case) -> None:
         for parameter in tiny.position_parameters(model).values():
             parameter.zero_()
     at_the_input = case.option("position_input")
-    plain = tiny.own(Case(at_the_input))
+    segments = "input" if case.option("segment_scheme") == "input" else "none"
+    options = (("segment_scheme", segments),) if case.family == "bert" else ()
+    plain = tiny.own(Case(at_the_input, options, case.family))
     learned = tiny.position_parameters(model)
     plain.load_state_dict({k: v for k, v in model.state_dict().items() if k not in learned})
     for inside, outside in zip(tiny.attentions(model), _same(model, plain), strict=True):
@@ -172,15 +182,23 @@ def check_equation(case: Case) -> None:
     options = {name: case.option(name) for name in PER_SCHEME}
     options = {name: value for name, value in options.items() if value is not None}
     for found in tiny.attentions(tiny.model_of(case)):
-        if found.name.endswith("layers.1.self_attn") and found.shared is not None:
+        if found.name.endswith("layers.1.self_attn") and found.shared:
             continue  # the same scheme as in layer 0
         for left, full_context in [(True, False), (False, found.causal)]:
             padding = padded(SOURCES, left).eq(PAD)
-            layout = found.layout(padding, full_context)
+            segments = None
+            if case.family != "transformer":
+                segments = tiny.segments_of(tiny.model_of(case), SOURCES, left)
+            layout = found.layout(padding, full_context, segments)
             x = tiny.vectors(*padding.shape, tiny.DIM)
             with torch.no_grad():
-                oracle = oracle_of(case.scheme, found.scheme, options)
-                for got, given, real in zip(found(x, layout), x, ~padding, strict=True):
+                positions = oracle_of(case.scheme, found.scheme, options)
+                for row, (got, given, real) in enumerate(
+                    zip(found(x, layout), x, ~padding, strict=True)
+                ):
+                    oracle = positions
+                    if found.segments is not None:
+                        oracle = WithSegments(positions, found.segments, segments[row, real])
                     tokens = given[real].double()
                     expected = attention(tokens, tokens, found.module, oracle, layout.causal)
                     close(got[real], expected.float(), **TOLERANCE)
@@ -267,7 +285,7 @@ def test_fast_paths_are_really_taken(monkeypatch):
     monkeypatch.setitem(tiny.BACKENDS, "sdpa", watched)
     tiny.logits(tiny.model_of(Case("diet_abs").but(attention_backend="sdpa")))
     assert len(factors) == 2 * tiny.LAYERS
-    assert all(found is not None for found in factors)
+    assert all(factors)
 
 
 # --- decoding --------------------------------------------------------------------------------
@@ -311,7 +329,7 @@ def check_incremental(case: Case) -> None:
         start = stop
 
 
-@tiny.each(tiny.CASES)
+@tiny.each(tiny.TRANSLATION)
 def test_decoding_step_by_step_equals_decoding_at_once(case):
     check_incremental(case)
 

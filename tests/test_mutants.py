@@ -4,13 +4,21 @@ import inspect
 
 import mutants
 import pytest
+import test_encoders
 import test_equivalence
 import test_invariance
 import test_liveness
 import test_schemes
 import test_state
 
-SUITE = [test_equivalence, test_invariance, test_liveness, test_state, test_schemes]
+SUITE = [
+    test_encoders,
+    test_equivalence,
+    test_invariance,
+    test_liveness,
+    test_schemes,
+    test_state,
+]
 
 
 @pytest.mark.parametrize("module", SUITE, ids=lambda module: module.__name__)

@@ -15,7 +15,9 @@ from diet_fairseq.positions.tupe import UNTIE_CLS, TupeA
 def parsed(*flags: str):
     """fairseq's own reading of a command line."""
     parser = options.get_training_parser()
-    small = ["--encoder-layers", "1", "--decoder-layers", "1"]
+    small = ["--encoder-layers", "1"]
+    translating = any(flag.startswith("transformer") for flag in flags)
+    small += ["--decoder-layers", "1"] if translating else ["--task", "masked_lm"]
     return options.parse_args_and_arch(parser, ["data", *small, *flags])
 
 
@@ -49,7 +51,7 @@ def no_option(scheme: str, flag: str, option: str) -> str:
 def round_about(flag: str) -> str:
     return (
         f"{flag} does not go together with position schemes: leave it out, or use fairseq's own "
-        "transformer"
+        "model"
     )
 
 
@@ -103,6 +105,36 @@ REFUSED = {
     "t5 --encoder-xformers-att-config {}": round_about("--encoder-xformers-att-config {}"),
     "t5 --decoder-xformers-att-config {}": round_about("--decoder-xformers-att-config {}"),
 }
+
+
+REFUSED_BY_ENCODERS = {
+    "roberta_t5_tiny --segment-scheme input": "--segment-scheme input: a RoBERTa has no segments: "
+    "leave it out, or take --arch bert_...",
+    "roberta_t5_tiny --num-segments 3": "--num-segments 3 means nothing without segments: leave it "
+    "out, or take --segment-scheme input or per-head in a model that has segments",
+    "bert_t5_tiny --segment-scheme none --num-segments 3": "--num-segments 3 means nothing without "
+    "segments: leave it out, or take --segment-scheme input or per-head in a model that has "
+    "segments",
+    "bert_t5_tiny --num-segments 0": "--num-segments must be at least 1, but is 0",
+    "bert_learned_tiny --position-sharing head": no_option(
+        "learned", "--position-sharing head", "sharing"
+    ),
+    "roberta_t5 --position-scheme shaw": "--position-scheme shaw contradicts --arch roberta_t5, "
+    "whose scheme is t5: leave it out, or take --arch roberta_shaw",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED_BY_ENCODERS)
+def test_encoders_refuse_what_can_not_work(line):
+    with pytest.raises(UserError) as refused:
+        build("--arch", *line.split(), "--max-positions", "16")
+    assert str(refused.value) == REFUSED_BY_ENCODERS[line]
+
+
+def test_segments_in_heads_are_shared_also_without_positions_there():
+    model = build("--arch", *["bert_learned_tiny", "--segment-scheme", "per-head"],
+                  *["--position-sharing", "layer", "--max-positions", "16"])  # fmt: skip
+    assert list(tiny.schemes_in(model)) == ["encoder.sentence_encoder.segments"]
 
 
 @pytest.mark.parametrize("line", REFUSED)

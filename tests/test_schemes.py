@@ -69,16 +69,19 @@ def check_too_long(case: Case) -> None:
     close(*together, **TOLERANCE)
     wide = torch.nn.functional.pad(fits, (0, LIMIT), value=PAD)  # padded, not long
     close(tiny.logits(model, [wide], [wide]), tiny.logits(model, [fits], [fits]), **TOLERANCE)
-    for side, source, target in (("source", too_long, fits), ("target", fits, too_long)):
+    sides = [("source-", too_long, fits), ("target-", fits, too_long)]
+    if tiny.is_encoder(model):
+        sides = [("", too_long, fits)]
+    for side, source, target in sides:
         if not limited:
             assert tiny.logits(model, [source], [target]).isfinite().all()
             continue
         text = (
             f"a sentence of {LIMIT + 4} tokens is longer than the {LIMIT} positions of the model "
-            f"(--max-{side}-positions): shorten it, or train with a larger --max-{side}-positions"
+            f"(--max-{side}positions): shorten it, or train with a larger --max-{side}positions"
         )
         assert refusal(tiny.logits, model, [source], [target]) == text
-        assert getattr(model, "encoder" if side == "source" else "decoder").max_positions() == LIMIT
+        assert (model.decoder if side == "target-" else model.encoder).max_positions() == LIMIT
 
 
 def refusal(call, *args) -> str:

@@ -66,6 +66,12 @@ def test_the_arguments_of_a_checkpoint_name_the_scheme_and_carry_every_option(ca
 
 # --- sharing ---------------------------------------------------------------------------------
 
+IN_HEADS = [
+    case
+    for case in tiny.CASES
+    if case.kind.in_attention or case.option("segment_scheme") == "per-head"
+]
+
 
 def check_sharing(case: Case) -> None:
     """One module for all layers or one for each, once in the checkpoint; after a copy as well."""
@@ -73,22 +79,26 @@ def check_sharing(case: Case) -> None:
     deep = copy.deepcopy(model)
     loaded = tiny.copy_of(model, case)
     sharing = case.option("position_sharing")
-    stacks = ["encoder", "decoder"] + ["cross"] * bool(case.option("position_cross_attention"))
+    stacks = ["encoder"] + ["decoder"] * (case.family == "transformer")
+    stacks += ["cross"] * bool(case.option("position_cross_attention"))
+    kinds = ["positions"] * case.kind.in_attention
+    kinds += ["segments"] * (case.option("segment_scheme") == "per-head")
     for some in (model, deep, loaded):
         schemes = tiny.schemes_in(some)
-        assert len(schemes) == len(stacks) * (1 if sharing == "layer" else LAYERS)
+        assert len(schemes) == len(stacks) * len(kinds) * (1 if sharing == "layer" else LAYERS)
         for scheme in schemes.values():
             assert scheme.shape.heads == (1 if sharing == "head" else tiny.HEADS)
         in_file = [name for name in some.state_dict() if name.startswith(tuple(schemes))]
         assert len(in_file) == sum(len(scheme.state_dict()) for scheme in schemes.values())
         parameters = tiny.position_parameters(some).values()
         assert len({parameter.data_ptr() for parameter in parameters}) == len(parameters)
-        assert {found.scheme for found in tiny.attentions(some)} == set(schemes.values())
+        acting = {scheme for found in tiny.attentions(some) for scheme in found.schemes}
+        assert acting == set(schemes.values())
     ours = {p.data_ptr() for p in model.parameters()}
     assert ours.isdisjoint(p.data_ptr() for p in deep.parameters())
 
 
-@tiny.each(tiny.IN_ATTENTION)
+@tiny.each(IN_HEADS)
 def test_sharing_is_what_it_says_after_a_load_and_a_deepcopy_too(case):
     check_sharing(case)
 
@@ -97,18 +107,17 @@ def check_computed_once(case: Case) -> None:
     """Per stack of layers and forward pass, not per layer."""
     model, times, original = tiny.model_of(case), [], Term.of
 
-    def counted(scheme, *rest):
-        times.append(scheme)
-        return original(scheme, *rest)
+    def counted(schemes, *rest):
+        times.extend(schemes)
+        return original(schemes, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Term, "of", counted)
         tiny.logits(model)
-    computed = [scheme for scheme in times if scheme is not None]
-    assert len(computed) == len(set(computed)) == len(tiny.schemes_in(model))
+    assert len(times) == len(set(times)) == len(tiny.schemes_in(model))
 
 
-SHARED = [case for case in tiny.IN_ATTENTION if case.option("position_sharing") == "layer"]
+SHARED = [case for case in IN_HEADS if case.option("position_sharing") == "layer"]
 
 
 @tiny.each(SHARED)
@@ -154,19 +163,25 @@ def check_layers(case: Case) -> None:
     pruning = {"encoder_layers_to_keep": kept, "decoder_layers_to_keep": kept}
     args = tiny.arguments(case, **pruning)
     small = tiny.from_arguments(args, seed=2)
-    assert len(small.encoder.layers) == len(small.decoder.layers) == 1
+    assert all(len(stack.layers) == 1 for stack in stacks_of(small))
     small.load_state_dict(prune_state_dict(model.state_dict(), args))
     close(tiny.logits(small), dropped, **TOLERANCE)
 
 
+def stacks_of(model) -> list:
+    if tiny.is_encoder(model):
+        return [model.encoder.sentence_encoder]
+    return [model.encoder, model.decoder]
+
+
 def only_layer_1(model) -> None:
     """Seed torch so that LayerDrop's next draws keep layer 1 of the encoder and of the decoder."""
+    assert all(isinstance(stack.layers, LayerDropModuleList) for stack in stacks_of(model))
     for seed in range(1000):
         torch.manual_seed(seed)
         draws = [torch.empty(LAYERS).uniform_() > 0.5 for _ in range(2)]
         if all(draw.tolist() == [False, True] for draw in draws):
             torch.manual_seed(seed)
-            assert isinstance(model.encoder.layers, LayerDropModuleList)
             return
     raise AssertionError("no such seed")
 

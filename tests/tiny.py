@@ -5,7 +5,7 @@
 
 import copy
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import groupby
@@ -18,12 +18,13 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
-from diet_fairseq import diet_transformer  # noqa: F401  registers the architectures
-from diet_fairseq.attention import BACKENDS, Context, PositionalAttention
-from diet_fairseq.config import INPUTS, SHARING, PositionConfig, options_of
+from diet_fairseq import diet_bert, diet_roberta  # also registers the architectures
+from diet_fairseq.attention import BACKENDS, Context, PositionalAttention, Schemes, present
+from diet_fairseq.config import INPUTS, SEGMENTS, SHARING, PositionConfig, options_of
 from diet_fairseq.errors import UserError
 from diet_fairseq.layout import Layout
 from diet_fairseq.positions import SCHEMES, PositionScheme
+from diet_fairseq.segments import SegmentScores
 
 Model = Any  # fairseq's modules, whose attributes no type tells
 
@@ -44,25 +45,37 @@ class Task:
 
 @dataclass(frozen=True)
 class Case:
-    """A scheme with options; named by them, the scheme first, which the report relies on."""
+    """A scheme with options, in a kind of model; named by them, as the report relies on."""
 
     scheme: str
     options: tuple[tuple[str, Any], ...] = ()
+    family: str = "transformer"
 
     def __str__(self) -> str:
+        family = [] if self.family == "transformer" else [self.family]
         shown = (f"{name.removeprefix('position_')}={value}" for name, value in self.options)
-        return "-".join([self.scheme, *shown])
+        return "-".join([self.scheme, *family, *shown])
 
     def option(self, name: str) -> Any:
-        return dict(self.options).get(name, options_of(SCHEMES[self.scheme]).get(name))
+        options = options_of(self.kind) | DEFAULTS[self.family](self.kind) | dict(self.options)
+        if options.get("segment_scheme") == "per-head":
+            options.setdefault("position_sharing", "none")
+        return options.get(name)
 
     def but(self, **options: Any) -> "Case":
-        return Case(self.scheme, tuple((dict(self.options) | options).items()))
+        return Case(self.scheme, tuple((dict(self.options) | options).items()), self.family)
 
     @property
     def kind(self) -> type[PositionScheme]:
         return SCHEMES[self.scheme]
 
+
+#: what a family takes for options that are not given, beside its schemes' own defaults
+DEFAULTS: dict[str, Callable[[type[PositionScheme]], dict[str, Any]]] = {
+    "transformer": lambda scheme: {},
+    "roberta": diet_roberta.defaults,
+    "bert": diet_bert.defaults,
+}
 
 #: values that change what an option's scheme does to sentences as short as these
 OTHER_VALUES: list[dict[str, Any]] = [
@@ -78,6 +91,32 @@ OTHER_VALUES: list[dict[str, Any]] = [
 
 
 def cases_of(scheme: str) -> Iterator[Case]:
+    """The scheme in every kind of model."""
+    yield from in_translation(scheme)
+    yield from in_encoders(scheme)
+
+
+def in_encoders(scheme: str) -> Iterator[Case]:
+    """RoBERTa, and BERT with all that segments can be."""
+    roberta, bert = Case(scheme, family="roberta"), Case(scheme, family="bert")
+    yield from (roberta, bert)
+    if SCHEMES[scheme].in_attention:
+        yield roberta.but(position_input="learned")
+    if "position_untie_cls" in options_of(SCHEMES[scheme]):
+        yield from (bert.but(position_untie_cls=untie) for untie in ("no", "paper"))
+    usual = bert.option("segment_scheme")
+    yield from (bert.but(segment_scheme=value) for value in SEGMENTS if value != usual)
+    per_head = bert.but(segment_scheme="per-head")
+    yield from (
+        per_head.but(position_sharing=sharing)
+        for sharing in SHARING
+        if sharing != per_head.option("position_sharing")
+    )
+    yield per_head.but(num_segments=3)
+    yield from (per_head.but(attention_backend=backend) for backend in fast_paths(per_head))
+
+
+def in_translation(scheme: str) -> Iterator[Case]:
     """The scheme as it is, and with every option that it has, one at a time."""
     options, case = options_of(SCHEMES[scheme]), Case(scheme)
     yield case
@@ -106,7 +145,7 @@ def fast_paths(case: Case) -> list[str]:
 
 def arguments(case: Case, **overrides: Any) -> Namespace:
     """What fairseq's command line would give to `build_model`."""
-    return complete(f"transformer_{case.scheme}", **dict(case.options), **overrides)
+    return complete(f"{case.family}_{case.scheme}", **dict(case.options), **overrides)
 
 
 def complete(arch: str, **given: Any) -> Namespace:
@@ -121,7 +160,10 @@ def complete(arch: str, **given: Any) -> Namespace:
         }.items()
     }
     limits = {"max_source_positions": LIMIT, "max_target_positions": LIMIT}
-    args = Namespace(**{"arch": arch, "dropout": 0.0} | shape | limits | given)
+    if not arch.startswith("transformer"):
+        limits = {"max_positions": LIMIT}
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
+    args = Namespace(**{"arch": arch} | no_dropout | shape | limits | given)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
 
@@ -134,8 +176,10 @@ def from_arguments(args: Namespace, seed: int = 1) -> Model:
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
+            elif is_encoder(model):
+                parameter.mul_(10)  # BERT's N(0, 0.02) lets so narrow a model do next to nothing
         for parameter in position_parameters(model).values():
-            parameter.normal_()
+            parameter.normal_(std=0.5 if is_encoder(model) else 1.0)
     return model.eval()
 
 
@@ -144,9 +188,9 @@ def fresh(case: Case, seed: int = 1, **overrides: Any) -> Model:
     return from_arguments(arguments(case, **overrides), seed)
 
 
-def stock(seed: int = 1, **overrides: Any) -> Model:
-    """fairseq's own transformer."""
-    return from_arguments(complete("transformer", **overrides), seed)
+def stock(family: str = "transformer", **overrides: Any) -> Model:
+    """fairseq's own model of this kind."""
+    return from_arguments(complete(family, **overrides))
 
 
 #: a model that nobody changes
@@ -199,6 +243,18 @@ def shifted(targets: list[Tensor]) -> list[Tensor]:
     return [target.roll(1) for target in targets]
 
 
+def segments_of(model: Model, some: list[Tensor], left: bool) -> Tensor | None:
+    """(B, T): each sentence in as many pieces as the model has segments; None: it has none."""
+    pieces = getattr(model.encoder.sentence_encoder, "num_segments", None)
+    if pieces is None:
+        return None
+    found = []
+    for sentence in some:
+        real = int(sentence.ne(PAD).sum())
+        found.append((torch.arange(len(sentence)) * pieces // real).clamp(max=pieces - 1))
+    return collate_tokens(found, 0, left_pad=left)
+
+
 SOURCES = sentences(9, 5, 1, seed=1)
 TARGETS = shifted(sentences(5, 9, 1, seed=2))
 SIDES = [(left, not left) for left in (True, False)]  # of the source's, the target's padding
@@ -209,6 +265,10 @@ def padded(some: list[Tensor], left: bool) -> Tensor:
     return collate_tokens(some, PAD, left_pad=left)
 
 
+def is_encoder(model: Model) -> bool:
+    return not hasattr(model, "decoder")
+
+
 def logits(
     model: Model,
     sources: list[Tensor] = SOURCES,
@@ -217,7 +277,14 @@ def logits(
     left_target: bool = False,
     **options: Any,
 ) -> Tensor:
-    """(sum of target lengths, vocabulary): what the model says at real tokens, in their order."""
+    """(sum of target lengths, vocabulary): what the model says at real tokens, in their order.
+
+    An encoder reads the sources alone, in segments if it knows any.
+    """
+    if is_encoder(model):
+        source = padded(sources, left_source)
+        segments = segments_of(model, sources, left_source)
+        return model(source, segments=segments, **options)[0][source.ne(PAD)]
     target = padded(targets, left_target)
     encoder_out = model.encoder(padded(sources, left_source), None)
     return model.decoder(target, encoder_out=encoder_out, **options)[0][target.ne(PAD)]
@@ -226,7 +293,8 @@ def logits(
 def encoded(model: Model, sources: list[Tensor], left: bool = True) -> Tensor:
     """(sum of source lengths, d): the encoder's output at real tokens, in their order."""
     source = padded(sources, left)
-    return model.encoder(source, None)["encoder_out"][0].transpose(0, 1)[source.ne(PAD)]
+    stack = model.encoder.sentence_encoder if is_encoder(model) else model.encoder
+    return stack(source, None)["encoder_out"][0].transpose(0, 1)[source.ne(PAD)]
 
 
 def some_loss(out: Tensor) -> Tensor:
@@ -264,11 +332,20 @@ class Attention:
 
     name: str
     module: PositionalAttention
-    shared: PositionScheme | None
+    shared: Schemes
+
+    @property
+    def schemes(self) -> Schemes:
+        return present(self.module.positions, self.module.segments) or self.shared
 
     @property
     def scheme(self) -> PositionScheme | None:
-        return self.shared if self.module.positions is None else self.module.positions
+        """The position scheme."""
+        return next((s for s in self.schemes if not isinstance(s, SegmentScores)), None)
+
+    @property
+    def segments(self) -> SegmentScores | None:
+        return next((s for s in self.schemes if isinstance(s, SegmentScores)), None)
 
     @property
     def is_cross(self) -> bool:
@@ -278,9 +355,12 @@ class Attention:
     def causal(self) -> bool:
         return self.name.startswith("decoder") and not self.is_cross
 
-    def layout(self, padding: Tensor, full_context: bool = False) -> Layout:
+    def layout(
+        self, padding: Tensor, full_context: bool = False, segments: Tensor | None = None
+    ) -> Layout:
         """Of a batch with this (B, T) padding; in cross-attention that of both sides."""
-        own = Layout.of_self_attention(padding, causal=self.causal and not full_context)
+        causal = self.causal and not full_context
+        own = Layout.of_self_attention(padding, causal=causal, segments=segments)
         return Layout.of_cross_attention(own, padding) if self.is_cross else own
 
     def __call__(self, x: Tensor, layout: Layout, weights: bool = False) -> Tensor:
@@ -297,9 +377,11 @@ def attentions(model: Model) -> list[Attention]:
     for name, module in model.named_modules():
         if isinstance(module, PositionalAttention):
             side = model.encoder if name.startswith("encoder") else model.decoder
+            side = side.sentence_encoder if is_encoder(model) else side
             cross = module.encoder_decoder_attention
             shared = side.cross_positions if cross else side.positions
-            found.append(Attention(name, module, shared))
+            segments = getattr(side, "segments", None)
+            found.append(Attention(name, module, present(shared, segments)))
     return found
 
 
@@ -311,6 +393,8 @@ def vectors(*shape: int, seed: int = 4) -> Tensor:
 
 CASES = [case for scheme in SCHEMES for case in cases_of(scheme)]
 IN_ATTENTION = [case for case in CASES if case.kind.in_attention]
+TRANSLATION = [case for case in CASES if case.family == "transformer"]
+ENCODERS = [case for case in CASES if case.family != "transformer"]
 
 
 def of_scheme(*names: str) -> list[Case]:

@@ -1,12 +1,9 @@
 """Encoder-decoder models: `transformer_<scheme>` and its sizes."""
 
-import logging
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerModel,
     base_architecture,
@@ -16,12 +13,8 @@ from fairseq.models.transformer import (
 from torch import nn
 
 from ..config import PositionConfig
-from ..errors import UserError
-from ..positions import SCHEMES
 from ..stack import PositionalDecoder, PositionalEncoder
-from ..version import __version__
-
-logger = logging.getLogger(__name__)
+from .architectures import check_no_segments, refuse_torchscript, register_architectures, settle
 
 #: options of fairseq's transformer that would go round our attention
 UNSUPPORTED = (
@@ -47,22 +40,8 @@ class DietTransformerModel(TransformerModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietTransformerModel":
-        for name in UNSUPPORTED:
-            if getattr(args, name, None):
-                raise UserError(
-                    f"--{name.replace('_', '-')} {getattr(args, name)} does not go together with "
-                    "position schemes: leave it out, or use fairseq's own transformer"
-                )
-        config = PositionConfig.of(args)
-        if config.segment_scheme not in (None, "none"):
-            raise UserError(
-                f"--segment-scheme {config.segment_scheme}: a translation model has no segments: "
-                "leave it out"
-            )
-        config.write_to(args)
-        logger.info("%s|version:%s", config, __version__)
-        args.no_token_positional_embeddings = config.position_input == "none"
-        args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
+        config = settle(args, UNSUPPORTED)
+        check_no_segments(config, "a translation model", "leave it out")
         return super().build_model(args, task)
 
     @classmethod
@@ -76,10 +55,7 @@ class DietTransformerModel(TransformerModel):
         )
 
     def __prepare_scriptable__(self) -> None:
-        raise UserError(
-            "TorchScript can't compile models with position schemes: use the model as it is, or "
-            "torch.compile"
-        )
+        refuse_torchscript()
 
 
 def tiny_architecture(args: Namespace) -> None:
@@ -92,44 +68,15 @@ def tiny_architecture(args: Namespace) -> None:
     base_architecture(args)
 
 
-SIZES: dict[str, Callable[[Namespace], None]] = {
-    "": base_architecture,
-    "_tiny": tiny_architecture,
-    "_iwslt_de_en": transformer_iwslt_de_en,
-    "_wmt_en_de": base_architecture,
-    "_wmt_en_de_big": transformer_wmt_en_de_big,
-}
-
-
-def architecture(arch: str, scheme: str, size: Callable[[Namespace], None]) -> Any:
-    """A fairseq architecture function: fills in what the command line left out."""
-
-    def fill(args: Namespace) -> None:
-        chosen = getattr(args, "position_scheme", None)
-        if chosen not in (None, scheme):
-            raise UserError(
-                f"--position-scheme {chosen} contradicts --arch {arch}, whose scheme is {scheme}: "
-                f"leave it out, or take --arch {arch.replace(scheme, chosen)}"
-            )
-        args.position_scheme = scheme
-        for flag in (
-            "no_token_positional_embeddings",
-            "encoder_learned_pos",
-            "decoder_learned_pos",
-        ):
-            if getattr(args, flag, False) and not hasattr(args, "position_input"):
-                raise UserError(
-                    f"--{flag.replace('_', '-')} does not go together with --arch {arch}: say "
-                    "what is added to the input by --position-input"
-                )
-        if getattr(args, "bf16", False) and find_spec("torch_xla") is None:
-            args.tpu = False  # fairseq takes bf16 for a TPU's, and stops where there is none
-        size(args)
-
-    return fill
-
-
-for _scheme in SCHEMES:
-    for _suffix, _size in SIZES.items():
-        _arch = f"transformer_{_scheme}{_suffix}"
-        register_model_architecture("diet_transformer", _arch)(architecture(_arch, _scheme, _size))
+register_architectures(
+    "diet_transformer",
+    "transformer",
+    sizes={
+        "": base_architecture,
+        "_tiny": tiny_architecture,
+        "_iwslt_de_en": transformer_iwslt_de_en,
+        "_wmt_en_de": base_architecture,
+        "_wmt_en_de_big": transformer_wmt_en_de_big,
+    },
+    input_flags=("no_token_positional_embeddings", "encoder_learned_pos", "decoder_learned_pos"),
+)

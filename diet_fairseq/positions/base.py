@@ -58,6 +58,8 @@ class PositionScheme(nn.Module):
     sharing: ClassVar[str] = "layer"
     #: default of ``--position-input``
     input: ClassVar[str] = "none"
+    #: default of ``--segment-scheme`` in models that have segments
+    segment_scheme: ClassVar[str] = "input"
     #: False: the scheme is nothing but its input positions, attention asks nobody
     in_attention: ClassVar[bool] = True
     #: True: the score depends on where tokens stand, not only on offsets; inputs are limited
@@ -72,6 +74,11 @@ class PositionScheme(nn.Module):
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
+
+    def zero(self) -> None:
+        """Make all it adds zero, but so that it learns: where an existing model starts from."""
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
         return None

@@ -15,6 +15,7 @@ class DietAbs(PositionScheme):
     """
 
     absolute = True
+    segment_scheme = "per-head"
 
     def __init__(self, shape: AttentionShape, *, rank: int | None = None) -> None:
         super().__init__(shape)
@@ -23,6 +24,9 @@ class DietAbs(PositionScheme):
         self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
         nn.init.normal_(self.query, std=0.02)
         nn.init.normal_(self.key, std=0.02)
+
+    def zero(self) -> None:
+        nn.init.zeros_(self.key)  # and not the query: two zeros would have no gradient
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         check_length(layout, self.shape.keys)

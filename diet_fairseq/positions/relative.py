@@ -41,6 +41,7 @@ class DietRel(OffsetScalars):
     """
 
     sharing = "none"
+    segment_scheme = "per-head"
 
     def __init__(self, shape: AttentionShape, *, clip: int | None = None) -> None:
         if clip is None:

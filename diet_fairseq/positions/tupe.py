@@ -55,6 +55,10 @@ class TupeA(PositionScheme):
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 
+    def zero(self) -> None:
+        for parameter in self.pos_k_linear.parameters():
+            nn.init.zeros_(parameter)
+
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
         return self._factors(layout) if self.untie_cls == "no" else None
 
@@ -123,6 +127,10 @@ class TupeR(TupeA):
             shape, bucket_of_offset(shape.causal, buckets, max_distance), rows
         )
         nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
+
+    def zero(self) -> None:
+        super().zero()
+        self.relative_attention_bias.zero()
 
     def factors(self, layout: Layout) -> None:
         return None

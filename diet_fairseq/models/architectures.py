@@ -1,0 +1,99 @@
+"""What all models have in common: architectures named by a scheme, and the options they settle."""
+
+import logging
+from argparse import Namespace
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from fairseq.models import register_model_architecture
+
+from ..config import PositionConfig
+from ..errors import UserError
+from ..positions import SCHEMES, PositionScheme
+from ..version import __version__
+
+logger = logging.getLogger(__name__)
+
+#: fills in a size's defaults, as fairseq's architecture functions do
+Size = Callable[[Namespace], None]
+
+
+def register_architectures(
+    model: str,
+    family: str,
+    sizes: dict[str, Size],
+    defaults: Callable[[type[PositionScheme]], dict[str, Any]] = lambda scheme: {},
+    input_flags: tuple[str, ...] = (),
+) -> None:
+    """Register ``family_SCHEME`` and its sizes for every scheme.
+
+    Args:
+        sizes: suffix of the architecture's name -> fairseq's function for that size
+        defaults: what the family takes for options that are not given
+        input_flags: fairseq's own flags for positions at the input, which ``--position-input``
+            takes the place of
+    """
+
+    def architecture(arch: str, name: str, size: Size) -> Size:
+        def fill(args: Namespace) -> None:
+            chosen = getattr(args, "position_scheme", None)
+            if chosen not in (None, name):
+                raise UserError(
+                    f"--position-scheme {chosen} contradicts --arch {arch}, whose scheme is "
+                    f"{name}: leave it out, or take --arch {arch.replace(name, chosen)}"
+                )
+            args.position_scheme = name
+            for flag in input_flags:
+                if getattr(args, flag, False) and not hasattr(args, "position_input"):
+                    raise UserError(
+                        f"--{flag.replace('_', '-')} does not go together with --arch {arch}: say "
+                        "what is added to the input by --position-input"
+                    )
+            for option, value in defaults(SCHEMES[name]).items():
+                if getattr(args, option, None) is None:
+                    setattr(args, option, value)
+            if getattr(args, "bf16", False) and find_spec("torch_xla") is None:
+                args.tpu = False  # fairseq takes bf16 for a TPU's, and stops where there is none
+            size(args)
+
+        return fill
+
+    for name in SCHEMES:
+        for suffix, size in sizes.items():
+            arch = f"{family}_{name}{suffix}"
+            register_model_architecture(model, arch)(architecture(arch, name, size))
+
+
+def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
+    """Check the options, and write what is in force into the arguments that a checkpoint keeps.
+
+    Args:
+        unsupported: options of fairseq's own model that would go round our attention
+    """
+    for name in unsupported:
+        if getattr(args, name, None):
+            raise UserError(
+                f"--{name.replace('_', '-')} {getattr(args, name)} does not go together with "
+                "position schemes: leave it out, or use fairseq's own model"
+            )
+    config = PositionConfig.of(args)
+    config.write_to(args)
+    args.no_token_positional_embeddings = config.position_input == "none"
+    args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
+    logger.info("%s|version:%s", config, __version__)
+    return config
+
+
+def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:
+    if config.segment_scheme not in (None, "none"):
+        raise UserError(
+            f"--segment-scheme {config.segment_scheme}: {model} has no segments: {instead}"
+        )
+
+
+def refuse_torchscript() -> None:
+    raise UserError(
+        "TorchScript can't compile models with position schemes: use the model as it is, or "
+        "torch.compile"
+    )

@@ -1,0 +1,117 @@
+"""Encoders with segments, pooler and next-sentence head: `bert_<scheme>` and its sizes."""
+
+import logging
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from fairseq import utils
+from fairseq.models import register_model
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from torch import Tensor, nn
+
+from ..config import PositionConfig
+from ..errors import UserError
+from ..positions import PositionScheme
+from .architectures import register_architectures
+from .diet_roberta import SIZES, DietRobertaModel
+from .diet_roberta import defaults as roberta_defaults
+
+logger = logging.getLogger(__name__)
+
+#: what the released TUPE code keeps on its encoder, and we in ``positions``
+TUPE_PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attention_bias")
+
+
+@register_model("diet_bert")
+class DietBertModel(DietRobertaModel):
+    """Devlin et al. (2019): a RoBERTa with segments, a pooler and, with ``--nsp``, what reads it.
+
+    ``pooler`` is (d, d), with tanh after it; ``nsp_head`` (2, d) says whether the second segment
+    follows the first (class 1). A pooler that nothing reads is not trained. A new classification
+    head's inner layer starts as the checkpoint's pooler, whose place it takes.
+
+    Checkpoints of the released TUPE code load into ``bert_tupe_a`` and ``bert_tupe_r`` with
+    ``--segment-scheme none``.
+    """
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        parser.add_argument(
+            "--nsp", action="store_true", help="predict whether the second segment follows"
+        )
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
+        if getattr(args, "nsp", False) and getattr(args, "criterion", None) == "masked_lm":
+            raise UserError(
+                "--nsp is trained by --task masked_lm_nsp --criterion masked_lm_nsp, but the "
+                "criterion is masked_lm: take those, or leave --nsp out"
+            )
+        return super().build_model(args, task)
+
+    @staticmethod
+    def check(config: PositionConfig) -> None:
+        pass  # segments are welcome
+
+    def __init__(self, args: Namespace, encoder: nn.Module) -> None:
+        super().__init__(args, encoder)
+        embed_dim = args.encoder_embed_dim
+        self.pooler = nn.Linear(embed_dim, embed_dim)
+        self.nsp_head = nn.Linear(embed_dim, 2) if getattr(args, "nsp", False) else None
+        self.pooler.apply(init_bert_params)
+        if self.nsp_head is None:
+            # a parameter without a gradient would stop data-parallel training
+            self.pooler.requires_grad_(False)
+        else:
+            self.nsp_head.apply(init_bert_params)
+        self.activation = utils.get_activation_fn(args.pooler_activation_fn)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As RoBERTa's; with ``--nsp`` there is ``nsp_logits`` (B, 2) beside."""
+        x, extra = super().forward(
+            src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
+        )
+        if self.nsp_head is not None:
+            first = self.first_tokens(extra["features"], src_tokens)  # (B, d)
+            extra["nsp_logits"] = self.nsp_head(self.activation(self.pooler(first)))
+        return x, extra
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Read what fairseq and TUPE wrote before, and give new heads the checkpoint's pooler."""
+        self._rename_tupe(state_dict)
+        known = {key for key in state_dict if key.startswith("classification_heads.")}
+        super().upgrade_state_dict_named(state_dict, name)
+        for head in self.classification_heads:
+            for part in ("weight", "bias"):
+                inner = f"classification_heads.{head}.dense.{part}"
+                pooled = state_dict.get(f"pooler.{part}", state_dict[inner])
+                if inner not in known and state_dict[inner].shape == pooled.shape:
+                    state_dict[inner] = pooled
+
+    def _rename_tupe(self, state_dict: dict[str, Tensor]) -> None:
+        official = False
+        for key in list(state_dict):
+            before, found, after = key.partition(".sentence_encoder.")
+            if found and after.split(".")[0] in TUPE_PARTS:
+                state_dict[f"{before}{found}positions.{after}"] = state_dict.pop(key)
+                official = True
+        if official and "pooler.weight" not in state_dict:
+            logger.warning("the checkpoint of TUPE's code has no pooler: it starts afresh")
+            for part, value in self.pooler.state_dict().items():
+                state_dict[f"pooler.{part}"] = value
+
+
+def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
+    """What BERTs take for options that are not given."""
+    return {**roberta_defaults(scheme), "segment_scheme": scheme.segment_scheme}
+
+
+register_architectures("diet_bert", "bert", SIZES, defaults)

@@ -1,0 +1,170 @@
+"""Encoders for masked language modelling and fine-tuning: `roberta_<scheme>` and its sizes."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from fairseq.models import register_model
+from fairseq.models.roberta import RobertaEncoder, RobertaModel
+from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
+from fairseq.models.transformer import TransformerConfig
+from torch import Tensor, nn
+
+from .. import warm_start
+from ..config import PositionConfig, options_of
+from ..layout import first_tokens
+from ..positions import PositionScheme
+from ..stack import PositionalEncoder
+from .architectures import (
+    Size,
+    check_no_segments,
+    refuse_torchscript,
+    register_architectures,
+    settle,
+)
+
+#: options of fairseq's encoders that would go round our attention
+UNSUPPORTED = ("encoder_xformers_att_config",)
+
+
+class PositionalRobertaEncoder(RobertaEncoder):
+    """fairseq's encoder with its language-model head, where segments are not lost on the way."""
+
+    def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
+        return PositionalEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        masked_tokens: Tensor | None = None,
+        segments: Tensor | None = None,
+        **unused: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As fairseq's, and ``segments`` (B, T) int64; what is returned beside also has features.
+
+        Returns:
+            (B, T, V), or (masked tokens, V), or features (B, T, d); and ``inner_states`` of
+            (T, B, d), ``features`` (B, T, d)
+        """
+        out = self.sentence_encoder(
+            src_tokens, return_all_hiddens=return_all_hiddens, segments=segments
+        )
+        features = out["encoder_out"][0].transpose(0, 1)  # (B, T, d)
+        extra = {
+            "inner_states": out["encoder_states"] if return_all_hiddens else None,
+            "features": features,
+        }
+        if features_only:
+            return features, extra
+        return self.output_layer(features, masked_tokens=masked_tokens), extra
+
+    def max_positions(self) -> int:
+        """The longest input; without an absolute table any length goes."""
+        return self.sentence_encoder.max_positions()
+
+
+@register_model("diet_roberta")
+class DietRobertaModel(RobertaModel):
+    """fairseq's RoBERTa whose attention has a position scheme.
+
+    Parameter names are fairseq's; ``roberta_learned`` loads stock state dicts strictly. What reads
+    a whole sentence reads its first real token, on whichever side the padding is.
+    """
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        # fairseq's layers know these, its RoBERTa has no flags for them
+        parser.add_argument(
+            "--checkpoint-activations",
+            action="store_true",
+            help="compute activations again on the way back: less memory, more time",
+        )
+        parser.add_argument(
+            "--offload-activations",
+            action="store_true",
+            help="checkpoint activations, and keep them in the CPU's memory",
+        )
+        PositionConfig.add_args(parser)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
+        cls.check(settle(args, UNSUPPORTED))
+        if getattr(args, "offload_activations", False):
+            args.checkpoint_activations = True
+        if not hasattr(args, "max_positions"):
+            if not hasattr(args, "tokens_per_sample"):
+                args.tokens_per_sample = task.max_positions()
+            args.max_positions = args.tokens_per_sample
+        return cls(args, PositionalRobertaEncoder(args, task.source_dictionary))
+
+    @staticmethod
+    def check(config: PositionConfig) -> None:
+        check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As `PositionalRobertaEncoder.forward`; a head's name gives (B, classes) instead."""
+        features_only = features_only or classification_head_name is not None
+        x, extra = self.encoder(src_tokens, features_only, return_all_hiddens, **kwargs)
+        if classification_head_name is not None:
+            first = self.first_tokens(x, src_tokens).unsqueeze(1)  # (B, 1, d): heads read column 0
+            x = self.classification_heads[classification_head_name](first)
+        return x, extra
+
+    def load_state_dict(
+        self, state_dict: dict[str, Tensor], strict: bool = True, *args: Any, **kwargs: Any
+    ) -> Any:
+        """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
+        if getattr(self.args, "finetune_from_model", None):
+            self.upgrade_state_dict(state_dict)
+            state_dict = warm_start.adapt(self, state_dict)
+        return super().load_state_dict(state_dict, strict, *args, **kwargs)
+
+    def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
+        """(B, T, d) -> (B, d)"""
+        return first_tokens(features, src_tokens.eq(self.encoder.dictionary.pad()))
+
+    def __prepare_scriptable__(self) -> None:
+        refuse_torchscript()
+
+
+def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int) -> Size:
+    def fill(args: Namespace) -> None:
+        defaults = {
+            "encoder_layers": layers,
+            "encoder_embed_dim": embed_dim,
+            "encoder_ffn_embed_dim": ffn_embed_dim,
+            "encoder_attention_heads": heads,
+        }
+        for name, value in defaults.items():
+            setattr(args, name, getattr(args, name, value))
+        base_architecture(args)
+
+    return fill
+
+
+#: BERT's sizes, DIET's BERT-small, and one for a CPU; dropout is 0.1 in all
+SIZES: dict[str, Size] = {
+    "": base_architecture,
+    "_tiny": size(4, 128, 512, 4),
+    "_small": size(4, 512, 2048, 8),
+    "_base": base_architecture,
+    "_large": roberta_large_architecture,
+}
+
+
+def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
+    """What encoders take for options that are not given."""
+    untied = "position_untie_cls" in options_of(scheme)
+    return {"position_untie_cls": "official"} if untied else {}
+
+
+register_architectures("diet_roberta", "roberta", SIZES, defaults)

@@ -1,0 +1,41 @@
+"""Segments in every head: DIET's E_S, beside any position scheme."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .errors import UserError
+from .layout import Layout
+from .positions import AttentionShape, PositionScheme
+
+
+class SegmentScores(PositionScheme):
+    """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, zero at the start.
+
+    ``weight`` is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of the key; the
+    formula does not make it symmetric. It is shared as the position scheme is. A layout without
+    segments is all segment 0, which softmax is blind to.
+    """
+
+    def __init__(self, shape: AttentionShape, segments: int) -> None:
+        super().__init__(shape)
+        self.weight = nn.Parameter(torch.zeros(shape.heads, segments, segments))
+
+    def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        segments = layout.segments
+        if segments is None:
+            segments = torch.zeros_like(layout.key_positions[:1])
+        asking = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
+        query = self.weight.transpose(0, 1)[asking].transpose(1, 2)  # (B|1, H, Tq, S)
+        key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
+        return query, key.to(query.dtype)
+
+
+def check_segments(segments: Tensor, number: int) -> None:
+    """Refuse (B, T) ids that are not 0 to ``number`` - 1."""
+    lowest, highest = torch.stack(segments.aminmax()).tolist()
+    if lowest < 0 or highest >= number:
+        raise UserError(
+            f"a batch has segment id {lowest if lowest < 0 else highest}, but with --num-segments "
+            f"{number} ids are 0 to {number - 1}: mend the data, or train with more segments"
+        )

@@ -1,0 +1,70 @@
+"""``--finetune-from-model`` with a model of other positions: what fits is taken, the rest told."""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor, nn
+
+from .attention import PositionalAttention
+from .positions import PositionScheme
+
+logger = logging.getLogger(__name__)
+
+POSITIONS = {"positions", "cross_positions"}
+#: parts of a model that may differ from the one it starts from
+DIFFERENT = POSITIONS | {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
+
+
+def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint's parameters as this model's.
+
+    What is new of positions and segments starts at zero (`PositionScheme.zero`), and the queries
+    are rescaled where the content score has another scale (`PositionScheme.score_terms`): the new
+    model starts as the old one, less what of its positions is left out.
+
+    Where anything but positions, segments and what reads them differs, or nothing does, the
+    checkpoint comes back as it is, for the strict load to judge.
+    """
+    own = model.state_dict()
+    fits = {n: t for n, t in checkpoint.items() if n in own and own[n].shape == t.shape}
+    new = [name for name in own if name not in fits]
+    left = [name for name in checkpoint if name not in fits]
+    known_scheme = any(_parts(name) & POSITIONS for name in fits)
+    if (
+        not new + left
+        or not all(_parts(name) & DIFFERENT for name in new + left)
+        or (known_scheme and any(_parts(name) & POSITIONS for name in new))  # a part of it is lost
+    ):
+        return dict(checkpoint)
+
+    for name, module in model.named_modules():
+        if not any(parameter.startswith(f"{name}.") for parameter in new):
+            continue
+        if isinstance(module, PositionScheme):
+            module.zero()
+        elif name.endswith("embed_segments"):
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+    taken = {**model.state_dict(), **fits}
+    if not known_scheme:
+        terms_before = 2 if any("pos_q_linear" in name for name in left) else 1  # TUPE has 2
+        for name, module in model.named_modules():
+            if isinstance(module, PositionalAttention):
+                scale_before = (terms_before * module.head_dim) ** -0.5
+                for query in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
+                    taken[query] = taken[query] * (scale_before / module.scaling)
+    logger.info("starts from another model, of which %d parameters are taken", len(fits))
+    for what, names in (("new here", new), ("not taken", left)):
+        if names:
+            logger.info("%s: %s", what, ", ".join(_once(names)))
+    return taken
+
+
+def _parts(name: str) -> set[str]:
+    return set(name.split("."))
+
+
+def _once(names: Iterable[str]) -> list[str]:
+    """The names, those of all layers together."""
+    return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
