@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]
 DATA = ["sacremoses", "tqdm"]  # examples/wmt18 and examples/multi30k
+PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(
     name="diet_fairseq",
@@ -41,9 +42,11 @@ setup(
     extras_require={
         "data": DATA,
         "plots": PLOTS,
+        "pretraining": PRETRAINING,
         "dev": [
             *DATA,
             *PLOTS,
+            *PRETRAINING,
             "build",
             "mypy==2.4.1",
             "pytest>=8",

@@ -8,7 +8,7 @@ import os
 
 import fairseq
 
-from . import compat
+from . import compat, optim
 from .errors import report_user_errors
 from .models import diet_bert, diet_roberta, diet_transformer
 from .version import __version__
@@ -24,4 +24,5 @@ __all__ = [
     "diet_bert",
     "diet_roberta",
     "diet_transformer",
+    "optim",
 ]

@@ -33,6 +33,16 @@ FOUND_BY_FAIRSEQ = [
         "shorten it, leave it out by --skip-invalid-size-inputs-valid-test, or train with larger "
         "--max-source-positions and --max-target-positions",
     ),
+    (
+        r"chosen optimizer (?P<name>\w+) does not support flat params",
+        "--fp16 makes one long vector of all parameters, but the optimizer {name} needs each by "
+        "itself: add --fp16-no-flatten-grads, or take --bf16",
+    ),
+    (
+        r"Unsupported optimizer: (?P<name>\w+)",
+        "--memory-efficient-fp16 and --memory-efficient-bf16 keep no float32 copy of the "
+        "parameters, which the optimizer {name} needs: take --fp16 or --bf16, or --optimizer adam",
+    ),
 ]
 
 

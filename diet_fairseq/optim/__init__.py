@@ -1,0 +1,5 @@
+"""Optimizers and a learning-rate schedule; importing it registers them with fairseq."""
+
+from . import fused_adamw, lamb_torch, linear_ratio
+
+__all__ = ["fused_adamw", "lamb_torch", "linear_ratio"]

@@ -1,0 +1,115 @@
+"""``--optimizer fused_adamw``: fairseq's Adam, step for step, in one kernel of PyTorch's."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from omegaconf import II
+from torch import Tensor
+
+from . import checks
+
+
+class AdamW(torch.optim.AdamW):
+    """PyTorch's fused AdamW (Loshchilov & Hutter 2019) with eps where fairseq's Adam has it.
+
+    Of the moments m and v after t updates, with c_i = 1 - beta_i^t, PyTorch makes the step
+
+        m / c_1 / (sqrt(v / c_2) + eps)
+
+    and fairseq, in the quicker order of section 2 of Kingma & Ba (2015),
+
+        sqrt(c_2) / c_1 * m / (sqrt(v) + eps) = m / c_1 / (sqrt(v / c_2) + eps / sqrt(c_2)).
+
+    So PyTorch is told eps / sqrt(c_2). t is the parameter's own: one that had no gradient in some
+    updates, as of a layer that LayerDrop left out, has had fewer.
+    """
+
+    supports_flat_params = True  # every number is updated by itself
+
+    def __init__(self, params: Iterable[Tensor], **options: Any) -> None:
+        super().__init__(params, fused=True, **options)
+        self._updates: dict[Tensor, int] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._updates = {}
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None if closure is None else closure()
+        groups = self.param_groups
+        self.param_groups = [part for group in groups for part in self._parts(group)]
+        try:
+            super().step()
+        finally:
+            self.param_groups = groups
+        return loss
+
+    def _parts(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The group by its parameters' number of updates, this one included, each with its eps."""
+        parts: dict[int, list[Tensor]] = defaultdict(list)
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            if parameter.grad.stride() != parameter.stride():
+                # The kernel takes all numbers in the order in which they lie in memory.
+                parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+            self._updates[parameter] = self._updates_of(parameter) + 1
+            parts[self._updates[parameter]].append(parameter)
+        for t, parameters in parts.items():
+            eps = group["eps"] / math.sqrt(1 - group["betas"][1] ** t)
+            yield {**group, "params": parameters, "eps": eps}
+
+    def _updates_of(self, parameter: Tensor) -> int:
+        """PyTorch's own count is on the GPU, where a look at it would make the CPU wait."""
+        if parameter not in self._updates:
+            state = self.state.get(parameter)
+            return int(state["step"]) if state else 0
+        return self._updates[parameter]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state of this optimizer or of fairseq's Adam, whose ``step`` is an int."""
+        needed = {"step", "exp_avg", "exp_avg_sq"}
+        checks.state_has(needed, state_dict["state"].values(), "fused_adamw")
+        groups = [{**group, "fused": True} for group in state_dict["param_groups"]]
+        super().load_state_dict({**state_dict, "param_groups": groups})
+
+
+@dataclass
+class FusedAdamWConfig(FairseqDataclass):
+    """The options of fairseq's adam, so that recipes carry over."""
+
+    adam_betas: Any = field(
+        default="(0.9, 0.999)", metadata={"help": "decay rates of the two moments"}
+    )
+    adam_eps: float = field(
+        default=1e-8, metadata={"help": "added to the root of the second moment"}
+    )
+    weight_decay: float = field(default=0.0, metadata={"help": "decoupled weight decay"})
+    lr: list[float] = field(default=II("optimization.lr"))
+
+
+@register_optimizer("fused_adamw", dataclass=FusedAdamWConfig)
+class FusedAdamW(FairseqOptimizer):
+    """`AdamW` in fairseq: on CPU and GPU, with ``--fp16`` and ``--bf16`` on float32 copies.
+
+    Not with ``--memory-efficient-fp16``: the kernel wants moments of the parameters' type.
+    """
+
+    def __init__(self, cfg: Any, params: Iterable[Tensor]) -> None:
+        super().__init__(cfg)
+        self._optimizer = AdamW(params, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        return {
+            "lr": self.cfg.lr[0],
+            "betas": checks.betas("--adam-betas", self.cfg.adam_betas),
+            "eps": checks.positive("--adam-eps", self.cfg.adam_eps),
+            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay),
+        }

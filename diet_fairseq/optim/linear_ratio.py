@@ -1,0 +1,120 @@
+"""``--lr-scheduler linear_ratio``: warm-up over a part of training, then linearly down."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
+from fairseq.trainer import Trainer
+from omegaconf import II
+
+from ..errors import UserError
+
+
+@dataclass
+class LinearRatioConfig(FairseqDataclass):
+    warmup_ratio: float = field(
+        default=0.06, metadata={"help": "the part of all updates that is warm-up"}
+    )
+    end_learning_rate: float = field(
+        default=0.0, metadata={"help": "the learning rate after the last update"}
+    )
+    lr: list[float] = field(default=II("optimization.lr"))
+    max_update: int = field(default=II("optimization.max_update"))
+    max_epoch: int = field(default=II("optimization.max_epoch"))
+    update_freq: list[int] = field(default=II("optimization.update_freq"))
+    skip_remainder_batch: bool = field(default=II("optimization.skip_remainder_batch"))
+
+
+@register_lr_scheduler("linear_ratio", dataclass=LinearRatioConfig)
+class LinearRatio(FairseqLRScheduler):
+    """The schedule that BERT and RoBERTa are fine-tuned with, told as they tell it: in ratios.
+
+    It is fairseq's polynomial_decay with ``--total-num-update`` the number of updates after which
+    training ends, by ``--max-update`` or ``--max-epoch``, and ``--warmup-updates`` that times
+    ``--warmup-ratio``, rounded down as in fairseq's recipes for GLUE. A run that resumes takes
+    the number from its own options and data: more epochs are another schedule.
+
+    Updates that fp16 leaves out count under ``--max-epoch``: the end is then a bit above
+    ``--end-learning-rate``.
+    """
+
+    def __init__(self, cfg: Any, optimizer: Any) -> None:
+        super().__init__(cfg, optimizer)
+        if not cfg.max_update and not cfg.max_epoch:
+            raise UserError(
+                "--lr-scheduler linear_ratio must know when training ends, but neither "
+                "--max-update nor --max-epoch is given: give one"
+            )
+        if len(cfg.lr) != 1:
+            raise UserError(
+                f"--lr-scheduler linear_ratio takes one --lr, but {len(cfg.lr)} are given: give "
+                "the largest"
+            )
+        if not 0 <= cfg.warmup_ratio < 1:
+            raise UserError(
+                f"--warmup-ratio must be from 0 to below 1, but is {cfg.warmup_ratio}: 0.06 is "
+                "RoBERTa's"
+            )
+        if not 0 <= cfg.end_learning_rate <= cfg.lr[0]:
+            raise UserError(
+                f"--end-learning-rate must be from 0 to --lr {cfg.lr[0]}, but is "
+                f"{cfg.end_learning_rate}: leave it out for 0"
+            )
+        #: of updates; None until the trainer says how many batches an epoch has
+        self.total: int | None = cfg.max_update or None
+
+    def learn_epoch_size(self, batches: int) -> None:
+        """Take the number of updates from --max-epoch, if --max-update does not come first."""
+        if self.cfg.max_epoch:
+            epochs = range(1, self.cfg.max_epoch + 1)
+            total = sum(self._updates_in(epoch, batches) for epoch in epochs)
+            self.total = min(total, self.cfg.max_update or total)
+
+    def _updates_in(self, epoch: int, batches: int) -> int:
+        every = self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
+        # fairseq leaves out the last batch, and then an update of fewer than `every`.
+        return (batches - 1) // every if self.cfg.skip_remainder_batch else -(-batches // every)
+
+    def step_update(self, num_updates: int) -> float:
+        if self.total is not None:
+            self.optimizer.set_lr(self._lr_at(num_updates, self.total))
+        return self.optimizer.get_lr()
+
+    def _lr_at(self, update: int, total: int) -> float:
+        lr, end = self.cfg.lr[0], self.cfg.end_learning_rate
+        warmup = math.floor(round(self.cfg.warmup_ratio * total, 6))  # 0.29 * 100 is not quite 29
+        if update < warmup:
+            return lr * update / warmup
+        return end + (lr - end) * max(total - update, 0) / (total - warmup)
+
+
+def _tells_epoch_size(get_train_iterator: Callable) -> Callable:
+    """Have the schedule know how many batches an epoch has, which fairseq tells none."""
+
+    @wraps(get_train_iterator)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        iterator = get_train_iterator(self, *args, **kwargs)
+        schedule = self.lr_scheduler
+        if isinstance(schedule, LinearRatio):
+            data = self.cfg.dataset
+            if (
+                not self.task.has_sharded_data(data.train_subset)
+                and not data.update_epoch_batch_itr
+            ):
+                schedule.learn_epoch_size(len(iterator))
+            elif schedule.total is None:
+                raise UserError(
+                    f"--lr-scheduler linear_ratio can't tell how many updates --max-epoch "
+                    f"{schedule.cfg.max_epoch} is, as not every epoch has the same batches: give "
+                    "--max-update"
+                )
+        return iterator
+
+    return wrapper
+
+
+Trainer.get_train_iterator = _tells_epoch_size(Trainer.get_train_iterator)
