@@ -8,7 +8,7 @@ import os
 
 import fairseq
 
-from . import compat, optim
+from . import compat, criterions, optim, tasks
 from .errors import report_user_errors
 from .models import diet_bert, diet_roberta, diet_transformer
 from .version import __version__
@@ -21,8 +21,10 @@ __path__.append(os.path.join(os.path.dirname(fairseq.__file__), "..", __name__))
 
 __all__ = [
     "__version__",
+    "criterions",
     "diet_bert",
     "diet_roberta",
     "diet_transformer",
     "optim",
+    "tasks",
 ]

@@ -1,6 +1,7 @@
 """What fairseq needs to run with today's PyTorch, NumPy and Hydra. Each item says when it can go.
 
-Checkpoints have files of their own: `loading` (safe) and `saving` (atomic).
+Checkpoints have files of their own: `loading` (safe) and `saving` (atomic); masked language
+modelling has `masking`.
 """
 
 import logging
@@ -14,7 +15,7 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, saving
+from . import loading, masking, saving
 from .stand_in import StandIn
 
 #: What fairseq's use of old interfaces makes other packages say, and users can do nothing about:
@@ -80,6 +81,7 @@ def apply() -> None:
     """Make fairseq run safely on today's packages. A second call changes nothing."""
     loading.apply()
     saving.apply()
+    masking.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
     for module in (language_pair_dataset, token_block_dataset):

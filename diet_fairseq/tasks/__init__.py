@@ -1,0 +1,5 @@
+"""fairseq tasks."""
+
+from . import diet_masked_lm_nsp
+
+__all__ = ["diet_masked_lm_nsp"]

@@ -1,0 +1,81 @@
+"""Task ``masked_lm_nsp``: masked language modelling with next-sentence prediction, as BERT's."""
+
+import logging
+import os
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import (
+    FairseqDataset,
+    NestedDictionaryDataset,
+    RawLabelDataset,
+    RightPadDataset,
+    data_utils,
+)
+from fairseq.tasks import register_task
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+
+from ..errors import UserError
+from ..sentence_pairs import Segments, SentencePairs
+
+logger = logging.getLogger(__name__)
+
+
+@register_task("masked_lm_nsp", dataclass=MaskedLMConfig)
+class MaskedLMNspTask(MaskedLMTask):
+    """fairseq's ``masked_lm`` on samples ``<s> A </s> B </s>``, see `SentencePairs`.
+
+    To what ``masked_lm`` gives, a batch adds ``net_input["segments"]`` (B, T) int64, 0 for the
+    first text and for padding, 1 for the second, and ``next_sentence`` (B,) int64, 1 where the
+    second follows the first.
+
+    Masking is fairseq's own. It spares no special token: as in its RoBERTa, ``<s>`` and ``</s>``
+    are masked and predicted like any other token (each is a word of its own for
+    ``--mask-whole-words``), and only never put in as random replacements. BERT spared them.
+
+    Every epoch pairs the training text anew, out of the seed and the epoch alone: resumed, a run
+    has the pairs that it would have had, and all processes of a run have the same.
+    """
+
+    def __init__(self, cfg: MaskedLMConfig, dictionary: Any = None) -> None:
+        super().__init__(cfg, dictionary)
+        for name, without in (("sample_break_mode", "none"), ("shorten_method", "none")):
+            value = getattr(cfg, name) or without
+            if str(value) != without:
+                raise UserError(
+                    f"--task masked_lm_nsp takes no --{name.replace('_', '-')} ({value}): it makes "
+                    "samples of two texts; leave it out"
+                )
+
+    def has_sharded_data(self, split: str) -> bool:
+        """fairseq loads such data for every epoch, with the epoch's number."""
+        return True
+
+    def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
+        paths = utils.split_paths(self.cfg.data)
+        path = os.path.join(paths[(epoch - 1) % len(paths)], split)
+        lines = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
+        if lines is None:
+            raise FileNotFoundError(f"Dataset not found: {split} ({path})")
+        self._pairs = SentencePairs(
+            lines,
+            bos=self.source_dictionary.bos(),
+            eos=self.source_dictionary.eos(),
+            tokens_per_sample=self.cfg.tokens_per_sample,
+            seed=f"{self.cfg.seed} {split} {epoch}",
+            name=path,
+        )
+        share = 100 * self._pairs.follows.mean()
+        logger.info(f"{path}: {len(self._pairs):,} pairs, {share:.0f}% of them in their order")
+        return self._pairs
+
+    def _regular_dataset(
+        self, src_dataset: FairseqDataset, target_dataset: FairseqDataset
+    ) -> NestedDictionaryDataset:
+        dataset = super()._regular_dataset(src_dataset, target_dataset)
+        dataset.defn |= {
+            "net_input.segments": RightPadDataset(Segments(self._pairs), pad_idx=0),
+            "next_sentence": RawLabelDataset(torch.from_numpy(self._pairs.follows).tolist()),
+        }
+        return dataset
