@@ -1,7 +1,7 @@
 """What fairseq needs to run with today's PyTorch, NumPy and Hydra. Each item says when it can go.
 
 Checkpoints have files of their own: `loading` (safe) and `saving` (atomic); masked language
-modelling has `masking`.
+modelling has `masking`, what ends a run `training`.
 """
 
 import logging
@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, masking, saving
+from . import loading, masking, saving, training
 from .stand_in import StandIn
 
 #: What fairseq's use of old interfaces makes other packages say, and users can do nothing about:
@@ -82,6 +82,7 @@ def apply() -> None:
     loading.apply()
     saving.apply()
     masking.apply()
+    training.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
     for module in (language_pair_dataset, token_block_dataset):

@@ -27,11 +27,33 @@ FOUND_BY_FAIRSEQ = [
         "fairseq-preprocess wrote, or another split",
     ),
     (
+        r"Size of sample #(?P<number>\d+) is invalid \(=(?P<size>\d+)\) since "
+        r"max_positions=(?P<limit>\d+), skip",
+        "sample {number} has {size} tokens, but the model takes {limit}: give a smaller "
+        "--tokens-per-sample, leave it out by --skip-invalid-size-inputs-valid-test, or train with "
+        "a larger --max-positions",
+    ),
+    (
         r"Size of sample #(?P<number>\d+) is invalid \(=(?P<size>.*)\) since "
         r"max_positions=(?P<limit>.*), skip",
         "sentence {number} has {size} tokens (source, target), but the model takes {limit}: "
         "shorten it, leave it out by --skip-invalid-size-inputs-valid-test, or train with larger "
         "--max-source-positions and --max-target-positions",
+    ),
+    (
+        # raised where the processes were started, of which one ended with our error
+        r"diet_fairseq\.errors\.UserError: (?P<text>[^\n]+)",
+        "{text}",
+    ),
+    (
+        r"process (?P<rank>\d+) terminated with signal (?P<signal>\w+)",
+        "process {rank} of this run was ended by {signal} (SIGKILL: often for want of memory): run "
+        "this again, and it goes on from the last checkpoint",
+    ),
+    (
+        r"Connection (closed|reset) by peer",
+        "another process of this run has ended: see what it said; start all of them again, and the "
+        "run goes on from the last checkpoint",
     ),
     (
         r"chosen optimizer (?P<name>\w+) does not support flat params",
@@ -48,7 +70,7 @@ FOUND_BY_FAIRSEQ = [
 
 def user_error_behind(error: BaseException | None) -> UserError | None:
     """The `UserError` that ``error`` is or was raised from; fairseq rewraps what it catches."""
-    return next((e for e in _chain(error) if isinstance(e, UserError)), None)
+    return next((e for e in chain(error) if isinstance(e, UserError)), None)
 
 
 def mistake_behind(error: BaseException | None) -> str | None:
@@ -56,7 +78,7 @@ def mistake_behind(error: BaseException | None) -> str | None:
     mistake = user_error_behind(error)
     if mistake is not None:
         return str(mistake)
-    for cause in _chain(error):
+    for cause in chain(error):
         for pattern, text in FOUND_BY_FAIRSEQ:
             found = re.search(pattern, re.sub(r"np\.\w+\((\d+)\)", r"\1", str(cause)))
             if found:
@@ -84,7 +106,8 @@ def report_user_errors() -> None:
     sys.excepthook = excepthook
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it was raised from or upon."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error

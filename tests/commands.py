@@ -113,6 +113,24 @@ def corpus(folder: Path) -> Path:
     return folder / "data"
 
 
+def documents(folder: Path) -> Path:
+    """Twelve documents of ten lines, preprocessed for language modelling."""
+    draw = random.Random(1)
+    for split, size in (("train", 12), ("valid", 3)):
+        texts = [
+            "".join(
+                " ".join(f"w{draw.randrange(12)}" for _ in range(draw.randint(3, 8))) + "\n"
+                for _ in range(10)
+            )
+            for _ in range(size)
+        ]
+        (folder / split).write_text("\n".join(texts))
+    sets = [a for s in ("train", "valid") for a in (f"--{s}pref", folder / s)]
+    done = run("preprocess", "--only-source", *sets, "--destdir", folder / "data", "--cpu")
+    assert done.status == 0, done.err
+    return folder / "data"
+
+
 def kill_on_call(target: str, number: int) -> None:
     """Have this process killed at the ``number``th call of ``module:attribute``."""
     module, _, path = target.partition(":")

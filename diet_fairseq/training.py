@@ -1,0 +1,90 @@
+"""Training runs that can't work are refused, and those that break off say why."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from fairseq.distributed import utils as distributed
+from fairseq.trainer import Trainer
+
+from .errors import UserError, chain
+
+#: How several processes work without GPUs, each started by the user with its own rank.
+ON_CPUS = (
+    "start each process yourself, with --cpu --distributed-no-spawn --distributed-world-size N "
+    "--distributed-rank R --device-id 0 --distributed-backend gloo --ddp-backend legacy_ddp "
+    "--distributed-init-method tcp://HOST:PORT"
+)
+
+
+def check_processes(cfg: Any) -> None:
+    """Refuse what fairseq makes of several processes without GPUs.
+
+    It starts one process for each GPU: without any it trains nothing and ends with status 0, or,
+    under torchrun, every process trains for itself and all write the same checkpoints.
+    """
+    wanted = cfg.distributed_training
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = max(wanted.distributed_world_size, launched)
+    if torch.cuda.device_count() or cfg.common.tpu or processes == 1:
+        return
+    if not wanted.distributed_no_spawn or wanted.distributed_init_method is None:
+        raise UserError(
+            f"{processes} processes are asked for, but fairseq starts one for each GPU, and there "
+            f"is none: {ON_CPUS}; or train in one process"
+        )
+    for flag, value, fit in (
+        ("--distributed-backend", wanted.distributed_backend, "gloo"),
+        ("--ddp-backend", wanted.ddp_backend, "legacy_ddp"),
+    ):
+        if value != fit:
+            raise UserError(f"{flag} {value} needs GPUs, and there is none: take {flag} {fit}")
+
+
+def _checked(call_main: Callable) -> Callable:
+    @wraps(call_main)
+    def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        check_processes(cfg)
+        return call_main(cfg, *args, **kwargs)
+
+    return wrapper
+
+
+def _explained(train_step: Callable) -> Callable:
+    """Say which update it was that gave no numbers."""
+
+    @wraps(train_step)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return train_step(self, *args, **kwargs)
+        except Exception as error:
+            # Before it ends, fairseq looks for the part of the model that gave these numbers; on
+            # today's PyTorch that fails for models whose encoder returns a dictionary.
+            causes = [cause for cause in chain(error) if isinstance(cause, FloatingPointError)]
+            if not causes:
+                raise
+            update, folder = self.get_num_updates() + 1, self.cfg.checkpoint.save_dir
+            if any("loss scale" in str(cause) for cause in causes):
+                what = f"update {update} overflows float16 even at the smallest --min-loss-scale"
+                cure = "take --bf16, lower --lr, or warm up longer"
+            else:
+                what = f"the gradients of update {update} are not finite (NaN or infinite)"
+                cure = "lower --lr, warm up longer, or set --clip-norm"
+            raise UserError(
+                f"{what}: {cure}; to go on from the last checkpoint in {folder}, run this again"
+            ) from error
+
+    return wrapper
+
+
+def apply() -> None:
+    """A second call changes nothing."""
+    if hasattr(Trainer, "explains"):
+        return
+    Trainer.explains = True
+    # Can go when fairseq starts processes without GPUs, or refuses to.
+    distributed.call_main = _checked(distributed.call_main)
+    # Can go when fairseq says which update failed.
+    Trainer.train_step = _explained(Trainer.train_step)
