@@ -169,9 +169,9 @@ def table(cells: list[Cell]) -> str:
     return "\n".join(lines)
 
 
-def spread(scores: list[float]) -> str:
-    deviation = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
-    return f"{mean(scores):.2f}{deviation}"
+def spread(scores: list[float], digits: int = 2) -> str:
+    deviation = f" ± {stdev(scores):.{digits}f}" if len(scores) > 1 else ""
+    return f"{mean(scores):.{digits}f}{deviation}"
 
 
 def main() -> int:

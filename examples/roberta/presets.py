@@ -1,0 +1,70 @@
+"""How an encoder is pretrained, and where each setting comes from.
+
+TUPE is Ke et al. 2021 (section 4.1, appendix), DIET is Chen et al. 2021 (appendix A). What a paper
+leaves open is said beside the setting.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One way of pretraining; ``batch`` counts samples, ``warmup`` is a part of the updates."""
+
+    size: str
+    updates: int
+    batch: int
+    length: int
+    peak_rate: float
+    warmup: float
+    optimizer: tuple[str, ...]
+    per_gpu: int  # samples that fit into a GPU's memory
+    save_every: int  # updates
+    validate_every: int
+    keep: int = -1  # checkpoints; -1: all
+
+
+ADAM = ("fused_adamw", "--adam-eps", "1e-6", "--adam-betas")
+#: DIET names no optimizer; its rate and batch are those of ALBERT (Lan et al. 2020), whose LAMB
+#: had this epsilon, weight decay and clipping
+LAMB = ("lamb_torch", "--lamb-betas", "(0.9, 0.999)", "--lamb-eps", "1e-6")
+
+PRESETS = {
+    "machine": Preset(  # ours: minutes on two cores
+        size="tiny",
+        updates=1000,
+        batch=32,
+        length=128,
+        peak_rate=3e-3,
+        warmup=0.1,
+        optimizer=(*ADAM, "(0.9, 0.98)"),
+        per_gpu=32,
+        save_every=250,
+        validate_every=100,
+        keep=1,
+    ),
+    "tupe": Preset(
+        size="base",
+        updates=1_000_000,
+        batch=256,
+        length=512,
+        peak_rate=1e-4,
+        warmup=0.01,  # 10,000 updates
+        optimizer=(*ADAM, "(0.9, 0.999)"),
+        per_gpu=16,  # TUPE had 16 GPUs
+        save_every=100_000,  # TUPE reports 300,000 and 600,000, too
+        validate_every=10_000,
+    ),
+    "diet": Preset(
+        size="base",
+        updates=500_000,
+        batch=4096,
+        length=128,
+        peak_rate=1.8e-3,
+        warmup=0.025,
+        optimizer=LAMB,
+        per_gpu=64,  # as many tokens as TUPE's 16 of 512
+        save_every=20_000,  # DIET, appendix A
+        validate_every=20_000,
+    ),
+}
