@@ -28,10 +28,11 @@ class Term:
     factors: tuple[Factors, ...] = ()
 
     @staticmethod
-    def of(schemes: Schemes, layout: Layout, backend: str) -> "Term":
+    def of(schemes: Schemes, layout: Layout, factored: bool = False) -> "Term":
+        """The schemes' sum; ``factored``: products stay apart where a scheme has them."""
         scores, factors = [], []
         for scheme in schemes:
-            pair = scheme.factors(layout) if backend == "sdpa" else None
+            pair = scheme.factors(layout) if factored else None
             if pair is not None:
                 factors.append(pair)
             elif (score := scheme.score(layout)) is not None:
@@ -133,11 +134,15 @@ class PositionalAttention(MultiheadAttention):
             query if self.self_attention else key, incremental_state, static_kv
         )  # (B, H, Tk, d_h)
 
-        backend = "reference" if need_weights else choose_backend(self.backend, schemes)
+        dropout = self.dropout_module.p if self.dropout_module.training else 0.0
+        backend = self.backend
+        if need_weights:
+            backend = "reference"
+        elif backend == "auto":
+            backend = quickest(schemes, k, dropout)
         term = context.term
         if term is None or own:
-            term = Term.of(schemes, layout, backend)
-        dropout = self.dropout_module.p if self.dropout_module.training else 0.0
+            term = Term.of(schemes, layout, backend == "factors")
         attend = BACKENDS[backend]
         out, weights = attend(q * self.scaling, k, v, term, schemes, layout, dropout)
         out = self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # (Tq, B, d)
@@ -214,7 +219,7 @@ def sdpa(
     layout: Layout,
     dropout: float,
 ) -> tuple[Tensor, None]:
-    """`torch.nn.functional.scaled_dot_product_attention`: factors appended, scores as its mask."""
+    """`torch.nn.functional.scaled_dot_product_attention`: scores as its mask, factors appended."""
     mask = layout.mask  # (B|1, 1, Tq|1, Tk)
     if term.factors:
         queries, keys = (
@@ -230,14 +235,22 @@ def sdpa(
     return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0), None
 
 
+#: ``--attention-backend``; "factors" is sdpa with products appended to q and k
 BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
     "reference": reference,
     "sdpa": sdpa,
+    "factors": sdpa,
 }
 
 
-def choose_backend(wanted: str, schemes: Schemes) -> str:
-    """The key of `BACKENDS` that computes; "auto" goes by what was measured."""
-    if wanted != "auto":
-        return wanted
+def quickest(schemes: Schemes, k: Tensor, dropout: float) -> str:
+    """The key of `BACKENDS` that "auto" takes, by what was measured (docs/performance.md).
+
+    On a CPU PyTorch's fused attention is quicker from about 128 keys (B, H, Tk, d_h) on, but has
+    neither dropout nor a gradient for what is added, and falls back to something slower than the
+    plain equation. On a GPU nothing was measured so far.
+    """
+    fused = not dropout and not torch.is_grad_enabled() and k.device.type == "cpu"
+    if fused and k.size(2) >= 128 and not any(scheme.reads_queries for scheme in schemes):
+        return "sdpa"
     return "reference"

@@ -15,7 +15,7 @@ from .positions.tupe import UNTIE_CLS
 SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
 SEGMENTS = ("none", "input", "per-head")
-BACKENDS = ("auto", "reference", "sdpa")
+BACKENDS = ("auto", "reference", "sdpa", "factors")
 
 
 def option(help: str, choices: Iterable[str] | None = None, default: Any = None) -> Any:
@@ -149,9 +149,10 @@ class PositionConfig:
                     "out, or take --segment-scheme input or per-head in a model that has segments"
                 )
             check_at_least("--num-segments", self.num_segments, 1)
-        if self.attention_backend == "sdpa" and self.scheme.reads_queries:
+        if self.attention_backend in ("sdpa", "factors") and self.scheme.reads_queries:
             raise UserError(
-                f"--attention-backend sdpa can't compute the position scheme {name}, whose score "
+                f"--attention-backend {self.attention_backend} can't compute the position scheme "
+                f"{name}, whose score "
                 "depends on the query: take auto or reference"
             )
 

@@ -12,7 +12,7 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from .attention import Context, PositionalAttention, Schemes, Term, choose_backend, present
+from .attention import Context, PositionalAttention, Schemes, Term, present
 from .config import PositionConfig
 from .layout import Layout
 from .positions import AttentionShape, Limit, PositionScheme, check_length
@@ -170,8 +170,7 @@ def context_of(layout: Layout, shared: Schemes, cfg: Any) -> Context:
     """The `Context` of one forward pass through a stack of layers."""
     if not shared or cfg.checkpoint_activations:
         return Context(layout, shared)
-    backend = choose_backend(cfg.attention_backend, shared)
-    return Context(layout, shared, Term.of(shared, layout, backend))
+    return Context(layout, shared, Term.of(shared, layout, cfg.attention_backend == "factors"))
 
 
 class PositionalEncoder(TransformerEncoderBase):

@@ -171,18 +171,18 @@ def a_mask_the_wrong_way_round(original, q, k, v, mask, *rest, **options):
 
 
 @instead_of(Term, "of")
-def no_layer_has_positions(original, schemes, layout, backend):
+def no_layer_has_positions(original, schemes, layout, factored=False):
     return Term()
 
 
 @instead_of(Term, "of")
-def the_decoder_has_no_positions(original, schemes, layout, backend):
-    return original(tuple(s for s in schemes if not s.shape.causal), layout, backend)
+def the_decoder_has_no_positions(original, schemes, layout, factored=False):
+    return original(tuple(s for s in schemes if not s.shape.causal), layout, factored)
 
 
 @instead_of(Term, "of")
-def decoding_forgets_positions(original, schemes, layout, backend):
-    return original(() if layout.query_positions.size(1) == 1 else schemes, layout, backend)
+def decoding_forgets_positions(original, schemes, layout, factored=False):
+    return original(() if layout.query_positions.size(1) == 1 else schemes, layout, factored)
 
 
 @instead_of(Shaw, "query_score")
@@ -197,9 +197,9 @@ def scores_without_gradient(original, *args):
 
 
 @instead_of(Term, "of")
-def fast_scores_without_gradient(original, schemes, layout, backend):
-    with torch.set_grad_enabled(backend == "reference"):
-        return original(schemes, layout, backend)
+def fast_scores_without_gradient(original, schemes, layout, factored=False):
+    with torch.set_grad_enabled(not factored):
+        return original(schemes, layout, factored)
 
 
 @instead_of(Term, "of")

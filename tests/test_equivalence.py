@@ -248,7 +248,7 @@ PATHS = [
 ]
 
 
-def check_fast_path(case: Case, backend: str = "sdpa") -> None:
+def check_fast_path(case: Case, backend: str = "factors") -> None:
     """In training mode, too: dropout is 0."""
     slow = tiny.own(case).train()
     fast = tiny.copy_of(slow, case.but(attention_backend=backend)).train()
@@ -274,6 +274,35 @@ def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
     check_fast_path(case, backend)
 
 
+@pytest.mark.parametrize("scheme", ["none", "diet_rel", "shaw"])
+def test_auto_takes_fused_attention_for_long_inputs_that_need_no_gradient(scheme, monkeypatch):
+    taken = []
+    for name, backend in tiny.BACKENDS.items():
+
+        def watched(*args, name=name, backend=backend):
+            taken.append(name)
+            return backend(*args)
+
+        monkeypatch.setitem(tiny.BACKENDS, name, watched)
+    model = tiny.fresh(Case(scheme, family="roberta"), max_positions=200)
+    short, long = tiny.sentences(127, 128)
+    fused = "reference" if scheme == "shaw" else "sdpa"
+
+    def backends(sentence):
+        taken.clear()
+        out = tiny.logits(model, [sentence])
+        assert len(taken) == tiny.LAYERS
+        return set(taken), out
+
+    with torch.no_grad():
+        assert backends(short)[0] == {"reference"}
+        found, quick = backends(long)
+        assert found == {fused}
+    found, slow = backends(long)
+    assert found == {"reference"}
+    close(quick, slow, **TOLERANCE)
+
+
 def test_fast_paths_are_really_taken(monkeypatch):
     factors = []
 
@@ -281,9 +310,9 @@ def test_fast_paths_are_really_taken(monkeypatch):
         factors.append(term.factors)
         return original(q, k, v, term, *rest)
 
-    original = tiny.BACKENDS["sdpa"]
-    monkeypatch.setitem(tiny.BACKENDS, "sdpa", watched)
-    tiny.logits(tiny.model_of(Case("diet_abs").but(attention_backend="sdpa")))
+    original = tiny.BACKENDS["factors"]
+    monkeypatch.setitem(tiny.BACKENDS, "factors", watched)
+    tiny.logits(tiny.model_of(Case("diet_abs").but(attention_backend="factors")))
     assert len(factors) == 2 * tiny.LAYERS
     assert all(factors)
 
@@ -409,7 +438,7 @@ MUTANTS: mutants.Table = [
     (check_equation, mutants.the_encoder_s_buckets_in_the_decoder, "t5-buckets=8-max_distance=6"),
     (check_equation, mutants.content_that_keeps_the_whole_scale, "tupe_r"),
     (check_equation, mutants.a_column_that_is_not_reset, "tupe_r-untie_cls=official"),
-    (check_equation, mutants.factors_that_lose_a_column, "diet_abs-attention_backend=sdpa"),
+    (check_equation, mutants.factors_that_lose_a_column, "diet_abs-attention_backend=factors"),
     (check_fast_path, mutants.factors_that_lose_a_column, "diet_abs"),
     (check_fast_path, mutants.a_mask_the_wrong_way_round, "diet_abs"),
     (check_fast_path, mutants.fast_scores_without_gradient, "t5"),
