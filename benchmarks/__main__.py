@@ -2,7 +2,10 @@
 
 import sys
 
-from . import translation
+from . import encoders, translation
 
-sys.argv[1:] = ["--rounds", "3", *sys.argv[1:]]
+given = sys.argv[1:]
+sys.argv[1:] = ["--rounds", "3", *given]
 translation.main()
+sys.argv[1:] = ["--rounds", "3", "--sizes", "small", "--lengths", "128", *given]
+encoders.main()
