@@ -12,25 +12,22 @@ from tests import commands as fairseq
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
+from common import cells, commands, download, stages, subwords, text
 from translation import (
     clean,
     cli,
-    commands,
     corpora,
-    download,
     evaluate,
     interactive,
     prepare,
     recipes,
     score,
-    stages,
-    subwords,
     test_sets,
-    text,
     train,
 )
 
 __all__ = [
+    "cells",
     "clean",
     "cli",
     "commands",

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.road import script
+from tests.road import cells, script
 
 results = script("multi30k/results.py")
 
@@ -35,7 +35,7 @@ def called(tmp_path, monkeypatch):
             (run / "evaluation-test" / "scores.json").write_text(json.dumps(scores))
         return 0
 
-    monkeypatch.setattr(results.subprocess, "call", call)
+    monkeypatch.setattr(cells.subprocess, "call", call)
 
     def main(*arguments):
         calls.clear()

@@ -1,5 +1,7 @@
 """`train` asks fairseq for the paper's settings, whatever the number of GPUs, and `stock`'s."""
 
+import shlex
+
 import pytest
 from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -27,7 +29,7 @@ def shown(folder, capsys, monkeypatch):
         run(corpus, "train", *arguments, "--folder", folder, "--show")
         line = capsys.readouterr().out
         assert line.startswith("fairseq-train ")
-        words = train.shlex.split(line)[1:]
+        words = shlex.split(line)[1:]
         return options.parse_args_and_arch(options.get_training_parser(), words)
 
     return call

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import re
+import shlex
 import subprocess
 import sys
 from itertools import pairwise
@@ -16,7 +17,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
-from tests.road import EXAMPLES, ODD, script, sentences, subwords, text, use, write
+from tests.road import EXAMPLES, ODD, cells, script, sentences, subwords, text, use, write
 
 from roberta import cli, documents, prepare, presets, pretrain  # isort: skip  # road finds it
 
@@ -363,7 +364,7 @@ def shown(folder, capsys, monkeypatch):
         run("pretrain", *arguments, "--folder", folder, "--show")
         line = capsys.readouterr().out
         assert line.startswith("fairseq-train ")
-        words = pretrain.shlex.split(line)[1:]
+        words = shlex.split(line)[1:]
         return options.parse_args_and_arch(options.get_training_parser(), words)
 
     return call
@@ -508,7 +509,7 @@ def called(tmp_path, monkeypatch):
         )
         return 0
 
-    monkeypatch.setattr(results.subprocess, "call", call)
+    monkeypatch.setattr(cells.subprocess, "call", call)
 
     def main(*arguments):
         calls.clear()

@@ -4,19 +4,17 @@ A finished cell is one JSON file in the folder of results; a cell that was cut g
 fairseq's last checkpoint. ``--table`` prints what is finished as Markdown.
 """
 
-import json
-import platform
 import re
-import shlex
-import subprocess
 import sys
-import time
 from argparse import ArgumentParser, Namespace
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from statistics import mean
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from common import cells
 
 HERE = Path(__file__).parent
 #: row of the table -> what `run.py train` is given
@@ -100,52 +98,30 @@ class Cell:
         if self.result.exists():
             return "done before"
         run = self.folder / "runs" / self.name
-        run.mkdir(parents=True, exist_ok=True)
-        self.result.parent.mkdir(parents=True, exist_ok=True)
         for name in ("train", "evaluate"):
-            log = run / f"{name}.out"
-            with open(log, "ab") as file:
-                command = [sys.executable, *self.command(name)]
-                status = subprocess.call(command, stdout=file, stderr=subprocess.STDOUT)
-            if status:
-                return f"FAILED: {name} ended with status {status}, see {log}"
-        scores = run / "evaluation-test" / "scores.json"
+            failure = cells.run_logged(self.command(name), run / f"{name}.out")
+            if failure:
+                return failure
+        scores = cells.load(run / "evaluation-test" / "scores.json")
         found = {
             "row": self.row,
             "direction": self.direction,
             "seed": self.seed,
             "size": self.budget.size,
             "updates": self.budget.updates,
-            **json.loads(scores.read_text(encoding="utf-8")),
-            **read_log(run / "train.log"),
+            **scores,
+            **cells.read_log(run / "train.log"),
             "jobs": self.budget.jobs,
             "gpus": self.budget.gpus,
-            "machine": f"{platform.machine()}, Python {platform.python_version()}",
-            "command": shlex.join(["python", *self.command("train")]),
         }
-        partial = self.result.with_suffix(".partial")
-        partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        partial.rename(self.result)
-        return f"BLEU {found['BLEU']:.2f}, chrF {found['chrF']:.2f}"
+        cells.save(self.result, found, self.command("train"))
+        return f"BLEU {scores['BLEU']:.2f}, chrF {scores['chrF']:.2f}"
 
 
-def read_log(log: Path) -> dict[str, Any]:
-    """Parameters and seconds as fairseq counts them, earlier parts of a resumed run included."""
-    text = log.read_text(encoding="utf-8")
-    [parameters, *_] = re.findall(r"num\. shared model params: ([\d,]+)", text)
-    *_, updates = re.findall(r"\| num_updates (\d+)", text)
-    *_, seconds = re.findall(r"\| wall (\d+)", text)
-    return {
-        "parameters": int(parameters.replace(",", "")),
-        "updates done": int(updates),
-        "seconds": int(seconds),
-    }
-
-
-def table(cells: list[Cell]) -> str:
+def table(grid: list[Cell]) -> str:
     """Markdown: rows against means over seeds, the spread behind them."""
     lines = []
-    for direction in dict.fromkeys(cell.direction for cell in cells):
+    for direction in dict.fromkeys(cell.direction for cell in grid):
         lines += [
             f"| {direction} | BLEU | chrF | parameters | minutes | seeds |",
             "| --- | --- | --- | --- | --- | --- |",
@@ -153,13 +129,13 @@ def table(cells: list[Cell]) -> str:
         signatures: dict[str, str] = {}
         for row in ROWS:
             found = [
-                json.loads(cell.result.read_text(encoding="utf-8"))
-                for cell in cells
+                cells.load(cell.result)
+                for cell in grid
                 if (cell.row, cell.direction) == (row, direction) and cell.result.exists()
             ]
             if not found:
                 continue
-            bleu, chrf = (spread([one[name] for one in found]) for name in ("BLEU", "chrF"))
+            bleu, chrf = (cells.spread([one[name] for one in found]) for name in ("BLEU", "chrF"))
             minutes = mean(one["seconds"] for one in found) / 60
             seeds = ", ".join(str(one["seed"]) for one in found)
             parameters = f"{found[0]['parameters']:,}"
@@ -169,29 +145,18 @@ def table(cells: list[Cell]) -> str:
     return "\n".join(lines)
 
 
-def spread(scores: list[float], digits: int = 2) -> str:
-    deviation = f" ± {stdev(scores):.{digits}f}" if len(scores) > 1 else ""
-    return f"{mean(scores):.{digits}f}{deviation}"
-
-
 def main() -> int:
     args, more = arguments()
-    cells = [
+    grid = [
         Cell(row, direction, seed, args, tuple(more))
         for seed in args.seeds
         for direction in args.directions
         for row in args.rows
     ]
     if args.table:
-        print(table(cells))
+        print(table(grid))
         return 0
-    started = time.monotonic()
-    failed = 0
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for cell, outcome in zip(cells, pool.map(Cell.run, cells), strict=True):
-            print(f"[{time.monotonic() - started:6.0f} s] {cell.name}: {outcome}", flush=True)
-            failed += outcome.startswith("FAILED")
-    return 1 if failed else 0
+    return cells.run_all(grid, args.jobs)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from shutil import copyfile
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from common.download import fetch
 from translation.cli import main
 from translation.corpora import Corpus
-from translation.download import fetch
 from translation.recipes import Recipe, Search
 
 from diet_fairseq.errors import UserError

@@ -1,4 +1,4 @@
-"""From raw text to a pretrained encoder; what it shares with translation is imported from there.
+"""From raw text to a pretrained encoder.
 
 text -> clean -> split -> subwords -> encoded -> data-bin        pretrain
 (documents)      (prepare.py puts these in a row)                (fairseq-train)

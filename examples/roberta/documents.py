@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from translation.text import normalise, read_lines
+from common.text import normalise, read_lines
 
 
 @dataclass(frozen=True)

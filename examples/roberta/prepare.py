@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from common import commands
+from common.spread import CHUNK
+from common.stages import stage
+from common.subwords import KINDS, Subwords
+from common.text import read_lines, write_lines, written
 from tqdm import tqdm
-from translation import commands
-from translation.spread import CHUNK
-from translation.stages import stage
-from translation.subwords import KINDS, Subwords
-from translation.text import read_lines, write_lines, written
 
 from diet_fairseq.errors import UserError
 

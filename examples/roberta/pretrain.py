@@ -1,15 +1,12 @@
 """``pretrain SCHEME``: shows the fairseq-train command, and becomes it."""
 
 import json
-import os
-import shlex
-import sys
 from argparse import ArgumentParser, Namespace
 from itertools import chain
 from pathlib import Path
 
-from translation import commands
-from translation.train import STOCK, data_of, devices
+from common import commands
+from translation.train import STOCK
 
 from diet_fairseq.config import SCHEMES
 from diet_fairseq.errors import UserError
@@ -81,11 +78,11 @@ def run_folder(args: Namespace, size: str) -> Path:
 
 def command(preset: Preset, args: Namespace, more: list[str]) -> list[str]:
     """The fairseq-train command; ``more`` stands last and wins."""
-    data = data_of(args.folder)
+    data = commands.data_of(args.folder)
     size, length = args.size or preset.size, args.length or preset.length
     updates, batch = args.updates or preset.updates, args.batch or preset.batch
     run = run_folder(args, size)
-    gpus = devices(args.gpus)
+    gpus = commands.devices(args.gpus)
     processes = max(1, gpus * args.nodes)
     gather = -(-batch // ((args.per_gpu or preset.per_gpu) * processes))
     # Resuming on several processes fails without the second flag.
@@ -111,7 +108,4 @@ def command(preset: Preset, args: Namespace, more: list[str]) -> list[str]:
 def pretrain(args: Namespace, more: list[str]) -> None:
     preset = PRESETS[args.preset]
     whole = command(preset, args, more)
-    print("fairseq-train", shlex.join(whole[3:]), flush=True)
-    if not args.show:
-        run_folder(args, args.size or preset.size).mkdir(parents=True, exist_ok=True)
-        os.execve(sys.executable, whole, commands.environment())
+    commands.train(whole, run_folder(args, args.size or preset.size), args.show)

@@ -4,17 +4,11 @@ A finished cell is one JSON file in the folder of results; a cell that was cut g
 fairseq's last checkpoint. ``--table`` prints what is finished as Markdown, ``--plot`` draws it.
 """
 
-import json
 import math
-import platform
 import re
-import shlex
-import subprocess
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -23,8 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from multi30k.results import read_log, spread
-from translation.text import written
+from common import cells
 
 HERE = Path(__file__).parent
 #: row of the table -> what `run.py pretrain` is given
@@ -86,10 +79,6 @@ class Cell:
     def result(self) -> Path:
         return (self.budget.results or self.budget.data / "results") / f"{self.name}.json"
 
-    @property
-    def found(self) -> dict[str, Any]:
-        return json.loads(self.result.read_text(encoding="utf-8"))
-
     def command(self) -> list[str]:
         budget = self.budget
         command = [HERE / "run.py", "pretrain", *ROWS[self.row], "--run", self.name]
@@ -103,31 +92,25 @@ class Cell:
         if self.result.exists():
             return "done before"
         run = self.budget.data / "runs" / self.name
-        run.mkdir(parents=True, exist_ok=True)
-        self.result.parent.mkdir(parents=True, exist_ok=True)
-        with open(run / "pretrain.out", "ab") as file:
-            command = [sys.executable, *self.command()]
-            status = subprocess.call(command, stdout=file, stderr=subprocess.STDOUT)
-        if status:
-            return f"FAILED: pretrain ended with status {status}, see {run / 'pretrain.out'}"
+        failure = cells.run_logged(self.command(), run / "pretrain.out")
+        if failure:
+            return failure
         curve = read_curve(run / "train.log")
         if not curve or curve[-1][0] != self.budget.updates:
             return f"FAILED: the last update was not validated, see {run / 'train.log'}"
+        loss = curve[-1][1]
         found = {
             "row": self.row,
             "seed": self.seed,
-            "valid loss": curve[-1][1],
-            "perplexity": math.exp(curve[-1][1]),
+            "valid loss": loss,
+            "perplexity": math.exp(loss),
             "curve": curve,
-            **read_log(run / "train.log"),
+            **cells.read_log(run / "train.log"),
             **{name: getattr(self.budget, name) for name in ("encoder", "preset", "size", "jobs")},
             "gpus": self.budget.gpus,
-            "machine": f"{platform.machine()}, Python {platform.python_version()}",
-            "command": shlex.join(["python", *self.command()]),
         }
-        with written(self.result) as file:
-            file.write(json.dumps(found, indent=1) + "\n")
-        return f"loss {found['valid loss']:.3f}, perplexity {found['perplexity']:.1f}"
+        cells.save(self.result, found, self.command())
+        return f"loss {loss:.3f}, perplexity {math.exp(loss):.1f}"
 
 
 def read_curve(log: Path) -> list[tuple[int, float]]:
@@ -143,24 +126,25 @@ def read_curve(log: Path) -> list[tuple[int, float]]:
     return sorted(curve.items())
 
 
-def finished(cells: list[Cell]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def finished(grid: list[Cell]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Row by row, what came out for its seeds."""
     for row in ROWS:
-        found = [cell.found for cell in cells if cell.row == row and cell.result.exists()]
+        done = [cell for cell in grid if cell.row == row and cell.result.exists()]
+        found = [cells.load(cell.result) for cell in done]
         if found:
             yield row, found
 
 
-def table(cells: list[Cell]) -> str:
+def table(grid: list[Cell]) -> str:
     """Markdown: rows against means over seeds, the spread behind them; then the commands."""
     lines = [
         "| row | valid loss, nats | perplexity | parameters | minutes | seeds |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     commands = []
-    for row, found in finished(cells):
-        loss = spread([one["valid loss"] for one in found], 3)
-        perplexity = spread([one["perplexity"] for one in found], 1)
+    for row, found in finished(grid):
+        loss = cells.spread([one["valid loss"] for one in found], 3)
+        perplexity = cells.spread([one["perplexity"] for one in found], 1)
         minutes = mean(one["seconds"] for one in found) / 60
         seeds = ", ".join(str(one["seed"]) for one in found)
         parameters = f"{found[0]['parameters']:,}"
@@ -169,7 +153,7 @@ def table(cells: list[Cell]) -> str:
     return "\n".join([*lines, "", "```", *commands, "```"])
 
 
-def plot(cells: list[Cell], path: Path) -> None:
+def plot(grid: list[Cell], path: Path) -> None:
     """A curve for every row, the mean over its seeds."""
     import matplotlib
 
@@ -177,7 +161,7 @@ def plot(cells: list[Cell], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for number, (row, found) in enumerate(finished(cells)):
+    for number, (row, found) in enumerate(finished(grid)):
         updates = [update for update, _ in found[0]["curve"]]
         losses = [[dict(one["curve"])[update] for one in found] for update in updates]
         style = ("-", "--")[number // 10]
@@ -189,20 +173,12 @@ def plot(cells: list[Cell], path: Path) -> None:
 
 def main() -> int:
     args, more = arguments()
-    cells = [Cell(row, seed, args, tuple(more)) for seed in args.seeds for row in args.rows]
-    if args.table or args.plot:
-        if args.table:
-            print(table(cells))
-        if args.plot:
-            plot(cells, args.plot)
-        return 0
-    started = time.monotonic()
-    failed = 0
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for cell, outcome in zip(cells, pool.map(Cell.run, cells), strict=True):
-            print(f"[{time.monotonic() - started:6.0f} s] {cell.name}: {outcome}", flush=True)
-            failed += outcome.startswith("FAILED")
-    return 1 if failed else 0
+    grid = [Cell(row, seed, args, tuple(more)) for seed in args.seeds for row in args.rows]
+    if args.table:
+        print(table(grid))
+    if args.plot:
+        plot(grid, args.plot)
+    return 0 if args.table or args.plot else cells.run_all(grid, args.jobs)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from common import commands
+from common.subwords import KINDS
+from common.text import normalise, read_lines, read_pairs, write_lines, written
 from tqdm import tqdm
 
 from diet_fairseq.errors import UserError
 
-from . import commands, test_sets
+from . import test_sets
 from .prepare import shortened
 from .recipes import Search
 from .score import score
-from .subwords import KINDS
-from .text import normalise, read_lines, read_pairs, write_lines, written
-from .train import add_run_arguments, data_of, devices, run_folder
+from .train import add_run_arguments, run_folder
 
 PENALTIES = {"fairseq": "--lenpen", "tensor2tensor": "--tensor2tensor-penalty"}
 
@@ -51,7 +52,7 @@ def add_arguments(parser: ArgumentParser, search: Search, size: str) -> None:
 
 
 def evaluate(args: Namespace) -> None:
-    settings = data_of(args.folder).parent / "prepared.json"
+    settings = commands.data_of(args.folder).parent / "prepared.json"
     prepared = json.loads(settings.read_text(encoding="utf-8"))
     if {args.source, args.target} != set(prepared["pair"]):
         raise UserError(f"{args.folder} holds {'-'.join(prepared['pair'])}: name these languages")
@@ -123,9 +124,9 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
         *["--beam", args.beam, PENALTIES[args.penalty], args.length_penalty],
         *["--max-len-a", 1, "--max-len-b", 50],  # Vaswani 6.1: input length + 50
         *["--max-tokens", args.max_tokens, "--buffer-size", 2000],
-        *([] if devices(args.gpus) else ["--cpu"]),
+        *([] if commands.devices(args.gpus) else ["--cpu"]),
     ]
-    command = commands.python("translation.interactive", data_of(args.folder), *options)
+    command = commands.python("translation.interactive", commands.data_of(args.folder), *options)
     log = source.with_name("translate.log")
     found = []
     with (

@@ -8,17 +8,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from common import commands
+from common.spread import CHUNK
+from common.stages import stage
+from common.subwords import KINDS, Subwords
+from common.text import read_lines, read_pairs, write_lines, written
 from tqdm import tqdm
 
 from diet_fairseq.errors import UserError
 
-from . import commands
 from .clean import Cleaner, Normaliser, Rules, table
 from .corpora import SPLITS, Corpus, find_pairs, pair_of
-from .spread import CHUNK
-from .stages import stage
-from .subwords import KINDS, Subwords
-from .text import read_lines, read_pairs, write_lines, written
 
 #: enough to learn subwords from; bounds the memory that takes
 MOST_LINES = 1_000_000

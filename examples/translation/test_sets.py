@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from diet_fairseq.errors import UserError
+from common.text import write_lines
 
-from .text import write_lines
+from diet_fairseq.errors import UserError
 
 
 def lines_of(test_set: str, pair: str) -> tuple[list[str], list[str]]:

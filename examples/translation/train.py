@@ -1,16 +1,14 @@
 """``train SCHEME SRC TGT``: shows the fairseq-train command, and becomes it."""
 
-import os
-import shlex
-import sys
 from argparse import ArgumentParser, Namespace
 from itertools import chain
 from pathlib import Path
 
+from common import commands
+
 from diet_fairseq.config import SCHEMES
 from diet_fairseq.errors import UserError
 
-from . import commands
 from .corpora import pair_of
 from .recipes import Recipe
 
@@ -49,13 +47,6 @@ def run_folder(args: Namespace) -> Path:
     return args.folder / "runs" / name
 
 
-def data_of(folder: Path) -> Path:
-    data = folder / "data-bin"
-    if not (folder / "prepared.json").exists():
-        raise UserError(f"{folder} holds no finished data: run `prepare` first, or name --folder")
-    return data
-
-
 def architecture(scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *SCHEMES):
         raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
@@ -70,20 +61,10 @@ def architecture(scheme: str, size: str) -> list[str]:
     return ["--arch", name if size == "base" else f"{name}_{size}"]
 
 
-def devices(gpus: int | None) -> int:
-    """How many GPUs to use; 0 is the CPU."""
-    import torch
-
-    there = torch.cuda.device_count()
-    if gpus is not None and gpus > there:
-        raise UserError(f"--gpus {gpus}: there are {there}; 0 is the CPU")
-    return there if gpus is None else gpus
-
-
 def command(recipe: Recipe, args: Namespace, more: list[str]) -> list[str]:
     """The fairseq-train command; ``more`` stands last and wins."""
     pair_of(args.source, args.target)
-    gpus = devices(args.gpus)
+    gpus = commands.devices(args.gpus)
     gather = -(-recipe.batch // (args.tokens_per_gpu * max(1, gpus)))
     every = min(recipe.save_every, max(1, args.updates // recipe.keep))  # enough to average
     where = ["--distributed-world-size", gpus] if gpus else ["--cpu"]
@@ -104,12 +85,8 @@ def command(recipe: Recipe, args: Namespace, more: list[str]) -> list[str]:
         *["--log-file", run_folder(args) / "train.log"],
         "--skip-invalid-size-inputs-valid-test",
     ]
-    return [*commands.python("fairseq_cli.train", data_of(args.folder), *options), *more]
+    return [*commands.python("fairseq_cli.train", commands.data_of(args.folder), *options), *more]
 
 
 def train(recipe: Recipe, args: Namespace, more: list[str]) -> None:
-    whole = command(recipe, args, more)
-    print("fairseq-train", shlex.join(whole[3:]), flush=True)
-    if not args.show:
-        run_folder(args).mkdir(parents=True, exist_ok=True)
-        os.execve(sys.executable, whole, commands.environment())
+    commands.train(command(recipe, args, more), run_folder(args), args.show)

@@ -6,10 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from common.download import extract, fetch
 from translation import test_sets
 from translation.cli import main
 from translation.corpora import Corpus
-from translation.download import extract, fetch
 
 from diet_fairseq.errors import UserError
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from common.text import read_lines
 from sacrebleu.metrics import BLEU, CHRF, TER
 from tqdm import tqdm
-from translation.text import read_lines
 
 from diet_fairseq.errors import UserError
 

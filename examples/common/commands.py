@@ -1,6 +1,7 @@
 """fairseq's command-line tools, run with this checkout's plugin."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +33,28 @@ def run(command: list[str], log: Path) -> None:
         end = log.read_text(encoding="utf-8", errors="replace").split("\n")[-15:]
         print("\n".join(end), file=sys.stderr)
         raise UserError(f"{' '.join(command[1:4])} ended with status {status}: see {log}")
+
+
+def train(command: list[str], run: Path, show: bool) -> None:
+    """Show the fairseq-train command and, unless that is all, become it."""
+    print("fairseq-train", shlex.join(command[3:]), flush=True)
+    if not show:
+        run.mkdir(parents=True, exist_ok=True)
+        os.execve(sys.executable, command, environment())
+
+
+def data_of(folder: Path) -> Path:
+    data = folder / "data-bin"
+    if not (folder / "prepared.json").exists():
+        raise UserError(f"{folder} holds no finished data: run `prepare` first, or name --folder")
+    return data
+
+
+def devices(gpus: int | None) -> int:
+    """How many GPUs to use; 0 is the CPU."""
+    import torch
+
+    there = torch.cuda.device_count()
+    if gpus is not None and gpus > there:
+        raise UserError(f"--gpus {gpus}: there are {there}; 0 is the CPU")
+    return there if gpus is None else gpus
