@@ -338,6 +338,16 @@ def test_without_the_flag_other_positions_are_refused():
         model.load_state_dict(stock_roberta().state_dict())
 
 
+def test_a_checkpoint_with_another_vocabulary_is_refused():
+    words = Dictionary()
+    words.add_symbol("word")
+    args = tiny.arguments(Case("diet_rel", family="bert"))
+    task = tiny.Namespace(source_dictionary=words)
+    small = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    with pytest.raises(UserError, match=r"embed_tokens.weight .*is 28 x 16 there and 5 x 16 here"):
+        small.load_state_dict(tiny.model_of(Case("diet_rel", family="bert")).state_dict())
+
+
 CHANGED = {
     "other segments": {"num_segments": 3},
     "other heads": {"encoder_attention_heads": 4},

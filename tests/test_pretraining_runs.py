@@ -119,6 +119,34 @@ def test_bf16_trains_saves_and_goes_on(data, tmp_path, arch):
     assert all(value.isfinite().all() for value in parameters(tmp_path).values())
 
 
+@pytest.fixture(scope="module")
+def stock(data, tmp_path_factory):
+    """A checkpoint of fairseq's own RoBERTa."""
+    folder = tmp_path_factory.mktemp("stock")
+    done = train(data, folder, "--arch", "roberta", "--batch-size", 8, "--max-update", 4)
+    assert done.status == 0, done.err
+    return folder / "checkpoint_last.pt"
+
+
+def test_an_encoder_starts_from_a_stock_roberta_goes_on_and_is_validated(data, stock, tmp_path):
+    options = (*DIET, "--batch-size", 8, "--finetune-from-model", stock)
+    for updates, said in ((2, "starts from another model"), (4, "Loaded checkpoint")):
+        done = train(data, tmp_path, *options, "--max-update", updates)
+        assert done.status == 0, done.err
+        assert said in done.text
+    assert "starts from another model" not in done.text  # now it has its own
+    validated = run("validate", data, "--path", tmp_path / "checkpoint_last.pt", "--task",
+                    "masked_lm", "--batch-size", 8, "--tokens-per-sample", 16, "--cpu")  # fmt: skip
+    assert validated.status == 0, validated.err
+    assert "starts from another model" not in validated.text
+
+
+def test_a_stock_roberta_is_not_resumed_as_another_model(data, stock, tmp_path):
+    done = train(data, tmp_path, *DIET, "--batch-size", 8, "--restore-file", stock)
+    assert done.status == 1
+    assert done.last.startswith(f"error: {stock} does not fit the model: ")
+
+
 LAUNCHES = {
     "world size": ("--distributed-world-size", 2),
     "address": (
