@@ -15,7 +15,8 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, masking, saving, training
+from . import loading, masking, saving, training, warm_start
+from .errors import UserError
 from .stand_in import StandIn
 
 #: What fairseq's use of old interfaces makes other packages say, and users can do nothing about:
@@ -47,6 +48,13 @@ def _whole(batch_by_size: Callable) -> Callable:
 
     @wraps(batch_by_size)
     def wrapper(indices: Any, *args: Any, **kwargs: Any) -> list:
+        if not len(indices):
+            raise UserError(
+                "there is nothing to make batches of: the data is empty, or all of it is longer "
+                "than the model takes (see the warnings above); give a smaller "
+                "--tokens-per-sample, or train with larger --max-positions, or "
+                "--max-source-positions and --max-target-positions"
+            )
         batches = list(batch_by_size(indices, *args, **kwargs))
         kept = sum(map(len, batches))
         if kept < len(indices) and kwargs.get("fixed_shapes") is None:
@@ -83,6 +91,7 @@ def apply() -> None:
     saving.apply()
     masking.apply()
     training.apply()
+    warm_start.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
     for module in (language_pair_dataset, token_block_dataset):

@@ -56,6 +56,11 @@ FOUND_BY_FAIRSEQ = [
         "run goes on from the last checkpoint",
     ),
     (
+        r"Cannot find FullyShardedDataParallel",
+        "--ddp-backend fully_sharded needs the package fairscale 0.4.13 and GPUs, and was never "
+        "tried with position schemes: take --ddp-backend pytorch_ddp",
+    ),
+    (
         r"chosen optimizer (?P<name>\w+) does not support flat params",
         "--fp16 makes one long vector of all parameters, but the optimizer {name} needs each by "
         "itself: add --fp16-no-flatten-grads, or take --bf16",

@@ -31,11 +31,19 @@ class SegmentScores(PositionScheme):
         return query, key.to(query.dtype)
 
 
-def check_segments(segments: Tensor, number: int) -> None:
-    """Refuse (B, T) ids that are not 0 to ``number`` - 1."""
-    lowest, highest = torch.stack(segments.aminmax()).tolist()
-    if lowest < 0 or highest >= number:
+def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
+    """(B, T) ids as int64; those that are not 0 to ``number`` - 1, one a token, are refused."""
+    if segments.shape != tokens.shape:
         raise UserError(
-            f"a batch has segment id {lowest if lowest < 0 else highest}, but with --num-segments "
-            f"{number} ids are 0 to {number - 1}: mend the data, or train with more segments"
+            f"segments are {tuple(segments.shape)}, but tokens are {tuple(tokens.shape)}: give one "
+            "segment id for each token"
         )
+    if segments.numel():
+        lowest, highest = torch.stack(segments.aminmax()).tolist()
+        if lowest < 0 or highest >= number:
+            raise UserError(
+                f"a batch has segment id {lowest if lowest < 0 else highest}, but with "
+                f"--num-segments {number} ids are 0 to {number - 1}: mend the data, or train with "
+                "more segments"
+            )
+    return segments.long()

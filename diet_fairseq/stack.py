@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from .attention import Context, PositionalAttention, Schemes, Term, present
 from .config import PositionConfig
+from .errors import UserError
 from .layout import Layout
 from .positions import AttentionShape, Limit, PositionScheme, check_length
-from .segments import SegmentScores, check_segments
+from .segments import SegmentScores, checked_segments
 
 #: what encoders and decoders without an absolute table accept: as fairseq's sinusoidal table says
 UNLIMITED = int(1e5)
@@ -35,6 +36,11 @@ class Placement:
         causal: bool = False,
         cross: bool = False,
     ) -> None:
+        if embed_dim % heads:
+            raise UserError(
+                f"a width of {embed_dim} can't be split among {heads} attention heads: change "
+                "--encoder-embed-dim or --encoder-attention-heads, or the decoder's"
+            )
         self.config = config
         self.scheme: type[PositionScheme] | None = config.scheme
         if cross:
@@ -208,7 +214,7 @@ class PositionalEncoder(TransformerEncoderBase):
         """
         padding_mask = src_tokens.eq(self.padding_idx)  # (B, T)
         if segments is not None and self.num_segments is not None:
-            check_segments(segments, self.num_segments)
+            segments = checked_segments(segments, src_tokens, self.num_segments)
         layout = Layout.of_self_attention(padding_mask, segments=segments)
         check_length(layout, self.limit)
         if self.embed_segments is not None:

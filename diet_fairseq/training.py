@@ -43,10 +43,35 @@ def check_processes(cfg: Any) -> None:
             raise UserError(f"{flag} {value} needs GPUs, and there is none: take {flag} {fit}")
 
 
+def check_objective(cfg: Any) -> None:
+    """Refuse to train a next-sentence head on nothing, or to make pairs that nothing reads."""
+    criterion, task = (getattr(part, "_name", None) for part in (cfg.criterion, cfg.task))
+    if criterion == "masked_lm_nsp":
+        return
+    for given, flag in (
+        (getattr(cfg.model, "nsp", False), "--nsp"),
+        (task == "masked_lm_nsp", "--task masked_lm_nsp"),
+    ):
+        if given:
+            raise UserError(
+                f"{flag} goes with --criterion masked_lm_nsp, but the criterion is {criterion}: "
+                f"take that, or leave {flag} out"
+            )
+
+
+def check_precision(cfg: Any) -> None:
+    """Refuse float16 where PyTorch can't train in it."""
+    flat = cfg.common.fp16 and not cfg.common.fp16_no_flatten_grads
+    if flat and (cfg.common.cpu or not torch.cuda.is_available()):
+        raise UserError("--fp16 needs a GPU, and none is used: take --bf16, or leave it out")
+
+
 def _checked(call_main: Callable) -> Callable:
     @wraps(call_main)
     def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:
         check_processes(cfg)
+        check_objective(cfg)
+        check_precision(cfg)
         return call_main(cfg, *args, **kwargs)
 
     return wrapper

@@ -2,8 +2,12 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
 
+from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from .attention import PositionalAttention
@@ -15,6 +19,26 @@ POSITIONS = {"positions", "cross_positions"}
 #: parts of a model that may differ from the one it starts from
 DIFFERENT = POSITIONS | {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
 
+#: whether what is loaded now is the model to start from; its options stay in the checkpoints that
+#: follow, whose own parameters must all be there
+_starting = False
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """While this lasts, a model may start from one of other positions."""
+    global _starting
+    _starting = True
+    try:
+        yield
+    finally:
+        _starting = False
+
+
+def parameters_for(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The checkpoint's parameters, adapted to the model if it is what training starts from."""
+    return adapt(model, checkpoint) if _starting else checkpoint
+
 
 def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The checkpoint's parameters as this model's.
@@ -23,16 +47,17 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
     are rescaled where the content score has another scale (`PositionScheme.score_terms`): the new
     model starts as the old one, less what of its positions is left out.
 
-    Where anything but positions, segments and what reads them differs, or nothing does, the
-    checkpoint comes back as it is, for the strict load to judge.
+    Where anything but positions, segments and what reads them differs, a shape differs, or nothing
+    does, the checkpoint comes back as it is, for the strict load to judge.
     """
     own = model.state_dict()
-    fits = {n: t for n, t in checkpoint.items() if n in own and own[n].shape == t.shape}
+    fits = {name: tensor for name, tensor in checkpoint.items() if name in own}
     new = [name for name in own if name not in fits]
     left = [name for name in checkpoint if name not in fits]
     known_scheme = any(_parts(name) & POSITIONS for name in fits)
     if (
         not new + left
+        or any(own[name].shape != tensor.shape for name, tensor in fits.items())
         or not all(_parts(name) & DIFFERENT for name in new + left)
         or (known_scheme and any(_parts(name) & POSITIONS for name in new))  # a part of it is lost
     ):
@@ -68,3 +93,23 @@ def _parts(name: str) -> set[str]:
 def _once(names: Iterable[str]) -> list[str]:
     """The names, those of all layers together."""
     return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
+
+
+def _announced(load_checkpoint: Callable) -> Callable:
+    """Let it be known when the trainer loads the model to start from."""
+
+    @wraps(load_checkpoint)
+    def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        if filename != self.cfg.checkpoint.finetune_from_model:
+            return load_checkpoint(self, filename, *args, **kwargs)
+        with starting():
+            return load_checkpoint(self, filename, *args, **kwargs)
+
+    wrapper.announces = True  # type: ignore[attr-defined]
+    return wrapper
+
+
+def apply() -> None:
+    """A second call changes nothing."""
+    if not hasattr(Trainer.load_checkpoint, "announces"):
+        Trainer.load_checkpoint = _announced(Trainer.load_checkpoint)

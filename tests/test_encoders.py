@@ -14,8 +14,9 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from tiny import PAD, SOURCES, TOLERANCE, Case, padded
 
-from diet_fairseq import parameters
+from diet_fairseq import parameters, warm_start
 from diet_fairseq.errors import UserError
+from diet_fairseq.models.diet_roberta import PositionalHubInterface
 from diet_fairseq.positions import SCHEMES
 
 close = torch.testing.assert_close
@@ -81,6 +82,20 @@ def test_a_segment_id_out_of_range_is_refused(scheme, found, said):
     )
 
 
+@pytest.mark.parametrize("scheme", ["input", "per-head"])
+def test_segments_are_one_id_a_token_of_any_integer_type(scheme):
+    model = tiny.model_of(Case("diet_rel", (("segment_scheme", scheme),), "bert"))
+    tokens = padded(SOURCES, left=False)
+    segments = torch.ones_like(tokens)
+    close(model(tokens, segments=segments.int())[0], model(tokens, segments=segments)[0])
+    assert model(tokens[:0], segments=segments[:0])[0].shape[0] == 0
+    with pytest.raises(UserError) as refused:
+        model(tokens, segments=segments[:1])
+    assert str(refused.value) == (
+        "segments are (1, 9), but tokens are (3, 9): give one segment id for each token"
+    )
+
+
 # --- what reads the first token --------------------------------------------------------------
 
 
@@ -132,13 +147,47 @@ def test_a_pooler_that_nothing_reads_is_not_trained():
     assert tiny.fresh(case, nsp=True).pooler.weight.requires_grad
 
 
-def test_next_sentences_are_not_left_untrained():
-    with pytest.raises(UserError) as refused:
-        tiny.fresh(Case("diet_rel", family="bert"), nsp=True, criterion="masked_lm")
-    assert str(refused.value) == (
-        "--nsp is trained by --task masked_lm_nsp --criterion masked_lm_nsp, but the criterion is "
-        "masked_lm: take those, or leave --nsp out"
-    )
+def test_a_pooler_that_nothing_trained_is_no_start_for_heads():
+    case = Case("diet_rel", family="bert")
+    model = tiny.fresh(case)
+    for name in ("one", "other"):
+        model.register_classification_head(name, num_classes=2)
+    model.load_state_dict(tiny.model_of(case).state_dict())
+    one, other = (model.classification_heads[name].dense.weight for name in ("one", "other"))
+    assert not torch.equal(one, other)
+
+
+def test_a_head_of_another_number_of_classes_starts_as_the_pooler():
+    pretrained = tiny.fresh(Case("diet_rel", family="bert"), nsp=True)
+    pretrained.register_classification_head("task", num_classes=2)
+    model = tiny.fresh(Case("diet_rel", family="bert"), seed=2, nsp=True)
+    model.register_classification_head("task", num_classes=3)
+    model.load_state_dict(pretrained.state_dict())
+    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
+
+
+def test_without_nsp_the_checkpoint_s_next_sentence_head_is_left_out_and_told(caplog):
+    case = Case("diet_rel", family="bert")
+    pretrained = tiny.fresh(case, nsp=True)
+    model = tiny.fresh(case, seed=2)
+    model.register_classification_head("task", num_classes=3)
+    with caplog.at_level(logging.WARNING):
+        model.load_state_dict(pretrained.state_dict())
+    assert "leaving out the checkpoint's next-sentence head: there is no --nsp" in caplog.text
+    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
+    close(tiny.logits(model), tiny.logits(pretrained), **TOLERANCE)
+
+
+@torch.no_grad()
+def test_the_hub_interface_reads_the_first_real_token_too():
+    model = tiny.fresh(Case("t5", family="roberta"))
+    model.register_classification_head("task", num_classes=3)
+    hub = PositionalHubInterface(tiny.Namespace(bpe=None), tiny.Task(), model.eval())
+    right, left = (hub.predict("task", padded(SOURCES, left)) for left in (False, True))
+    close(left, right, **TOLERANCE)
+    close(right.exp().sum(-1), torch.ones(3), **TOLERANCE)
+    logits = hub.predict("task", padded(SOURCES, left=True), return_logits=True)
+    close(logits.log_softmax(-1), right, **TOLERANCE)
 
 
 # --- data parallel ---------------------------------------------------------------------------
@@ -243,8 +292,9 @@ def stock_roberta():
 
 
 def warm(case: Case, checkpoint, **options):
-    model = tiny.fresh(case, seed=2, finetune_from_model="somewhere.pt", **options)
-    model.load_state_dict(dict(checkpoint))
+    model = tiny.fresh(case, seed=2, **options)
+    with warm_start.starting():
+        model.load_state_dict(dict(checkpoint))
     return model
 
 
@@ -313,6 +363,7 @@ def test_after_a_warm_start_the_model_s_own_checkpoints_load_as_they_are():
 
 
 MISFITS = {
+    "more positions": {"max_positions": 32},
     "other sizes": {"encoder_ffn_embed_dim": 8},
     "more layers": {"encoder_layers": 3},
 }
@@ -322,7 +373,7 @@ MISFITS = {
 def test_a_warm_start_from_a_model_of_another_shape_is_refused(misfit):
     other = tiny.stock("roberta", **MISFITS[misfit])
     with pytest.raises(UserError, match="does not fit the model"):
-        warm(Case("diet_rel", family="roberta"), other.state_dict())
+        warm(Case("learned", family="roberta"), other.state_dict())
 
 
 def test_a_part_of_a_scheme_is_not_taken_for_a_start_from_elsewhere():

@@ -147,6 +147,52 @@ def test_a_stock_roberta_is_not_resumed_as_another_model(data, stock, tmp_path):
     assert done.last.startswith(f"error: {stock} does not fit the model: ")
 
 
+def test_a_warm_started_run_is_not_resumed_with_other_positions(data, stock, tmp_path):
+    options = ("--batch-size", 8, "--max-update", 2, "--finetune-from-model", stock)
+    done = train(data, tmp_path, "--arch", "roberta_learned", *options)
+    assert done.status == 0, done.err
+    done = train(data, tmp_path, "--arch", "roberta_t5", *options)
+    assert done.status == 1
+    assert done.last.startswith(f"error: {tmp_path}/checkpoint_last.pt does not fit the model: ")
+
+
+REFUSED = {
+    "--arch bert_diet_rel --nsp": "--nsp goes with --criterion masked_lm_nsp, but the criterion is "
+    "masked_lm: take that, or leave --nsp out",
+    "--arch bert_diet_rel --task masked_lm_nsp": "--task masked_lm_nsp goes with --criterion "
+    "masked_lm_nsp, but the criterion is masked_lm: take that, or leave --task masked_lm_nsp out",
+    "--arch bert_diet_rel --fp16": "--fp16 needs a GPU, and none is used: take --bf16, or leave it "
+    "out",
+    "--arch bert_diet_rel --encoder-attention-heads 3": "a width of 8 can't be split among 3 "
+    "attention heads: change --encoder-embed-dim or --encoder-attention-heads, or the decoder's",
+    "--arch bert_diet_rel --max-positions 0": "--max-positions must be at least 1, but is 0",
+    "--arch bert_diet_rel --mha-heads-to-keep 1": "--mha-heads-to-keep 1 does not go together with "
+    "position schemes: leave it out, or use fairseq's own model",
+    "--arch bert_learned --max-positions 8 --task masked_lm_nsp --criterion masked_lm_nsp --nsp": (
+        "there is nothing to make batches of: the data is empty, or all of it is longer than the "
+        "model takes (see the warnings above); give a smaller --tokens-per-sample, or train with "
+        "larger --max-positions, or --max-source-positions and --max-target-positions"
+    ),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_pretraining_that_can_not_work_is_refused(data, tmp_path, line):
+    done = train(data, tmp_path, "--batch-size", 8, "--max-update", 2, *line.split())
+    assert done.status == 1
+    assert done.last == f"error: {REFUSED[line]}"
+
+
+def test_what_next_sentences_trained_is_validated_as_a_language_model(data, tmp_path):
+    pairs = ("--task", "masked_lm_nsp", "--criterion", "masked_lm_nsp", "--nsp")
+    options = ("--arch", "bert_diet_rel", "--batch-size", 8, "--max-update", 2)
+    done = train(data, tmp_path, *options, *pairs)
+    assert done.status == 0, done.err
+    validated = run("validate", data, "--path", tmp_path / "checkpoint_last.pt", "--task",
+                    "masked_lm", "--batch-size", 8, "--tokens-per-sample", 16, "--cpu")  # fmt: skip
+    assert validated.status == 0, validated.err
+
+
 LAUNCHES = {
     "world size": ("--distributed-world-size", 2),
     "address": (

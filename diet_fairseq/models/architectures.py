@@ -72,7 +72,7 @@ def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
         unsupported: options of fairseq's own model that would go round our attention
     """
     for name in unsupported:
-        if getattr(args, name, None):
+        if getattr(args, name, None) not in (None, False, 0, -1, ""):  # fairseq's ways to say no
             raise UserError(
                 f"--{name.replace('_', '-')} {getattr(args, name)} does not go together with "
                 "position schemes: leave it out, or use fairseq's own model"

@@ -9,12 +9,10 @@ from fairseq.models import register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
-from ..config import PositionConfig
-from ..errors import UserError
 from ..positions import PositionScheme
+from . import diet_roberta
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
-from .diet_roberta import defaults as roberta_defaults
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +25,15 @@ class DietBertModel(DietRobertaModel):
     """Devlin et al. (2019): a RoBERTa with segments, a pooler and, with ``--nsp``, what reads it.
 
     ``pooler`` is (d, d), with tanh after it; ``nsp_head`` (2, d) says whether the second segment
-    follows the first (class 1). A pooler that nothing reads is not trained. A new classification
-    head's inner layer starts as the checkpoint's pooler, whose place it takes.
+    follows the first (class 1). A pooler that nothing reads is not trained. Where next sentences
+    trained it, a new classification head's inner layer starts as the checkpoint's pooler, whose
+    place it takes.
 
     Checkpoints of the released TUPE code load into ``bert_tupe_a`` and ``bert_tupe_r`` with
     ``--segment-scheme none``.
     """
+
+    has_segments = True
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -40,19 +41,6 @@ class DietBertModel(DietRobertaModel):
         parser.add_argument(
             "--nsp", action="store_true", help="predict whether the second segment follows"
         )
-
-    @classmethod
-    def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
-        if getattr(args, "nsp", False) and getattr(args, "criterion", None) == "masked_lm":
-            raise UserError(
-                "--nsp is trained by --task masked_lm_nsp --criterion masked_lm_nsp, but the "
-                "criterion is masked_lm: take those, or leave --nsp out"
-            )
-        return super().build_model(args, task)
-
-    @staticmethod
-    def check(config: PositionConfig) -> None:
-        pass  # segments are welcome
 
     def __init__(self, args: Namespace, encoder: nn.Module) -> None:
         super().__init__(args, encoder)
@@ -86,32 +74,41 @@ class DietBertModel(DietRobertaModel):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Read what fairseq and TUPE wrote before, and give new heads the checkpoint's pooler."""
-        self._rename_tupe(state_dict)
-        known = {key for key in state_dict if key.startswith("classification_heads.")}
+        prefix = f"{name}." if name else ""
+        self._rename_tupe(state_dict, prefix)
+        before = dict(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
+        if f"{prefix}nsp_head.weight" not in before:
+            return  # nobody trained the pooler
         for head in self.classification_heads:
             for part in ("weight", "bias"):
-                inner = f"classification_heads.{head}.dense.{part}"
-                pooled = state_dict.get(f"pooler.{part}", state_dict[inner])
-                if inner not in known and state_dict[inner].shape == pooled.shape:
+                inner = f"{prefix}classification_heads.{head}.dense.{part}"
+                pooled = before[f"{prefix}pooler.{part}"]
+                if state_dict[inner] is not before.get(inner) and (
+                    state_dict[inner].shape == pooled.shape
+                ):
                     state_dict[inner] = pooled
+        if self.nsp_head is None:
+            logger.warning("leaving out the checkpoint's next-sentence head: there is no --nsp")
+            for part in ("weight", "bias"):
+                del state_dict[f"{prefix}nsp_head.{part}"]
 
-    def _rename_tupe(self, state_dict: dict[str, Tensor]) -> None:
+    def _rename_tupe(self, state_dict: dict[str, Tensor], prefix: str) -> None:
         official = False
         for key in list(state_dict):
-            before, found, after = key.partition(".sentence_encoder.")
+            start, found, after = key.partition(".sentence_encoder.")
             if found and after.split(".")[0] in TUPE_PARTS:
-                state_dict[f"{before}{found}positions.{after}"] = state_dict.pop(key)
+                state_dict[f"{start}{found}positions.{after}"] = state_dict.pop(key)
                 official = True
-        if official and "pooler.weight" not in state_dict:
+        if official and f"{prefix}pooler.weight" not in state_dict:
             logger.warning("the checkpoint of TUPE's code has no pooler: it starts afresh")
             for part, value in self.pooler.state_dict().items():
-                state_dict[f"pooler.{part}"] = value
+                state_dict[f"{prefix}pooler.{part}"] = value
 
 
 def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
     """What BERTs take for options that are not given."""
-    return {**roberta_defaults(scheme), "segment_scheme": scheme.segment_scheme}
+    return {**diet_roberta.defaults(scheme), "segment_scheme": scheme.segment_scheme}
 
 
 register_architectures("diet_bert", "bert", SIZES, defaults)

@@ -1,10 +1,11 @@
 """Encoders for masked language modelling and fine-tuning: `roberta_<scheme>` and its sizes."""
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import Any, ClassVar
 
+import torch.nn.functional as F
 from fairseq.models import register_model
-from fairseq.models.roberta import RobertaEncoder, RobertaModel
+from fairseq.models.roberta import RobertaEncoder, RobertaHubInterface, RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from .. import warm_start
 from ..config import PositionConfig, options_of
 from ..layout import first_tokens
 from ..positions import PositionScheme
+from ..positions.base import check_at_least
 from ..stack import PositionalEncoder
 from .architectures import (
     Size,
@@ -23,7 +25,7 @@ from .architectures import (
 )
 
 #: options of fairseq's encoders that would go round our attention
-UNSUPPORTED = ("encoder_xformers_att_config",)
+UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep")
 
 
 class PositionalRobertaEncoder(RobertaEncoder):
@@ -64,6 +66,15 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return self.sentence_encoder.max_positions()
 
 
+class PositionalHubInterface(RobertaHubInterface):
+    """fairseq's, asking the model itself, which knows where a sentence begins."""
+
+    def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
+        """(B, T) -> (B, classes): log-probabilities, or logits."""
+        logits, _ = self.model(tokens.to(self.device), classification_head_name=head)
+        return logits if return_logits else F.log_softmax(logits, dim=-1)
+
+
 @register_model("diet_roberta")
 class DietRobertaModel(RobertaModel):
     """fairseq's RoBERTa whose attention has a position scheme.
@@ -71,6 +82,8 @@ class DietRobertaModel(RobertaModel):
     Parameter names are fairseq's; ``roberta_learned`` loads stock state dicts strictly. What reads
     a whole sentence reads its first real token, on whichever side the padding is.
     """
+
+    has_segments: ClassVar[bool] = False
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -90,18 +103,17 @@ class DietRobertaModel(RobertaModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
-        cls.check(settle(args, UNSUPPORTED))
+        config = settle(args, UNSUPPORTED)
+        if not cls.has_segments:
+            check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")
         if getattr(args, "offload_activations", False):
             args.checkpoint_activations = True
         if not hasattr(args, "max_positions"):
             if not hasattr(args, "tokens_per_sample"):
                 args.tokens_per_sample = task.max_positions()
             args.max_positions = args.tokens_per_sample
+        check_at_least("--max-positions", args.max_positions, 1)
         return cls(args, PositionalRobertaEncoder(args, task.source_dictionary))
-
-    @staticmethod
-    def check(config: PositionConfig) -> None:
-        check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")
 
     def forward(
         self,
@@ -119,14 +131,17 @@ class DietRobertaModel(RobertaModel):
             x = self.classification_heads[classification_head_name](first)
         return x, extra
 
-    def load_state_dict(
-        self, state_dict: dict[str, Tensor], strict: bool = True, *args: Any, **kwargs: Any
-    ) -> Any:
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> RobertaHubInterface:
+        """As fairseq's; its ``predict`` reads the first real token, too."""
+        hub = super().from_pretrained(*args, **kwargs)
+        return PositionalHubInterface(hub.cfg, hub.task, hub.model)
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
-        if getattr(self.args, "finetune_from_model", None):
-            self.upgrade_state_dict(state_dict)
-            state_dict = warm_start.adapt(self, state_dict)
-        return super().load_state_dict(state_dict, strict, *args, **kwargs)
+        self.upgrade_state_dict(state_dict)
+        parameters = warm_start.parameters_for(self, state_dict)
+        return super().load_state_dict(parameters, *args, **kwargs)
 
     def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
         """(B, T, d) -> (B, d)"""

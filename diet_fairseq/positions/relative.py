@@ -45,7 +45,7 @@ class DietRel(OffsetScalars):
 
     def __init__(self, shape: AttentionShape, *, clip: int | None = None) -> None:
         if clip is None:
-            clip = max(shape.queries.positions, shape.keys.positions) - 1
+            clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
         check_at_least("--position-clip", clip, 1)
         super().__init__(shape, torch.arange(2 * clip + 1), 2 * clip + 1)
 
