@@ -529,8 +529,10 @@ def assert_nearly_same_end(one, other):
 @IN_TRAINING
 @pytest.mark.parametrize(
     ("more", "assert_end"),
-    [((), assert_same_end), (BF16, assert_nearly_same_end)],
-    ids=["float32", "bf16"],
+    [
+        pytest.param((), assert_same_end, id="float32"),
+        pytest.param(BF16, assert_nearly_same_end, id="bf16", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been(
     optimizer, more, assert_end, data, tmp_path
