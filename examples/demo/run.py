@@ -388,6 +388,8 @@ class Demo:
         command = [sys.executable, "-u", "-m", f"fairseq_cli.{tool}", *map(str, arguments)]
         paths = [str(self.user_dir.resolve().parent), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        # Threads that wait for each other by spinning slow each other down on a busy machine.
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         last = ""
         with (
             open(self.log(name), "a", encoding="utf-8") as log,
