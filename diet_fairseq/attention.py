@@ -32,11 +32,11 @@ class Term:
         """The schemes' sum; ``factored``: products stay apart where a scheme has them."""
         scores, factors = [], []
         for scheme in schemes:
-            pair = scheme.factors(layout) if factored else None
-            if pair is not None:
-                factors.append(pair)
-            elif (score := scheme.score(layout)) is not None:
-                scores.append(score)
+            term = scheme.term(layout, factored)
+            if isinstance(term, tuple):
+                factors.append(term)
+            elif term is not None:
+                scores.append(term)
         return Term(reduce(torch.add, scores) if scores else None, tuple(factors))
 
     def dense(self) -> Tensor | None:

@@ -35,6 +35,8 @@ class Layout:
         padding_mask: (B, Tk) bool, True at keys that are padding; None: no padding
         causal: queries don't see keys that come after them
         segments: (B, Tk) int64, which segment each key belongs to; None: all to the first
+        length: Tq and Tk, where queries and keys of every sentence stand at 0, 1, 2, ...; None:
+            they don't
     """
 
     query_positions: Tensor
@@ -42,6 +44,7 @@ class Layout:
     padding_mask: Tensor | None = None
     causal: bool = False
     segments: Tensor | None = None
+    length: int | None = None
 
     @staticmethod
     def of_self_attention(
@@ -61,6 +64,7 @@ class Layout:
             padding_mask=padding_mask if padded else None,
             causal=causal,
             segments=segments,
+            length=None if left or queries is not None else length,
         )
 
     @staticmethod

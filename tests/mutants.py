@@ -20,9 +20,10 @@ from diet_fairseq import attention, layout, stack, warm_start
 from diet_fairseq.attention import Context, PositionalAttention, Term
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.layout import Layout
+from diet_fairseq.memo import Memo
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
-from diet_fairseq.positions import diet_abs, relative, tupe
+from diet_fairseq.positions import base, diet_abs, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.relative import OffsetScalars
@@ -278,7 +279,7 @@ def the_control_has_positions(patch: Patch) -> None:
 
 
 def no_length_is_refused(patch: Patch) -> None:
-    for module in (stack, diet_abs, tupe):
+    for module in (stack, base):
         patch.setattr(module, "check_length", lambda layout, limit: None)
 
 
@@ -334,6 +335,25 @@ def tables_numbered_by_the_layers_that_are_kept(original, self):
 def embeddings_that_are_not_tied(original, args, task):
     args.share_all_embeddings = False
     return original(args, task)
+
+
+# --- what is remembered ----------------------------------------------------------------------
+
+
+@instead_of(Memo, "get")
+def memory_that_ignores_the_length(original, self, module, key, compute):
+    return original(self, module, key[1:], compute)
+
+
+@instead_of(Memo, "get")
+def memory_that_ignores_changes(original, self, module, key, compute):
+    return self._kept[1] if self._kept else original(self, module, key, compute)
+
+
+@instead_of(Memo, "get")
+def memory_that_forgets(original, self, module, key, compute):
+    self.clear()
+    return original(self, module, key, compute)
 
 
 # --- encoders --------------------------------------------------------------------------------

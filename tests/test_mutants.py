@@ -8,6 +8,7 @@ import test_encoders
 import test_equivalence
 import test_invariance
 import test_liveness
+import test_memo
 import test_schemes
 import test_state
 
@@ -16,6 +17,7 @@ SUITE = [
     test_equivalence,
     test_invariance,
     test_liveness,
+    test_memo,
     test_schemes,
     test_state,
 ]

@@ -1,13 +1,15 @@
 """The contract of a position scheme."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..layout import Layout
+from ..memo import Memo
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class PositionScheme(nn.Module):
     absolute: ClassVar[bool] = False
     #: True: what it adds depends on the queries, so no fused attention can take it
     reads_queries: ClassVar[bool] = False
+    #: True: what it adds depends on the layout's segments
+    reads_segments: ClassVar[bool] = False
     #: the scheme that cross-attention takes with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
     #: how many terms share the scale of the content score
@@ -74,11 +78,33 @@ class PositionScheme(nn.Module):
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
+        self.memo = Memo()
 
     def zero(self) -> None:
         """Make all it adds zero, but so that it learns: where an existing model starts from."""
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
+
+    def term(self, layout: Layout, factored: bool) -> Tensor | tuple[Tensor, Tensor] | None:
+        """What attention calls: the score or, where they are wanted and there are any, factors.
+
+        At inference it is remembered for the next batch of the same length, see `Memo`.
+        """
+        if self.absolute:
+            check_length(layout, self.shape.keys)
+
+        def compute() -> Tensor | tuple[Tensor, Tensor] | None:
+            pair = self.factors(layout) if factored else None
+            return self.score(layout) if pair is None else pair
+
+        if layout.length is None or self.reads_segments:
+            return compute()
+        autocast = torch.is_autocast_enabled(layout.key_positions.device.type)
+        return self.memo.get(self, (layout.length, factored, autocast), compute)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "PositionScheme":
+        self.memo.clear()  # other devices and dtypes: addresses may come again
+        return super()._apply(*args, **kwargs)
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
         return None

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..layout import Layout
-from .base import AttentionShape, PositionScheme, check_length, take_rows
+from .base import AttentionShape, PositionScheme, take_rows
 from .relative import OffsetScalars, bucket_of_offset
 
 #: values of ``--position-untie-cls``
@@ -79,7 +79,6 @@ class TupeA(PositionScheme):
         return (query * self.scale * key).float().sum(-1)
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
-        check_length(layout, self.shape.keys)
         query = self._project(self.pos, layout.query_positions, self.pos_q_linear)
         key = self._project(self._keys(), layout.key_positions, self.pos_k_linear)
         return query * self.scale, key
