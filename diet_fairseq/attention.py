@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from .dropout import dropout as drop
 from .layout import Layout
 from .positions import PositionScheme
 
@@ -201,7 +202,7 @@ def reference(
         score = score.masked_fill(layout.mask, float("-inf"))
     # float32: half precision has too few digits for a sum over many keys
     weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
-    kept = F.dropout(weights, dropout) if dropout else weights
+    kept = drop(weights, dropout) if dropout else weights
     out = kept @ v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
     for scheme in schemes:
         values = scheme.value_term(kept, layout)

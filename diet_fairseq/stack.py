@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .attention import Context, PositionalAttention, Schemes, Term, present
 from .config import PositionConfig
+from .dropout import quicken
 from .errors import UserError
 from .layout import Layout
 from .positions import AttentionShape, Limit, PositionScheme, check_length
@@ -196,6 +197,7 @@ class PositionalEncoder(TransformerEncoderBase):
         self.embed_segments = None
         if placement.config.segment_scheme == "input":
             self.embed_segments = nn.Embedding(self.num_segments or 0, embed_tokens.embedding_dim)
+        quicken(self)
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         return wrap_layer(PositionalEncoderLayer(cfg), cfg)
@@ -269,6 +271,7 @@ class PositionalDecoder(TransformerDecoderBase):
         self.cross_positions = None if no_encoder_attn else cross.for_stack().get("positions")
         self.crosses = cross.scheme is not None
         self.limit = placement.limit(self.embed_positions)
+        quicken(self)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
         return wrap_layer(PositionalDecoderLayer(cfg, no_encoder_attn), cfg)

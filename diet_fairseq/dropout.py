@@ -1,0 +1,46 @@
+"""Dropout, quicker on a CPU.
+
+On a CPU PyTorch draws a number of its own for every element, which costs more than the matrix
+products around it. Here sixteen bits decide, four elements to a draw.
+"""
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import FairseqDropout
+from torch import Tensor, nn
+
+#: what a number of sixteen bits can be; a probability is rounded to as many parts
+PARTS = 2**16
+PER_DRAW = 4
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """`torch.nn.functional.dropout` in training: zeros with probability p, the rest / (1 - p).
+
+    On a CPU p is rounded to a multiple of 2^-16, in what is scaled as well, so that the mean stays
+    x. Drawn from PyTorch's generator, but not the elements that PyTorch's dropout would draw.
+    """
+    parts = round(p * PARTS)
+    if x.device.type != "cpu" or not 0 < parts < PARTS:
+        return F.dropout(x, p)
+    draws = -(-x.numel() // PER_DRAW)
+    numbers = torch.empty(draws, dtype=torch.int64).random_(-(2**63), None)
+    numbers = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 ... 2^15 - 1
+    kept = numbers.ge_(parts - PARTS // 2)  # 1 or 0
+    return x * kept.to(x.dtype).mul_(PARTS / (PARTS - parts))
+
+
+class QuickDropout(FairseqDropout):
+    """fairseq's dropout module with this dropout."""
+
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        acts = self.p > 0 and (self.training or self.apply_during_inference)
+        return dropout(x, self.p) if acts else x
+
+
+def quicken(module: nn.Module) -> None:
+    """Every dropout of fairseq's in a module becomes a quick one."""
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if type(child) is FairseqDropout:
+                setattr(parent, name, QuickDropout(child.p, child.module_name))
