@@ -8,12 +8,13 @@ import os
 
 import fairseq
 
-from . import compat, criterions, optim, tasks
+from . import beam_search, compat, criterions, optim, tasks
 from .errors import report_user_errors
 from .models import diet_bert, diet_roberta, diet_transformer
 from .version import __version__
 
 compat.apply()
+beam_search.apply()
 report_user_errors()
 # fairseq spells an installed plugin's folder like this, and takes any other spelling of a package
 # that is already imported for a stranger of the same name.

@@ -18,6 +18,7 @@ from fairseq.modules import LayerDropModuleList
 
 from diet_fairseq import attention, layout, stack, warm_start
 from diet_fairseq.attention import Context, PositionalAttention, Term
+from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.layout import Layout
 from diet_fairseq.memo import Memo
@@ -354,6 +355,25 @@ def memory_that_ignores_changes(original, self, module, key, compute):
 def memory_that_forgets(original, self, module, key, compute):
     self.clear()
     return original(self, module, key, compute)
+
+
+# --- translating -----------------------------------------------------------------------------
+
+
+@instead_of(QuickBeamSearch, "_finish")
+def scores_that_forget_the_past(original, self, tokens, scores, total, attention):
+    return original(self, tokens, scores, total - scores.sum(), attention)
+
+
+@instead_of(PositionalAttention, "reorder_incremental_state")
+def keys_of_other_hypotheses(original, self, incremental_state, new_order):
+    return original(self, incremental_state, new_order.flip(0))
+
+
+@instead_of(QuickBeamSearch, "_candidates")
+def words_that_are_not_normalised(original, self, logits, step, longest):
+    gains, words = original(self, logits.clone(), step, longest)
+    return gains + logits.logsumexp(dim=1, keepdim=True), words
 
 
 # --- encoders --------------------------------------------------------------------------------

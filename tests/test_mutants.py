@@ -4,6 +4,7 @@ import inspect
 
 import mutants
 import pytest
+import test_beam_search
 import test_encoders
 import test_equivalence
 import test_invariance
@@ -13,6 +14,7 @@ import test_schemes
 import test_state
 
 SUITE = [
+    test_beam_search,
     test_encoders,
     test_equivalence,
     test_invariance,
