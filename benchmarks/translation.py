@@ -3,7 +3,9 @@
     python -m benchmarks.translation [--data DATA-BIN] [--size _tiny] [--rounds 7]
 
 Without ``--data`` (a folder of fairseq-preprocess) sentences of random words stand in, as long as
-Multi30k's. Generation decodes the same number of steps in every row.
+Multi30k's. Generation decodes the same number of steps in every row. The baseline is fairseq alone,
+its beam search included; ``stock+`` is fairseq's model with our components, which all rows below it
+have: the optimizer, the criterion and the beam search (``--plain``: the beam search alone).
 """
 
 import argparse
@@ -18,6 +20,7 @@ import torch
 from fairseq import options, tasks, utils
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
@@ -27,21 +30,29 @@ from diet_fairseq.positions import SCHEMES
 from .harness import Timing, in_turn, machine, save
 
 STOCK = "stock"
+WITH_OURS = "stock+"
+COMPONENTS = {
+    "label_smoothed_cross_entropy": "fused_label_smoothed_cross_entropy",
+    "adam": "fused_adamw",
+}
 BATCHES = 2  # batches a measurement
 STEPS = 20  # tokens decoded for every sentence
 
 
-def configuration(scheme: str, size: str, backend: str = "auto") -> Any:
+def configuration(scheme: str, size: str, backend: str = "auto", plain: bool = False) -> Any:
     """fairseq's configuration of a training run; stock has the same sizes as the schemes."""
-    named = "none" if scheme == STOCK else scheme
-    argv = f"""unused --arch transformer_{named}{size} --attention-backend {backend} --cpu
+    stock = scheme in (STOCK, WITH_OURS)
+    argv = f"""unused --arch transformer_{"none" if stock else scheme}{size} --cpu
+        --attention-backend {backend}
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
         --adam-betas (0.9,0.98) --lr 0.001 --max-tokens 4096 --share-all-embeddings
         --beam 5 --max-len-a 0 --max-len-b {STEPS} --min-len {STEPS}""".split()
+    if scheme != STOCK and not plain:
+        argv = [COMPONENTS.get(word, word) for word in argv]
     parser = options.get_training_parser()
     options.add_generation_args(parser)
     args = options.parse_args_and_arch(parser, argv)
-    if scheme == STOCK:
+    if stock:
         args.arch = "transformer"
         args.no_token_positional_embeddings = False
     return convert_namespace_to_omegaconf(args)
@@ -85,8 +96,10 @@ def batches_of(task: TranslationTask, tokens: int) -> list[dict[str, Any]]:
     return samples[:: max(1, len(samples) // BATCHES)][:BATCHES]
 
 
-def trainer_of(scheme: str, size: str, data: str | None, backend: str = "auto") -> Trainer:
-    cfg = configuration(scheme, size, backend)
+def trainer_of(
+    scheme: str, size: str, data: str | None, backend: str = "auto", plain: bool = False
+) -> Trainer:
+    cfg = configuration(scheme, size, backend, plain)
     utils.set_torch_seed(1)
     task = load_task(cfg, data)
     model = task.build_model(cfg.model)
@@ -110,7 +123,8 @@ def measure_generation(trainers: dict[str, Trainer], rounds: int) -> list[Timing
     runs = {}
     for name, trainer in trainers.items():
         model = trainer.get_model().eval()
-        generator = trainer.task.build_generator([model], trainer.cfg.generation)
+        kind = SequenceGenerator if name == STOCK else None
+        generator = trainer.task.build_generator([model], trainer.cfg.generation, kind)
 
         def translate(model: Any = model, generator: Any = generator) -> None:
             with torch.no_grad():
@@ -153,6 +167,7 @@ def main() -> None:
     parser.add_argument("--size", default="_tiny", help="suffix of the architectures")
     parser.add_argument("--schemes", nargs="+", default=list(SCHEMES), choices=SCHEMES)
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--plain", action="store_true", help="fairseq's Adam and criterion")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
     parser.add_argument("--no-memory", action="store_true", help="skip peak memory")
@@ -164,8 +179,10 @@ def main() -> None:
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
 
-    names = [STOCK, *args.schemes]
-    trainers = {name: trainer_of(name, args.size, args.data, args.backend) for name in names}
+    names = [STOCK, WITH_OURS, *args.schemes]
+    trainers = {
+        name: trainer_of(name, args.size, args.data, args.backend, args.plain) for name in names
+    }
     training = measure_training(trainers, args.rounds)
     if args.out:
         save(args.out / f"training{args.size}.json", "training", training)

@@ -1,0 +1,124 @@
+"""Criterion ``fused_label_smoothed_cross_entropy``: fairseq's, without the (tokens, V) logits."""
+
+from typing import Any
+
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.models.transformer import TransformerDecoderBase
+from torch import Tensor, nn
+
+#: tokens whose logits are there at a time: few enough for a CPU's cache
+ROWS = 128
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """Cross entropy with label smoothing, output projection included; gradients come with it.
+
+    As in fairseq, the target has probability 1 - smoothing and each of the other V - 1 words
+    smoothing / (V - 1). With y that distribution and p = softmax(x W^T), the gradient of the logits
+    is p - y, and that of x and W one product more each: everything is done while a few rows of
+    logits are in the cache, and nothing of size (N, V) exists.
+
+    Args:
+        x: (N, d)
+        weight: W, (V, d)
+        target: (N,) int64
+        smoothing: from 0 to 1
+
+    Returns:
+        The sums over N of the loss and, without a gradient, of -log p[target], in nats.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        others = smoothing / (len(weight) - 1)  # y of all words but the target
+        extra = 1 - smoothing - others  # what y has more at the target
+        wanted = any(ctx.needs_input_grad)
+        grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight)
+        loss = nll = torch.zeros((), device=x.device)
+        for rows, found, goal in zip(
+            x.split(ROWS), grad_x.split(ROWS), target.split(ROWS), strict=True
+        ):
+            logits = (rows @ weight.T).float()  # (n, V)
+            logits -= logits.amax(dim=1, keepdim=True)
+            at_goal = logits.gather(1, goal.unsqueeze(1))  # (n, 1)
+            everywhere = logits.sum() if others else 0.0
+            exponential = logits.exp_()
+            normaliser = exponential.sum(dim=1, keepdim=True)  # (n, 1)
+            log_normaliser = normaliser.log()
+            here = (log_normaliser - at_goal).sum()
+            nll = nll + here
+            loss = loss + extra * here
+            loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
+            if wanted:  # p W and p^T x; y's part follows below, for all rows at once
+                exponential = exponential.to(x.dtype)
+                found.copy_((exponential @ weight) / normaliser)
+                grad_weight.addmm_(exponential.T, (rows / normaliser).to(x.dtype))
+        if wanted:
+            grad_x -= extra * weight[target] + others * weight.sum(dim=0)
+            grad_weight.index_add_(0, target, x, alpha=-extra)
+            grad_weight -= others * x.sum(dim=0)
+            ctx.save_for_backward(grad_x, grad_weight)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_x, grad_weight = ctx.saved_tensors
+        return grad_x * grad_loss, grad_weight * grad_loss, None, None
+
+
+class _Features:
+    """Stands for a model whose output projection is left to the criterion."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __call__(self, **net_input: Any) -> Any:
+        return self.model(**net_input, features_only=True)
+
+
+@register_criterion(
+    "fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig
+)
+class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
+    """``label_smoothed_cross_entropy``, quicker on a CPU for any transformer, stock ones as well.
+
+    Only real tokens are projected. On a GPU, with an adaptive softmax, with accuracies or a prefix
+    to ignore it is fairseq's own.
+    """
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        return super().forward(self._seen(model, sample), sample, reduce)
+
+    def compute_loss(
+        self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        if not isinstance(model, _Features):
+            return super().compute_loss(model, net_output, sample, reduce)
+        real = sample["target"].ne(self.padding_idx)  # (B, T)
+        weight = model.model.decoder.output_projection.weight
+        return LinearCrossEntropy.apply(
+            net_output[0][real], weight, sample["target"][real], self.eps
+        )
+
+    def _seen(self, model: Any, sample: dict[str, Any]) -> Any:
+        decoder = getattr(model, "decoder", None)
+        fused = (
+            isinstance(decoder, TransformerDecoderBase)
+            and decoder.adaptive_softmax is None
+            and type(decoder.output_projection) is nn.Linear
+            and decoder.output_projection.bias is None
+            and sample["target"].device.type == "cpu"
+            and not self.report_accuracy
+            and not self.ignore_prefix_size
+        )
+        return _Features(model) if fused else model
