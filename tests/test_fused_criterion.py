@@ -29,7 +29,8 @@ def losses(kind, model, sample, smoothing=0.1, **options):
 
 def assert_same(ours, theirs):
     close(ours[0], theirs[0], **tiny.TOLERANCE)
-    assert ours[1] == theirs[1] and ours[2].keys() == theirs[2].keys()
+    assert ours[1] == theirs[1]
+    assert ours[2].keys() == theirs[2].keys()
     for name, value in theirs[2].items():
         close(torch.as_tensor(ours[2][name]), torch.as_tensor(value), **tiny.TOLERANCE)
     tiny.assert_same(ours[3], theirs[3])
