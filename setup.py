@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]
 DATA = ["sacremoses", "tqdm"]  # examples/wmt18 and examples/multi30k
+GLUE = ["scikit-learn", "scipy"]  # --criterion glue
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(
@@ -41,10 +42,12 @@ setup(
     ],
     extras_require={
         "data": DATA,
+        "glue": GLUE,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
         "dev": [
             *DATA,
+            *GLUE,
             *PLOTS,
             *PRETRAINING,
             "build",

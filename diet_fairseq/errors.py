@@ -41,6 +41,11 @@ FOUND_BY_FAIRSEQ = [
         "--max-source-positions and --max-target-positions",
     ),
     (
+        r"^Target (?P<label>\d+) is out of bounds",
+        "a label has number {label} (they count from 0), but the model tells fewer apart: give a "
+        "larger --num-classes, or take --task glue, which counts them",
+    ),
+    (
         # raised where the processes were started, of which one ended with our error
         r"diet_fairseq\.errors\.UserError: (?P<text>[^\n]+)",
         "{text}",

@@ -104,6 +104,20 @@ def _explained(train_step: Callable) -> Callable:
     return wrapper
 
 
+def _on_cpus(all_gather_list: Callable) -> Callable:
+    """Gather what can't be summed (predictions, for instance) without a GPU's memory, too."""
+
+    @wraps(all_gather_list)
+    def wrapper(data: Any, group: Any = None, *args: Any, **kwargs: Any) -> list:
+        if torch.cuda.is_available():
+            return all_gather_list(data, group, *args, **kwargs)
+        found = [None] * distributed.get_world_size(group)
+        torch.distributed.all_gather_object(found, data, group)
+        return found
+
+    return wrapper
+
+
 def apply() -> None:
     """A second call changes nothing."""
     if hasattr(Trainer, "explains"):
@@ -111,5 +125,7 @@ def apply() -> None:
     Trainer.explains = True
     # Can go when fairseq starts processes without GPUs, or refuses to.
     distributed.call_main = _checked(distributed.call_main)
+    # Can go when fairseq gathers lists through the memory that the processes have.
+    distributed.all_gather_list = _on_cpus(distributed.all_gather_list)
     # Can go when fairseq says which update failed.
     Trainer.train_step = _explained(Trainer.train_step)

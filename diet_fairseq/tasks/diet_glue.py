@@ -1,0 +1,196 @@
+"""Task ``glue``: what one text or a pair of texts is, a class or a number."""
+
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from fairseq.data import (
+    FairseqDataset,
+    IdDataset,
+    NestedDictionaryDataset,
+    NumelDataset,
+    NumSamplesDataset,
+    RawLabelDataset,
+    RightPadDataset,
+    SortDataset,
+    data_utils,
+)
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import register_task
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from omegaconf import II, MISSING
+
+from ..errors import UserError
+from ..sentence_pairs import Segments
+from ..texts import Texts
+
+logger = logging.getLogger(__name__)
+
+#: with --group-by-length, samples whose lengths differ by less may stand in any order
+LENGTHS_ALIKE = 8
+
+
+@dataclass
+class GlueConfig(FairseqDataclass):
+    data: str = field(
+        default=MISSING, metadata={"help": "folder with input0, label and, for pairs, input1"}
+    )
+    num_classes: int = field(
+        default=-1,
+        metadata={"help": "classes, or numbers of a regression (default: the labels', or 1)"},
+    )
+    separator_token: int = field(
+        default=-1,
+        metadata={"help": "number of a token to put before the second text (default: none)"},
+    )
+    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the data"})
+    group_by_length: bool = field(
+        default=False,
+        metadata={"help": "batches of samples that are about as long: less padding, less time"},
+    )
+    max_positions: int = field(
+        default=512, metadata={"help": "positions of the model, as it was pretrained"}
+    )
+    max_length: int = field(
+        default=-1,
+        metadata={"help": "tokens of a sample; longer ones are shortened (--max-positions)"},
+    )
+    regression_target: bool = II("criterion.regression_target")
+    classification_head_name: str = II("criterion.classification_head_name")
+    seed: int = II("common.seed")
+
+
+@register_task("glue", dataclass=GlueConfig)
+class GlueTask(SentencePredictionTask):
+    """fairseq's ``sentence_prediction``, on the same files, for models that know segments, too.
+
+    A sample is ``<s> A </s>`` or ``<s> A </s> B </s>`` (`Texts`), and ``net_input["segments"]``
+    (B, T) int64 is 0 for A, its two marks and padding, 1 for B and its ``</s>``, as ``bert_*``
+    was pretrained (Devlin et al. 2019, section 3); models without segments pass it over.
+    ``target`` is (B,) int64, the label's place in ``label/dict.txt``, or float32.
+
+    Raises `UserError` for an empty split, a label that the dictionary doesn't have, a number that
+    is none, and a ``--num-classes`` that the labels don't fit into.
+    """
+
+    @classmethod
+    def setup_task(cls, cfg: GlueConfig, **kwargs: Any) -> "GlueTask":
+        dictionary = cls.load_dictionary(os.path.join(cfg.data, "input0", "dict.txt"))
+        labels = dictionary
+        if cfg.regression_target:
+            cfg.num_classes = 1 if cfg.num_classes < 1 else cfg.num_classes
+            if cfg.num_classes != 1:
+                raise UserError(
+                    f"--num-classes {cfg.num_classes} with --regression-target: --task glue "
+                    "predicts one number; leave --num-classes out"
+                )
+        else:
+            path = os.path.join(cfg.data, "label", "dict.txt")
+            labels = cls.load_dictionary(path)
+            names = labels_of(labels)
+            cfg.num_classes = len(names) if cfg.num_classes < 1 else cfg.num_classes
+            if cfg.num_classes < len(names):
+                raise UserError(
+                    f"--num-classes {cfg.num_classes}, but {path} has {len(names)} labels "
+                    f"({', '.join(names[:5])}{' ...' * (len(names) > 5)}): leave --num-classes out"
+                )
+        return cls(cfg, dictionary, labels)
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
+        one = self._lines("input0", split, combine)
+        if one is None:
+            path = os.path.join(self.cfg.data, "input0", split)
+            raise FileNotFoundError(f"Dataset not found: {split} ({path})")
+        texts = self.texts(one, self._lines("input1", split, combine), split)
+        if texts.shortened:
+            logger.info(f"{split}: {texts.shortened:,} of {len(texts):,} samples were shortened")
+        labels = self._numbers if self.cfg.regression_target else self._classes
+        dataset: FairseqDataset = self.samples(texts, labels(split))
+        if not self.cfg.no_shuffle:
+            with data_utils.numpy_seed(self.cfg.seed):
+                order = [np.random.permutation(len(dataset))]
+            if self.cfg.group_by_length:
+                order.append(texts.sizes // LENGTHS_ALIKE)  # numpy sorts by the last first
+            dataset = SortDataset(dataset, sort_order=order)
+        logger.info(f"{split}: {len(dataset):,} samples")
+        self.datasets[split] = dataset
+        return dataset
+
+    def max_positions(self) -> int:
+        return self.cfg.max_positions if self.cfg.max_length < 0 else self.cfg.max_length
+
+    def texts(
+        self, one: FairseqDataset, other: FairseqDataset | None = None, name: str = "the data"
+    ) -> Texts:
+        """Lines that end in ``</s>``, as samples."""
+        return Texts(
+            one,
+            other,
+            bos=self.source_dictionary.bos(),
+            longest=self.max_positions(),
+            separator=None if self.cfg.separator_token < 0 else self.cfg.separator_token,
+            name=f"{self.cfg.data}, {name},",
+        )
+
+    def samples(
+        self, texts: Texts, targets: list[int] | list[float] | None = None
+    ) -> NestedDictionaryDataset:
+        """What the model and the criterion are given."""
+        parts = {
+            "id": IdDataset(),
+            "net_input.src_tokens": RightPadDataset(texts, self.source_dictionary.pad()),
+            "net_input.src_lengths": NumelDataset(texts, reduce=False),
+            "net_input.segments": RightPadDataset(Segments(texts), pad_idx=0),
+            "nsentences": NumSamplesDataset(),
+            "ntokens": NumelDataset(texts, reduce=True),
+        }
+        if targets is not None:
+            parts["target"] = RawLabelDataset(targets)
+        return NestedDictionaryDataset(parts, sizes=[texts.sizes])
+
+    def _lines(self, key: str, split: str, combine: bool = False) -> FairseqDataset | None:
+        path = os.path.join(self.cfg.data, key, split)
+        dictionary = self.label_dictionary if key == "label" else self.source_dictionary
+        return data_utils.load_indexed_dataset(path, dictionary, combine=combine)
+
+    def _classes(self, split: str) -> list[int] | None:
+        """None where there are no labels, as with GLUE's test sets."""
+        lines = self._lines("label", split)
+        if lines is None:
+            return None
+        known = range(self.cfg.num_classes)
+        classes = [int(line[0]) - self.label_dictionary.nspecial for line in lines]
+        for number, one in enumerate(classes, 1):
+            if one not in known:
+                where = f"{os.path.join(self.cfg.data, 'label', split)}, line {number}"
+                raise UserError(
+                    f"{where}: its label is not among the {len(known)} that are known in training: "
+                    "mend the data, and run fairseq-preprocess again"
+                )
+        return classes
+
+    def _numbers(self, split: str) -> list[float] | None:
+        path = os.path.join(self.cfg.data, "label", f"{split}.label")
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="utf-8") as lines:
+            return [number(line, f"{path}, line {place}") for place, line in enumerate(lines, 1)]
+
+
+def labels_of(dictionary: Any) -> list[str]:
+    """The labels' names, class by class, less what fairseq adds to a dictionary."""
+    names = dictionary.symbols[dictionary.nspecial :]
+    return [name for name in names if name != "<mask>" and not name.startswith("madeupword")]
+
+
+def number(text: str, where: str) -> float:
+    """A finite number; else `UserError`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise UserError(f"{where}: a label to regress on must be a number, but is {text.strip()!r}")
+    return value
