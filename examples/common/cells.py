@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Protocol
 
+from tqdm import tqdm
+
 from .text import written
 
 
@@ -31,19 +33,26 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
     """Run them, ``jobs`` side by side, and say how each went; the status to exit with."""
     started = time.monotonic()
     failed = 0
-    with ThreadPoolExecutor(jobs) as pool:
-        for cell, outcome in zip(cells, pool.map(lambda cell: cell.run(), cells), strict=True):
-            print(f"[{time.monotonic() - started:6.0f} s] {cell.name}: {outcome}", flush=True)
+    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(cells), disable=None) as bar:
+        outcomes = pool.map(lambda cell: cell.run(), cells)
+        for number, (cell, outcome) in enumerate(zip(cells, outcomes, strict=True), 1):
+            when = f"{time.monotonic() - started:6.0f} s, {number} of {len(cells)}"
+            with bar.external_write_mode():
+                print(f"[{when}] {cell.name}: {outcome}", flush=True)
+            bar.update()
             failed += outcome.startswith("FAILED")
     return 1 if failed else 0
 
 
-def run_logged(command: Sequence[str], log: Path) -> str:
-    """Run a Python command, all that it prints into the log; what went wrong, or nothing."""
+def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
+    """Run a Python command, all that it prints into the log; what went wrong, or nothing.
+
+    ``more`` is as `subprocess.call` has it.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
         whole = [sys.executable, *command]
-        status = subprocess.call(whole, stdout=file, stderr=subprocess.STDOUT)
+        status = subprocess.call(whole, stdout=file, stderr=subprocess.STDOUT, **more)
     return f"FAILED: {command[1]} ended with status {status}, see {log}" if status else ""
 
 

@@ -1,4 +1,4 @@
-"""How an encoder is pretrained, and where each setting comes from.
+"""How an encoder is pretrained and fine-tuned, and where each setting comes from.
 
 TUPE is Ke et al. 2021 (section 4.1, appendix), DIET is Chen et al. 2021 (appendix A). What a paper
 leaves open is said beside the setting.
@@ -68,3 +68,53 @@ PRESETS = {
         validate_every=20_000,
     ),
 }
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One way of fine-tuning; a cell is a learning rate, a number of epochs and a seed."""
+
+    rates: tuple[float, ...]
+    epochs: tuple[int, ...]
+    epochs_of_large: tuple[int, ...]  # of LARGE
+    seeds: tuple[int, ...]
+    length: int
+    warmup: float
+    validate_every: int = 0  # updates, besides every epoch's end
+    batch: int = 32
+    grouped: bool = False  # batches of samples that are about as long
+
+
+#: tasks of 100,000 examples and more
+LARGE = ("MNLI", "QQP", "QNLI")
+
+GRIDS = {
+    "machine": Grid(  # ours: a small model learns with larger rates
+        rates=(3e-4,),
+        epochs=(5,),
+        epochs_of_large=(2,),
+        seeds=(1, 2, 3),
+        length=128,
+        warmup=0.1,
+        grouped=True,
+    ),
+    "tupe": Grid(  # section 4.1, appendix
+        rates=(2e-5, 3e-5, 4e-5, 5e-5),
+        epochs=(10,),
+        epochs_of_large=(5,),
+        seeds=(1, 2, 3, 4, 5),
+        length=512,
+        warmup=0.06,
+    ),
+    "diet": Grid(  # appendix A, which says "5 or 10" epochs, and not of which tasks
+        rates=(1e-5, 2e-5, 3e-5, 4e-5),
+        epochs=(5, 10),
+        epochs_of_large=(5, 10),
+        seeds=(1, 2, 3, 4, 5),
+        length=128,
+        warmup=0.1,
+        validate_every=3500,
+    ),
+}
+#: TUPE's; DIET says nothing, and this is BERT's, too (Devlin et al. 2019, appendix A.3)
+FINE_TUNING_ADAM = (*ADAM, "(0.9, 0.999)")

@@ -1,4 +1,4 @@
-"""Masked-language-model pretraining of encoders, from raw text on."""
+"""Pretraining and fine-tuning of encoders, from raw text on."""
 
 import sys
 from pathlib import Path
@@ -9,4 +9,4 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from roberta.cli import main
 
 if __name__ == "__main__":
-    main(__doc__)
+    sys.exit(main(__doc__))
