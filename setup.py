@@ -8,7 +8,6 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]
 DATA = ["sacremoses", "tqdm"]  # examples/wmt18 and examples/multi30k
-GLUE = ["scikit-learn", "scipy"]  # --criterion glue
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(
@@ -37,17 +36,17 @@ setup(
         "fairseq-fixed==0.12.3.1",
         "numpy",
         "sacrebleu",
+        "scikit-learn",
+        "scipy",
         "sentencepiece",
         "subword-nmt",
     ],
     extras_require={
         "data": DATA,
-        "glue": GLUE,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
         "dev": [
             *DATA,
-            *GLUE,
             *PLOTS,
             *PRETRAINING,
             "build",
