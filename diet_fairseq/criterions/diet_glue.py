@@ -97,7 +97,7 @@ class GlueLoss(FairseqCriterion):
         metrics.log_scalar("loss", float(loss) / size / math.log(2), size, round=4)
         for log in evaluated:
             for name in ("found", "target"):
-                metrics.log_concat_tensor(name, torch.from_numpy(log[name]))
+                metrics.log_concat_tensor(f"_{name}", torch.from_numpy(log[name]))  # "_": not shown
         for name in evaluated[0]["metrics"] if evaluated else ():
             metrics.log_derived(name, partial(_of_all, name, evaluated[0]["positive"]))
 
@@ -108,4 +108,4 @@ class GlueLoss(FairseqCriterion):
 
 
 def _of_all(name: str, positive: int | None, meters: Any) -> float:
-    return percent(name, meters["target"].tensor, meters["found"].tensor, positive)
+    return percent(name, meters["_target"].tensor, meters["_found"].tensor, positive)
