@@ -25,6 +25,8 @@ from .errors import UserError
 # C candidates, t steps done. A row is a hypothesis; those of a sentence stand together.
 
 Hypothesis = dict[str, Tensor]
+#: columns in which one maximum is looked for before the largest elements are
+GROUP = 16
 
 
 class QuickBeamSearch(SequenceGenerator):
@@ -157,7 +159,7 @@ class QuickBeamSearch(SequenceGenerator):
             logits.fill_(-torch.inf)[:, self.eos] = end
         elif step < self.min_len:
             logits[:, self.eos] = -torch.inf
-        best, words = logits.topk(min(2 * self.beam_size, self.vocab_size - 1))
+        best, words = largest(logits, min(2 * self.beam_size, self.vocab_size - 1))
         gains = best - normaliser
         return gains.masked_fill(gains.isnan(), -torch.inf), words
 
@@ -174,6 +176,25 @@ class QuickBeamSearch(SequenceGenerator):
             "alignment": torch.empty(0),
             "positional_scores": cumulative.diff(prepend=cumulative.new_zeros(1)),
         }
+
+
+def largest(x: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """`torch.topk` of (rows, V) along V, quicker on a CPU: values and indices, (rows, number).
+
+    The columns are put into groups of `GROUP`, far apart from each other so that their maxima are
+    found by vector instructions. The largest elements are in the groups with the largest maxima.
+    """
+    groups = x.size(1) // GROUP
+    if x.device.type != "cpu" or groups < number:
+        return x.topk(number)
+    grouped = x[:, : groups * GROUP].unflatten(1, (GROUP, groups))
+    chosen = grouped.amax(dim=1).topk(number, sorted=False).indices  # (rows, number)
+    firsts = torch.arange(0, groups * GROUP, groups)
+    columns = (chosen.unsqueeze(1) + firsts.unsqueeze(1)).flatten(1)  # (rows, GROUP * number)
+    ungrouped = torch.arange(groups * GROUP, x.size(1)).expand(len(x), -1)
+    columns = torch.cat([columns, ungrouped], dim=1)
+    values, places = x.gather(1, columns).topk(number)
+    return values, columns.gather(1, places)
 
 
 def _cross_attentions(decoder: Any) -> list[Any]:

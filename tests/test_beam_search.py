@@ -93,6 +93,18 @@ def test_sentences_that_end_early_leave_the_batch_and_the_rest_goes_on():
     assert len({len(some[0]["tokens"]) for some in ours}) > 1
 
 
+@pytest.mark.parametrize("columns", [5, 16, 160, 161, 1000, 1007])
+def test_the_largest_elements_are_found_in_order(columns):
+    x = torch.randn(50, columns, generator=torch.Generator().manual_seed(1))
+    x[1] = -torch.inf
+    x[2, 1:] = -torch.inf
+    x[3, -1], x[4, -columns // 2] = 9, torch.nan
+    for number in (1, 4, 5):
+        values, places = beam_search.largest(x, number)
+        torch.testing.assert_close(values, x.topk(number).values, equal_nan=True, rtol=0, atol=0)
+        torch.testing.assert_close(x.gather(1, places), values, equal_nan=True, rtol=0, atol=0)
+
+
 OTHERS = {
     "sampling": {"search_strategy": search.Sampling(WORDS, sampling_topk=1)},
     "diverse": {"search_strategy": search.DiverseBeamSearch(WORDS, 3, 0.5)},
