@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from .dropout import dropout as drop
 from .layout import Layout
@@ -56,11 +56,13 @@ class Context:
         shared: the schemes that all layers share; empty where every layer has its own
         term: their term, computed once for all layers; None where each computes it (activation
             checkpointing would run backward through it twice)
+        compress: what compresses the keys and values of all layers, if they share it
     """
 
     layout: Layout
     shared: Schemes = ()
     term: Term | None = None
+    compress: nn.Module | None = None
 
 
 def present(*schemes: PositionScheme | None) -> Schemes:
@@ -113,7 +115,7 @@ class PositionalAttention(MultiheadAttention):
         """Attend.
 
         Args:
-            query: (Tq, B, d); key, value: (Tk, B, d), read in cross-attention only
+            query: (Tq, B, d); key, value: (Tk, B, d)
             key_padding_mask: the `Context`; fairseq's layers hand this argument on untouched
             incremental_state: decoding state; Tq new queries follow the keys it holds
             static_kv: the keys are the encoder's and never grow
@@ -131,9 +133,7 @@ class PositionalAttention(MultiheadAttention):
         schemes = own or context.shared
 
         q = self._heads(self.q_proj(query))  # (B, H, Tq, d_h)
-        k, v = self._keys_and_values(
-            query if self.self_attention else key, incremental_state, static_kv
-        )  # (B, H, Tk, d_h)
+        k, v = self._keys_and_values(key, value, incremental_state, static_kv)  # (B, H, Tk, d_h)
 
         dropout = self.dropout_module.p if self.dropout_module.training else 0.0
         backend = self.backend
@@ -158,7 +158,8 @@ class PositionalAttention(MultiheadAttention):
 
     def _keys_and_values(
         self,
-        source: Tensor | None,
+        key: Tensor | None,
+        value: Tensor | None,
         incremental_state: dict[str, dict[str, Tensor | None]] | None,
         static_kv: bool,
     ) -> tuple[Tensor, Tensor]:
@@ -166,7 +167,7 @@ class PositionalAttention(MultiheadAttention):
         saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if static_kv and "prev_key" in saved:
             return saved["prev_key"], saved["prev_value"]
-        k, v = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))
+        k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
         if "prev_key" in saved:
             k = torch.cat([saved["prev_key"], k], dim=2)
             v = torch.cat([saved["prev_value"], v], dim=2)

@@ -12,9 +12,12 @@ from .positions import SCHEMES, AttentionShape, PositionScheme
 from .positions.base import check_at_least
 from .positions.tupe import UNTIE_CLS
 
+#: schemes that decoders can have, too
+TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
 SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
 SEGMENTS = ("none", "input", "per-head")
+PROJECTIONS = ("none", "key-value", "layer")
 BACKENDS = ("auto", "reference", "sdpa", "factors")
 
 
@@ -33,7 +36,9 @@ class PositionConfig:
     position_input: str | None = option(
         "positions added to the input as well, with any scheme", INPUTS
     )
-    position_rank: int | None = option("rank d_p of DIET-ABS (default: head dimension)")
+    position_rank: int | None = option(
+        "rank d_p of DIET-ABS and DIET-ABS-LIN (default: head dimension)"
+    )
     position_clip: int | None = option(
         "largest offset with a parameter of its own (default: 16 for shaw, all for diet_rel)"
     )
@@ -48,6 +53,14 @@ class PositionConfig:
     )
     position_cross_attention: bool = option(
         "absolute schemes: a term of their own in cross-attention, too", default=False
+    )
+    projection_length: int | None = option(
+        "linear schemes: how many keys are left, Linformer's k (default: max positions / 4)"
+    )
+    projection_sharing: str | None = option(
+        "linear schemes: a matrix for the keys and one for the values of every layer (none), one "
+        "for both, or one for all layers (default: none)",
+        PROJECTIONS,
     )
     segment_scheme: str | None = option(
         "what tells segments apart: nothing, a vector at the input, or a score in every head",
@@ -128,15 +141,17 @@ class PositionConfig:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if (
-                not field.name.startswith("position_")
+                not field.name.startswith(("position_", "projection_"))
                 or field.name == "position_scheme"
                 or value in (field.default, options.get(field.name))
-                or (field.name in options and self.scheme.in_attention)
+                or (field.name in options and acts_in_attention(self.scheme))
                 or (field.name == "position_sharing" and self.segment_scheme == "per-head")
             ):
                 continue
             having = [
-                n for n, s in SCHEMES.items() if s.in_attention and field.name in options_of(s)
+                n
+                for n, s in SCHEMES.items()
+                if acts_in_attention(s) and field.name in options_of(s)
             ]
             raise UserError(
                 f"{flag(field.name)}{'' if value is True else f' {value}'} is no option of the "
@@ -149,6 +164,11 @@ class PositionConfig:
                     "out, or take --segment-scheme input or per-head in a model that has segments"
                 )
             check_at_least("--num-segments", self.num_segments, 1)
+        if self.segment_scheme == "per-head" and self.scheme.compressed:
+            raise UserError(
+                f"--segment-scheme per-head can't be with the position scheme {name}: each of its "
+                "compressed keys is a mixture of tokens of all segments; take input or none"
+            )
         if self.attention_backend in ("sdpa", "factors") and self.scheme.reads_queries:
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "
@@ -159,6 +179,11 @@ class PositionConfig:
 
 def flag(field: str) -> str:
     return "--" + field.replace("_", "-")
+
+
+def acts_in_attention(scheme: type[PositionScheme]) -> bool:
+    """Whether it is more than its positions at the input, which then are an option of their own."""
+    return scheme.in_attention or scheme.compressed
 
 
 def keyword_options(scheme: type[PositionScheme]) -> dict[str, Any]:
@@ -178,4 +203,6 @@ def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
         options["position_sharing"] = scheme.sharing
     if scheme.cross is not None:
         options["position_cross_attention"] = False
+    if scheme.compressed:
+        options |= {"projection_length": None, "projection_sharing": "none"}
     return options

@@ -17,6 +17,7 @@ from .config import PositionConfig
 from .dropout import quicken
 from .errors import UserError
 from .layout import Layout
+from .linformer import Compression, LinformerAttention, projection_length
 from .positions import AttentionShape, Limit, PositionScheme, check_length
 from .segments import SegmentScores, checked_segments
 
@@ -48,6 +49,16 @@ class Placement:
             self.scheme = config.scheme.cross if config.position_cross_attention else None
         elif not config.scheme.in_attention:
             self.scheme = None
+        if config.scheme.compressed:
+            if causal or cross:
+                raise UserError(
+                    f"the position scheme {config.position_scheme} compresses all keys, later ones "
+                    "too, so no decoder can have it: take --arch "
+                    f"roberta_{config.position_scheme} or bert_{config.position_scheme}, or "
+                    "another scheme"
+                )
+            length = projection_length(config.projection_length, queries)
+            keys = Limit(length, "--projection-length")
         self.shape = AttentionShape(
             heads=1 if config.position_sharing == "head" else heads,
             head_dim=embed_dim // heads,
@@ -94,7 +105,7 @@ class Placement:
 
     def limit(self, embed_positions: Any) -> Limit:
         """How long an input may be, and by which flag: tables of offsets go on for ever."""
-        absolute = self.scheme is not None and self.scheme.absolute
+        absolute = self.config.scheme.absolute
         flag = self.shape.queries.flag
         positions = self.shape.queries.positions if absolute else UNLIMITED
         if embed_positions is not None:
@@ -102,7 +113,10 @@ class Placement:
         return Limit(positions, flag)
 
     def attention(self, embed_dim: int, num_heads: int, **options: Any) -> PositionalAttention:
-        return PositionalAttention(
+        kind: type[PositionalAttention] = PositionalAttention
+        if self.config.scheme.compressed:
+            kind, options = LinformerAttention, options | self._compressions()
+        return kind(
             embed_dim,
             num_heads,
             **self.for_layer(),
@@ -110,6 +124,19 @@ class Placement:
             backend=self.config.attention_backend,
             **options,
         )
+
+    def compression_for_stack(self) -> Compression | None:
+        """What compresses the keys and values of all layers together."""
+        return self._compression() if self.config.projection_sharing == "layer" else None
+
+    def _compressions(self) -> dict[str, Compression]:
+        """``compress_k`` and ``compress_v`` of one layer, where there are such."""
+        names = {"none": ("compress_k", "compress_v"), "key-value": ("compress_k",)}
+        sharing = self.config.projection_sharing or "none"
+        return {name: self._compression() for name in names.get(sharing, ())}
+
+    def _compression(self) -> Compression:
+        return Compression(self.shape.queries.positions, self.shape.keys.positions)
 
     def _build(self) -> dict[str, PositionScheme]:
         built: dict[str, PositionScheme] = {}
@@ -173,18 +200,21 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0)
 
 
-def context_of(layout: Layout, shared: Schemes, cfg: Any) -> Context:
+def context_of(
+    layout: Layout, shared: Schemes, cfg: Any, compress: Compression | None = None
+) -> Context:
     """The `Context` of one forward pass through a stack of layers."""
-    if not shared or cfg.checkpoint_activations:
-        return Context(layout, shared)
-    return Context(layout, shared, Term.of(shared, layout, cfg.attention_backend == "factors"))
+    term = None
+    if shared and not cfg.checkpoint_activations:
+        term = Term.of(shared, layout, cfg.attention_backend == "factors")
+    return Context(layout, shared, term, compress)
 
 
 class PositionalEncoder(TransformerEncoderBase):
     """fairseq's encoder, its parameters, and what positions and segments add to them.
 
-    ``positions`` and ``segments`` are what its layers share, if anything; ``embed_segments`` are
-    the segments at the input, (S, d), if they act there.
+    ``positions``, ``segments`` and ``compress_layer`` are what its layers share, if anything;
+    ``embed_segments`` are the segments at the input, (S, d), if they act there.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
@@ -192,6 +222,7 @@ class PositionalEncoder(TransformerEncoderBase):
         placement = Placement.in_encoder(cfg)
         shared = placement.for_stack()
         self.positions, self.segments = shared.get("positions"), shared.get("segments")
+        self.compress_layer = placement.compression_for_stack()
         self.limit = placement.limit(self.embed_positions)
         self.num_segments = placement.config.num_segments
         self.embed_segments = None
@@ -229,7 +260,8 @@ class PositionalEncoder(TransformerEncoderBase):
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (T, B, d)
 
-        context = context_of(layout, present(self.positions, self.segments), self.cfg)
+        shared = present(self.positions, self.segments)
+        context = context_of(layout, shared, self.cfg, self.compress_layer)
         states = [x]
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=context)

@@ -16,8 +16,13 @@ from .positions import PositionScheme
 logger = logging.getLogger(__name__)
 
 POSITIONS = {"positions", "cross_positions"}
+COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
 #: parts of a model that may differ from the one it starts from
-DIFFERENT = POSITIONS | {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
+DIFFERENT = (
+    POSITIONS
+    | COMPRESSION
+    | {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
+)
 
 #: whether what is loaded now is the model to start from; its options stay in the checkpoints that
 #: follow, whose own parameters must all be there
@@ -55,11 +60,13 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
     new = [name for name in own if name not in fits]
     left = [name for name in checkpoint if name not in fits]
     known_scheme = any(_parts(name) & POSITIONS for name in fits)
+    compressed = any(_parts(name) & COMPRESSION for name in fits)
     if (
         not new + left
         or any(own[name].shape != tensor.shape for name, tensor in fits.items())
         or not all(_parts(name) & DIFFERENT for name in new + left)
         or (known_scheme and any(_parts(name) & POSITIONS for name in new))  # a part of it is lost
+        or (compressed and any(_parts(name) & COMPRESSION for name in new + left))
     ):
         return dict(checkpoint)
 

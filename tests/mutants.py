@@ -16,17 +16,19 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import LayerDropModuleList
 
-from diet_fairseq import attention, layout, stack, warm_start
+from diet_fairseq import attention, layout, linformer, stack, warm_start
 from diet_fairseq.attention import Context, PositionalAttention, Term
 from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.layout import Layout
 from diet_fairseq.memo import Memo
+from diet_fairseq.linformer import Compression, LinformerAttention
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.positions import base, diet_abs, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.input import NoPositions
+from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
@@ -303,8 +305,8 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
 
 
 @instead_of(stack, "context_of")
-def every_layer_computes_what_all_share(original, layout, shared, cfg):
-    return Context(layout, shared)
+def every_layer_computes_what_all_share(original, layout, shared, cfg, compress=None):
+    return Context(layout, shared, compress=compress)
 
 
 @instead_of(OffsetScalars, "_save_to_state_dict")
@@ -374,6 +376,54 @@ def keys_of_other_hypotheses(original, self, incremental_state, new_order):
 def words_that_are_not_normalised(original, self, logits, step, longest):
     gains, words = original(self, logits.clone(), step, longest)
     return gains + logits.logsumexp(dim=1, keepdim=True), words
+
+
+# --- compressed keys -------------------------------------------------------------------------
+
+
+@instead_of(linformer, "without_padding")
+def padding_is_compressed(original, x, layout):
+    return x
+
+
+@instead_of(Compression, "forward")
+def tokens_are_compressed_by_their_slots(original, self, x, layout):
+    slots = torch.arange(len(x)).unsqueeze(0)
+    return original(self, x, replace(layout, key_positions=slots))
+
+
+@instead_of(Compression, "forward")
+def an_average_of_all_tokens(original, self, x, layout):
+    found = original(self, x, layout)
+    return found + x.mean(dim=0)
+
+
+@instead_of(Compression, "forward")
+def compression_without_gradient(original, self, x, layout):
+    with torch.no_grad():
+        return original(self, x, layout)
+
+
+@instead_of(Placement, "_compressions")
+def values_are_compressed_as_keys(original, self):
+    found = original(self)
+    return found | {"compress_v": found["compress_k"]}
+
+
+@instead_of(LinformerAttention, "forward")
+def keys_that_are_not_compressed(original, self, *args, **options):
+    return PositionalAttention.forward(self, *args, **options)
+
+
+@instead_of(DietAbsLin, "factors")
+def positions_of_the_token_before(original, self, layout):
+    query, key = original(self, layout)
+    return query.roll(1, dims=2), key
+
+
+@instead_of(DietAbs, "zero")
+def a_start_with_random_products(original, self):
+    pass
 
 
 # --- encoders --------------------------------------------------------------------------------

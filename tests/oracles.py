@@ -29,17 +29,26 @@ class Oracle:
     def value(self, head: int, i: int, j: int) -> Vector | float:
         return 0.0
 
+    def keys_of(self, tokens: Tensor) -> Tensor:
+        """What W_K projects: (T, d) -> (Tk, d)"""
+        return tokens
+
+    def values_of(self, tokens: Tensor) -> Tensor:
+        """What W_V projects, likewise."""
+        return tokens
+
 
 def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal: bool) -> Tensor:
     """softmax(q k / sqrt(terms d_h) + score) (v + value), heads side by side, then W^O.
 
     Args:
-        queries: (Tq, d); keys: (Tk, d): the tokens of one sentence, without padding
+        queries: (Tq, d); keys: (T, d): the tokens of one sentence, without padding
         module: has q_proj, k_proj, v_proj, out_proj
     """
     heads, width = module.num_heads, module.head_dim
     q = linear(module.q_proj, queries)
-    k, v = linear(module.k_proj, keys), linear(module.v_proj, keys)
+    k = linear(module.k_proj, oracle.keys_of(keys))
+    v = linear(module.v_proj, oracle.values_of(keys))
     joined = torch.zeros(len(q), heads * width, dtype=torch.double)
     for head in range(heads):
         own = slice(head * width, (head + 1) * width)
@@ -127,7 +136,7 @@ class DietRelOracle(Oracle):
 
 
 class DietAbsOracle(Oracle):
-    """Chen et al. (2021), eq. 1: (P_Q P_K^T)_ij, unscaled."""
+    """Chen et al. (2021), eq. 1 and 4: (P_Q P_K^T)_ij, unscaled."""
 
     def __init__(self, scheme: Any) -> None:
         self.query, self.key = scheme.query.double(), scheme.key.double()  # (H, n, d_p)
@@ -237,6 +246,32 @@ class WithSegments(Oracle):
         return self.positions.value(head, i, j)
 
 
+class Compressed(Oracle):
+    """Wang et al. (2020), eq. 7, Chen et al. (2021), eq. 4: keys (E X)_j, values (F X)_j, j < k.
+
+    Beside another scheme's term; token i of a sentence takes column i of E and F.
+    """
+
+    def __init__(self, positions: Oracle, e: Tensor, f: Tensor) -> None:
+        self.positions, self.e, self.f = positions, e.double(), f.double()  # (k, n)
+
+    def keys_of(self, tokens: Tensor) -> Tensor:
+        return self.mixtures(self.e, tokens)
+
+    def values_of(self, tokens: Tensor) -> Tensor:
+        return self.mixtures(self.f, tokens)
+
+    def mixtures(self, shares: Tensor, tokens: Tensor) -> Tensor:
+        mixed = torch.zeros(len(shares), tokens.size(1), dtype=torch.double)
+        for j, row in enumerate(shares):
+            for i, token in enumerate(tokens):
+                mixed[j] += row[i] * token
+        return mixed
+
+    def score(self, head: int, i: int, j: int, query: Vector) -> Number | float:
+        return self.positions.score(head, i, j, query)
+
+
 ORACLES: dict[str, Callable[..., Oracle]] = {
     "none": AddedAtTheInput,
     "sinusoidal": AddedAtTheInput,
@@ -247,6 +282,8 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
     "tupe_r": TupeROracle,
     "diet_rel": DietRelOracle,
     "diet_abs": DietAbsOracle,
+    "linformer": AddedAtTheInput,
+    "diet_abs_lin": DietAbsOracle,  # beside `Compressed`
 }
 #: which of a scheme's options change its equation; the others show in its parameters' shapes
 IN_THE_EQUATION = ("buckets", "max_distance", "untie_cls")

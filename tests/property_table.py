@@ -34,12 +34,12 @@ def property_table(stats: Mapping[str, Sequence[Any]]) -> list[str]:
     marks = list(MARKS.values())
     width = max(map(len, cells))
     lines = ["", "properties and schemes: number of cases, all passed unless marked", ""]
-    lines.append(" " * width + "".join(f"{name:>11}" for name in SCHEMES))
+    lines.append(" " * width + "".join(f"{name:>13}" for name in SCHEMES))
     for of, row in cells.items():
         line = f"{of:<{width}}"
         for name in SCHEMES:
             worst, cases = row.get(name, (0, 0))
             mark = "" if marks[worst] == "+" else marks[worst] + " "
-            line += f"{f'{mark}{cases}' if cases else '':>11}"
+            line += f"{f'{mark}{cases}' if cases else '':>13}"
         lines.append(line)
     return lines

@@ -38,7 +38,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             [*ARCH, "--position-rank", "8"],
             "error: --position-rank 8 is no option of the position scheme diet_rel: leave it out, "
-            "or take one of diet_abs",
+            "or take one of diet_abs, diet_abs_lin",
+        ),
+        (
+            ["--arch", "transformer_linformer_tiny"],
+            "error: the position scheme linformer compresses all keys, later ones too, so no "
+            "decoder can have it: take --arch roberta_linformer or bert_linformer, or another "
+            "scheme",
         ),
         (
             ["--arch", "transformer_diet_abs_tiny", "--position-rank", "-1"],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.positions import SCHEMES
+from diet_fairseq.config import TRANSLATION
 from tests.commands import TINY, Done, corpus, run
 
 SHORT = [*TINY[2:], "--max-update", "2", "--no-epoch-checkpoints"]
@@ -27,7 +27,7 @@ def translations(done: Done) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith("H-")]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", TRANSLATION)
 def test_a_trained_model_translates_without_repeating_flags(
     data: Path, tmp_path: Path, scheme: str
 ) -> None:

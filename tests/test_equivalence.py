@@ -7,7 +7,7 @@ import tiny
 import torch
 from fairseq.modules import LayerDropModuleList
 from fairseq.sequence_generator import SequenceGenerator
-from oracles import ORACLES, WithSegments, attention, oracle_of
+from oracles import ORACLES, Compressed, WithSegments, attention, oracle_of
 from tiny import EOS, PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
 from diet_fairseq.positions import AttentionShape, Limit
@@ -151,6 +151,10 @@ def check_zero_bias(case: Case) -> None:
     segments = "input" if case.option("segment_scheme") == "input" else "none"
     options = (("segment_scheme", segments),) if case.family == "bert" else ()
     plain = tiny.own(Case(at_the_input, options, case.family))
+    if case.kind.compressed:
+        compressing = (o for o in case.options if o[0].startswith("projection"))
+        options = (*options, ("position_input", at_the_input), *compressing)
+        plain = tiny.own(Case("linformer", options, case.family))
     learned = tiny.position_parameters(model)
     plain.load_state_dict({k: v for k, v in model.state_dict().items() if k not in learned})
     for inside, outside in zip(tiny.attentions(model), _same(model, plain), strict=True):
@@ -193,6 +197,8 @@ def check_equation(case: Case) -> None:
             x = tiny.vectors(*padding.shape, tiny.DIM)
             with torch.no_grad():
                 positions = oracle_of(case.scheme, found.scheme, options)
+                if case.kind.compressed:
+                    positions = Compressed(positions, *found.matrices)
                 for row, (got, given, real) in enumerate(
                     zip(found(x, layout), x, ~padding, strict=True)
                 ):
@@ -412,7 +418,7 @@ def check_translation(case: Case) -> None:
 
 
 # one of each scheme, and what steps differently: cross-attention, factors
-TRANSLATED = tiny.first_of_each_scheme(tiny.CASES) + tiny.first_of_each_scheme(
+TRANSLATED = tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(
     [case for case in tiny.CASES if case.option("position_cross_attention")]
 )
 

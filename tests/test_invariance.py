@@ -114,9 +114,7 @@ def check_weights(case: Case) -> None:
             real = ~padding
             layout = found.layout(padding)
             weights = found(tiny.vectors(*tokens.shape, tiny.DIM), layout, weights=True)
-            seen = real.unsqueeze(1).expand(-1, tokens.size(1), -1)  # (B, Tq, Tk)
-            if found.causal:
-                seen = seen.tril()
+            seen = found.seen(padding)  # (B, Tq, Tk)
             for sentence, sees, asks in zip(weights, seen, real, strict=True):
                 assert sentence[:, asks][:, ~sees[asks]].count_nonzero() == 0
                 assert sentence[:, asks][:, sees[asks]].count_nonzero() > 0
@@ -135,7 +133,6 @@ def check_extremes(case: Case) -> None:
     scores = (1e3, -1e3) if case.kind.absolute or case.kind.reads_queries else (1e7, -1e7)
     padding = padded(SOURCES, left=True).eq(PAD)
     x = tiny.vectors(*padding.shape, tiny.DIM)
-    later = torch.ones(padding.size(1), padding.size(1)).triu(1).bool()
     model = tiny.own(case)
     for size, dtype in product(scores, (torch.float32, torch.bfloat16)):
         model.to(dtype)
@@ -146,8 +143,8 @@ def check_extremes(case: Case) -> None:
             weights = found(x.to(dtype), layout, weights=True)
             assert weights.isfinite().all()
             assert found(x.to(dtype), layout).isfinite().all()
-            hidden = padding[:, None, None, :] | (found.causal & later)
-            hidden = hidden.expand_as(weights) & ~padding[:, None, :, None]
+            hidden = ~found.seen(padding) & ~padding.unsqueeze(-1)  # (B, Tq, Tk)
+            hidden = hidden.unsqueeze(1).expand_as(weights)
             assert weights[hidden].count_nonzero() == 0
 
 
@@ -187,6 +184,10 @@ MUTANTS: mutants.Table = [
     (check_alone, mutants.positions_from_arange, "tupe_r"),
     (check_alone, mutants.padding_is_seen, "t5"),
     (check_alone, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=official"),
+    (check_alone, mutants.padding_is_compressed, "linformer-roberta"),
+    (check_alone, mutants.padding_is_compressed, "diet_abs_lin-bert"),
+    (check_alone, mutants.tokens_are_compressed_by_their_slots, "linformer-roberta"),
+    (check_alone, mutants.positions_from_arange, "diet_abs_lin-roberta"),
     (check_past, mutants.the_future_is_seen, "diet_rel"),
     (check_shift, mutants.offsets_that_weigh_more_further_on, "diet_rel"),
     (check_shift, mutants.positions_counted_from_the_end, "diet_abs"),

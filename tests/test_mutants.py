@@ -8,6 +8,7 @@ import test_beam_search
 import test_encoders
 import test_equivalence
 import test_invariance
+import test_linformer
 import test_liveness
 import test_memo
 import test_schemes
@@ -18,6 +19,7 @@ SUITE = [
     test_encoders,
     test_equivalence,
     test_invariance,
+    test_linformer,
     test_liveness,
     test_memo,
     test_schemes,

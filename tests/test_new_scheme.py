@@ -74,7 +74,7 @@ def test_the_command_line_and_the_architectures_know_it(house):
     assert "max_distance:7" in config
     assert refusal == (
         "--position-rank 7 is no option of the position scheme alibi: leave it out, or take one "
-        "of diet_abs"
+        "of diet_abs, diet_abs_lin"
     )
 
 

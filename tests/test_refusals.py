@@ -6,7 +6,15 @@ import torch
 from fairseq import options
 from tiny import Case
 
-from diet_fairseq.config import BACKENDS, INPUTS, SEGMENTS, SHARING, PositionConfig
+from diet_fairseq.config import (
+    BACKENDS,
+    INPUTS,
+    PROJECTIONS,
+    SEGMENTS,
+    SHARING,
+    PositionConfig,
+    acts_in_attention,
+)
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.tupe import UNTIE_CLS, TupeA
@@ -37,7 +45,7 @@ def listed(names) -> str:
 
 def having(option: str) -> str:
     """The schemes that have an option."""
-    found = [name for name in SCHEMES if tiny.SCHEMES[name].in_attention]
+    found = [name for name in SCHEMES if acts_in_attention(SCHEMES[name])]
     return listed(n for n in found if f"position_{option}" in tiny.options_of(SCHEMES[n]))
 
 
@@ -59,6 +67,27 @@ def at_the_input(flag: str, arch: str) -> str:
     return (
         f"{flag} does not go together with --arch {arch}: say what is added to the input by "
         "--position-input"
+    )
+
+
+def no_decoder(scheme: str) -> str:
+    return (
+        f"the position scheme {scheme} compresses all keys, later ones too, so no decoder can have "
+        f"it: take --arch roberta_{scheme} or bert_{scheme}, or another scheme"
+    )
+
+
+def no_projection(scheme: str, flag: str) -> str:
+    return (
+        f"{flag} is no option of the position scheme {scheme}: leave it out, or take one of "
+        "linformer, diet_abs_lin"
+    )
+
+
+def no_segments_of_mixtures(scheme: str) -> str:
+    return (
+        f"--segment-scheme per-head can't be with the position scheme {scheme}: each of its "
+        "compressed keys is a mixture of tokens of all segments; take input or none"
     )
 
 
@@ -104,6 +133,10 @@ REFUSED = {
     "t5 --base-layers 1": round_about("--base-layers 1"),
     "t5 --encoder-xformers-att-config {}": round_about("--encoder-xformers-att-config {}"),
     "t5 --decoder-xformers-att-config {}": round_about("--decoder-xformers-att-config {}"),
+    "linformer": no_decoder("linformer"),
+    "diet_abs_lin": no_decoder("diet_abs_lin"),
+    "diet_abs --projection-length 4": no_projection("diet_abs", "--projection-length 4"),
+    "t5 --projection-sharing layer": no_projection("t5", "--projection-sharing layer"),
 }
 
 
@@ -116,6 +149,20 @@ REFUSED_BY_ENCODERS = {
     "segments: leave it out, or take --segment-scheme input or per-head in a model that has "
     "segments",
     "bert_t5_tiny --num-segments 0": "--num-segments must be at least 1, but is 0",
+    "bert_linformer_tiny --segment-scheme per-head": no_segments_of_mixtures("linformer"),
+    "bert_diet_abs_lin_tiny --segment-scheme per-head": no_segments_of_mixtures("diet_abs_lin"),
+    "roberta_linformer_tiny --projection-length 0": "--projection-length must be at least 1, but "
+    "is 0",
+    "roberta_diet_abs_lin_tiny --projection-length 17": "--projection-length must be at most "
+    "--max-positions (16), but is 17",
+    "bert_diet_abs_lin_tiny --position-rank 0": "--position-rank must be at least 1, but is 0",
+    "roberta_linformer_tiny --position-rank 3": no_option("linformer", "--position-rank 3", "rank"),
+    "roberta_linformer_tiny --position-sharing none": no_option(
+        "linformer", "--position-sharing none", "sharing"
+    ),
+    "roberta_diet_abs_lin_tiny --position-cross-attention": no_option(
+        "diet_abs_lin", "--position-cross-attention", "cross_attention"
+    ),
     "bert_learned_tiny --position-sharing head": no_option(
         "learned", "--position-sharing head", "sharing"
     ),
@@ -149,6 +196,7 @@ CHOICES = {
     "position_sharing": SHARING,
     "position_input": INPUTS,
     "position_untie_cls": UNTIE_CLS,
+    "projection_sharing": PROJECTIONS,
     "segment_scheme": SEGMENTS,
     "attention_backend": BACKENDS,
 }
@@ -195,6 +243,19 @@ def test_torchscript_is_refused_in_words(case):
         "TorchScript can't compile models with position schemes: use the model as it is, or "
         "torch.compile"
     )
+
+
+ACCEPTED_BY_ENCODERS = [
+    "linformer --position-input none",
+    "linformer --projection-length 16 --projection-sharing key-value",
+    "diet_abs_lin --projection-length 1 --position-rank 3 --position-sharing head",
+]
+
+
+@pytest.mark.parametrize("line", ACCEPTED_BY_ENCODERS, ids="--arch roberta_{}".format)
+def test_encoders_accept_what_can_work(line):
+    scheme, *rest = line.split()
+    build("--arch", f"roberta_{scheme}_tiny", *rest, "--max-positions", "16")
 
 
 ACCEPTED = ["t5", "none", "learned", "diet_rel --position-input learned"]

@@ -6,8 +6,8 @@ import pytest
 from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
+from diet_fairseq.config import TRANSLATION
 from diet_fairseq.errors import UserError
-from diet_fairseq.positions import SCHEMES
 from tests.road import recipes, run, script, train
 
 WMT18 = script("wmt18/run.py").WMT18
@@ -73,7 +73,7 @@ def test_what_is_not_known_here_is_passed_on_and_wins(shown):
 
 
 @pytest.mark.parametrize("size", train.SIZES)
-@pytest.mark.parametrize("scheme", [*SCHEMES, "stock"])
+@pytest.mark.parametrize("scheme", [*TRANSLATION, "stock"])
 def test_every_scheme_has_every_size(scheme, size):
     words = train.architecture(scheme, size)
     assert words[1] in ARCH_CONFIG_REGISTRY

@@ -575,6 +575,14 @@ def test_every_row_is_a_scheme_that_pretrain_knows():
         assert options_ in ([], ["--position-input", "learned"])
 
 
+def test_a_cell_of_another_length_is_another_cell(called):
+    given = ("--rows", "linformer")
+    for more, named in (((), ""), (("--length", "512", "--batch", "8"), "batch8_length512_")):
+        name = f"linformer_roberta_machine_tiny_1000_{named}seed1"
+        assert called(*given, *more) == (0, [name])
+        assert called(*given, *more) == (0, [])
+
+
 # All of it
 
 

@@ -37,6 +37,7 @@ def check_contract(case: Case) -> None:
         if scheme is None:
             continue
         score, factors = scheme.score(layout), scheme.factors(layout)
+        keys = found.seen(tokens.eq(PAD)).size(-1)
         query = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
         query_score = scheme.query_score(query, layout)
         assert (query_score is not None) == scheme.reads_queries
@@ -46,7 +47,7 @@ def check_contract(case: Case) -> None:
         if score is not None:
             assert score.shape[0] in (1, sentences)
             assert score.shape[1] in (1, tiny.HEADS)
-            assert score.shape[2:] == (length, length)
+            assert score.shape[2:] == (length, keys)
         if factors is not None:
             close(factors[0] @ factors[1].mT, score, **TOLERANCE)
 
@@ -235,6 +236,8 @@ START = {
     ("diet_rel", "weight"): 0.0,
     ("diet_abs", "query"): 0.02,
     ("diet_abs", "key"): 0.02,
+    ("diet_abs_lin", "query"): 0.02,
+    ("diet_abs_lin", "key"): 0.02,
     ("tupe_a", "pos.weight"): 0.02,
     ("tupe_a", "pos_q_linear.weight"): 0.02,
     ("tupe_a", "pos_k_linear.weight"): 0.02,
@@ -264,6 +267,7 @@ def test_sharing_is_by_default_that_of_the_source():
             "tupe_r": "layer",
             "diet_rel": "none",
             "diet_abs": "layer",
+            "diet_abs_lin": "layer",
         }
         == default
     )

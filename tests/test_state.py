@@ -206,7 +206,7 @@ def check_tied(case: Case) -> None:
     assert torch.equal(tiny.logits(other), tiny.logits(model))
 
 
-@tiny.each(tiny.first_of_each_scheme(tiny.CASES))
+@tiny.each(tiny.first_of_each_scheme(tiny.TRANSLATION))
 def test_tied_embeddings_stay_tied(case):
     check_tied(case)
 

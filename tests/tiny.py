@@ -20,9 +20,17 @@ from torch import Tensor, nn
 
 from diet_fairseq import diet_bert, diet_roberta  # also registers the architectures
 from diet_fairseq.attention import BACKENDS, Context, PositionalAttention, Schemes, present
-from diet_fairseq.config import INPUTS, SEGMENTS, SHARING, PositionConfig, options_of
+from diet_fairseq.config import (
+    INPUTS,
+    SEGMENTS,
+    SHARING,
+    PositionConfig,
+    acts_in_attention,
+    options_of,
+)
 from diet_fairseq.errors import UserError
 from diet_fairseq.layout import Layout
+from diet_fairseq.linformer import LinformerAttention
 from diet_fairseq.positions import SCHEMES, PositionScheme
 from diet_fairseq.segments import SegmentScores
 
@@ -87,11 +95,19 @@ OTHER_VALUES: list[dict[str, Any]] = [
     {"position_untie_cls": "official"},
     {"position_cross_attention": True},
     {"position_cross_attention": True, "position_untie_cls": "paper"},
+    {"projection_length": 7},
+    {"projection_sharing": "key-value"},
+    {"projection_sharing": "layer"},
 ]
 
 
 def cases_of(scheme: str) -> Iterator[Case]:
     """The scheme in every kind of model."""
+    if SCHEMES[scheme].compressed:
+        yield from with_its_options(Case(scheme, family="roberta"))
+        bert = Case(scheme, family="bert")
+        yield from (bert, bert.but(segment_scheme="none"))
+        return
     yield from in_translation(scheme)
     yield from in_encoders(scheme)
 
@@ -117,17 +133,22 @@ def in_encoders(scheme: str) -> Iterator[Case]:
 
 
 def in_translation(scheme: str) -> Iterator[Case]:
-    """The scheme as it is, and with every option that it has, one at a time."""
-    options, case = options_of(SCHEMES[scheme]), Case(scheme)
+    case = Case(scheme)
+    yield from with_its_options(case)
+    if "position_cross_attention" in options_of(case.kind):
+        for backend in fast_paths(case):
+            yield case.but(attention_backend=backend, position_cross_attention=True)
+
+
+def with_its_options(case: Case) -> Iterator[Case]:
+    """The case as it is, and with every option that its scheme has, one at a time."""
+    options = options_of(case.kind)
     yield case
     for name, values in (("position_sharing", SHARING), ("position_input", INPUTS)):
-        if SCHEMES[scheme].in_attention:
-            yield from (case.but(**{name: value}) for value in values if value != options.get(name))
+        if name in options and acts_in_attention(case.kind):
+            yield from (case.but(**{name: value}) for value in values if value != options[name])
     yield from (case.but(**values) for values in OTHER_VALUES if values.keys() <= options.keys())
-    for backend in fast_paths(case):
-        yield case.but(attention_backend=backend)
-        if "position_cross_attention" in options:
-            yield case.but(attention_backend=backend, position_cross_attention=True)
+    yield from (case.but(attention_backend=backend) for backend in fast_paths(case))
 
 
 def fast_paths(case: Case) -> list[str]:
@@ -333,6 +354,7 @@ class Attention:
     name: str
     module: PositionalAttention
     shared: Schemes
+    compress: nn.Module | None = None
 
     @property
     def schemes(self) -> Schemes:
@@ -355,6 +377,19 @@ class Attention:
     def causal(self) -> bool:
         return self.name.startswith("decoder") and not self.is_cross
 
+    @property
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """Linformer's E and F, (k, n)."""
+        e = self.module.compress_k or self.compress
+        return e.weight, (self.module.compress_v or e).weight
+
+    def seen(self, padding: Tensor) -> Tensor:
+        """(B, Tq, Tk): which keys a query may see; compressed ones all."""
+        if isinstance(self.module, LinformerAttention):
+            return torch.ones(*padding.shape, len(self.matrices[0])).bool()
+        seen = ~padding.unsqueeze(1).expand(-1, padding.size(1), -1)
+        return seen.tril() if self.causal else seen
+
     def layout(
         self, padding: Tensor, full_context: bool = False, segments: Tensor | None = None
     ) -> Layout:
@@ -367,7 +402,9 @@ class Attention:
         """Queries and keys x (B, T, d) -> (B, T, d), or the weights (B, H, T, T)."""
         x = x.transpose(0, 1)
         out, per_head = self.module(
-            x, x, x, Context(layout, self.shared), need_weights=weights, need_head_weights=weights
+            *(x, x, x, Context(layout, self.shared, compress=self.compress)),
+            need_weights=weights,
+            need_head_weights=weights,
         )
         return per_head.transpose(0, 1) if weights else out.transpose(0, 1)
 
@@ -381,7 +418,8 @@ def attentions(model: Model) -> list[Attention]:
             cross = module.encoder_decoder_attention
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
-            found.append(Attention(name, module, present(shared, segments)))
+            compress = getattr(side, "compress_layer", None)
+            found.append(Attention(name, module, present(shared, segments), compress))
     return found
 
 

@@ -7,6 +7,7 @@ error texts and the property tests follow from it.
 from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
 from .diet_abs import DietAbs
 from .input import Learned, NoPositions, Sinusoidal
+from .linformer import DietAbsLin, Linformer
 from .relative import T5, DietRel
 from .shaw import Shaw
 from .tupe import TupeA, TupeR
@@ -21,6 +22,8 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "tupe_r": TupeR,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
+    "linformer": Linformer,
+    "diet_abs_lin": DietAbsLin,
 }
 
 __all__ = [

@@ -70,6 +70,9 @@ class PositionScheme(nn.Module):
     reads_queries: ClassVar[bool] = False
     #: True: what it adds depends on the layout's segments
     reads_segments: ClassVar[bool] = False
+    #: True: keys and values are compressed along time (`linformer.py`), and so Tk above is their
+    #: number k; for encoders only
+    compressed: ClassVar[bool] = False
     #: the scheme that cross-attention takes with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
     #: how many terms share the scale of the content score

@@ -1,0 +1,32 @@
+"""What attention over compressed keys knows of positions: Linformer and DIET-ABS-LIN."""
+
+from torch import Tensor
+
+from ..layout import Layout
+from .base import InputPositions
+from .diet_abs import DietAbs
+
+
+class Linformer(InputPositions):
+    """Wang et al. (2020): keys and values compressed along time, learned positions at the input."""
+
+    input = "learned"
+    absolute = True
+    compressed = True
+
+
+class DietAbsLin(DietAbs):
+    """DIET-ABS-LIN, Chen et al. (2021), eq. 4: Linformer with score(i, j) = (P_Q P_K^T)_ij.
+
+    ``query`` is P_Q of every head, (H, n, d_p), ``key`` is P_K, (H, k, d_p): j counts compressed
+    keys. The paper prints d for d_p, and says neither that rank nor how P is shared: here as in
+    `DietAbs`. Segments are at the input, as in the paper's rows.
+    """
+
+    segment_scheme = "input"
+    cross = None
+    compressed = True
+
+    def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        query = self._of(self.query, layout.query_positions)  # (B|1, H, Tq, d_p)
+        return query, self.key.unsqueeze(0)  # (1, H, k, d_p)
