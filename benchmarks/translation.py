@@ -25,7 +25,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
 import diet_fairseq
-from diet_fairseq.positions import SCHEMES
+from diet_fairseq.config import TRANSLATION
 
 from .harness import Timing, in_turn, machine, save
 
@@ -165,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of fairseq-preprocess (default: random words)")
     parser.add_argument("--size", default="_tiny", help="suffix of the architectures")
-    parser.add_argument("--schemes", nargs="+", default=list(SCHEMES), choices=SCHEMES)
+    parser.add_argument("--schemes", nargs="+", default=list(TRANSLATION), choices=TRANSLATION)
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--plain", action="store_true", help="fairseq's Adam and criterion")
     parser.add_argument("--rounds", type=int, default=7)
