@@ -21,8 +21,8 @@ from diet_fairseq.attention import Context, PositionalAttention, Term
 from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.layout import Layout
-from diet_fairseq.memo import Memo
 from diet_fairseq.linformer import Compression, LinformerAttention
+from diet_fairseq.memo import Memo
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.positions import base, diet_abs, relative, tupe

@@ -34,6 +34,8 @@ ROWS = {
     "diet_rel": ["diet_rel"],
     "diet_abs": ["diet_abs"],
     "diet_abs, learned input": ["diet_abs", "--position-input", "learned"],
+    "linformer": ["linformer"],
+    "diet_abs_lin": ["diet_abs_lin"],
 }
 
 
@@ -49,6 +51,8 @@ def arguments() -> tuple[Namespace, list[str]]:
     parser.add_argument("--preset", default="machine", help="(%(default)s)")
     parser.add_argument("--size", default="tiny", help="(%(default)s)")
     parser.add_argument("--updates", type=int, default=1000, help="(%(default)s)")
+    parser.add_argument("--batch", type=int, help="samples in an update (the preset's)")
+    parser.add_argument("--length", type=int, help="tokens in a sample (the preset's)")
     parser.add_argument("--gpus", type=int, default=0, help="per cell; 0: the CPU (%(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="cells side by side (%(default)s)")
     parser.add_argument(
@@ -73,7 +77,14 @@ class Cell:
     def name(self) -> str:
         row, budget = re.sub(r"\W+", "-", self.row), self.budget
         parts = row, budget.encoder, budget.preset, budget.size, str(budget.updates)
-        return "_".join([*parts, f"seed{self.seed}"])
+        given = [f"{name}{value}" for name, value in self.shape.items()]
+        return "_".join([*parts, *given, f"seed{self.seed}"])
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """What a batch is, where the preset doesn't say it."""
+        found = {name: getattr(self.budget, name) for name in ("batch", "length")}
+        return {name: value for name, value in found.items() if value is not None}
 
     @property
     def result(self) -> Path:
@@ -84,6 +95,8 @@ class Cell:
         command = [HERE / "run.py", "pretrain", *ROWS[self.row], "--run", self.name]
         for option in ("encoder", "preset", "size", "updates", "gpus"):
             command += [f"--{option}", getattr(budget, option)]
+        for option, value in self.shape.items():
+            command += [f"--{option}", value]
         command += ["--folder", budget.data, "--seed", self.seed, *self.more]
         return [str(part) for part in command]
 
@@ -108,6 +121,7 @@ class Cell:
             **cells.read_log(run / "train.log"),
             **{name: getattr(self.budget, name) for name in ("encoder", "preset", "size", "jobs")},
             "gpus": self.budget.gpus,
+            **self.shape,
         }
         cells.save(self.result, found, self.command())
         return f"loss {loss:.3f}, perplexity {math.exp(loss):.1f}"

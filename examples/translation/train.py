@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common import commands
 
-from diet_fairseq.config import SCHEMES
+from diet_fairseq.config import TRANSLATION
 from diet_fairseq.errors import UserError
 
 from .corpora import pair_of
@@ -21,7 +21,7 @@ SIZES = ("base", "tiny", "iwslt_de_en", "wmt_en_de", "wmt_en_de_big")
 
 def add_run_arguments(parser: ArgumentParser, size: str) -> None:
     """What names a run, to train it and to evaluate it."""
-    parser.add_argument("scheme", metavar="SCHEME", help=f"{', '.join([*SCHEMES, STOCK])}")
+    parser.add_argument("scheme", metavar="SCHEME", help=f"{', '.join([*TRANSLATION, STOCK])}")
     parser.add_argument("source", metavar="SRC")
     parser.add_argument("target", metavar="TGT")
     parser.add_argument("--size", choices=SIZES, default=size, help="(%(default)s)")
@@ -48,8 +48,8 @@ def run_folder(args: Namespace) -> Path:
 
 
 def architecture(scheme: str, size: str) -> list[str]:
-    if scheme not in (STOCK, *SCHEMES):
-        raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
+    if scheme not in (STOCK, *TRANSLATION):
+        raise UserError(f"no scheme {scheme}: take one of {', '.join([*TRANSLATION, STOCK])}")
     if scheme == STOCK and size == "tiny":
         shape = [
             (f"--{side}-{name}", str(value))
