@@ -94,7 +94,8 @@ class PositionScheme(nn.Module):
         At inference it is remembered for the next batch of the same length, see `Memo`.
         """
         if self.absolute:
-            check_length(layout, self.shape.keys)
+            # in self-attention of the tokens, who ask, as compressed keys are fewer
+            check_length(layout, self.shape.keys if self.shape.cross else self.shape.queries)
 
         def compute() -> Tensor | tuple[Tensor, Tensor] | None:
             pair = self.factors(layout) if factored else None

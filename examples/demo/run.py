@@ -59,8 +59,8 @@ Two files of one sentence a line, train.en and train.de, and the same for valid 
     fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --destdir data \\
         --trainpref bpe.train --validpref bpe.valid --testpref bpe.test --workers 2
     fairseq-train data --user-dir {plugin} --arch {arch} --share-all-embeddings \\
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 \\
-        --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt \\
+        --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 \\
+        --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt \\
         --warmup-updates 1000 --max-update 10000 --no-epoch-checkpoints --save-dir checkpoints
     fairseq-generate data --user-dir {plugin} --path checkpoints/checkpoint_best.pt \\
         --beam 5 --post-process subword_nmt > test.out

@@ -72,10 +72,10 @@ def command(recipe: Recipe, args: Namespace, more: list[str]) -> list[str]:
         *["--user-dir", commands.PLUGIN, *architecture(args.scheme, args.size)],
         *["--source-lang", args.source, "--target-lang", args.target],
         "--share-all-embeddings",  # Vaswani 3.4
-        *["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-9],  # 5.3
+        *["--optimizer", "fused_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-9],  # 5.3
         *["--lr", recipe.peak_rate, "--lr-scheduler", "inverse_sqrt"],
         *["--warmup-updates", recipe.warmup],
-        *["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1],  # 5.4
+        *["--criterion", "fused_label_smoothed_cross_entropy", "--label-smoothing", 0.1],  # 5.4
         *([] if recipe.dropout is None else ["--dropout", recipe.dropout]),
         *["--max-tokens", recipe.batch // (gather * max(1, gpus)), "--update-freq", gather],
         *["--max-update", args.updates, "--seed", args.seed, *where],
