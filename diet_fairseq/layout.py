@@ -35,8 +35,8 @@ class Layout:
         padding_mask: (B, Tk) bool, True at keys that are padding; None: no padding
         causal: queries don't see keys that come after them
         segments: (B, Tk) int64, which segment each key belongs to; None: all to the first
-        length: Tq and Tk, where queries and keys of every sentence stand at 0, 1, 2, ...; None:
-            they don't
+        length: how many tokens there are, where in every sentence they stand at 0, 1, ... and all
+            of them ask; None: they don't
     """
 
     query_positions: Tensor

@@ -82,7 +82,9 @@ class LinformerAttention(PositionalAttention):
         if self.compress_v is not None:
             values = self.compress_v(tokens, layout)  # (k, B, d)
         slots = torch.arange(len(keys), device=keys.device).unsqueeze(0)  # (1, k)
-        compressed = replace(context, layout=Layout(layout.query_positions, slots))
+        compressed = replace(
+            context, layout=Layout(layout.query_positions, slots, length=layout.length)
+        )
         return super().forward(query, keys, values, compressed, *rest, **options)
 
 

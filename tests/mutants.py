@@ -343,9 +343,10 @@ def embeddings_that_are_not_tied(original, args, task):
 # --- what is remembered ----------------------------------------------------------------------
 
 
-@instead_of(Memo, "get")
-def memory_that_ignores_the_length(original, self, module, key, compute):
-    return original(self, module, key[1:], compute)
+@instead_of(Layout, "of_self_attention")
+def memory_that_ignores_padding(original, padding_mask, causal=False, queries=None, segments=None):
+    found = original(padding_mask, causal, queries, segments)
+    return found if queries else replace(found, length=padding_mask.size(1))
 
 
 @instead_of(Memo, "get")

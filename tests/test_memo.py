@@ -146,7 +146,7 @@ def test_gradients_and_inference_tensors_remember_nothing():
 
 
 MUTANTS: mutants.Table = [
-    (check_batches, mutants.memory_that_ignores_the_length, "t5"),
+    (check_batches, mutants.memory_that_ignores_padding, "diet_abs"),
     (check_changes, mutants.memory_that_ignores_changes, "diet_rel"),
     (check_second_time, mutants.memory_that_forgets, "tupe_r"),
 ]
