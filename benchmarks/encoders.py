@@ -94,6 +94,10 @@ def measure(
     }
 
 
+def batched(schemes: list[str], number: int) -> list[list[str]]:
+    return [schemes[first : first + number] for first in range(0, len(schemes), number)]
+
+
 def line(shape: str, what: str, timings: list[Timing]) -> str:
     ratios = " | ".join(f"{timing.ratio:.2f}" for timing in timings[1:])
     return f"| {shape} | {what} | {timings[0].median:.2f} s | {ratios} |"
@@ -110,13 +114,23 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="sentences (%(default)s)")
     parser.add_argument("--schemes", nargs="+", default=list(ROWS), choices=SCHEMES)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--together",
+        type=int,
+        default=3,
+        help="schemes in memory beside stock; base at n = 512 takes some GB each (%(default)s)",
+    )
     parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
     args, more = parser.parse_known_args()
 
     names = " | ".join(args.schemes)
     print(f"| shape | pass | stock | {names} |\n|{' --- |' * (3 + len(args.schemes))}", flush=True)
     for size, length in product(args.sizes, args.lengths):
-        found = measure(size, length, args.batch, args.schemes, args.rounds, more)
+        found: dict[str, list[Timing]] = {}
+        for schemes in batched(args.schemes, args.together):
+            part = measure(size, length, args.batch, schemes, args.rounds, more)
+            for what, timings in part.items():
+                found[what] = found.get(what, timings[:1]) + timings[1:]
         for what, timings in found.items():
             print(line(f"{size}, n = {length}", what, timings), flush=True)
             if args.out:
