@@ -8,7 +8,6 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from diet_fairseq.errors import UserError
-from tests import commands as fairseq
 from tests.road import (
     corpus,
     evaluate,
@@ -17,7 +16,6 @@ from tests.road import (
     score,
     script,
     test_sets,
-    train,
     use,
     write,
 )
@@ -82,12 +80,6 @@ def trained(tmp_path_factory):
         small = ("--vocabulary", 160)
         run(WMT18, "prepare", "en", "de", "--from-dir", texts, "--folder", folder, *small)
         patch.setattr(sys, "argv", ["run.py"])
-        patch.setattr(
-            train.os,
-            "execve",
-            lambda _, words, __: done.append(fairseq.run("train", *words[3:], limit=600)),
-        )
-        done = []
         fast = ("--encoder-layers", 1, "--decoder-layers", 1, "--num-workers", 0)
         run(
             *(WMT18, "train", "diet_rel", "de", "en", "--folder", folder, "--gpus", 0),
@@ -105,7 +97,6 @@ def trained(tmp_path_factory):
             ),
             *fast,
         )
-    assert done[0].status == 0, done[0].text
     return folder
 
 
