@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.modules import MultiheadAttention
 from fairseq.search import BeamSearch
@@ -22,7 +23,7 @@ from torch import Tensor
 from .errors import UserError
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
-# C candidates, t steps done. A row is a hypothesis; those of a sentence stand together.
+# t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.
 
 Hypothesis = dict[str, Tensor]
 #: columns in which one maximum is looked for before the largest elements are
@@ -92,8 +93,8 @@ class QuickBeamSearch(SequenceGenerator):
 
         for step in range(longest + 1):
             logits, extra = decoder(tokens, encoder_out=encoder_out, incremental_state=state)
-            gains, words = self._candidates(logits[:, -1], step, longest)  # (rows, C) both
-            totals = gains + scores[:, -1:] if step else gains
+            # cumulative scores, from which row of the sentence, and the word: (B, 2 K) each
+            totals, parents, words = self._best(logits[:, -1], scores, len(sentences), longest)
             here = extra["attn"][0]  # (rows, 1, S), or None
             if here is not None:
                 attention = here if attention is None else torch.cat([attention, here], dim=1)
@@ -105,21 +106,19 @@ class QuickBeamSearch(SequenceGenerator):
                 tokens, scores = tokens[copies], scores[copies]
                 attention = None if attention is None else attention[copies]
 
-            choices = totals.view(len(sentences), -1)  # (B, K C), at first (B, C)
-            totals, chosen = choices.topk(min(2 * beams, choices.size(1)))  # (B, 2 K)
-            first_row = torch.arange(len(sentences), device=source.device).unsqueeze(1) * beams
-            parents = first_row + chosen // words.size(1)  # (B, 2 K)
-            words = words.view(len(sentences), -1).gather(1, chosen)  # (B, 2 K)
+            parents += torch.arange(len(sentences), device=source.device).unsqueeze(1) * beams
             ends = words.eq(self.eos) & totals.ne(-torch.inf)  # (B, 2 K)
 
             done = [False] * len(sentences)
             numbers = sentences.tolist()
-            for index, rank in ends[:, :beams].nonzero().tolist():
+            ending = ends[:, :beams]
+            rows = parents[:, :beams][ending]  # (E,)
+            past = None if attention is None else attention[rows]
+            ended = self._finish(tokens[rows], scores[rows], totals[:, :beams][ending], past)
+            for index, hypothesis in zip(ending.nonzero()[:, 0].tolist(), ended, strict=True):
                 mine = finished[numbers[index]]
                 if len(mine) < beams:
-                    row = parents[index, rank]
-                    past = None if attention is None else attention[row]
-                    mine.append(self._finish(tokens[row], scores[row], totals[index, rank], past))
+                    mine.append(hypothesis)
                     done[index] = self.is_finished(step, index, longest, len(mine), beams)
             if step == longest or all(done):
                 break
@@ -143,58 +142,75 @@ class QuickBeamSearch(SequenceGenerator):
             )
         return finished
 
-    def _candidates(self, logits: Tensor, step: int, longest: int) -> tuple[Tensor, Tensor]:
-        """(rows, V) -> log-probabilities and numbers of the words that may come next, (rows, C).
+    def _best(
+        self, logits: Tensor, scores: Tensor, sentences: int, longest: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(rows, V), (rows, t) -> cumulative scores, rows in the sentence, words: (B, 2 K) each.
 
-        The 2 K best are enough: K of a hypothesis can be chosen beside its end.
+        2 K are enough: K of them at most are ends.
         """
+        step = scores.size(1)
         logits = logits.float()
         if self.temperature != 1:
             logits = logits / self.temperature
-        normaliser = logits.logsumexp(dim=1, keepdim=True)  # (rows, 1)
-        logits[:, self.pad] = -torch.inf
-        logits[:, self.unk] -= self.unk_penalty
+        # in place: on a CPU room for another array of this size takes longer than the logarithms
+        out = logits if logits.device.type == "cpu" else None
+        gains = torch.log_softmax(logits, dim=1, out=out)  # (rows, V)
+        bad = gains[:, 0].isnan().nonzero()[:, 0]  # one NaN makes all of a row NaN
+        gains.index_fill_(0, bad, -torch.inf)
+        gains[:, self.pad] = -torch.inf
+        gains[:, self.unk] -= self.unk_penalty
         if step == longest:
-            end = logits[:, self.eos].clone()
-            logits.fill_(-torch.inf)[:, self.eos] = end
+            end = gains[:, self.eos].clone()
+            gains.fill_(-torch.inf)[:, self.eos] = end
         elif step < self.min_len:
-            logits[:, self.eos] = -torch.inf
-        best, words = largest(logits, min(2 * self.beam_size, self.vocab_size - 1))
-        gains = best - normaliser
-        return gains.masked_fill(gains.isnan(), -torch.inf), words
+            gains[:, self.eos] = -torch.inf
+        past = scores[:, -1:] if step else gains.new_zeros(len(gains), 1)  # (rows, 1)
+        gains, past = gains.view(sentences, -1, gains.size(1)), past.view(sentences, -1)
+        best, places = largest(gains, past, min(2 * self.beam_size, gains[0].numel() - 1))
+        return best, places // self.vocab_size, places % self.vocab_size
 
     def _finish(
-        self, tokens: Tensor, scores: Tensor, total: Tensor, attention: Tensor | None
-    ) -> Hypothesis:
-        """What fairseq says of a hypothesis: tokens (t + 1,) and scores (t,) before its end."""
-        cumulative = torch.cat([scores, total.unsqueeze(0)])  # (t + 1,)
-        length = len(cumulative)
-        return {
-            "tokens": torch.cat([tokens[1:], tokens.new_tensor([self.eos])]),
-            "score": total / length**self.len_penalty if self.normalize_scores else total,
-            "attention": torch.empty(0) if attention is None else attention.T,  # (S, t + 1)
-            "alignment": torch.empty(0),
-            "positional_scores": cumulative.diff(prepend=cumulative.new_zeros(1)),
+        self, tokens: Tensor, scores: Tensor, totals: Tensor, attention: Tensor | None
+    ) -> list[Hypothesis]:
+        """What fairseq says of E hypotheses that end: tokens (E, t + 1), scores before (E, t)."""
+        cumulative = torch.cat([scores, totals.unsqueeze(1)], dim=1)  # (E, t + 1)
+        length = cumulative.size(1)
+        columns = {
+            "tokens": F.pad(tokens[:, 1:], (0, 1), value=self.eos),
+            "score": totals / length**self.len_penalty if self.normalize_scores else totals,
+            "attention": totals.new_empty(len(totals), 0) if attention is None else attention.mT,
+            "alignment": totals.new_empty(len(totals), 0),
+            "positional_scores": cumulative.diff(prepend=torch.zeros_like(cumulative[:, :1])),
         }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def largest(x: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """`torch.topk` of (rows, V) along V, quicker on a CPU: values and indices, (rows, number).
+def largest(gains: Tensor, past: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """The largest sums of a row's past and its gains: values and places, (B, number).
 
-    The columns are put into groups of `GROUP`, far apart from each other so that their maxima are
-    found by vector instructions. The largest elements are in the groups with the largest maxima.
+    That is ``(gains + past.unsqueeze(2)).flatten(1).topk(number)``, quicker on a CPU: columns are
+    put into groups of `GROUP`, far apart from each other so that their maxima are found by vector
+    instructions. The largest elements are in the groups with the largest maxima.
+
+    Args:
+        gains: (B, rows, V)
+        past: (B, rows)
     """
-    groups = x.size(1) // GROUP
-    if x.device.type != "cpu" or groups < number:
-        return x.topk(number)
-    grouped = x[:, : groups * GROUP].unflatten(1, (GROUP, groups))
-    chosen = grouped.amax(dim=1).topk(number, sorted=False).indices  # (rows, number)
-    firsts = torch.arange(0, groups * GROUP, groups)
-    columns = (chosen.unsqueeze(1) + firsts.unsqueeze(1)).flatten(1)  # (rows, GROUP * number)
-    ungrouped = torch.arange(groups * GROUP, x.size(1)).expand(len(x), -1)
-    columns = torch.cat([columns, ungrouped], dim=1)
-    values, places = x.gather(1, columns).topk(number)
-    return values, columns.gather(1, places)
+    rows, columns = gains.shape[1:]
+    groups = columns // GROUP
+    if gains.device.type != "cpu" or rows * groups < number:
+        return (gains + past.unsqueeze(2)).flatten(1).topk(number)
+    grouped = gains[..., : groups * GROUP].unflatten(2, (GROUP, groups))
+    maxima = grouped.amax(dim=2) + past.unsqueeze(2)  # (B, rows, groups)
+    chosen = maxima.flatten(1).topk(number, sorted=False).indices  # (B, number)
+    first = chosen // groups * columns + chosen % groups  # where a group begins
+    members = first.unsqueeze(1) + torch.arange(0, groups * GROUP, groups).unsqueeze(1)
+    ungrouped = torch.arange(rows * columns).view(rows, columns)[:, groups * GROUP :].flatten()
+    places = torch.cat([members.flatten(1), ungrouped.expand(len(gains), -1)], dim=1)
+    sums = gains.flatten(1).gather(1, places) + past.gather(1, places // columns)
+    values, which = sums.topk(number)
+    return values, places.gather(1, which)
 
 
 def _cross_attentions(decoder: Any) -> list[Any]:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import LayerDropModuleList
 
-from diet_fairseq import attention, layout, linformer, stack, warm_start
+from diet_fairseq import attention, beam_search, layout, linformer, stack, warm_start
 from diet_fairseq.attention import Context, PositionalAttention, Term
 from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
@@ -364,8 +364,8 @@ def memory_that_forgets(original, self, module, key, compute):
 
 
 @instead_of(QuickBeamSearch, "_finish")
-def scores_that_forget_the_past(original, self, tokens, scores, total, attention):
-    return original(self, tokens, scores, total - scores.sum(), attention)
+def scores_that_forget_the_past(original, self, tokens, scores, totals, attention):
+    return original(self, tokens, scores, totals - scores.sum(dim=1), attention)
 
 
 @instead_of(PositionalAttention, "reorder_incremental_state")
@@ -373,10 +373,9 @@ def keys_of_other_hypotheses(original, self, incremental_state, new_order):
     return original(self, incremental_state, new_order.flip(0))
 
 
-@instead_of(QuickBeamSearch, "_candidates")
-def words_that_are_not_normalised(original, self, logits, step, longest):
-    gains, words = original(self, logits.clone(), step, longest)
-    return gains + logits.logsumexp(dim=1, keepdim=True), words
+@instead_of(beam_search, "largest")
+def hypotheses_without_a_past(original, gains, past, number):
+    return original(gains, torch.zeros_like(past), number)
 
 
 # --- compressed keys -------------------------------------------------------------------------

@@ -94,15 +94,21 @@ def test_sentences_that_end_early_leave_the_batch_and_the_rest_goes_on():
 
 
 @pytest.mark.parametrize("columns", [5, 16, 160, 161, 1000, 1007])
-def test_the_largest_elements_are_found_in_order(columns):
-    x = torch.randn(50, columns, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_largest_sums_are_found_in_order(rows, columns):
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(50, rows, columns, generator=draw)
+    past = torch.randn(50, rows, generator=draw)
     x[1] = -torch.inf
-    x[2, 1:] = -torch.inf
-    x[3, -1], x[4, -columns // 2] = 9, torch.nan
+    x[2, :, 1:] = -torch.inf
+    x[3, -1, -1], x[4, 0, -columns // 2] = 9, torch.nan
+    sums = (x + past.unsqueeze(2)).flatten(1)
     for number in (1, 4, 5):
-        values, places = beam_search.largest(x, number)
-        torch.testing.assert_close(values, x.topk(number).values, equal_nan=True, rtol=0, atol=0)
-        torch.testing.assert_close(x.gather(1, places), values, equal_nan=True, rtol=0, atol=0)
+        values, places = beam_search.largest(x, past, number)
+        wanted = sums.topk(number).values
+        torch.testing.assert_close(values, wanted, equal_nan=True, rtol=0, atol=0)
+        found = sums.gather(1, places)
+        torch.testing.assert_close(found, values, equal_nan=True, rtol=0, atol=0)
 
 
 OTHERS = {
@@ -177,7 +183,7 @@ def test_a_model_of_nan_is_refused():
 
 MUTANTS: mutants.Table = [
     (check_translations, mutants.scores_that_forget_the_past, "none"),
-    (check_translations, mutants.words_that_are_not_normalised, "sinusoidal"),
+    (check_translations, mutants.hypotheses_without_a_past, "sinusoidal"),
     (check_translations, mutants.keys_of_other_hypotheses, "diet_rel"),
 ]
 
