@@ -132,20 +132,24 @@ class PositionalAttention(MultiheadAttention):
         own = present(self.positions, self.segments)
         schemes = own or context.shared
 
-        q = self._heads(self.q_proj(query))  # (B, H, Tq, d_h)
+        q = self._heads(self.q_proj(query).mul_(self.scaling))  # (B, H, Tq, d_h)
         k, v = self._keys_and_values(key, value, incremental_state, static_kv)  # (B, H, Tk, d_h)
+
+        if k.size(2) >= 256 and k.device.type == "cpu":
+            # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
+            k, v = k.contiguous(), v.contiguous()
 
         dropout = self.dropout_module.p if self.dropout_module.training else 0.0
         backend = self.backend
         if need_weights:
             backend = "reference"
         elif backend == "auto":
-            backend = quickest(schemes, k, dropout)
+            backend = quickest(schemes, k.size(2), dropout, k.device)
         term = context.term
         if term is None or own:
             term = Term.of(schemes, layout, backend == "factors")
         attend = BACKENDS[backend]
-        out, weights = attend(q * self.scaling, k, v, term, schemes, layout, dropout)
+        out, weights = attend(q, k, v, term, schemes, layout, dropout)
         out = self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # (Tq, B, d)
         if weights is None or not need_weights:
             return out, None
@@ -222,19 +226,22 @@ def sdpa(
     dropout: float,
 ) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention`: scores as its mask, factors appended."""
-    mask = layout.mask  # (B|1, 1, Tq|1, Tk)
+    mask, width = layout.mask, v.size(3)  # (B|1, 1, Tq|1, Tk), d_h
     if term.factors:
         queries, keys = (
             [factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in side]
             for side in zip(*term.factors, strict=True)
         )
         q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
+        # PyTorch's fused kernels want one width, or it takes one that builds the score
+        v = F.pad(v, (0, q.size(3) - width))  # (B, H, Tk, d_h+r)
     if term.score is not None:
         score = term.score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:
         mask = ~mask  # torch's boolean masks say what is seen
-    return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0), None
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=1.0)
+    return out[..., :width], None
 
 
 #: ``--attention-backend``; "factors" is sdpa with products appended to q and k
@@ -245,14 +252,17 @@ BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
 }
 
 
-def quickest(schemes: Schemes, k: Tensor, dropout: float) -> str:
+def quickest(schemes: Schemes, keys: int, dropout: float, device: torch.device) -> str:
     """The key of `BACKENDS` that "auto" takes, by what was measured (docs/performance.md).
 
-    On a CPU PyTorch's fused attention is quicker from about 128 keys (B, H, Tk, d_h) on, but has
-    neither dropout nor a gradient for what is added, and falls back to something slower than the
-    plain equation. On a GPU nothing was measured so far.
+    On a CPU PyTorch's fused attention is quicker for many keys, but has neither dropout nor a
+    gradient for a score that is added: it then falls back to something slower than the plain
+    equation. Factors have a gradient, but make vectors longer. On a GPU nothing was measured so
+    far.
     """
-    fused = not dropout and not torch.is_grad_enabled() and k.device.type == "cpu"
-    if fused and k.size(2) >= 128 and not any(scheme.reads_queries for scheme in schemes):
-        return "sdpa"
-    return "reference"
+    if dropout or device.type != "cpu" or any(scheme.reads_queries for scheme in schemes):
+        return "reference"
+    if not schemes or not torch.is_grad_enabled():
+        return "sdpa" if keys >= 128 else "reference"
+    factored = all(scheme.factored for scheme in schemes)
+    return "factors" if factored and keys >= 1024 else "reference"

@@ -12,7 +12,7 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from .attention import Context, PositionalAttention, Schemes, Term, present
+from .attention import Context, PositionalAttention, Schemes, Term, present, quickest
 from .config import PositionConfig
 from .dropout import quicken
 from .errors import UserError
@@ -206,7 +206,13 @@ def context_of(
     """The `Context` of one forward pass through a stack of layers."""
     term = None
     if shared and not cfg.checkpoint_activations:
-        term = Term.of(shared, layout, cfg.attention_backend == "factors")
+        backend = cfg.attention_backend
+        if backend == "auto":
+            keys = layout.key_positions
+            # compressed keys are fewer than tokens
+            number = min(keys.size(1), *(scheme.shape.keys.positions for scheme in shared))
+            backend = quickest(shared, number, cfg.attention_dropout, keys.device)
+        term = Term.of(shared, layout, backend == "factors")
     return Context(layout, shared, term, compress)
 
 

@@ -248,25 +248,38 @@ def content_that_keeps_the_whole_scale(original, self, *args, **options):
     original(self, *args, **options | {"score_terms": 1})
 
 
-@instead_of(tupe, "reset")
-def a_column_that_is_not_reset(original, score, layout, theta_1, theta_2):
-    query_first = layout.query_positions.eq(0)[:, None, :, None]
-    return torch.where(query_first, theta_1[:, None, None], score)
+def a_column_that_is_not_reset(patch: Patch) -> None:
+    untied = tupe.untied
+    patch.setattr(
+        tupe,
+        "untied",
+        lambda query, key, layout, *thetas: (
+            untied(query, key, layout, *thetas)[0],
+            untied(query, key, replace(layout, key_positions=layout.key_positions + 1), *thetas)[1],
+        ),
+    )
 
 
-@instead_of(tupe, "reset")
-def a_row_that_is_not_reset(original, score, layout, theta_1, theta_2):
-    key_first = layout.key_positions.eq(0)[:, None, None, :]
-    return torch.where(key_first, theta_2[:, None, None], score)
+def a_row_that_is_not_reset(patch: Patch) -> None:
+    untied = tupe.untied
+    patch.setattr(
+        tupe,
+        "untied",
+        lambda query, key, layout, *thetas: (
+            untied(
+                query, key, replace(layout, query_positions=layout.query_positions + 1), *thetas
+            )[0],
+            untied(query, key, layout, *thetas)[1],
+        ),
+    )
 
 
-@instead_of(tupe, "reset")
-def a_reset_of_the_first_slot(original, score, layout, *thetas):
-    slots = torch.arange(layout.key_positions.size(1)).unsqueeze(0)
-    return original(score, Layout(slots, slots), *thetas)
+@instead_of(tupe, "stands_first")
+def a_reset_of_the_first_slot(original, positions):
+    return original(torch.arange(positions.size(1)).expand_as(positions))
 
 
-@instead_of(TupeA, "factors")
+@instead_of(TupeA, "_factors")
 def factors_of_another_scale(original, self, layout):
     query, key = original(self, layout)
     return 2 * query, key

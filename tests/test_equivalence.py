@@ -10,6 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from oracles import ORACLES, Compressed, WithSegments, attention, oracle_of
 from tiny import EOS, PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
+from diet_fairseq.attention import PositionalAttention
 from diet_fairseq.positions import AttentionShape, Limit
 from diet_fairseq.positions.tupe import TupeA, TupeR
 
@@ -280,33 +281,50 @@ def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
     check_fast_path(case, backend)
 
 
-@pytest.mark.parametrize("scheme", ["none", "diet_rel", "shaw"])
-def test_auto_takes_fused_attention_for_long_inputs_that_need_no_gradient(scheme, monkeypatch):
+#: what "auto" takes for so many tokens, when no gradient is wanted and when one is
+AUTO = [
+    ("none", 127, "reference", "reference"),
+    ("none", 128, "sdpa", "sdpa"),
+    ("diet_rel", 127, "reference", "reference"),
+    ("diet_rel", 1024, "sdpa", "reference"),
+    ("shaw", 1024, "reference", "reference"),
+    ("diet_abs", 1023, "sdpa", "reference"),
+    ("diet_abs", 1024, "sdpa", "factors"),
+    ("tupe_a", 1024, "sdpa", "factors"),
+    ("tupe_r", 1024, "sdpa", "reference"),
+    ("diet_abs_lin", 1024, "sdpa", "reference"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO)
+def test_auto_takes_what_was_measured_to_be_quickest(
+    scheme, tokens, without, with_gradient, monkeypatch
+):
     taken = []
     for name, backend in tiny.BACKENDS.items():
 
-        def watched(*args, name=name, backend=backend):
-            taken.append(name)
-            return backend(*args)
+        def watched(q, k, v, term, *rest, name=name, backend=backend):
+            taken.append((name, bool(term.factors)))
+            return backend(q, k, v, term, *rest)
 
         monkeypatch.setitem(tiny.BACKENDS, name, watched)
-    model = tiny.fresh(Case(scheme, family="roberta"), max_positions=200)
-    short, long = tiny.sentences(127, 128)
-    fused = "reference" if scheme == "shaw" else "sdpa"
-
-    def backends(sentence):
-        taken.clear()
-        out = tiny.logits(model, [sentence])
-        assert len(taken) == tiny.LAYERS
-        return set(taken), out
-
+    model = tiny.fresh(Case(scheme, family="roberta"), max_positions=1030)
+    sentences = tiny.sentences(tokens)
     with torch.no_grad():
-        assert backends(short)[0] == {"reference"}
-        found, quick = backends(long)
-        assert found == {fused}
-    found, slow = backends(long)
-    assert found == {"reference"}
-    close(quick, slow, **TOLERANCE)
+        out = tiny.logits(model, sentences)
+    assert taken == [(without, False)] * tiny.LAYERS
+    taken.clear()
+    close(tiny.logits(model, sentences), out, rtol=1e-4, atol=1e-4)  # sums over 1,024 keys
+    assert taken == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
+
+
+def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):
+    model = tiny.fresh(Case("none", family="roberta"), max_positions=200)
+    for found in model.modules():
+        if isinstance(found, PositionalAttention):
+            found.dropout_module.p = 0.1
+    monkeypatch.setitem(tiny.BACKENDS, "sdpa", None)
+    tiny.logits(model.train(), tiny.sentences(128))
 
 
 def test_fast_paths_are_really_taken(monkeypatch):

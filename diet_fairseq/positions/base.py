@@ -68,6 +68,8 @@ class PositionScheme(nn.Module):
     absolute: ClassVar[bool] = False
     #: True: what it adds depends on the queries, so no fused attention can take it
     reads_queries: ClassVar[bool] = False
+    #: True: it has `factors`, and they are all that it adds
+    factored: ClassVar[bool] = False
     #: True: what it adds depends on the layout's segments
     reads_segments: ClassVar[bool] = False
     #: True: keys and values are compressed along time (`linformer.py`), and so Tk above is their

@@ -16,6 +16,7 @@ class DietAbs(PositionScheme):
 
     absolute = True
     segment_scheme = "per-head"
+    factored = True
 
     def __init__(self, shape: AttentionShape, *, rank: int | None = None) -> None:
         super().__init__(shape)

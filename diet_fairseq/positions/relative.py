@@ -28,7 +28,8 @@ class OffsetScalars(PositionScheme):
 
     def score(self, layout: Layout) -> Tensor:
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
-        line = F.embedding(self.row_of_offset[offsets], self.weight).T  # (H, Tq + Tk - 1)
+        line = F.embedding(self.row_of_offset[offsets], self.weight)  # (Tq + Tk - 1, H)
+        line = line.T.contiguous()  # fused attention copies scores whose keys lie apart
         return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
 
 

@@ -27,6 +27,7 @@ class TupeA(PositionScheme):
     """
 
     absolute = True
+    factored = True
     score_terms = 2
 
     def __init__(self, shape: AttentionShape, *, untie_cls: str = "no") -> None:
@@ -60,15 +61,14 @@ class TupeA(PositionScheme):
             nn.init.zeros_(parameter)
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
-        return self._factors(layout) if self.untie_cls == "no" else None
+        return self._factors(layout)
 
-    def score(self, layout: Layout) -> Tensor:
-        score = self._product(layout)
-        return score if self.untie_cls == "no" else reset(score, layout, *self._theta())
-
-    def _product(self, layout: Layout) -> Tensor:
-        query, key = self._factors(layout)
-        return query.float() @ key.float().mT  # (B|1, H, Tq, Tk)
+    def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        query = self._project(self.pos, layout.query_positions, self.pos_q_linear) * self.scale
+        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear)
+        if self.untie_cls == "no":
+            return query, key  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
+        return untied(query, key, layout, *self._theta())
 
     def _theta(self) -> Tensor:
         """theta_1 and theta_2 of each head, (2, H)."""
@@ -77,11 +77,6 @@ class TupeA(PositionScheme):
             for pos, linear in ((self.pos, self.pos_q_linear), (self._keys(), self.pos_k_linear))
         )  # (2, H, d_h)
         return (query * self.scale * key).float().sum(-1)
-
-    def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
-        query = self._project(self.pos, layout.query_positions, self.pos_q_linear)
-        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear)
-        return query * self.scale, key
 
     def _keys(self) -> nn.Embedding:
         return self.pos if self.pos_key is None else self.pos_key
@@ -109,6 +104,8 @@ class TupeR(TupeA):
     in an additional row at the end. Causal buckets leave no such row: theirs are the last two.
     """
 
+    factored = False
+
     def __init__(
         self,
         shape: AttentionShape,
@@ -135,20 +132,44 @@ class TupeR(TupeA):
         return None
 
     def score(self, layout: Layout) -> Tensor:
-        absolute = self._product(layout)
+        query, key = self._factors(layout)
+        absolute = query.float() @ key.float().mT  # (B|1, H, Tq, Tk)
         relative = self.relative_attention_bias.score(layout)
         if self.untie_cls == "no":
             return absolute + relative
-        if self.untie_cls == "paper":
-            return reset(absolute + relative, layout, *self._theta())
-        scalars = self.relative_attention_bias.weight
-        theta_1, theta_2 = (scalars[row] for row in self.theta_rows)  # (H,)
-        return reset(absolute, layout, *self._theta()) + reset(relative, layout, theta_1, theta_2)
+        theta_1 = theta_2 = torch.zeros_like(relative[0, :, 0, 0])  # "paper": the sum has one theta
+        if self.untie_cls == "official":
+            scalars = self.relative_attention_bias.weight
+            theta_1, theta_2 = (scalars[row] for row in self.theta_rows)  # (H,)
+        return absolute + reset(relative, layout, theta_1, theta_2)
+
+
+def stands_first(positions: Tensor) -> Tensor:
+    """(B|1, T) -> (B|1, 1, T, 1) bool"""
+    return positions.eq(0)[:, None, :, None]
 
 
 def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Tensor:
     """theta_1 (H,) where the first token asks, else theta_2 (H,) where it is asked."""
-    key_first = layout.key_positions.eq(0)[:, None, None, :]  # (B|1, 1, 1, Tk)
-    query_first = layout.query_positions.eq(0)[:, None, :, None]  # (B|1, 1, Tq, 1)
+    key_first = stands_first(layout.key_positions).mT  # (B|1, 1, 1, Tk)
     score = torch.where(key_first, theta_2[:, None, None], score)
+    query_first = stands_first(layout.query_positions)  # (B|1, 1, Tq, 1)
     return torch.where(query_first, theta_1[:, None, None], score)
+
+
+def untied(
+    query: Tensor, key: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).
+
+    Of a query that stands first only the last column is left, of a first key only the last two.
+    """
+    query_first = stands_first(layout.query_positions)  # (B|1, 1, Tq, 1)
+    key_first = stands_first(layout.key_positions)  # (B|1, 1, Tk, 1)
+    ones = torch.ones_like(theta_1)[:, None, None]  # (H, 1, 1)
+    second = theta_2[:, None, None] * key_first  # (B|1, H, Tk, 1)
+    first = theta_1[:, None, None].expand_as(second)
+    return (
+        torch.cat([query.masked_fill(query_first, 0), ones * ~query_first, ones * query_first], -1),
+        torch.cat([key.masked_fill(key_first, 0), second, first], -1),
+    )
