@@ -285,6 +285,10 @@ def factors_of_another_scale(original, self, layout):
     return 2 * query, key
 
 
+def a_promise_of_factors(patch: Patch) -> None:
+    patch.setattr(relative.T5, "factored", True)
+
+
 @instead_of(DietAbs, "_of")
 def factors_of_another_rank(original, self, parameter, positions):
     return original(self, parameter, positions).relu()[..., 1:]

@@ -461,6 +461,7 @@ MUTANTS: mutants.Table = [
     (check_equation, mutants.values_without_positions, "shaw-values=True"),
     (check_equation, mutants.the_encoder_s_buckets_in_the_decoder, "t5-buckets=8-max_distance=6"),
     (check_equation, mutants.content_that_keeps_the_whole_scale, "tupe_r"),
+    (check_equation, mutants.factors_of_another_scale, "tupe_a"),
     (check_equation, mutants.a_column_that_is_not_reset, "tupe_r-untie_cls=official"),
     (check_equation, mutants.factors_that_lose_a_column, "diet_abs-attention_backend=factors"),
     (check_fast_path, mutants.factors_that_lose_a_column, "diet_abs"),

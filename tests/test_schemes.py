@@ -48,6 +48,7 @@ def check_contract(case: Case) -> None:
             assert score.shape[0] in (1, sentences)
             assert score.shape[1] in (1, tiny.HEADS)
             assert score.shape[2:] == (length, keys)
+        assert (factors is not None) == scheme.factored
         if factors is not None:
             close(factors[0] @ factors[1].mT, score, **TOLERANCE)
 
@@ -306,7 +307,7 @@ def test_every_scheme_says_where_it_is_from():
 # --- mutants ---------------------------------------------------------------------------------
 
 MUTANTS: mutants.Table = [
-    (check_contract, mutants.factors_of_another_scale, "tupe_a"),
+    (check_contract, mutants.a_promise_of_factors, "t5"),
     (check_too_long, mutants.no_length_is_refused, "diet_abs"),
     (check_rank, mutants.factors_of_another_rank, "diet_abs"),
     (check_untied, mutants.a_column_that_is_not_reset, "tupe_a-untie_cls=official"),
