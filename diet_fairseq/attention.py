@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .dropout import dropout as drop
 from .layout import Layout
+from .packing import Packing
 from .positions import PositionScheme
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
@@ -57,12 +58,14 @@ class Context:
         term: their term, computed once for all layers; None where each computes it (activation
             checkpointing would run backward through it twice)
         compress: what compresses the keys and values of all layers, if they share it
+        packing: how the tokens are packed that layers are given; None: they are not
     """
 
     layout: Layout
     shared: Schemes = ()
     term: Term | None = None
     compress: nn.Module | None = None
+    packing: Packing | None = None
 
 
 def present(*schemes: PositionScheme | None) -> Schemes:
@@ -115,7 +118,7 @@ class PositionalAttention(MultiheadAttention):
         """Attend.
 
         Args:
-            query: (Tq, B, d); key, value: (Tk, B, d)
+            query: (Tq, B, d); key, value: (Tk, B, d). Packed: (N, 1, d), keys if they are the query
             key_padding_mask: the `Context`; fairseq's layers hand this argument on untouched
             incremental_state: decoding state; Tq new queries follow the keys it holds
             static_kv: the keys are the encoder's and never grow
@@ -123,17 +126,20 @@ class PositionalAttention(MultiheadAttention):
             need_head_weights: then return them for each head
 
         Returns:
-            (Tq, B, d), and weights (B, Tq, Tk), or (H, B, Tq, Tk) per head, or None
+            as the query, and weights (B, Tq, Tk), or (H, B, Tq, Tk) per head, or None
         """
         context = key_padding_mask
         if context is None or attn_mask is not None or before_softmax:
             raise TypeError("PositionalAttention takes its masks from a Context")
-        layout = context.layout
+        layout, packing = context.layout, context.packing
+        packed_keys = packing if key is query else None
         own = present(self.positions, self.segments)
         schemes = own or context.shared
 
-        q = self._heads(self.q_proj(query).mul_(self.scaling))  # (B, H, Tq, d_h)
-        k, v = self._keys_and_values(key, value, incremental_state, static_kv)  # (B, H, Tk, d_h)
+        q = self._heads(self.q_proj(query).mul_(self.scaling), packing)  # (B, H, Tq, d_h)
+        k, v = self._keys_and_values(
+            key, value, incremental_state, static_kv, packed_keys
+        )  # (B, H, Tk, d_h)
 
         if k.size(2) >= 256 and k.device.type == "cpu":
             # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
@@ -150,14 +156,16 @@ class PositionalAttention(MultiheadAttention):
             term = Term.of(schemes, layout, backend == "factors")
         attend = BACKENDS[backend]
         out, weights = attend(q, k, v, term, schemes, layout, dropout)
-        out = self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # (Tq, B, d)
+        out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
+        out = self.out_proj(out if packing is None else packing.pack(out))
         if weights is None or not need_weights:
             return out, None
         weights = weights.transpose(0, 1)  # (H, B, Tq, Tk)
         return out, weights if need_head_weights else weights.mean(dim=0)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        """(T, B, d) -> (B, H, T, d_h)"""
+    def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
+        """(T, B, d), or packed -> (B, H, T, d_h)"""
+        x = x if packing is None else packing.unpack(x)
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
     def _keys_and_values(
@@ -166,12 +174,16 @@ class PositionalAttention(MultiheadAttention):
         value: Tensor | None,
         incremental_state: dict[str, dict[str, Tensor | None]] | None,
         static_kv: bool,
+        packing: Packing | None,
     ) -> tuple[Tensor, Tensor]:
         """All keys and values up to now, (B, H, Tk, d_h); remembered while decoding."""
         saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if static_kv and "prev_key" in saved:
             return saved["prev_key"], saved["prev_value"]
-        k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
+        k, v = (
+            self._heads(project(x), packing)
+            for project, x in ((self.k_proj, key), (self.v_proj, value))
+        )
         if "prev_key" in saved:
             k = torch.cat([saved["prev_key"], k], dim=2)
             v = torch.cat([saved["prev_value"], v], dim=2)

@@ -77,7 +77,10 @@ class LinformerAttention(PositionalAttention):
             raise TypeError("LinformerAttention has no E, of its own or in the Context")
         if layout.causal:
             raise TypeError("compressed keys are mixtures of all tokens: nothing of them is causal")
-        tokens = without_padding(key, layout)  # (T, B, d)
+        if context.packing is not None:
+            tokens = context.packing.unpack(key)  # (T, B, d)
+        else:
+            tokens = without_padding(key, layout)  # (T, B, d)
         keys = values = compress(tokens, layout)  # (k, B, d)
         if self.compress_v is not None:
             values = self.compress_v(tokens, layout)  # (k, B, d)

@@ -18,6 +18,7 @@ from .dropout import quicken
 from .errors import UserError
 from .layout import Layout
 from .linformer import Compression, LinformerAttention, projection_length
+from .packing import Packing
 from .positions import AttentionShape, Limit, PositionScheme, check_length
 from .segments import SegmentScores, checked_segments
 
@@ -201,7 +202,11 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
 
 
 def context_of(
-    layout: Layout, shared: Schemes, cfg: Any, compress: Compression | None = None
+    layout: Layout,
+    shared: Schemes,
+    cfg: Any,
+    compress: Compression | None = None,
+    packing: Packing | None = None,
 ) -> Context:
     """The `Context` of one forward pass through a stack of layers."""
     term = None
@@ -213,7 +218,7 @@ def context_of(
             number = min(keys.size(1), *(scheme.shape.keys.positions for scheme in shared))
             backend = quickest(shared, number, cfg.attention_dropout, keys.device)
         term = Term.of(shared, layout, backend == "factors")
-    return Context(layout, shared, term, compress)
+    return Context(layout, shared, term, compress, packing)
 
 
 class PositionalEncoder(TransformerEncoderBase):
@@ -266,19 +271,25 @@ class PositionalEncoder(TransformerEncoderBase):
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (T, B, d)
 
+        packing = Packing.of(layout)
+        if packing is not None:
+            x = packing.pack(x)  # (N, 1, d)
         shared = present(self.positions, self.segments)
-        context = context_of(layout, shared, self.cfg, self.compress_layer)
+        context = context_of(layout, shared, self.cfg, self.compress_layer, packing)
         states = [x]
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=context)
             states.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
+        states = states if return_all_hiddens else []
+        if packing is not None:
+            x, *states = map(packing.unpack, (x, *states))
         return {
             "encoder_out": [x],  # (T, B, d)
             "encoder_padding_mask": [padding_mask],  # (B, T)
             "encoder_embedding": [embedded],  # (B, T, d)
-            "encoder_states": states if return_all_hiddens else [],  # of (T, B, d)
+            "encoder_states": states,  # of (T, B, d)
             "fc_results": [],
             "src_tokens": [],
             "src_lengths": [(~padding_mask).sum(dim=1, dtype=torch.int32).unsqueeze(1)],  # (B, 1)

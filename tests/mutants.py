@@ -25,6 +25,7 @@ from diet_fairseq.linformer import Compression, LinformerAttention
 from diet_fairseq.memo import Memo
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.packing import Packing
 from diet_fairseq.positions import base, diet_abs, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.input import NoPositions
@@ -393,6 +394,19 @@ def keys_of_other_hypotheses(original, self, incremental_state, new_order):
 @instead_of(beam_search, "largest")
 def hypotheses_without_a_past(original, gains, past, number):
     return original(gains, torch.zeros_like(past), number)
+
+
+# --- packed tokens ---------------------------------------------------------------------------
+
+
+@instead_of(Packing, "unpack")
+def tokens_unpacked_to_the_front(original, self, x):
+    return original(replace(self, slots=torch.arange(len(self.slots))), x)
+
+
+@instead_of(Packing, "pack")
+def tokens_packed_without_gradient(original, self, x):
+    return original(self, x).detach()
 
 
 # --- compressed keys -------------------------------------------------------------------------

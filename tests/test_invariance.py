@@ -1,12 +1,14 @@
 """What must not matter doesn't: the batch, the side of the padding, the future, the start."""
 
 from itertools import product
+from unittest import mock
 
 import mutants
 import tiny
 import torch
 from tiny import PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
+from diet_fairseq import packing
 from diet_fairseq.layout import Layout
 
 close = torch.testing.assert_close
@@ -20,8 +22,9 @@ def check_alone(case: Case) -> None:
         tiny.logits(model, [source], [target])
         for source, target in zip(SOURCES, TARGETS, strict=True)
     ]
-    for left_source, left_target in SIDES:
-        together = tiny.logits(model, left_source=left_source, left_target=left_target)
+    for (left_source, left_target), share in product(SIDES, (packing.SHARE, 2)):  # 2: never packed
+        with mock.patch.object(packing, "SHARE", share):
+            together = tiny.logits(model, left_source=left_source, left_target=left_target)
         close(together, torch.cat(alone), **TOLERANCE)
 
 

@@ -11,6 +11,7 @@ import test_invariance
 import test_linformer
 import test_liveness
 import test_memo
+import test_packing
 import test_schemes
 import test_state
 
@@ -22,6 +23,7 @@ SUITE = [
     test_linformer,
     test_liveness,
     test_memo,
+    test_packing,
     test_schemes,
     test_state,
 ]
