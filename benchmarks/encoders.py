@@ -5,6 +5,8 @@
 A forward pass is one of the encoder without its head, in eval mode and without gradients. A
 training step is one of fairseq's trainer: masked language modelling, dropout 0.1, Adam. The batches
 are the same in every row: random words, nothing padded.
+
+With ``--mixed TEXT`` the sentences of a batch are as long as lines of a text, from all over it.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.trainer import Trainer
+from torch import Tensor
 
 import diet_fairseq
 from diet_fairseq.positions import SCHEMES
@@ -57,29 +60,39 @@ def words(size: int) -> Dictionary:
     return dictionary
 
 
-def batch_of(task: MaskedLMTask, sentences: int, length: int) -> dict[str, Any]:
+def batch_of(task: MaskedLMTask, lengths: Tensor) -> dict[str, Any]:
     draw = torch.Generator().manual_seed(1)
-    shape, first = (sentences, length), task.dictionary.nspecial
+    shape, first = (len(lengths), int(lengths.max())), task.dictionary.nspecial
     tokens = torch.randint(first, len(task.dictionary), shape, generator=draw)
-    masked = torch.rand(shape, generator=draw) < 0.15
-    lengths = torch.full((sentences,), length)
+    real = torch.arange(shape[1]) < lengths.unsqueeze(1)
+    tokens = tokens.masked_fill(~real, task.dictionary.pad())
+    masked = (torch.rand(shape, generator=draw) < 0.15) & real
     return {
-        "id": torch.arange(sentences),
+        "id": torch.arange(len(lengths)),
         "net_input": {
             "src_tokens": tokens.masked_fill(masked, task.mask_idx),
             "src_lengths": lengths,
         },
         "target": tokens.masked_fill(~masked, task.dictionary.pad()),
-        "nsentences": sentences,
-        "ntokens": tokens.numel(),
+        "nsentences": len(lengths),
+        "ntokens": int(lengths.sum()),
     }
 
 
+def lengths_of(text: Path | None, sentences: int, length: int) -> Tensor:
+    """All the same, or the numbers of words of lines of a text, at most ``length``."""
+    if text is None:
+        return torch.full((sentences,), length)
+    words = [len(line.split()) for line in text.read_text(encoding="utf-8").split("\n")]
+    found = [min(number, length) for number in words if number]
+    return torch.tensor(found[:: len(found) // sentences][:sentences])
+
+
 def measure(
-    size: str, length: int, sentences: int, schemes: list[str], rounds: int, more: list[str]
+    size: str, length: int, lengths: Tensor, schemes: list[str], rounds: int, more: list[str]
 ) -> dict[str, list[Timing]]:
     trainers = {name: trainer_of(name, size, length, more) for name in [STOCK, *schemes]}
-    batch = batch_of(trainers[STOCK].task, sentences, length)
+    batch = batch_of(trainers[STOCK].task, lengths)
 
     @torch.no_grad()
     def forward(trainer: Trainer) -> None:
@@ -113,6 +126,7 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512])
     parser.add_argument("--batch", type=int, default=8, help="sentences (%(default)s)")
     parser.add_argument("--schemes", nargs="+", default=list(ROWS), choices=SCHEMES)
+    parser.add_argument("--mixed", type=Path, metavar="TEXT", help="lines as long as this text's")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--together",
@@ -126,15 +140,21 @@ def main() -> None:
     names = " | ".join(args.schemes)
     print(f"| shape | pass | stock | {names} |\n|{' --- |' * (3 + len(args.schemes))}", flush=True)
     for size, length in product(args.sizes, args.lengths):
+        lengths = lengths_of(args.mixed, args.batch, length)
+        shape = f"{size}, n = {length}"
+        if args.mixed:
+            share = 1 - float(lengths.float().mean() / lengths.max())
+            shape = f"{size}, {lengths.min()} to {lengths.max()} tokens, {share:.0%} padding"
         found: dict[str, list[Timing]] = {}
         for schemes in batched(args.schemes, args.together):
-            part = measure(size, length, args.batch, schemes, args.rounds, more)
+            part = measure(size, length, lengths, schemes, args.rounds, more)
             for what, timings in part.items():
                 found[what] = found.get(what, timings[:1]) + timings[1:]
         for what, timings in found.items():
-            print(line(f"{size}, n = {length}", what, timings), flush=True)
+            print(line(shape, what, timings), flush=True)
             if args.out:
-                save(args.out / f"encoders-{size}-{length}-{what}.json", what, timings)
+                kind = "mixed" if args.mixed else "full"
+                save(args.out / f"encoders-{size}-{length}-{kind}-{what}.json", what, timings)
     print({**machine(), "diet_fairseq": diet_fairseq.__version__})
 
 
