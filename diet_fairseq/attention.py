@@ -14,6 +14,7 @@ from .dropout import dropout as drop
 from .layout import Layout
 from .packing import Packing
 from .positions import PositionScheme
+from .recompute import RecomputedAttention
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
 
@@ -256,11 +257,30 @@ def sdpa(
     return out[..., :width], None
 
 
+def recompute(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    term: Term,
+    schemes: Schemes,
+    layout: Layout,
+    dropout: float,
+) -> tuple[Tensor, Tensor | None]:
+    """`RecomputedAttention`, but for dropout, whose weights it would have to draw again."""
+    score = term.dense()
+    if dropout:
+        return reference(q, k, v, term, schemes, layout, dropout)
+    if score is None:
+        return sdpa(q, k, v, term, schemes, layout, dropout)
+    return RecomputedAttention.apply(q, k, v, score, layout.mask), None
+
+
 #: ``--attention-backend``; "factors" is sdpa with products appended to q and k
 BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
     "reference": reference,
     "sdpa": sdpa,
     "factors": sdpa,
+    "recompute": recompute,
 }
 
 
@@ -274,7 +294,10 @@ def quickest(schemes: Schemes, keys: int, dropout: float, device: torch.device) 
     """
     if dropout or device.type != "cpu" or any(scheme.reads_queries for scheme in schemes):
         return "reference"
-    if not schemes or not torch.is_grad_enabled():
+    inference = not torch.is_grad_enabled()
+    factored = schemes and all(scheme.factored for scheme in schemes)
+    if factored and keys >= (2048 if inference else 1024):
+        return "factors"
+    if inference or not schemes:
         return "sdpa" if keys >= 128 else "reference"
-    factored = all(scheme.factored for scheme in schemes)
-    return "factors" if factored and keys >= 1024 else "reference"
+    return "reference"

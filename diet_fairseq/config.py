@@ -18,7 +18,7 @@ SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
 SEGMENTS = ("none", "input", "per-head")
 PROJECTIONS = ("none", "key-value", "layer")
-BACKENDS = ("auto", "reference", "sdpa", "factors")
+BACKENDS = ("auto", "reference", "sdpa", "factors", "recompute")
 
 
 def option(help: str, choices: Iterable[str] | None = None, default: Any = None) -> Any:
@@ -169,7 +169,8 @@ class PositionConfig:
                 f"--segment-scheme per-head can't be with the position scheme {name}: each of its "
                 "compressed keys is a mixture of tokens of all segments; take input or none"
             )
-        if self.attention_backend in ("sdpa", "factors") and self.scheme.reads_queries:
+        fused = self.attention_backend not in (None, "auto", "reference")
+        if fused and self.scheme.reads_queries:
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "
                 f"{name}, whose score "

@@ -33,6 +33,7 @@ from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.recompute import RecomputedAttention
 from diet_fairseq.stack import Placement, PositionalEncoder
 
 Patch = pytest.MonkeyPatch
@@ -394,6 +395,20 @@ def keys_of_other_hypotheses(original, self, incremental_state, new_order):
 @instead_of(beam_search, "largest")
 def hypotheses_without_a_past(original, gains, past, number):
     return original(gains, torch.zeros_like(past), number)
+
+
+# --- attention -------------------------------------------------------------------------------
+
+
+def weights_computed_again_without_their_mask(patch: Patch) -> None:
+    forward = RecomputedAttention.forward
+
+    def forget(ctx, *given):
+        out = forward(ctx, *given)
+        ctx.save_for_backward(*given[:4], None)
+        return out
+
+    patch.setattr(RecomputedAttention, "forward", staticmethod(forget))
 
 
 # --- packed tokens ---------------------------------------------------------------------------

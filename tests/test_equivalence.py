@@ -284,6 +284,10 @@ def check_fast_path(case: Case, backend: str = "factors") -> None:
             )
 
 
+def check_recompute(case: Case) -> None:
+    check_fast_path(case, "recompute")
+
+
 @pytest.mark.parametrize(("case", "backend"), PATHS, ids=[f"{c}-{b}" for c, b in PATHS])
 def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
     check_fast_path(case, backend)
@@ -475,6 +479,8 @@ MUTANTS: mutants.Table = [
     (check_fast_path, mutants.factors_that_lose_a_column, "diet_abs"),
     (check_fast_path, mutants.a_mask_the_wrong_way_round, "diet_abs"),
     (check_fast_path, mutants.fast_scores_without_gradient, "t5"),
+    (check_recompute, mutants.weights_computed_again_without_their_mask, "t5"),
+    (check_recompute, mutants.weights_computed_again_without_their_mask, "diet_abs-roberta"),
     (check_incremental, mutants.decoding_forgets_positions, "diet_rel"),
     (check_incremental, mutants.decoding_forgets_what_queries_ask, "shaw"),
     (check_incremental, mutants.the_new_token_stands_first, "diet_abs"),
