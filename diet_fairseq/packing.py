@@ -10,7 +10,7 @@ from .layout import Layout
 # Notation: B sentences of T slots hold N real tokens; x is what a layer computes for each, d wide.
 
 #: pack where so much of a batch is padding or more (docs/performance.md): packing takes time too
-SHARE = 0.1
+SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)

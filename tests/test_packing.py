@@ -69,10 +69,10 @@ def lengths_of_layers(model, sources):
 
 
 @pytest.mark.parametrize("family", ["transformer", "roberta", "bert"])
-def test_layers_are_given_real_tokens_alone_where_a_tenth_of_the_batch_is_padding(family):
+def test_layers_are_given_real_tokens_alone_where_a_fifth_of_the_batch_is_padding(family):
     model = tiny.fresh(Case("none", family=family))
-    assert lengths_of_layers(model, tiny.sentences(8, 10, 10)) == {(10, 3)}
-    assert lengths_of_layers(model, tiny.sentences(7, 10, 10)) == {(27, 1)}
+    assert lengths_of_layers(model, tiny.sentences(5, 10, 10)) == {(10, 3)}
+    assert lengths_of_layers(model, tiny.sentences(4, 10, 10)) == {(24, 1)}
     assert lengths_of_layers(model, tiny.sentences(10, 10)) == {(10, 2)}
 
 
