@@ -1,12 +1,14 @@
 """Pairs in turn, medians, ratios: the one way in which anything is timed here."""
 
 import json
+import multiprocessing
 import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -51,6 +53,32 @@ def in_turn(
         Timing(name, taken, [base / mine for base, mine in zip(baseline, taken, strict=True)])
         for name, taken in seconds.items()
     ]
+
+
+def in_fork(run: Callable[..., Any], *args: object) -> Any:
+    """What ``run(*args)`` returns, in a process of its own.
+
+    A fork, because importing fairseq takes longer than most of what is measured.
+    """
+    forked = multiprocessing.get_context("fork")
+    ours, theirs = forked.Pipe(duplex=False)
+    process = forked.Process(target=lambda: theirs.send(run(*args)))
+    process.start()
+    theirs.close()
+    found = ours.recv()
+    process.join()
+    return found
+
+
+def memory(field: str) -> float:
+    """MiB, as Linux counts this process's: "VmRSS", "VmSize", "VmHWM" (the peak of VmRSS)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(x.split()[1]) for x in lines if x.startswith(field + ":")) / 1024
+
+
+def forget_peak() -> None:
+    """From here on "VmHWM" counts anew."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def machine() -> dict[str, str]:

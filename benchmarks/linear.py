@@ -11,7 +11,6 @@ its own, above what it had before; one that needs more than --memory is "out of 
 
 import argparse
 import logging
-import multiprocessing
 import resource
 import sys
 from argparse import Namespace
@@ -31,7 +30,7 @@ from diet_fairseq.layout import Layout
 from diet_fairseq.stack import PositionalEncoder, context_of
 
 from .encoders import SHAPES, STOCK, words
-from .harness import Timing, in_turn, machine, save
+from .harness import Timing, forget_peak, in_fork, in_turn, machine, memory, save
 
 ROWS = (STOCK, "diet_abs", "linformer", "diet_abs_lin")
 PARTS, PASSES = ("attention", "layer"), ("forward", "step")
@@ -96,36 +95,21 @@ def through(encoder: Any, x: Tensor, part: str) -> Tensor:
 
 def peak_of(cell: Cell, args: Namespace) -> float | None:
     """Peak MiB of the cell in a process of its own; None: more than it may have."""
-    # a fork, because importing fairseq takes longer than most cells
-    forked = multiprocessing.get_context("fork")
-    ours, theirs = forked.Pipe(duplex=False)
-    process = forked.Process(target=send_peak, args=(cell, args, theirs))
-    process.start()
-    theirs.close()
-    peak = ours.recv()
-    process.join()
-    return peak
+    return in_fork(peak, cell, args)
 
 
-def send_peak(cell: Cell, args: Namespace, pipe: Any) -> None:
+def peak(cell: Cell, args: Namespace) -> float | None:
     run = cell.run(args)
-    before, limit = status("VmRSS"), int((status("VmSize") + 1024 * args.memory) * 2**20)
+    before, limit = memory("VmRSS"), int((memory("VmSize") + 1024 * args.memory) * 2**20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    forget_peak()
     try:
         run()
     except (RuntimeError, MemoryError) as error:
         if "can't allocate memory" not in str(error):
             raise
-        pipe.send(None)
-    else:
-        pipe.send(status("VmHWM") - before)
-
-
-def status(field: str) -> float:
-    """MiB, as Linux counts this process's memory."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(x.split()[1]) for x in lines if x.startswith(field + ":")) / 1024
+        return None
+    return memory("VmHWM") - before
 
 
 Found = dict[Cell, tuple[Timing | None, float | None]]
@@ -149,10 +133,10 @@ def measure(args: Namespace) -> Found:
         found |= {cell: (timings.get(cell.row), peaks[cell]) for cell in cells}
         print(f"{part}, {kind}, n = {length:,}", file=sys.stderr, flush=True)
         if args.out:
-            memory = {cell.row: peaks[cell] for cell in cells}
+            mib = {cell.row: peaks[cell] for cell in cells}
             what = f"{part}, {kind}, n = {length}"
             path = args.out / f"linear-{part}-{kind}-{length}.json"
-            save(path, what, list(timings.values()), mib=memory, arguments=arguments_of(args))
+            save(path, what, list(timings.values()), mib=mib, arguments=arguments_of(args))
     return found
 
 

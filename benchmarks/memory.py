@@ -7,9 +7,6 @@ resident memory above what the process had before, parameters and optimizer's st
 """
 
 import argparse
-import multiprocessing
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,33 +15,21 @@ from diet_fairseq.config import BACKENDS
 from diet_fairseq.positions import SCHEMES
 
 from .encoders import SHAPES, STOCK, batch_of, trainer_of
-from .harness import machine
-from .linear import status
+from .harness import forget_peak, in_fork, machine, memory
 
 
-def peak_of(scheme: str, backend: str, args: argparse.Namespace) -> float:
+def peak(scheme: str, backend: str, args: argparse.Namespace) -> float:
     """MiB"""
-    forked = multiprocessing.get_context("fork")
-    ours, theirs = forked.Pipe(duplex=False)
-    process = forked.Process(target=send_peak, args=(scheme, backend, args, theirs))
-    process.start()
-    theirs.close()
-    peak = ours.recv()
-    process.join()
-    return peak
-
-
-def send_peak(scheme: str, backend: str, args: argparse.Namespace, pipe: Any) -> None:
     more = ["--attention-dropout", "0"]
     more += [] if scheme == STOCK else ["--attention-backend", backend]
     trainer = trainer_of(scheme, args.size, args.length, more)
     # the optimizer's state comes with the first step
     trainer.train_step([batch_of(trainer.task, torch.tensor([8]))])
     batch = batch_of(trainer.task, torch.full((args.batch,), args.length))
-    before = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = memory("VmRSS")
+    forget_peak()
     trainer.train_step([batch])
-    pipe.send(status("VmHWM") - before)
+    return memory("VmHWM") - before
 
 
 def main() -> None:
@@ -60,9 +45,9 @@ def main() -> None:
 
     print("| scheme | attention | peak | ratio |\n| --- | --- | --- | --- |")
     for scheme in args.schemes:
-        peaks = [peak_of(scheme, backend, args) for backend in args.backends]
-        for backend, peak in zip(args.backends, peaks, strict=True):
-            print(f"| {scheme} | {backend} | {peak:.0f} MiB | {peak / peaks[0]:.2f} |", flush=True)
+        peaks = [in_fork(peak, scheme, backend, args) for backend in args.backends]
+        for backend, mib in zip(args.backends, peaks, strict=True):
+            print(f"| {scheme} | {backend} | {mib:.0f} MiB | {mib / peaks[0]:.2f} |", flush=True)
     print({**machine(), "diet_fairseq": diet_fairseq.__version__})
 
 
