@@ -27,7 +27,8 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
     """A training call with so much dropout; None: one at inference."""
     sentences = TOKENS // length
     inputs = [torch.randn(sentences, HEADS, length, HEAD_DIM) for _ in range(3)]
-    added = [torch.randn(1, HEADS, length, HEAD_DIM)] * 2
+    inputs[0] *= HEAD_DIM**-0.5  # weights that vanish would be denormal, and slow
+    added = [torch.randn(1, HEADS, length, HEAD_DIM) * HEAD_DIM**-0.25 for _ in range(2)]
     if backend != "factors":
         added = [torch.randn(1, HEADS, length, length)]
     layout = Layout.of_self_attention(torch.zeros(sentences, length, dtype=torch.bool))
