@@ -267,9 +267,9 @@ def recompute(
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
     """`RecomputedAttention`, but for dropout, whose weights it would have to draw again."""
-    score = term.dense()
     if dropout:
         return reference(q, k, v, term, schemes, layout, dropout)
+    score = term.dense()
     if score is None:
         return sdpa(q, k, v, term, schemes, layout, dropout)
     return RecomputedAttention.apply(q, k, v, score, layout.mask), None
