@@ -30,6 +30,9 @@ class Compression(nn.Linear):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:  # type: ignore[override]
         """x (T, B, d), zero at padding -> (k, B, d)"""
+        if layout.length is not None and layout.length <= self.in_features:
+            mixed = self.weight[:, : layout.length] @ x.flatten(1)  # (k, T) @ (T, B d)
+            return mixed.unflatten(1, x.shape[1:])
         # tokens that are padding may lie beyond the matrix
         positions = layout.key_positions.clamp(max=self.in_features - 1)  # (B|1, T)
         columns = F.embedding(positions, self.weight.T)  # (B|1, T, k)

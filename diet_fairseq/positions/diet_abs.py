@@ -31,11 +31,13 @@ class DietAbs(PositionScheme):
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         return (
-            self._of(self.query, layout.query_positions),
-            self._of(self.key, layout.key_positions),
+            self._of(self.query, layout.query_positions, layout.length),
+            self._of(self.key, layout.key_positions, layout.length),
         )
 
-    def _of(self, parameter: Tensor, positions: Tensor) -> Tensor:
+    def _of(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
+        if length is not None and length <= parameter.size(1):
+            return parameter[:, :length].unsqueeze(0)  # (1, H, T, d_p), nothing copied
         table = parameter.transpose(0, 1).flatten(1)  # (n, H * d_p)
         return take_rows(table, positions, self.shape.heads)  # (B|1, H, T, d_p)
 

@@ -28,5 +28,5 @@ class DietAbsLin(DietAbs):
     compressed = True
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
-        query = self._of(self.query, layout.query_positions)  # (B|1, H, Tq, d_p)
+        query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)
         return query, self.key.unsqueeze(0)  # (1, H, k, d_p)
