@@ -29,6 +29,10 @@ FLOORS = (
     ("encoders-*-full-inference*", "shaw", 0.0),
     ("encoders-*-full-inference*", "*", 0.97),
     ("encoders-*", "*", 1.0),
+    ("linear-attention-forward-8192*", "linformer", 4.0),
+    ("linear-attention-forward-8192*", "diet_abs_lin", 4.0),
+    ("linear-layer-forward-8192*", "linformer", 2.5),
+    ("linear-layer-forward-8192*", "diet_abs_lin", 2.5),
 )
 
 
@@ -40,7 +44,10 @@ def floor_of(file: str, row: str) -> float:
 def compared(folder: Path) -> Iterator[tuple[str, str, float, float]]:
     """File, row, ratio and floor of all that has a floor."""
     for path in sorted(folder.rglob("*.json")):
-        for timing in json.loads(path.read_text()).get("timings", []):
+        timings = json.loads(path.read_text()).get("timings", [])
+        if not timings or not timings[0]["name"].startswith("stock"):
+            continue  # compared among each other
+        for timing in timings:
             floor = floor_of(path.name, timing["name"])
             if floor:
                 yield path.name, timing["name"], statistics.median(timing["ratios"]), floor

@@ -36,11 +36,19 @@ def test_ratios_at_their_floors_or_a_little_below_pass(tmp_path, monkeypatch, ca
         ("encoders-base-512-full-inference.json", "tupe_a", 0.87),
         ("encoders-base-512-full-training.json", "tupe_a", 0.89),
         ("encoders-base-512-mixed-inference.json", "shaw", 0.89),
+        ("linear-attention-forward-8192.json", "linformer", 3.5),
+        ("linear-layer-forward-8192.json", "diet_abs_lin", 2.2),
     ],
 )
 def test_a_ratio_far_below_its_floor_fails(tmp_path, monkeypatch, file, row, ratio):
-    write(tmp_path, file, **{row: ratio})
+    write(tmp_path, file, stock=1.0, **{row: ratio})
     with pytest.raises(SystemExit, match=r"1 of 1 ratios are below 0\.9 of their floor"):
+        guarded(tmp_path, monkeypatch)
+
+
+def test_schemes_that_were_compared_among_each_other_have_no_floor(tmp_path, monkeypatch):
+    write(tmp_path, "linear-layer-forward-8192.json", linformer=1.0, diet_abs_lin=0.9)
+    with pytest.raises(SystemExit, match="holds no figures that have a floor"):
         guarded(tmp_path, monkeypatch)
 
 
