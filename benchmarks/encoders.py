@@ -34,9 +34,11 @@ SHAPES = {"tiny": (4, 128, 512, 4), "small": (4, 512, 2048, 8), "base": (12, 768
 ROWS = ("shaw", "t5", "tupe_a", "tupe_r", "diet_rel", "diet_abs")
 
 
-def trainer_of(scheme: str, size: str, length: int, more: list[str]) -> Trainer:
+def trainer_of(
+    scheme: str, size: str, length: int, more: list[str], where: str = "--cpu"
+) -> Trainer:
     layers, width, inner, heads = SHAPES[size]
-    argv = f"""unused --task masked_lm --criterion masked_lm --cpu --optimizer adam --lr 0.0001
+    argv = f"""unused --task masked_lm --criterion masked_lm {where} --optimizer adam --lr 0.0001
         --encoder-layers {layers} --encoder-embed-dim {width} --encoder-ffn-embed-dim {inner}
         --encoder-attention-heads {heads} --tokens-per-sample {length}
         --max-positions {length}""".split()

@@ -15,7 +15,7 @@ import torch
 
 @dataclass(frozen=True)
 class Timing:
-    """CPU seconds of one candidate, and its speed against the baseline's, round by round."""
+    """Seconds of one candidate, and its speed against the baseline's, round by round."""
 
     name: str
     seconds: list[float]
@@ -32,22 +32,25 @@ class Timing:
 
 
 def in_turn(
-    candidates: dict[str, Callable[[], object]], rounds: int, warmup: int = 1
+    candidates: dict[str, Callable[[], object]],
+    rounds: int,
+    warmup: int = 1,
+    clock: Callable[[], float] = time.process_time,
 ) -> list[Timing]:
     """Time every candidate once a round, ``rounds`` times; the first one is the baseline.
 
     A machine's speed drifts; what is compared is therefore measured next to each other, and the
     ratio is taken within each round. Seconds are those this process computed, on all its threads,
     so that other programs on the machine don't count; compare at one thread (OMP_NUM_THREADS=1),
-    where nothing waits for anything.
+    where nothing waits for anything. A device's time needs another ``clock``.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for round_ in range(-warmup, rounds):
         for name, run in candidates.items():
-            start = time.process_time()
+            start = clock()
             run()
             if round_ >= 0:
-                seconds[name].append(time.process_time() - start)
+                seconds[name].append(clock() - start)
     baseline = next(iter(seconds.values()))
     return [
         Timing(name, taken, [base / mine for base, mine in zip(baseline, taken, strict=True)])
