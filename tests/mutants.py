@@ -292,8 +292,8 @@ def a_promise_of_factors(patch: Patch) -> None:
 
 
 @instead_of(DietAbs, "_of")
-def factors_of_another_rank(original, self, parameter, positions):
-    return original(self, parameter, positions).relu()[..., 1:]
+def factors_of_another_rank(original, self, *args):
+    return original(self, *args).relu()[..., 1:]
 
 
 def the_control_has_positions(patch: Patch) -> None:
@@ -363,7 +363,7 @@ def embeddings_that_are_not_tied(original, args, task):
 
 
 @instead_of(Layout, "of_self_attention")
-def memory_that_ignores_padding(original, padding_mask, causal=False, queries=None, segments=None):
+def a_length_that_counts_padding(original, padding_mask, causal=False, queries=None, segments=None):
     found = original(padding_mask, causal, queries, segments)
     return found if queries else replace(found, length=padding_mask.size(1))
 

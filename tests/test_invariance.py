@@ -191,6 +191,8 @@ MUTANTS: mutants.Table = [
     (check_alone, mutants.padding_is_compressed, "diet_abs_lin-bert"),
     (check_alone, mutants.tokens_are_compressed_by_their_slots, "linformer-roberta"),
     (check_alone, mutants.positions_from_arange, "diet_abs_lin-roberta"),
+    (check_alone, mutants.a_length_that_counts_padding, "diet_abs"),
+    (check_alone, mutants.a_length_that_counts_padding, "linformer-roberta"),
     (check_past, mutants.the_future_is_seen, "diet_rel"),
     (check_shift, mutants.offsets_that_weigh_more_further_on, "diet_rel"),
     (check_shift, mutants.positions_counted_from_the_end, "diet_abs"),

@@ -146,7 +146,7 @@ def test_gradients_and_inference_tensors_remember_nothing():
 
 
 MUTANTS: mutants.Table = [
-    (check_batches, mutants.memory_that_ignores_padding, "diet_abs"),
+    (check_batches, mutants.a_length_that_counts_padding, "tupe_a"),
     (check_changes, mutants.memory_that_ignores_changes, "diet_rel"),
     (check_second_time, mutants.memory_that_forgets, "tupe_r"),
 ]
