@@ -191,7 +191,12 @@ def plot(found: Found, args: Namespace, path: Path) -> None:
 
     columns = list(product(args.parts, args.passes))
     figure, axes = pyplot.subplots(
-        2, len(columns), figsize=(4 * len(columns), 7), layout="constrained", squeeze=False
+        2,
+        len(columns),
+        figsize=(4 * len(columns), 7),
+        layout="constrained",
+        squeeze=False,
+        sharey="row",
     )
     for column, (part, kind) in enumerate(columns):
         for row in args.rows:
@@ -200,10 +205,15 @@ def plot(found: Found, args: Namespace, path: Path) -> None:
                 shown = [float("nan") if value is None else value for value in values]
                 axes[line, column].loglog(args.lengths, shown, "o-", label=row)
         axes[0, column].set(title=f"{part}, {kind}")
-        for line, unit in enumerate(("µs per token and layer", "KiB per token")):
-            axes[line, column].set(xlabel="n", ylabel=unit)
+        for line in (0, 1):
+            axes[line, column].set(xlabel="n")
             axes[line, column].set_xticks(args.lengths, [f"{n:,}" for n in args.lengths])
-            axes[line, column].minorticks_off()
+            axes[line, column].xaxis.minorticks_off()
+            axes[line, column].grid(alpha=0.3, which="both")
+    for line, unit in enumerate(("µs per token and layer", "KiB per token")):
+        axes[line, 0].set(ylabel=unit)
+        axes[line, 0].yaxis.set_major_formatter("{x:,.0f}")
+    axes[1, 0].yaxis.set_minor_formatter("{x:,.0f}")
     axes[0, 0].legend()
     figure.savefig(path, dpi=150)
 
