@@ -2,9 +2,10 @@
 
     python -m benchmarks.breakdown [--data DATA-BIN] [--size _tiny] [--rows stock stock+ diet_rel]
 
-The steps are those of `benchmarks.translation`. Seconds are PyTorch's profiler's, of one thread;
-what is left to the whole is Python and whatever is no operator. The rate of matrix products stands
-beside that of one large product, which is what the machine can do.
+The steps are those of `benchmarks.translation`. Times are those of
+operators, from PyTorch's profiler, and in the end the CPU seconds of a call without it, Python
+included; take one thread. The rate of matrix products stands beside that of one large product,
+which is what the machine can do.
 """
 
 import argparse

@@ -59,14 +59,15 @@ def now() -> float:
     return time.perf_counter()
 
 
-def measure(args: argparse.Namespace, length: int) -> tuple[list[Timing], float]:
+def measure(args: argparse.Namespace, length: int) -> tuple[list[Timing], int, float]:
+    """Timings, and a step's tokens and products."""
     trainers = trainers_of(args, length)
     first = next(iter(trainers.values()))
     sentences = max(1, args.tokens // length)
     batch = batch_of(first.task, lengths_of(None, sentences, length))
     steps = {name: lambda t=t: t.train_step([batch]) for name, t in trainers.items()}
     timings = in_turn(steps, args.rounds, warmup=3, clock=now)
-    return timings, flop_of(first, args.size, sentences, length)
+    return timings, sentences * length, flop_of(first, args.size, sentences, length)
 
 
 def main() -> None:
@@ -85,11 +86,11 @@ def main() -> None:
         parser.error("--device cuda: PyTorch finds no GPU here: take --device cpu to try the rest")
 
     for length in args.lengths:
-        timings, flop = measure(args, length)
+        timings, tokens, flop = measure(args, length)
         print(f"\n| n = {length:,} | ms | tokens/s | peak's share | ratio |\n|{' --- |' * 5}")
         for timing in timings:
             share = flop / timing.median / (1e12 * args.peak)
-            rate = max(args.tokens, length) / timing.median
+            rate = tokens / timing.median
             cells = f"{1000 * timing.median:.1f} | {rate:,.0f} | {share:.1%} | {timing.ratio:.2f}"
             print(f"| {timing.name} | {cells} |", flush=True)
         if args.out:

@@ -29,10 +29,8 @@ FLOORS = (
     ("encoders-*-full-inference*", "shaw", 0.0),
     ("encoders-*-full-inference*", "*", 0.97),
     ("encoders-*", "*", 1.0),
-    ("linear-attention-forward-8192*", "linformer", 4.0),
-    ("linear-attention-forward-8192*", "diet_abs_lin", 4.0),
-    ("linear-layer-forward-8192*", "linformer", 2.5),
-    ("linear-layer-forward-8192*", "diet_abs_lin", 2.5),
+    ("linear-attention-forward-8192*", "*lin*", 4.0),
+    ("linear-layer-forward-8192*", "*lin*", 2.5),
 )
 
 

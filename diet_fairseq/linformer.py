@@ -31,6 +31,7 @@ class Compression(nn.Linear):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:  # type: ignore[override]
         """x (T, B, d), zero at padding -> (k, B, d)"""
         if layout.length is not None and layout.length <= self.in_features:
+            # all stand at 0, 1, ...: one product for the whole batch
             mixed = self.weight[:, : layout.length] @ x.flatten(1)  # (k, T) @ (T, B d)
             return mixed.unflatten(1, x.shape[1:])
         # tokens that are padding may lie beyond the matrix

@@ -1,0 +1,36 @@
+"""The GPU's benchmark, tried where there is no GPU."""
+
+import sys
+
+import pytest
+import torch
+
+from benchmarks import device
+
+
+def run(monkeypatch, command):
+    monkeypatch.setattr(sys, "argv", ["device", *command.split()])
+    device.main()
+
+
+def test_every_backend_that_computes_a_scheme_has_a_row_and_whole_sentences_are_counted(
+    monkeypatch, capsys
+):
+    run(
+        monkeypatch,
+        "--device cpu --size tiny --lengths 8 --tokens 20 --rounds 1 --schemes shaw diet_abs "
+        "--backends reference sdpa",
+    )
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    rows = {cells[0]: cells[1:] for cells in lines if len(cells) == 5 and ", " in cells[0]}
+    assert list(rows) == ["none, sdpa", "shaw, reference", "diet_abs, reference", "diet_abs, sdpa"]
+    for ms, rate, *_ in rows.values():
+        tokens = float(ms) / 1000 * float(rate.replace(",", ""))
+        assert tokens == pytest.approx(16, rel=0.02)  # two sentences of 8
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_command_says_how_to_try_it(monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--lengths 8")
+    assert "PyTorch finds no GPU here: take --device cpu" in capsys.readouterr().err
