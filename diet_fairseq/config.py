@@ -1,16 +1,14 @@
 """The plugin's options, their defaults, their checks: all of them, in one flat dataclass."""
 
 import dataclasses
-import inspect
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
-from .positions.base import check_at_least
-from .positions.tupe import UNTIE_CLS
+from .positions.options import Check, check_at_least, options_in
 
 #: schemes that decoders can have, too
 TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
@@ -21,13 +19,32 @@ PROJECTIONS = ("none", "key-value", "layer")
 BACKENDS = ("auto", "reference", "sdpa", "factors", "recompute")
 
 
-def option(help: str, choices: Iterable[str] | None = None, default: Any = None) -> Any:
-    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+def option(
+    help: str,
+    choices: Iterable[str] | None = None,
+    default: Any = None,
+    check: Check | None = None,
+) -> Any:
+    metadata = {"help": help, "choices": choices, "check": check}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def declared() -> Iterator[tuple[str, Any, Any]]:
+    """The fields that follow from the schemes' own declarations: name, type, field."""
+    found = {name: given for scheme in SCHEMES.values() for name, given in options_in(scheme).items()}
+    for name, given in found.items():
+        kind = bool if given.type is bool else given.type | None
+        default = False if given.type is bool else None
+        yield f"position_{name}", kind, option(given.help, given.choices, default, given.check)
+
+
+#: the schemes' options, each with the name of a constructor's argument behind "position_"
+SchemeOptions: Any = dataclasses.make_dataclass("SchemeOptions", declared(), frozen=True)
 
 
 @dataclass(frozen=True)
-class PositionConfig:
-    """How a model is told about positions. None: the scheme's own default."""
+class PositionConfig(SchemeOptions):
+    """How position information reaches attention. None: the scheme's own default."""
 
     position_scheme: str = option("how attention learns positions", SCHEMES)
     position_sharing: str | None = option(
@@ -35,21 +52,6 @@ class PositionConfig:
     )
     position_input: str | None = option(
         "positions added to the input as well, with any scheme", INPUTS
-    )
-    position_rank: int | None = option(
-        "rank d_p of DIET-ABS and DIET-ABS-LIN (default: head dimension)"
-    )
-    position_clip: int | None = option(
-        "largest offset with a parameter of its own (default: 16 for shaw, all for diet_rel)"
-    )
-    position_values: bool = option("shaw: offsets meet the values, too", default=False)
-    position_buckets: int | None = option("buckets of t5 and tupe_r (default: 32)")
-    position_max_distance: int | None = option(
-        "offset from which on all share t5's and tupe_r's last bucket (default: 128)"
-    )
-    position_untie_cls: str | None = option(
-        "tupe: reset the scores of the first token as the paper or as the released code does",
-        UNTIE_CLS,
     )
     position_cross_attention: bool = option(
         "absolute schemes: a term of their own in cross-attention, too", default=False
@@ -77,8 +79,8 @@ class PositionConfig:
         for field in dataclasses.fields(PositionConfig):
             kind: dict[str, Any] = {"action": "store_true"}
             if field.type is not bool:
-                numeric = int in get_args(field.type)
-                kind = {"type": int if numeric else str, "choices": field.metadata["choices"]}
+                [numeric] = {*get_args(field.type), field.type} & {int, float, str}
+                kind = {"type": numeric, "choices": field.metadata["choices"]}
             parser.add_argument(
                 "--" + field.name.replace("_", "-"), help=field.metadata["help"], **kind
             )
@@ -96,6 +98,8 @@ class PositionConfig:
                 "or an --arch that names one"
             )
         PositionConfig(**given)._check()
+        if given["position_start"] == "blind" and given["position_gain"] is None:
+            given["position_gain"] = 1.0
         for name, default in options_of(SCHEMES[given["position_scheme"]]).items():
             if given[name] is None:
                 given[name] = default
@@ -119,14 +123,15 @@ class PositionConfig:
     ) -> PositionScheme:
         """The module of this scheme, or of another that shares its options."""
         scheme = scheme or self.scheme
-        options = {name: getattr(self, f"position_{name}") for name in keyword_options(scheme)}
+        options = {name: getattr(self, f"position_{name}") for name in options_in(scheme)}
         return scheme(shape, **options)
 
     def __str__(self) -> str:
         """One line that names a run: every option that is in force."""
+        given = dataclasses.asdict(self)
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
-            for name, value in dataclasses.asdict(self).items()
+            for name, value in sorted(given.items(), key=lambda item: item[0] != "position_scheme")
             if value not in (None, False)
         )
 
@@ -137,6 +142,8 @@ class PositionConfig:
                 raise UserError(
                     f"{flag(field.name)} must be one of {', '.join(choices)}, but is {value}"
                 )
+            if field.metadata["check"] is not None and value is not None:
+                field.metadata["check"](flag(field.name), value)
         name, options = self.position_scheme, options_of(self.scheme)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -187,18 +194,9 @@ def acts_in_attention(scheme: type[PositionScheme]) -> bool:
     return scheme.in_attention or scheme.compressed
 
 
-def keyword_options(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """The scheme's own options and their defaults, as its constructor names them."""
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(scheme).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-
-
 def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
     """All fields of `PositionConfig` that mean something to the scheme, and their defaults."""
-    options = {f"position_{name}": value for name, value in keyword_options(scheme).items()}
+    options = {f"position_{name}": given.default for name, given in options_in(scheme).items()}
     options["position_input"] = scheme.input
     if scheme.in_attention:
         options["position_sharing"] = scheme.sharing

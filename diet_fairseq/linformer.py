@@ -11,7 +11,7 @@ from .attention import Context, PositionalAttention
 from .errors import UserError
 from .layout import Layout
 from .positions import Limit
-from .positions.base import check_at_least
+from .positions.options import check_at_least
 
 # Notation: B sentences, T tokens, k compressed keys, n positions, d model dimension.
 

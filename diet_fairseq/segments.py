@@ -6,21 +6,22 @@ from torch import Tensor, nn
 
 from .errors import UserError
 from .layout import Layout
-from .positions import AttentionShape, PositionScheme
+from .positions import AttentionShape
+from .positions.gain import ScoreParameters
 
 
-class SegmentScores(PositionScheme):
+class SegmentScores(ScoreParameters):
     """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, zero at the start.
 
-    ``weight`` is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of the key; the
+    ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of the key; the
     formula does not make it symmetric. It is shared as the position scheme is. A layout without
     segments is all segment 0, which softmax is blind to.
     """
 
     reads_segments = True
 
-    def __init__(self, shape: AttentionShape, segments: int) -> None:
-        super().__init__(shape)
+    def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:
+        super().__init__(shape, gain)
         self.weight = nn.Parameter(torch.zeros(shape.heads, segments, segments))
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -28,7 +29,8 @@ class SegmentScores(PositionScheme):
         if segments is None:
             segments = torch.zeros_like(layout.key_positions[:1])
         asking = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
-        query = self.weight.transpose(0, 1)[asking].transpose(1, 2)  # (B|1, H, Tq, S)
+        weight = self.weight.float() * self.gain
+        query = weight.transpose(0, 1)[asking].transpose(1, 2)  # (B|1, H, Tq, S)
         key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
         return query, key.to(query.dtype)
 

@@ -144,7 +144,8 @@ class Placement:
         if self.scheme is not None:
             built["positions"] = self.config.build(self.shape, self.scheme)
         if self.config.segment_scheme == "per-head":
-            built["segments"] = SegmentScores(self.shape, self.config.num_segments or 0)
+            gain = {} if self.config.position_gain is None else {"gain": self.config.position_gain}
+            built["segments"] = SegmentScores(self.shape, self.config.num_segments or 0, **gain)
         return built
 
 

@@ -199,8 +199,11 @@ def from_arguments(args: Namespace, seed: int = 1) -> Model:
                 parameter.add_(0.1 * torch.randn_like(parameter))
             elif is_encoder(model):
                 parameter.mul_(10)  # BERT's N(0, 0.02) lets so narrow a model do next to nothing
-        for parameter in position_parameters(model).values():
-            parameter.normal_(std=0.5 if is_encoder(model) else 1.0)
+        for scheme in schemes_in(model).values():
+            for module in scheme.modules():
+                for parameter in module.parameters(recurse=False):
+                    gain = getattr(module, "gain", 1.0)  # the score is as large with any
+                    parameter.normal_(std=(0.5 if is_encoder(model) else 1.0) / gain)
     return model.eval()
 
 

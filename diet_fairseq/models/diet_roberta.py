@@ -14,7 +14,7 @@ from .. import warm_start
 from ..config import PositionConfig, options_of
 from ..layout import first_tokens
 from ..positions import PositionScheme
-from ..positions.base import check_at_least
+from ..positions.options import check_at_least
 from ..stack import PositionalEncoder
 from .architectures import (
     Size,

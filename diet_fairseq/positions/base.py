@@ -53,7 +53,8 @@ class PositionScheme(nn.Module):
     - ``value_term(weights, layout)``: (B, H, Tq, d_h), from weights (B, H, Tq, Tk).
 
     Keyword-only arguments of ``__init__`` are the scheme's options: ``rank`` is
-    ``--position-rank``. Everything else on the command line is refused for it.
+    ``--position-rank``, and its annotation may hold an `Option` with help, choices and a check.
+    Everything else on the command line is refused for it.
     """
 
     #: default of ``--position-sharing``
@@ -133,12 +134,6 @@ class InputPositions(PositionScheme):
     """Positions that are added to the input, or none at all: attention is the plain one."""
 
     in_attention = False
-
-
-def check_at_least(option: str, value: int, least: int) -> int:
-    if value < least:
-        raise UserError(f"{option} must be at least {least}, but is {value}")
-    return value
 
 
 def check_length(layout: Layout, limit: Limit) -> None:

@@ -1,30 +1,57 @@
 """DIET-ABS: a free product of low rank, per head."""
 
+import math
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
 from ..layout import Layout
-from .base import AttentionShape, PositionScheme, check_at_least, take_rows
+from .base import AttentionShape, take_rows
+from .gain import PEAK, ScoreParameters, first_offsets
+from .options import Gain, Option, Start, at_least
 
 
-class DietAbs(PositionScheme):
+Rank = Annotated[
+    int | None,
+    Option("rank d_p of DIET-ABS and DIET-ABS-LIN (default: head dimension)", check=at_least(1)),
+]
+
+
+class DietAbs(ScoreParameters):
     """score(i, j) = (P_Q P_K^T)_ij, Chen et al. (2021), eq. 1: unscaled, of rank at most d_p.
 
-    ``query`` and ``key`` are P_Q and P_K of every head, (H, n, d_p), drawn from N(0, 0.02): the
-    paper doesn't say, and two zero matrices would never get a gradient. d_p is d_h by default.
+    ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
+    draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
+    gradient. A local one begins with a shifted diagonal in every head (`shifted_diagonals`), where
+    the paper's figures 4 and 7 end. d_p is d_h by default.
     """
 
     absolute = True
     segment_scheme = "per-head"
     factored = True
 
-    def __init__(self, shape: AttentionShape, *, rank: int | None = None) -> None:
-        super().__init__(shape)
-        rank = shape.head_dim if rank is None else check_at_least("--position-rank", rank, 1)
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        rank: Rank = None,
+        gain: Gain = 10.0,
+        start: Start = "local",
+    ) -> None:
+        super().__init__(shape, gain, start)
+        rank = shape.head_dim if rank is None else rank
         self.query = nn.Parameter(torch.empty(shape.heads, shape.queries.positions, rank))
         self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
-        nn.init.normal_(self.query, std=0.02)
-        nn.init.normal_(self.key, std=0.02)
+        nn.init.normal_(self.query, std=0.02 / self.gain)
+        nn.init.normal_(self.key, std=0.02 / self.gain)
+        if self.start == "local":
+            waves = rank // 2
+            query, key = shifted_diagonals(
+                first_offsets(shape.heads, shape.causal), self.query.size(1), self.key.size(1), waves
+            )
+            self.query.data[..., : 2 * waves] = query / self.gain
+            self.key.data[..., : 2 * waves] = key / self.gain
 
     def zero(self) -> None:
         nn.init.zeros_(self.key)  # and not the query: two zeros would have no gradient
@@ -37,9 +64,31 @@ class DietAbs(PositionScheme):
 
     def _of(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
         if length is not None and length <= parameter.size(1):
-            return parameter[:, :length].unsqueeze(0)  # (1, H, T, d_p), nothing copied
-        table = parameter.transpose(0, 1).flatten(1)  # (n, H * d_p)
+            return parameter[:, :length].unsqueeze(0).float() * self.gain  # (1, H, T, d_p)
+        table = parameter.transpose(0, 1).flatten(1).float() * self.gain  # (n, H * d_p)
         return take_rows(table, positions, self.shape.heads)  # (B|1, H, T, d_p)
 
 
 DietAbs.cross = DietAbs
+
+
+def shifted_diagonals(
+    offsets: Tensor, queries: int, keys: int, waves: int
+) -> tuple[Tensor, Tensor]:
+    """Factors of width 2 ``waves`` whose product is `PEAK` where j - i is a head's offset.
+
+    Of ``waves`` cosines of the distance from there, of frequencies (k + 1/2) pi / waves: exactly 0
+    elsewhere within 2 ``waves`` tokens.
+
+    Args:
+        offsets: (H,)
+
+    Returns:
+        (H, queries, 2 waves), (H, keys, 2 waves)
+    """
+    frequencies = (torch.arange(waves) + 0.5) * math.pi / max(waves, 1)
+    size = math.sqrt(PEAK / max(waves, 1))
+    ask = torch.arange(queries).expand(len(offsets), -1)  # (H, Tq)
+    answer = torch.arange(keys) - offsets.unsqueeze(1)  # (H, Tk)
+    query, key = (place.unsqueeze(-1) * frequencies for place in (ask, answer))  # (H, T, waves)
+    return tuple(size * torch.cat([x.cos(), x.sin()], dim=-1) for x in (query, key))

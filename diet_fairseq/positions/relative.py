@@ -8,27 +8,56 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..layout import Layout, toeplitz
-from .base import AttentionShape, PositionScheme, check_at_least
+from .base import AttentionShape
+from .gain import PEAK, ScoreParameters, first_offsets
+from .options import Buckets, Clip, Gain, MaxDistance, Start, check_at_least
 
 
-class OffsetScalars(PositionScheme):
-    """score(i, j) = weight[row(j - i)], one column per head.
+class OffsetScalars(ScoreParameters):
+    """score(i, j) = gain weight[row(j - i)], one column per head.
 
     Offsets beyond the outermost one that has a row share its row, so no input is too long.
     """
 
     row_of_offset: Tensor
 
-    def __init__(self, shape: AttentionShape, row_of_offset: Tensor, rows: int) -> None:
-        """``row_of_offset``: (2 c + 1,) int64, the row of each offset from -c to c."""
-        super().__init__(shape)
+    def __init__(
+        self,
+        shape: AttentionShape,
+        row_of_offset: Tensor,
+        rows: int,
+        gain: float,
+        start: str = "blind",
+        std: float = 0.0,
+    ) -> None:
+        """``row_of_offset``: (2 c + 1,) int64, the row of each offset from -c to c.
+
+        A blind start draws the score from N(0, std); a local one has a peak in every head that
+        falls off by 1/e with each token.
+        """
+        super().__init__(shape, gain, start)
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
         self.outermost = (row_of_offset.numel() - 1) // 2
         self.register_buffer("row_of_offset", row_of_offset, persistent=False)
+        if self.start == "local":
+            # of the offsets that share a row the nearest is written last
+            offsets = sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True)
+            distances = torch.tensor(offsets).unsqueeze(1) - first_offsets(shape.heads, shape.causal)
+            score = PEAK * torch.exp(-distances.abs().float())  # (2 c + 1, H)
+            rows_in_order = row_of_offset[torch.tensor(offsets) + self.outermost]
+            for row, values in zip(rows_in_order.tolist(), score, strict=True):
+                self.weight.data[row] = values / self.gain
+        else:
+            nn.init.normal_(self.weight, std=std / self.gain)
+
+    @property
+    def scalars(self) -> Tensor:
+        """(rows, H), float32: the score of each row."""
+        return self.weight.float() * self.gain
 
     def score(self, layout: Layout) -> Tensor:
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
-        line = F.embedding(self.row_of_offset[offsets], self.weight)  # (Tq + Tk - 1, H)
+        line = F.embedding(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
         line = line.T.contiguous()  # fused attention copies scores whose keys lie apart
         return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
 
@@ -38,31 +67,43 @@ class DietRel(OffsetScalars):
 
     ``weight`` is (2 c + 1, H); row r holds the scalar of j - i = r - c. By default c = n - 1, so
     the table of a model of n positions has the paper's 2n - 1 rows and nothing is clipped in it.
-    Zero at the start: training begins position-blind.
+    A blind start is zero.
     """
 
     sharing = "none"
     segment_scheme = "per-head"
 
-    def __init__(self, shape: AttentionShape, *, clip: int | None = None) -> None:
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        clip: Clip = None,
+        gain: Gain = 30.0,
+        start: Start = "local",
+    ) -> None:
         if clip is None:
             clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
-        check_at_least("--position-clip", clip, 1)
-        super().__init__(shape, torch.arange(2 * clip + 1), 2 * clip + 1)
+        super().__init__(shape, torch.arange(2 * clip + 1), 2 * clip + 1, gain, start)
 
 
 class T5(OffsetScalars):
     """Raffel et al. (2020): a scalar per bucket of offsets, as T5 buckets them, unscaled.
 
-    ``weight`` is (buckets, H), N(0, d^-1/2) at the start as in Hugging Face's port. The decoder
+    ``weight`` is (buckets, H); a blind start is N(0, d^-1/2) as in Hugging Face's port. The decoder
     buckets the past alone. Beside a content score with 1 / sqrt(d_h), as DIET and TUPE state it.
     """
 
     def __init__(
-        self, shape: AttentionShape, *, buckets: int = 32, max_distance: int = 128
+        self,
+        shape: AttentionShape,
+        *,
+        buckets: Buckets = 32,
+        max_distance: MaxDistance = 128,
+        gain: Gain = 30.0,
+        start: Start = "local",
     ) -> None:
-        super().__init__(shape, bucket_of_offset(shape.causal, buckets, max_distance), buckets)
-        nn.init.normal_(self.weight, std=shape.embed_dim**-0.5)
+        rows = bucket_of_offset(shape.causal, buckets, max_distance)
+        super().__init__(shape, rows, buckets, gain, start, std=shape.embed_dim**-0.5)
 
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:

@@ -1,10 +1,13 @@
 """Shaw et al. (2018): learned vectors per clipped offset, met by the query and by the weights."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
 from ..layout import Layout
-from .base import AttentionShape, PositionScheme, check_at_least
+from .base import AttentionShape, PositionScheme
+from .options import Clip, Option
 
 
 class Shaw(PositionScheme):
@@ -18,9 +21,16 @@ class Shaw(PositionScheme):
     sharing = "head"
     reads_queries = True
 
-    def __init__(self, shape: AttentionShape, *, clip: int = 16, values: bool = False) -> None:
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        clip: Clip = 16,
+        values: Annotated[bool, Option("shaw: also add relative embeddings to the values")] = False,
+    ) -> None:
         super().__init__(shape)
-        self.clip = check_at_least("--position-clip", clip, 1)
+        clip = 16 if clip is None else clip
+        self.clip = clip
         table = (shape.heads, 2 * clip + 1, shape.head_dim)
         self.keys = nn.Parameter(torch.empty(table))
         self.values = nn.Parameter(torch.empty(table)) if values else None

@@ -1,5 +1,7 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions."""
 
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,10 +9,18 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..layout import Layout
 from .base import AttentionShape, PositionScheme, take_rows
+from .options import Buckets, Gain, MaxDistance, Option
 from .relative import OffsetScalars, bucket_of_offset
 
 #: values of ``--position-untie-cls``
 UNTIE_CLS = ("no", "paper", "official")
+UntieCls = Annotated[
+    str,
+    Option(
+        "tupe: reset the scores of the first token as the paper or as the released code does",
+        choices=UNTIE_CLS,
+    ),
+]
 
 
 class TupeA(PositionScheme):
@@ -30,7 +40,7 @@ class TupeA(PositionScheme):
     factored = True
     score_terms = 2
 
-    def __init__(self, shape: AttentionShape, *, untie_cls: str = "no") -> None:
+    def __init__(self, shape: AttentionShape, *, untie_cls: UntieCls = "no") -> None:
         super().__init__(shape)
         if untie_cls not in UNTIE_CLS:
             raise UserError(
@@ -110,9 +120,10 @@ class TupeR(TupeA):
         self,
         shape: AttentionShape,
         *,
-        untie_cls: str = "no",
-        buckets: int = 32,
-        max_distance: int = 128,
+        untie_cls: UntieCls = "no",
+        buckets: Buckets = 32,
+        max_distance: MaxDistance = 128,
+        gain: Gain = 10.0,
     ) -> None:
         super().__init__(shape, untie_cls=untie_cls)
         rows = buckets
@@ -120,9 +131,8 @@ class TupeR(TupeA):
         if untie_cls == "official":
             rows = max(self.theta_rows) + 1
         self.relative_attention_bias = OffsetScalars(
-            shape, bucket_of_offset(shape.causal, buckets, max_distance), rows
+            shape, bucket_of_offset(shape.causal, buckets, max_distance), rows, gain, std=0.02
         )
-        nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
 
     def zero(self) -> None:
         super().zero()
@@ -139,7 +149,7 @@ class TupeR(TupeA):
             return absolute + relative
         theta_1 = theta_2 = torch.zeros_like(relative[0, :, 0, 0])  # "paper": the sum has one theta
         if self.untie_cls == "official":
-            scalars = self.relative_attention_bias.weight
+            scalars = self.relative_attention_bias.scalars
             theta_1, theta_2 = (scalars[row] for row in self.theta_rows)  # (H,)
         return absolute + reset(relative, layout, theta_1, theta_2)
 

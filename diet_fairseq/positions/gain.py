@@ -1,0 +1,55 @@
+"""How soon a score is learned: its gain, and where its heads look at the start."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .base import AttentionShape, PositionScheme
+
+#: of the initial score, at the offset of each head, with ``--position-start local``
+PEAK = 3.0
+#: heads start at offsets of at most so many tokens; the ones beyond begin again at 0
+FURTHEST = 4
+
+
+class ScoreParameters(PositionScheme):
+    """A scheme whose parameters, times a gain, are its score or the factors of it.
+
+    Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
+    to a score as it is therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
+    while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the score is
+    ``gain`` times what the parameters say (docs/results.md measures which gain), whatever the
+    optimizer. The initial score doesn't depend on it.
+
+    The gain belongs to the parameters and stands beside them in a state dict. One without it, as
+    every checkpoint of version 0.1 and of TUPE's released code, has gain 1.
+
+    Attributes:
+        gain: what the parameters are multiplied by
+        start: "blind": the score begins as the paper has it; "local": with a peak at an offset of
+            its own in every head
+    """
+
+    def __init__(self, shape: AttentionShape, gain: float, start: str = "blind") -> None:
+        super().__init__(shape)
+        self.gain = gain
+        self.start = start
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        # not a buffer, which half precision would round
+        destination[f"{prefix}gain"] = torch.tensor(self.gain, dtype=torch.float64)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        gain = state_dict.pop(f"{prefix}gain", None)
+        if any(name.startswith(prefix) for name in state_dict):
+            self.gain = 1.0 if gain is None else float(gain)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def first_offsets(heads: int, causal: bool) -> Tensor:
+    """(H,) the offset j - i that each head looks at first: 0, -1, 1, -2, 2, ... or 0, -1, -2, ..."""
+    distances = range(1, FURTHEST + 1)
+    offsets = [0, *(sign * d for d in distances for sign in ((-1,) if causal else (-1, 1)))]
+    return torch.tensor([offsets[head % len(offsets)] for head in range(heads)])
