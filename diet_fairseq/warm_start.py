@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+import torch
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from .attention import PositionalAttention
 from .positions import PositionScheme
+from .positions.gain import ScoreParameters
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
     does, the checkpoint comes back as it is, for the strict load to judge.
     """
     own = model.state_dict()
+    checkpoint = with_gains(model, checkpoint)
     fits = {name: tensor for name, tensor in checkpoint.items() if name in own}
     new = [name for name in own if name not in fits]
     left = [name for name in checkpoint if name not in fits]
@@ -91,6 +94,17 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
         if names:
             logger.info("%s: %s", what, ", ".join(_once(names)))
     return taken
+
+
+def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint with the gain 1 of schemes whose parameters it holds without a gain."""
+    gains = {
+        f"{name}.gain": torch.ones((), dtype=torch.float64)
+        for name, module in model.named_modules()
+        if isinstance(module, ScoreParameters)
+        and any(f"{name}.{parameter}" in checkpoint for parameter, _ in module.named_parameters())
+    }
+    return {**gains, **checkpoint}
 
 
 def _parts(name: str) -> set[str]:

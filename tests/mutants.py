@@ -34,6 +34,7 @@ from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.recompute import RecomputedAttention
+from diet_fairseq.segments import SegmentScores
 from diet_fairseq.stack import Placement, PositionalEncoder
 
 Patch = pytest.MonkeyPatch
@@ -78,6 +79,21 @@ def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:
         return mutant
 
     return decorate
+
+
+# --- the gain --------------------------------------------------------------------------------
+
+
+@instead_of(DietAbs, "factors")
+def factors_without_the_gain(original, self, layout):
+    query, key = original(self, layout)
+    return query, key / self.gain
+
+
+@instead_of(SegmentScores, "factors")
+def segments_without_the_gain(original, self, layout):
+    query, key = original(self, layout)
+    return query / self.gain, key
 
 
 # --- where tokens stand ----------------------------------------------------------------------

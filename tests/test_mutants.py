@@ -7,6 +7,7 @@ import pytest
 import test_beam_search
 import test_encoders
 import test_equivalence
+import test_gain
 import test_invariance
 import test_linformer
 import test_liveness
@@ -19,6 +20,7 @@ SUITE = [
     test_beam_search,
     test_encoders,
     test_equivalence,
+    test_gain,
     test_invariance,
     test_linformer,
     test_liveness,

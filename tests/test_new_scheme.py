@@ -53,25 +53,33 @@ def test_the_command_line_and_the_architectures_know_it(house):
     said = run(
         house,
         "-c",
+        "from argparse import Namespace\n"
         "import diet_fairseq\n"
         "from fairseq import options\n"
         "print(diet_fairseq.__file__)\n"
-        "given = ['data', '--arch', 'transformer_alibi_tiny', '--position-max-distance', '7']\n"
+        "given = ['data', '--arch', 'transformer_alibi_tiny']\n"
+        "given += ['--position-last-slope', '0.25', '--position-max-distance', '7']\n"
         "args = options.parse_args_and_arch(options.get_training_parser(), given)\n"
-        "print(args.position_scheme, args.encoder_layers, args.position_max_distance)\n"
+        "print(args.position_scheme, args.encoder_layers, args.position_max_distance, args.position_last_slope)\n"
         "from diet_fairseq.config import PositionConfig\n"
         "print(PositionConfig.of(args))\n"
+        "try:\n"
+        "    PositionConfig.of(Namespace(position_scheme='alibi', position_last_slope=0.0))\n"
+        "except ValueError as error:\n"
+        "    print(error)\n"
         "try:\n"
         "    given[1:] = ['--arch', 'transformer_alibi', '--position-rank', '7']\n"
         "    PositionConfig.of(options.parse_args_and_arch(options.get_training_parser(), given))\n"
         "except ValueError as error:\n"
         "    print(error)\n",
     )
-    place, reached, config, refusal = said.splitlines()[-4:]
+    place, reached, config, unfit, refusal = said.splitlines()[-5:]
     assert Path(place).is_relative_to(house)
-    assert reached == "alibi 4 7"
+    assert reached == "alibi 4 7 0.25"
     assert "scheme:alibi" in config
     assert "max_distance:7" in config
+    assert "last_slope:0.25" in config
+    assert unfit == "--position-last-slope must be a number above 0, but is 0.0"
     assert refusal == (
         "--position-rank 7 is no option of the position scheme alibi: leave it out, or take one "
         "of diet_abs, diet_abs_lin"

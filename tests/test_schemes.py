@@ -10,6 +10,7 @@ from tiny import LIMIT, PAD, TOLERANCE, Case, padded
 from diet_fairseq.errors import UserError
 from diet_fairseq.layout import Layout
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
+from diet_fairseq.positions.options import options_in
 
 close = torch.testing.assert_close
 
@@ -250,7 +251,8 @@ START = {
 
 @pytest.mark.parametrize(("name", "parameter"), START, ids=map(" ".join, START))
 def test_parameters_start_as_their_source_says(name, parameter):
-    options = {"values": True} if parameter == "values" else {}
+    plain = {"values": parameter == "values", "gain": 1.0, "start": "blind"}
+    options = {key: plain[key] for key in options_in(SCHEMES[name]) if key in plain}
     tensor = scheme_of(name, heads=64, n=256, **options).get_parameter(parameter)
     tensor, expected = tensor.detach(), START[name, parameter]
     assert float(tensor.std()) == pytest.approx(expected, rel=0.1)

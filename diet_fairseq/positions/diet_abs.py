@@ -43,15 +43,19 @@ class DietAbs(ScoreParameters):
         rank = shape.head_dim if rank is None else rank
         self.query = nn.Parameter(torch.empty(shape.heads, shape.queries.positions, rank))
         self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
-        nn.init.normal_(self.query, std=0.02 / self.gain)
-        nn.init.normal_(self.key, std=0.02 / self.gain)
+        for parameter in (self.query, self.key):
+            nn.init.normal_(parameter, std=0.02 / self.gain)
         if self.start == "local":
-            waves = rank // 2
-            query, key = shifted_diagonals(
-                first_offsets(shape.heads, shape.causal), self.query.size(1), self.key.size(1), waves
+            # compressed keys stand as far apart as their number says
+            stride = self.key.size(1) / self.query.size(1) if self.compressed else 1.0
+            factors = shifted_diagonals(
+                first_offsets(shape.heads, shape.causal),
+                torch.arange(self.query.size(1)) * stride,
+                torch.arange(self.key.size(1)),
+                rank,
             )
-            self.query.data[..., : 2 * waves] = query / self.gain
-            self.key.data[..., : 2 * waves] = key / self.gain
+            for parameter, factor in zip((self.query, self.key), factors, strict=True):
+                parameter.data[..., : factor.size(-1)] = factor / self.gain
 
     def zero(self) -> None:
         nn.init.zeros_(self.key)  # and not the query: two zeros would have no gradient
@@ -73,22 +77,28 @@ DietAbs.cross = DietAbs
 
 
 def shifted_diagonals(
-    offsets: Tensor, queries: int, keys: int, waves: int
+    offsets: Tensor, queries: Tensor, keys: Tensor, rank: int
 ) -> tuple[Tensor, Tensor]:
-    """Factors of width 2 ``waves`` whose product is `PEAK` where j - i is a head's offset.
+    """Factors whose product is `PEAK` where key - query is a head's offset, and small elsewhere.
 
-    Of ``waves`` cosines of the distance from there, of frequencies (k + 1/2) pi / waves: exactly 0
-    elsewhere within 2 ``waves`` tokens.
+    A sum of r / 2 cosines of the distance from there, with frequencies (k + 1/2) 2 pi / r: it is 0
+    at all other distances below r.
 
     Args:
-        offsets: (H,)
+        offsets: (H,), the offset of each head
+        queries: (Tq,), where they stand; keys: (Tk,)
+        rank: the largest r that is wanted
 
     Returns:
-        (H, queries, 2 waves), (H, keys, 2 waves)
+        (H, Tq, r) and (H, Tk, r), r even
     """
-    frequencies = (torch.arange(waves) + 0.5) * math.pi / max(waves, 1)
+    waves = rank // 2
+    frequencies = (torch.arange(waves) + 0.5) * (math.pi / max(waves, 1))
     size = math.sqrt(PEAK / max(waves, 1))
-    ask = torch.arange(queries).expand(len(offsets), -1)  # (H, Tq)
-    answer = torch.arange(keys) - offsets.unsqueeze(1)  # (H, Tk)
-    query, key = (place.unsqueeze(-1) * frequencies for place in (ask, answer))  # (H, T, waves)
-    return tuple(size * torch.cat([x.cos(), x.sin()], dim=-1) for x in (query, key))
+
+    def waves_at(places: Tensor) -> Tensor:
+        """(H, T) -> (H, T, r)"""
+        angles = places.unsqueeze(-1) * frequencies
+        return size * torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+    return waves_at(queries.expand(len(offsets), -1)), waves_at(keys - offsets.unsqueeze(1))

@@ -43,7 +43,7 @@ class ScoreParameters(PositionScheme):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         gain = state_dict.pop(f"{prefix}gain", None)
-        if any(name.startswith(prefix) for name in state_dict):
+        if any(f"{prefix}{name}" in state_dict for name, _ in self.named_parameters()):
             self.gain = 1.0 if gain is None else float(gain)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

@@ -75,7 +75,7 @@ def check_at_least(option: str, value: int, least: int) -> int:
 def positive(flag: str, value: float) -> None:
     """A check that the value is a number above zero."""
     if not 0 < value < float("inf"):
-        raise UserError(f"{flag} must be a number above 0, but is {value}: write 1 or 10, say")
+        raise UserError(f"{flag} must be a number above 0, but is {value}")
 
 
 #: how far offsets have parameters of their own
