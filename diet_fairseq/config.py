@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
-from .positions.options import Check, check_at_least, options_in
+from .positions.options import Check, Option, check_at_least, options_in
 
 #: schemes that decoders can have, too
 TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
@@ -31,7 +31,9 @@ def option(
 
 def declared() -> Iterator[tuple[str, Any, Any]]:
     """The fields that follow from the schemes' own declarations: name, type, field."""
-    found = {name: given for scheme in SCHEMES.values() for name, given in options_in(scheme).items()}
+    found: dict[str, Option] = {}
+    for scheme in SCHEMES.values():
+        found |= options_in(scheme)
     for name, given in found.items():
         kind = bool if given.type is bool else given.type | None
         default = False if given.type is bool else None

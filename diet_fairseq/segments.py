@@ -13,9 +13,9 @@ from .positions.gain import ScoreParameters
 class SegmentScores(ScoreParameters):
     """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, zero at the start.
 
-    ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of the key; the
-    formula does not make it symmetric. It is shared as the position scheme is. A layout without
-    segments is all segment 0, which softmax is blind to.
+    ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of
+    the key; the formula does not make it symmetric. It is shared as the position scheme is. A
+    layout without segments is all segment 0, which softmax is blind to.
     """
 
     reads_segments = True

@@ -49,7 +49,10 @@ class ScoreParameters(PositionScheme):
 
 
 def first_offsets(heads: int, causal: bool) -> Tensor:
-    """(H,) the offset j - i that each head looks at first: 0, -1, 1, -2, 2, ... or 0, -1, -2, ..."""
+    """(H,) the offset j - i that each head looks at first: 0, -1, 1, -2, 2, ...
+
+    Where attention is causal: 0, -1, -2, ... Heads beyond `FURTHEST` begin again at 0.
+    """
     distances = range(1, FURTHEST + 1)
     offsets = [0, *(sign * d for d in distances for sign in ((-1,) if causal else (-1, 1)))]
     return torch.tensor([offsets[head % len(offsets)] for head in range(heads)])

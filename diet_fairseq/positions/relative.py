@@ -39,16 +39,13 @@ class OffsetScalars(ScoreParameters):
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
         self.outermost = (row_of_offset.numel() - 1) // 2
         self.register_buffer("row_of_offset", row_of_offset, persistent=False)
+        nn.init.normal_(self.weight, std=std / self.gain)
         if self.start == "local":
             # of the offsets that share a row the nearest is written last
-            offsets = sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True)
-            distances = torch.tensor(offsets).unsqueeze(1) - first_offsets(shape.heads, shape.causal)
-            score = PEAK * torch.exp(-distances.abs().float())  # (2 c + 1, H)
-            rows_in_order = row_of_offset[torch.tensor(offsets) + self.outermost]
-            for row, values in zip(rows_in_order.tolist(), score, strict=True):
-                self.weight.data[row] = values / self.gain
-        else:
-            nn.init.normal_(self.weight, std=std / self.gain)
+            for offset in sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True):
+                distances = (offset - first_offsets(shape.heads, shape.causal)).abs()  # (H,)
+                row = row_of_offset[offset + self.outermost]
+                self.weight.data[row] = PEAK * torch.exp(-distances.float()) / self.gain
 
     @property
     def scalars(self) -> Tensor:
