@@ -11,7 +11,6 @@ from .base import AttentionShape, take_rows
 from .gain import PEAK, ScoreParameters, first_offsets
 from .options import Gain, Option, Start, at_least
 
-
 Rank = Annotated[
     int | None,
     Option("rank d_p of DIET-ABS and DIET-ABS-LIN (default: head dimension)", check=at_least(1)),

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -38,7 +37,6 @@ class Option:
     default: Any = None
 
 
-@cache
 def options_in(scheme: type) -> dict[str, Option]:
     """The scheme's own options by their names, as its constructor declares them."""
     hints = get_type_hints(scheme.__init__, include_extras=True)  # type: ignore[misc]
