@@ -108,8 +108,8 @@ def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
     parked: dict[bool, Context] = {}
     build, forward = stack.context_of, PositionalAttention.forward
 
-    def park(layout, *rest):
-        parked[layout.causal] = build(layout, *rest)
+    def park(of, layout, *rest, **options):
+        parked[layout.causal] = build(of, layout, *rest, **options)
         return parked[layout.causal]
 
     def read(self, query, key, value, key_padding_mask, *rest, **options):
@@ -324,8 +324,8 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
 
 
 @instead_of(stack, "context_of")
-def every_layer_computes_what_all_share(original, *given):
-    return replace(original(*given), term=None)
+def every_layer_computes_what_all_share(original, *given, **options):
+    return replace(original(*given, **options), term=None)
 
 
 @instead_of(OffsetScalars, "_save_to_state_dict")
@@ -398,6 +398,15 @@ def hypotheses_without_a_past(original, gains, past, number):
 
 
 # --- attention -------------------------------------------------------------------------------
+
+
+@instead_of(stack, "context_of")
+def a_second_decision(original, of, layout, shared, *rest, **options):
+    """What layers share goes by the dropout of training, what they do by that of the moment."""
+    training = of.training
+    found = original(of.train(), layout, shared, *rest, **options)
+    now = of.train(training).layers[0].self_attn.backend_for(shared, layout)
+    return replace(found, backend=now)
 
 
 def weights_computed_again_without_their_mask(patch: Patch) -> None:

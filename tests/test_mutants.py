@@ -4,6 +4,7 @@ import inspect
 
 import mutants
 import pytest
+import test_backend_choice
 import test_beam_search
 import test_encoders
 import test_equivalence
@@ -16,6 +17,7 @@ import test_schemes
 import test_state
 
 SUITE = [
+    test_backend_choice,
     test_beam_search,
     test_encoders,
     test_equivalence,
