@@ -4,10 +4,10 @@
 
 The same number of tokens at every length, none of them padding, Linformer's k fixed. "attention" is
 the attention sub-layers of an encoder one after the other, "layer" its whole layers; a forward pass
-is in eval mode and without gradients, of a model with RoBERTa's dropout, which must not matter there; a
-step goes back to input and parameters and has dropout 0. What all layers share is computed once for
-all of them, and counted. Peak memory is that of a process of its own, above what it had before; one
-that needs more than --memory is "out of memory".
+is in eval mode and without gradients, of a model with RoBERTa's dropout, which must not matter
+there; a step goes back to input and parameters, of a model without dropout. What all layers share
+is computed once for all of them, and counted. Peak memory is that of a process of its own, above
+what it had before; one that needs more than --memory is "out of memory".
 """
 
 import argparse
