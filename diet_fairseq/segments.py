@@ -17,8 +17,6 @@ class SegmentScores(PositionScheme):
     segments is all segment 0, which softmax is blind to.
     """
 
-    reads_segments = True
-
     def __init__(self, shape: AttentionShape, segments: int) -> None:
         super().__init__(shape)
         self.weight = nn.Parameter(torch.zeros(shape.heads, segments, segments))
