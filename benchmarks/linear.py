@@ -2,11 +2,12 @@
 
     python -m benchmarks.linear [--lengths 512 1024 ... 16384] [--rounds 5] [--out FOLDER]
 
-The same number of tokens at every length, none of them padding, dropout 0, Linformer's k fixed.
-"attention" is the attention sub-layers of an encoder one after the other, "layer" its whole layers;
-a forward pass is in eval mode and without gradients, a step goes back to input and parameters. What
-all layers share is computed once for all of them, and counted. Peak memory is that of a process of
-its own, above what it had before; one that needs more than --memory is "out of memory".
+The same number of tokens at every length, none of them padding, Linformer's k fixed. "attention" is
+the attention sub-layers of an encoder one after the other, "layer" its whole layers; a forward pass
+is in eval mode and without gradients, of a model with RoBERTa's dropout, which must not matter
+there; a step goes back to input and parameters, of a model without dropout. What all layers share
+is computed once for all of them, and counted. Peak memory is that of a process of its own, above
+what it had before; one that needs more than --memory is "out of memory".
 """
 
 import argparse
@@ -47,7 +48,8 @@ class Cell:
     kind: str
 
     def run(self, args: Namespace) -> Callable[[], object]:
-        encoder = encoder_of(self.row, self.length, args)
+        no_dropout = {"dropout": 0.0, "attention_dropout": 0.0} if self.kind == "step" else {}
+        encoder = encoder_of(self.row, self.length, args, **no_dropout)
         x = torch.randn(self.length, args.tokens // self.length, encoder.cfg.encoder.embed_dim)
         encoder.train(self.kind == "step")
 
@@ -62,7 +64,7 @@ class Cell:
         return step if self.kind == "step" else forward
 
 
-def encoder_of(row: str, length: int, args: Namespace) -> Any:
+def encoder_of(row: str, length: int, args: Namespace, **more: Any) -> Any:
     """The layers of a RoBERTa of the row's scheme."""
     arch = "roberta" if row == STOCK else f"roberta_{row}"
     names = "layers", "embed_dim", "ffn_embed_dim", "attention_heads"
@@ -71,7 +73,7 @@ def encoder_of(row: str, length: int, args: Namespace) -> Any:
     if row.endswith(("linformer", "lin")):
         model |= {"projection_length": args.projection_length}
         model |= {"projection_sharing": args.projection_sharing}
-    filled = Namespace(arch=arch, dropout=0.0, attention_dropout=0.0, **model)
+    filled = Namespace(arch=arch, **model, **more)
     ARCH_CONFIG_REGISTRY[arch](filled)
     torch.manual_seed(1)
     task = Namespace(source_dictionary=words(100))
@@ -84,7 +86,7 @@ def through(encoder: Any, x: Tensor, part: str) -> Tensor:
     if isinstance(encoder, PositionalEncoder):
         layout = Layout.of_self_attention(torch.zeros(x.size(1), x.size(0), dtype=torch.bool))
         shared = present(encoder.positions, encoder.segments)
-        context = context_of(layout, shared, encoder.cfg, encoder.compress_layer)
+        context = context_of(encoder, layout, shared)
     for layer in encoder.layers:
         if part == "layer":
             x = layer(x, encoder_padding_mask=context)

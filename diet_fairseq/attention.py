@@ -58,6 +58,7 @@ class Context:
         shared: the schemes that all layers share; empty where every layer has its own
         term: their term, computed once for all layers; None where each computes it (activation
             checkpointing would run backward through it twice)
+        backend: what the term was computed for, a key of `BACKENDS`: so all layers attend
         compress: what compresses the keys and values of all layers, if they share it
         packing: how the tokens are packed that layers are given; None: they are not
     """
@@ -65,6 +66,7 @@ class Context:
     layout: Layout
     shared: Schemes = ()
     term: Term | None = None
+    backend: str = ""
     compress: nn.Module | None = None
     packing: Packing | None = None
 
@@ -134,8 +136,6 @@ class PositionalAttention(MultiheadAttention):
             raise TypeError("PositionalAttention takes its masks from a Context")
         layout, packing = context.layout, context.packing
         packed_keys = packing if key is query else None
-        own = present(self.positions, self.segments)
-        schemes = own or context.shared
 
         q = self._heads(self.q_proj(query).mul_(self.scaling), packing)  # (B, H, Tq, d_h)
         k, v = self._keys_and_values(
@@ -146,23 +146,34 @@ class PositionalAttention(MultiheadAttention):
             # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
             k, v = k.contiguous(), v.contiguous()
 
-        dropout = self.dropout_module.p if self.dropout_module.training else 0.0
-        backend = self.backend
-        if need_weights:
-            backend = "reference"
-        elif backend == "auto":
-            backend = quickest(schemes, k.size(2), dropout, k.device)
-        term = context.term
-        if term is None or own:
+        own = present(self.positions, self.segments)
+        schemes, term, backend = own or context.shared, context.term, context.backend
+        if own or term is None:
+            backend = self.backend_for(schemes, layout)
             term = Term.of(schemes, layout, backend == "factors")
-        attend = BACKENDS[backend]
-        out, weights = attend(q, k, v, term, schemes, layout, dropout)
+        attend = BACKENDS["reference" if need_weights else backend]
+        out, weights = attend(q, k, v, term, schemes, layout, self.dropout_now)
         out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
         out = self.out_proj(out if packing is None else packing.pack(out))
         if weights is None or not need_weights:
             return out, None
         weights = weights.transpose(0, 1)  # (H, B, Tq, Tk)
         return out, weights if need_head_weights else weights.mean(dim=0)
+
+    @property
+    def dropout_now(self) -> float:
+        """The probability that a weight is dropped: in training, or where dropout is retained."""
+        module = self.dropout_module
+        return module.p if module.training or module.apply_during_inference else 0.0
+
+    def backend_for(self, schemes: Schemes, layout: Layout) -> str:
+        """The key of `BACKENDS` that the next call takes, when these schemes act in it."""
+        if self.backend != "auto":
+            return self.backend
+        queries, keys = layout.query_positions.size(1), layout.key_positions.size(1)
+        compressed = [scheme.shape.keys.positions for scheme in schemes if scheme.compressed]
+        device = layout.key_positions.device
+        return quickest(schemes, queries, min([keys, *compressed]), self.dropout_now, device)
 
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """(T, B, d), or packed -> (B, H, T, d_h)"""
@@ -284,7 +295,9 @@ BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
 }
 
 
-def quickest(schemes: Schemes, keys: int, dropout: float, device: torch.device) -> str:
+def quickest(
+    schemes: Schemes, queries: int, keys: int, dropout: float, device: torch.device
+) -> str:
     """The key of `BACKENDS` that "auto" takes, by what was measured (docs/performance.md).
 
     On a CPU PyTorch's fused attention is quicker for many keys, but has neither dropout nor a
@@ -296,7 +309,8 @@ def quickest(schemes: Schemes, keys: int, dropout: float, device: torch.device) 
         return "reference"
     inference = not torch.is_grad_enabled()
     factored = schemes and all(scheme.factored for scheme in schemes)
-    if factored and keys >= (2048 if inference else 1024):
+    # the score of few queries, as in decoding, is small
+    if factored and min(queries, keys) >= (2048 if inference else 1024):
         return "factors"
     if inference or not schemes:
         return "sdpa" if keys >= 128 else "reference"

@@ -18,8 +18,6 @@ class SegmentScores(ScoreParameters):
     layout without segments is all segment 0, which softmax is blind to.
     """
 
-    reads_segments = True
-
     def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:
         super().__init__(shape, gain)
         self.weight = nn.Parameter(torch.zeros(shape.heads, segments, segments))

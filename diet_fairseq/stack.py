@@ -1,5 +1,6 @@
 """All hooks into fairseq's transformer, and only hooks: positions reach every layer's attention."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from .attention import Context, PositionalAttention, Schemes, Term, present, quickest
+from .attention import Context, PositionalAttention, Schemes, Term, present
 from .config import PositionConfig
 from .dropout import quicken
 from .errors import UserError
@@ -203,23 +204,24 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
 
 
 def context_of(
+    stack: "PositionalEncoder | PositionalDecoder",
     layout: Layout,
     shared: Schemes,
-    cfg: Any,
-    compress: Compression | None = None,
     packing: Packing | None = None,
+    attention: str = "self_attn",
 ) -> Context:
-    """The `Context` of one forward pass through a stack of layers."""
-    term = None
-    if shared and not cfg.checkpoint_activations:
-        backend = cfg.attention_backend
-        if backend == "auto":
-            keys = layout.key_positions
-            # compressed keys are fewer than tokens
-            number = min(keys.size(1), *(scheme.shape.keys.positions for scheme in shared))
-            backend = quickest(shared, number, cfg.attention_dropout, keys.device)
-        term = Term.of(shared, layout, backend == "factors")
-    return Context(layout, shared, term, compress, packing)
+    """The `Context` of one forward pass through a stack's layers, for this attention of theirs.
+
+    What the layers share is computed for the backend that the first of them chooses, and all take
+    that backend: the form of the term and what reads it can't differ.
+    """
+    context = Context(
+        layout, shared, compress=getattr(stack, "compress_layer", None), packing=packing
+    )
+    if not shared or not len(stack.layers) or stack.cfg.checkpoint_activations:
+        return context
+    backend = getattr(stack.layers[0], attention).backend_for(shared, layout)
+    return replace(context, term=Term.of(shared, layout, backend == "factors"), backend=backend)
 
 
 class PositionalEncoder(TransformerEncoderBase):
@@ -276,7 +278,7 @@ class PositionalEncoder(TransformerEncoderBase):
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
         shared = present(self.positions, self.segments)
-        context = context_of(layout, shared, self.cfg, self.compress_layer, packing)
+        context = context_of(self, layout, shared, packing)
         states = [x]
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=context)
@@ -347,7 +349,7 @@ class PositionalDecoder(TransformerDecoderBase):
         check_length(layout, self.limit)
         x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)  # (T, B, d)
 
-        context = context_of(layout, present(self.positions), self.cfg)
+        context = context_of(self, layout, present(self.positions))
         source, crossing = None, None  # (S, B, d), and what cross-attention must know
         if encoder_out is not None and encoder_out["encoder_out"]:
             source = encoder_out["encoder_out"][0]
@@ -381,7 +383,7 @@ class PositionalDecoder(TransformerDecoderBase):
         if not self.crosses:
             return source_padding_mask
         crossing = Layout.of_cross_attention(layout, source_padding_mask)
-        return context_of(crossing, present(self.cross_positions), self.cfg)
+        return context_of(self, crossing, present(self.cross_positions), attention="encoder_attn")
 
     def _embed(self, tokens: Tensor, incremental_state: Any) -> Tensor:
         """(B, T) -> (B, T, d); while decoding the last token alone, (B, 1, d)."""

@@ -22,7 +22,6 @@ from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.layout import Layout
 from diet_fairseq.linformer import Compression, LinformerAttention
-from diet_fairseq.memo import Memo
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.packing import Packing
@@ -124,8 +123,8 @@ def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
     parked: dict[bool, Context] = {}
     build, forward = stack.context_of, PositionalAttention.forward
 
-    def park(layout, *rest):
-        parked[layout.causal] = build(layout, *rest)
+    def park(of, layout, *rest, **options):
+        parked[layout.causal] = build(of, layout, *rest, **options)
         return parked[layout.causal]
 
     def read(self, query, key, value, key_padding_mask, *rest, **options):
@@ -340,8 +339,8 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
 
 
 @instead_of(stack, "context_of")
-def every_layer_computes_what_all_share(original, *given):
-    return replace(original(*given), term=None)
+def every_layer_computes_what_all_share(original, *given, **options):
+    return replace(original(*given, **options), term=None)
 
 
 @instead_of(OffsetScalars, "_save_to_state_dict")
@@ -384,15 +383,19 @@ def a_length_that_counts_padding(original, padding_mask, causal=False, queries=N
     return found if queries else replace(found, length=padding_mask.size(1))
 
 
-@instead_of(Memo, "get")
-def memory_that_ignores_changes(original, self, module, key, compute):
-    return self._kept[1] if self._kept else original(self, module, key, compute)
+def terms_remembered_until_a_change_is_counted(patch: Patch) -> None:
+    """At inference, as long as PyTorch says that a scheme's parameters are what they were."""
+    known: dict[Any, Any] = {}
+    compute = base.PositionScheme.term
 
+    def term(self: Any, layout: Layout, factored: bool) -> Any:
+        versions = tuple((p.data_ptr(), p._version, p.dtype) for p in self.parameters())
+        key = id(self), layout.query_positions.size(1), layout.key_positions.size(1), versions
+        if torch.is_grad_enabled() or key not in known:
+            known[key] = self, compute(self, layout, factored)
+        return known[key][1]
 
-@instead_of(Memo, "get")
-def memory_that_forgets(original, self, module, key, compute):
-    self.clear()
-    return original(self, module, key, compute)
+    patch.setattr(base.PositionScheme, "term", term)
 
 
 # --- translating -----------------------------------------------------------------------------
@@ -414,6 +417,15 @@ def hypotheses_without_a_past(original, gains, past, number):
 
 
 # --- attention -------------------------------------------------------------------------------
+
+
+@instead_of(stack, "context_of")
+def a_second_decision(original, of, layout, shared, *rest, **options):
+    """What layers share goes by the dropout of training, what they do by that of the moment."""
+    training = of.training
+    found = original(of.train(), layout, shared, *rest, **options)
+    now = of.train(training).layers[0].self_attn.backend_for(shared, layout)
+    return replace(found, backend=now)
 
 
 def weights_computed_again_without_their_mask(patch: Patch) -> None:

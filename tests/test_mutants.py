@@ -4,27 +4,29 @@ import inspect
 
 import mutants
 import pytest
+import test_backend_choice
 import test_beam_search
+import test_current_parameters
 import test_encoders
 import test_equivalence
 import test_gain
 import test_invariance
 import test_linformer
 import test_liveness
-import test_memo
 import test_packing
 import test_schemes
 import test_state
 
 SUITE = [
+    test_backend_choice,
     test_beam_search,
+    test_current_parameters,
     test_encoders,
     test_equivalence,
     test_gain,
     test_invariance,
     test_linformer,
     test_liveness,
-    test_memo,
     test_packing,
     test_schemes,
     test_state,

@@ -1,15 +1,13 @@
 """The contract of a position scheme."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..layout import Layout
-from ..memo import Memo
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,6 @@ class PositionScheme(nn.Module):
     reads_queries: ClassVar[bool] = False
     #: True: it has `factors`, and they are all that it adds
     factored: ClassVar[bool] = False
-    #: True: what it adds depends on the layout's segments
-    reads_segments: ClassVar[bool] = False
     #: True: keys and values are compressed along time (`linformer.py`), and so Tk above is their
     #: number k; for encoders only
     compressed: ClassVar[bool] = False
@@ -84,7 +80,6 @@ class PositionScheme(nn.Module):
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
-        self.memo = Memo()
 
     def zero(self) -> None:
         """Make all it adds zero, but so that it learns: where an existing model starts from."""
@@ -92,26 +87,12 @@ class PositionScheme(nn.Module):
             nn.init.zeros_(parameter)
 
     def term(self, layout: Layout, factored: bool) -> Tensor | tuple[Tensor, Tensor] | None:
-        """What attention calls: the score or, where they are wanted and there are any, factors.
-
-        At inference it is remembered for the next batch of the same length, see `Memo`.
-        """
+        """What attention calls: the score or, where they are wanted and there are any, factors."""
         if self.absolute:
             # in self-attention of the tokens, who ask, as compressed keys are fewer
             check_length(layout, self.shape.keys if self.shape.cross else self.shape.queries)
-
-        def compute() -> Tensor | tuple[Tensor, Tensor] | None:
-            pair = self.factors(layout) if factored else None
-            return self.score(layout) if pair is None else pair
-
-        if layout.length is None or self.reads_segments:
-            return compute()
-        autocast = torch.is_autocast_enabled(layout.key_positions.device.type)
-        return self.memo.get(self, (layout.length, factored, autocast), compute)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "PositionScheme":
-        self.memo.clear()  # other devices and dtypes: addresses may come again
-        return super()._apply(*args, **kwargs)
+        pair = self.factors(layout) if factored else None
+        return self.score(layout) if pair is None else pair
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
         return None
