@@ -3,6 +3,7 @@
 import os
 import shlex
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from tests import glue
 from tests.glue import run
 from tests.road import write
 
-from roberta import finetune, start  # isort: skip  # road finds it
+from roberta import finetune, predict, start  # isort: skip  # road finds it
+from roberta.tasks import GLUE  # isort: skip
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,23 @@ def test_an_option_that_fairseq_train_would_not_take_is_refused(edited, name, va
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_layers", 10**8),
+        ("encoder_ffn_embed_dim", 10**8),
+        ("max_positions", 10**8),
+        ("position_clip", 10**8),
+        ("position_max_distance", 10**12),
+        ("projection_length", 10**600),
+    ],
+)
+def test_sizes_that_its_parameters_have_no_room_for_are_refused(edited, name, value):
+    text = refused(edited(**{name: value}))
+    assert f" is refused: {name} of its configuration is 10000" in text
+    assert "000, more than its parameters have room for; use a checkpoint" in text
+
+
 def test_control_characters_are_shown_as_such(edited):
     assert r"'\x1b[2Jx'" in refused(edited(segment_scheme="\x1b[2Jx"))
 
@@ -160,3 +179,22 @@ def test_an_encoder_that_was_not_fine_tuned_predicts_nothing(folder):
     with pytest.raises(UserError) as error:
         run("predict", "RTE", "--folder", folder, "--checkpoint", path)
     assert str(error.value) == f"{path} has learnt no task yet: give one that `finetune` made"
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "classes", "said"),
+    [("RTE", "own", 1, 1), ("RTE", "another", 2, 0), ("STS-B", "own", 2, 2)],
+)
+def test_a_model_of_other_classes_predicts_nothing(monkeypatch, task, head, classes, said):
+    model = torch.nn.Module()
+    model.classification_heads = {head: Namespace(out_proj=Namespace(out_features=classes))}
+    loaded = [model], None, Namespace(cfg=Namespace(classification_head_name="own"))
+    monkeypatch.setattr(
+        predict.checkpoint_utils, "load_model_ensemble_and_task", lambda *_, **__: loaded
+    )
+    with pytest.raises(UserError) as error:
+        predict.Predictor(Path("x.pt"), GLUE[task], Path(), False, 1)
+    assert str(error.value) == (
+        f"x.pt tells {said} classes apart, which is not what {task} wants: give one that "
+        "`finetune` made for it"
+    )

@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 from common.text import read_lines
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
@@ -58,10 +57,13 @@ class Start:
             raise UserError(f"{path} can't be read: {error.strerror}") from error
         config = state.get("cfg") or {"model": state["args"], "task": state["args"]}
         ends = "sentence_encoder.embed_tokens.weight"
-        tables = [table for name, table in state["model"].items() if str(name).endswith(ends)]
-        if not (tables and isinstance(tables[0], torch.Tensor) and tables[0].dim() == 2):
+        shapes = {name: getattr(table, "shape", ()) for name, table in state["model"].items()}
+        tables = [shape for name, shape in shapes.items() if str(name).endswith(ends)]
+        if not tables or len(tables[0]) != 2:
             raise UserError(f"{path} is no encoder: give one that `pretrain` made, or a RoBERTa")
-        self.symbols = len(tables[0])
+        self.symbols = tables[0][0]
+        self._layers = len(shapes)  # each has a parameter at least
+        self._size = max(size for shape in shapes.values() for size in shape)
         task = _options(config.get("task"))
         self.task = task.get("_name", task.get("task"))
         self.model = self._checked(_options(config.get("model")))
@@ -78,6 +80,8 @@ class Start:
             value = options.get(name)
             if not isinstance(value, bool | int | float | str | None):
                 self._refuse(name, value)
+            if type(value) is int and value > self._most(name):
+                self._refuse(name, value, "more than its parameters have room for")
             setattr(model, name, value)
             for flag in _flags(model, [name]):
                 try:
@@ -88,10 +92,17 @@ class Start:
                     self._refuse(name, value)
         return model
 
-    def _refuse(self, name: str, value: Any) -> NoReturn:
+    def _most(self, name: str) -> int:
+        """What fits its parameters: nothing is built of 10**8 layers, or with a table as long."""
+        if name in ("max_positions", "position_max_distance"):
+            return 1 << 20  # not all that have them have a table as long
+        return self._layers if name == "encoder_layers" else self._size
+
+    def _refuse(self, name: str, value: Any, why: str = "") -> NoReturn:
+        why = why or f"which {_flag(name)} does not take"
         raise UserError(
-            f"{self.path} is refused: {name} of its configuration is {reprlib.repr(value)}, which "
-            f"{_flag(name)} does not take; use a checkpoint from a source that you trust"
+            f"{self.path} is refused: {name} of its configuration is {reprlib.repr(value)}, {why}; "
+            "use a checkpoint from a source that you trust"
         )
 
     @cached_property
