@@ -1,7 +1,7 @@
 """What fairseq needs to run with today's PyTorch, NumPy and Hydra. Each item says when it can go.
 
-Checkpoints have files of their own: `loading` (safe) and `saving` (atomic); masked language
-modelling has `masking`, what ends a run `training`.
+Checkpoints have files of their own: `loading` (safe) and `saving` (atomic), and `archives` of them;
+masked language modelling has `masking`, what ends a run `training`.
 """
 
 import logging
@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, masking, saving, training, warm_start
+from . import archives, loading, masking, saving, training, warm_start
 from .errors import UserError
 from .stand_in import StandIn
 
@@ -88,6 +88,7 @@ def _same_batches(get_batch_iterator: Callable) -> Callable:
 def apply() -> None:
     """Make fairseq run safely on today's packages. A second call changes nothing."""
     loading.apply()
+    archives.apply()
     saving.apply()
     masking.apply()
     training.apply()

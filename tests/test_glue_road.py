@@ -148,7 +148,7 @@ def test_from_scratch_nothing_is_taken(folder, monkeypatch):
     tune(folder, "RTE", "--scratch", "--seeds", 1)
     [command] = calls
     assert "--finetune-from-model" not in command
-    assert "roberta_diet_rel" in command
+    assert "--arch=roberta_diet_rel" in command
     assert (folder / "tasks/RTE/runs/base-scratch/grid.json").exists()
 
 
@@ -199,7 +199,7 @@ def test_the_papers_grids(folder, shown):
 def test_what_is_not_known_here_is_passed_on(folder, shown):
     [line] = shown("RTE", folder / "runs/base/checkpoint_last.pt", "--length", 32, "--seeds", 1,
                    "--encoder", "bert", "--segment-scheme", "input")  # fmt: skip
-    assert "--arch bert_diet_rel" in line
+    assert "--arch=bert_diet_rel" in line
     assert "--segment-scheme input" in line
 
 
@@ -302,7 +302,7 @@ def test_another_dictionary_is_refused(folder, tmp_path):
 
 def test_a_dictionary_that_is_gone_is_judged_by_its_size(folder, tmp_path):
     start = finetune.Start(folder / "runs/base/checkpoint_last.pt")
-    start.path, start.data = tmp_path / "model.pt", tmp_path
+    start.path = tmp_path / "model.pt"
     start.check_dictionary(folder / "data-bin/dict.txt")
     with pytest.raises(UserError, match=r"was trained with a dictionary of \d+ subwords, which"):
         start.check_dictionary(write(tmp_path / "short.txt", ["a 1"]))

@@ -112,6 +112,67 @@ def test_no_network(machine, tmp_path):
     assert (tmp_path / "venv/set-up.log").read_text()
 
 
+@pytest.fixture
+def installing(machine, tmp_path):
+    """Run set-up in an environment whose pip only says that it installs.
+
+    fairseq can be imported after so many builds of it. Returns (how it ended, pip's arguments).
+    """
+    add, set_up = machine
+    add("python3", python_but("nothing", ":"))
+    add("g++", ":")
+    calls = tmp_path / "calls"
+    calls.touch()
+
+    def call(builds: int) -> tuple[subprocess.CompletedProcess, list[str]]:
+        (tmp_path / "venv/bin").mkdir(parents=True)
+        (tmp_path / "venv/bin/activate").write_text(str(tmp_path / "venv"))
+        add(
+            "../venv/bin/python",
+            f"""case "$*" in
+            *"pip --version") ;;
+            *"pip "*" install "*) echo "$*" >>{calls} ;;
+            *fairseq.libbase*)
+                [ "$(grep -c fairseq-fixed== {calls})" -ge {builds} ] && exit
+                echo Traceback >&2; echo "ImportError: libbase.so: undefined symbol: _ZN3c10" >&2
+                exit 1 ;;
+            *) exec {sys.executable} "$@" ;;
+            esac""",
+        )
+        return set_up(), calls.read_text().splitlines()
+
+    return call
+
+
+def test_fairseq_is_compiled_here_whatever_wheel_there_is(installing):
+    done, calls = installing(1)
+    assert done.returncode == 0, done.stderr
+    assert "set-up: done." in done.stdout
+    [built] = [call for call in calls if "fairseq-fixed==" in call]
+    assert "--no-build-isolation --no-binary fairseq-fixed fairseq-fixed==0.12.3.1" in built
+    assert "--editable .[dev]" in calls[-1]
+
+
+def test_fairseq_of_another_pytorch_is_compiled_again(installing):
+    done, calls = installing(2)
+    assert done.returncode == 0, done.stderr
+    assert "fairseq again, for PyTorch 2.13.0" in done.stdout
+    [_, built] = [call for call in calls if "fairseq-fixed==" in call]
+    assert built.endswith("--no-cache-dir --force-reinstall --no-deps")
+
+
+def test_set_up_is_not_done_while_fairseq_does_not_run(installing, tmp_path):
+    done, calls = installing(3)
+    assert_refused(
+        done,
+        "fairseq was compiled, but does not run with PyTorch 2.13.0 (ImportError: libbase.so: "
+        "undefined symbol: _ZN3c10).",
+        f"what the compiler said is in {tmp_path}/venv/set-up.log",
+    )
+    assert "set-up: done." not in done.stdout
+    assert not any("--editable" in call for call in calls)
+
+
 def make(*arguments: str) -> str:
     """What make prints, whatever make these tests themselves were started by."""
     outer = {

@@ -75,14 +75,21 @@ fi
 step "PyTorch $TORCH ($size)" "${pip[@]}" "torch==$TORCH" numpy cython setuptools wheel
 
 # Without isolation fairseq is compiled against the PyTorch above, not against a second one that
-# pip would fetch. CUDA_HOME would have it compile kernels that nothing here calls.
+# pip would fetch; a ready-made wheel of it is for a PyTorch of its own. CUDA_HOME would have it
+# compile kernels that nothing here calls.
 unset CUDA_HOME
-fairseq=("${pip[@]}" --no-build-isolation fairseq-fixed==0.12.3.1)
+fairseq=("${pip[@]}" --no-build-isolation --no-binary fairseq-fixed fairseq-fixed==0.12.3.1)
+imports='import torch, fairseq.libbase, fairseq.libnat'
 step "fairseq (compiled here: 3 to 5 minutes, unless it is here or in pip's cache)" "${fairseq[@]}"
 # What pip kept, or what was here before, may have been compiled against another PyTorch.
-works "$py" 'import torch, fairseq.libbase, fairseq.libnat' ||
+works "$py" "$imports" ||
     step "fairseq again, for PyTorch $TORCH (compiled here: 3 to 5 minutes)" \
         "${fairseq[@]}" --no-cache-dir --force-reinstall --no-deps
+works "$py" "$imports" || {
+    reason=$("$py" -c "$imports" 2>&1 | tail -n 1) || :
+    fail "fairseq was compiled, but does not run with PyTorch $TORCH ($reason)." \
+        "Remove $VENV and run this again; what the compiler said is in $log"
+}
 
 step "diet_fairseq and its tools" "${pip[@]}" --no-build-isolation --editable '.[dev]'
 say "done. '. $VENV/bin/activate' puts fairseq-train and its kin on your PATH." \

@@ -12,7 +12,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from . import checks
+from . import checks, resuming
 
 
 class AdamW(torch.optim.AdamW):
@@ -74,10 +74,8 @@ class AdamW(torch.optim.AdamW):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state of this optimizer or of fairseq's Adam, whose ``step`` is an int."""
-        needed = {"step", "exp_avg", "exp_avg_sq"}
-        checks.state_has(needed, state_dict["state"].values(), "fused_adamw")
-        groups = [{**group, "fused": True} for group in state_dict["param_groups"]]
-        super().load_state_dict({**state_dict, "param_groups": groups})
+        needed = {"step", *resuming.MOMENTS}
+        super().load_state_dict(resuming.taken(state_dict, self, "fused_adamw", needed, "state"))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..errors import UserError
-from . import checks
+from . import checks, resuming
 
 
 @dataclass
@@ -75,5 +75,5 @@ class LambTorch(FairseqOptimizer):
 
     def load_state_dict(self, state_dict: Any, optimizer_overrides: Any = None) -> None:
         needed = {"step", "adam_debias", "weight_decouple"}
-        checks.state_has(needed, state_dict["param_groups"], "lamb_torch")
-        super().load_state_dict(state_dict, optimizer_overrides)
+        ours = resuming.taken(state_dict, self.optimizer, "lamb_torch", needed, "param_groups")
+        super().load_state_dict(ours, optimizer_overrides)

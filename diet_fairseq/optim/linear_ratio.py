@@ -12,6 +12,7 @@ from fairseq.trainer import Trainer
 from omegaconf import II
 
 from ..errors import UserError
+from . import resuming
 
 
 @dataclass
@@ -78,6 +79,15 @@ class LinearRatio(FairseqLRScheduler):
         every = self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
         # fairseq leaves out the last batch, and then an update of fewer than `every`.
         return (batches - 1) // every if self.cfg.skip_remainder_batch else -(-batches // every)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        best = state_dict.get("best", self) if isinstance(state_dict, dict) else self
+        self.best = resuming.number_in(best)
+        if self.best is None and best is not None:
+            raise UserError(
+                "--lr-scheduler linear_ratio can't go on from the checkpoint: its best loss is not "
+                "a number; give one that is whole, or start a new one with --reset-lr-scheduler"
+            )
 
     def step_update(self, num_updates: int) -> float:
         if self.total is not None:

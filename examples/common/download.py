@@ -1,20 +1,27 @@
-"""Files and archives from the network, that are whole when they have their name."""
+"""Files and archives from the network, that are whole when they have their name.
+
+A server may send what it likes, as long and as slowly as it likes: there is a limit to each.
+"""
 
 import hashlib
 import re
+import shutil
 import tarfile
 import urllib.error
 import urllib.request
-import zlib
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from shutil import copyfileobj
+from typing import Any
 
 from tqdm import tqdm
 
 from diet_fairseq.errors import UserError
 
+from . import transfer
+from .text import normalise
+
 BLOCK = 1 << 20
+LARGEST = 2 * 10**9  # bytes; the largest file that is downloaded here has 0.9
 
 
 def fetch(url: str, path: Path, sha256: str | None = None) -> None:
@@ -30,10 +37,13 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> None:
     there = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={there}-"} if there else {})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            if answer.status != 206:  # the server sends all of it
-                there = 0
+        with transfer.begin(request) as answer:
+            there = begins_at(url, answer, partial) if answer.status == 206 else 0
             size = size_of(answer, there)
+            if (size or 0) > LARGEST:
+                raise UserError(
+                    f"{url}: the server announces {size:,} bytes, more than {LARGEST:,}"
+                )
             with (
                 open(partial, "ab" if there else "wb") as file,
                 tqdm(
@@ -45,35 +55,57 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> None:
                     disable=None,
                 ) as bar,
             ):
-                while block := answer.read(BLOCK):
+                while file.tell() <= LARGEST and (block := answer.read1(BLOCK)):
                     file.write(block)
                     bar.update(len(block))
+    except UserError:
+        raise
     except urllib.error.HTTPError as error:
         if error.code != 416:  # there is nothing after what we have
-            raise UserError(f"{url}: the server answers {error.code} {error.reason}") from error
+            reason = normalise(str(error.reason))
+            raise UserError(f"{url}: the server answers {error.code} {reason}") from error
         size = size_of(error, there)
-    except (OSError, HTTPException) as error:  # no network, or a connection that broke
-        reason = getattr(error, "reason", error)
+    # No network, a connection that broke, or an answer that is none.
+    except (OSError, HTTPException, ValueError) as error:
+        reason = normalise(str(getattr(error, "reason", error)))
         raise UserError(
             f"{url}: {reason}; run this again to go on, or use --from-dir with files you have"
         ) from error
     check(url, partial, size, sha256)
+    if sha256 is None:
+        print(f"{path}: {size:,} bytes, as announced; no digest is known, so it is unchecked")
     partial.rename(path)
 
 
-def size_of(answer: object, there: int) -> int | None:
+def begins_at(url: str, answer: Any, partial: Path) -> int:
+    """Where in the file a part of it begins, which is to be where ours ends."""
+    found = re.match(r"bytes (\d{1,15})-", answer.headers.get("Content-Range", ""), re.ASCII)
+    there = partial.stat().st_size if partial.exists() else 0
+    if not found or int(found[1]) != there:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"{url}: the server sends another part than asked for: run this again")
+    return there
+
+
+def size_of(answer: Any, there: int) -> int | None:
     """Of the whole file, where the server tells."""
-    headers = answer.headers  # type: ignore[attr-defined]
-    whole = headers.get("Content-Range", "").rpartition("/")[2]
+    whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
     if whole:
-        return int(whole) if whole.isdigit() else None
-    length = headers.get("Content-Length")
-    return there + int(length) if length else None
+        return _number(whole)
+    length = _number(answer.headers.get("Content-Length", ""))
+    return None if length is None else there + length
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,15}", text, re.ASCII) else None
 
 
 def check(url: str, partial: Path, size: int | None, sha256: str | None) -> None:
     """Refuse a file that is not what was announced."""
     got = partial.stat().st_size
+    if got > LARGEST:
+        partial.unlink()
+        raise UserError(f"{url}: more than {LARGEST:,} bytes came, and no end of them")
     if size is not None and got < size:
         raise UserError(f"{url}: {got:,} of {size:,} bytes came: run this again to go on")
     if size is not None and got > size:
@@ -97,12 +129,18 @@ def extract(archive: Path, wanted: str, folder: Path, prefix: str) -> None:
         with tarfile.open(archive) as tar:
             for member in tar:
                 name = PurePosixPath(member.name).name
-                content = tar.extractfile(member) if re.fullmatch(wanted, name) else None
-                if content:
-                    with open(folder / f"{prefix}{name}", "wb") as file:
-                        copyfileobj(content, file, BLOCK)
-                    found += 1
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+                if member.isdir() or not re.fullmatch(wanted, name):
+                    continue
+                if not member.isreg():
+                    raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
+                if member.size > (free := shutil.disk_usage(folder).free):
+                    raise tarfile.ReadError(
+                        f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
+                    )
+                with open(folder / f"{prefix}{name}", "wb") as file:
+                    shutil.copyfileobj(tar.extractfile(member), file, BLOCK)
+                found += 1
+    except Exception as error:  # damage shows as errors of any kind
         reason = " ".join(str(error).split())
         raise UserError(
             f"{archive} can't be unpacked ({reason}): remove it, and run this again"

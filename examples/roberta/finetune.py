@@ -1,6 +1,5 @@
 """``finetune TASK CHECKPOINT``: a grid of learning rates, epochs and seeds, cell by cell."""
 
-import hashlib
 import json
 import os
 import re
@@ -8,38 +7,24 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from common import cells, commands
 from common.stages import MADE_FROM, short
-from common.text import read_lines, written
+from common.text import written
 
 from diet_fairseq import loading, saving
-from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
 
 from .prepare_task import load_task
 from .presets import FINE_TUNING_ADAM, GRIDS, LARGE
+from .start import POSITIONS, Start
 from .tasks import Task
 
-#: of fairseq's encoders, beside what `PositionConfig` has
-SIZES = (
-    "encoder_layers",
-    "encoder_embed_dim",
-    "encoder_ffn_embed_dim",
-    "encoder_attention_heads",
-    "dropout",
-    "attention_dropout",
-    "max_positions",
-)
-POSITIONS = tuple(field.name for field in fields(PositionConfig) if field.name != "position_scheme")
 BEST, LAST, RESULT = "checkpoint_best.pt", "checkpoint_last.pt", "result.json"
-#: what fairseq's dictionaries have beside the lines of their file: four marks, and <mask>
-SPECIAL = 5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -127,89 +112,6 @@ def task_names(args: Namespace) -> list[str]:
     return found
 
 
-class Start:
-    """The checkpoint that fine-tuning starts from, and what its configuration says."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            with open(path, "rb") as file:
-                state = loading.read(file, "cpu")
-        except OSError as error:
-            raise UserError(f"{path} can't be read: {error.strerror}") from error
-        whole = state.get("cfg") or {"model": state["args"], "task": vars(state["args"])}
-        model = whole["model"]
-        self.model = model if isinstance(model, Namespace) else Namespace(**model)
-        self.data = Path(whole["task"]["data"])
-        ends = "sentence_encoder.embed_tokens.weight"
-        names = [name for name in state["model"] if name.endswith(ends)]
-        if not names:
-            raise UserError(f"{path} is no encoder: give one that `pretrain` made, or a RoBERTa")
-        self.symbols = len(state["model"][names[0]])
-
-    @cached_property
-    def digest(self) -> str:
-        with open(self.path, "rb") as file:
-            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
-
-    @property
-    def name(self) -> str:
-        """The run's."""
-        return self.path.resolve().parent.name
-
-    @property
-    def scheme(self) -> str | None:
-        """None in fairseq's own models."""
-        return getattr(self.model, "position_scheme", None)
-
-    def check_dictionary(self, ours: Path) -> None:
-        """Refuse a task whose subwords mean something else to the encoder."""
-        lines, theirs = subwords_of(ours), self.dictionary()
-        if theirs:
-            other = subwords_of(theirs)
-            if lines == other:
-                return
-            what = f"the dictionary {theirs} of {len(other):,} subwords"
-        elif self.symbols == len(lines) + SPECIAL:
-            return
-        else:
-            what = f"a dictionary of {self.symbols - SPECIAL:,} subwords"
-        raise UserError(
-            f"{self.path} was trained with {what}, which is not that of the task ({ours}, "
-            f"{len(lines):,}): prepare the task in the folder that the encoder was trained in"
-        )
-
-    def dictionary(self) -> Path | None:
-        """What it was trained with, if that is still there."""
-        folder = self.path.resolve().parent
-        data = [folder.parents[1] / "data-bin"] if folder.parent.name == "runs" else []
-        data += [self.data] if self.data.is_absolute() else []
-        places = [one / name for one in data for name in ("dict.txt", "input0/dict.txt")]
-        return next((place for place in places if place.exists()), None)
-
-    def flags(self, encoder: str | None) -> list[str]:
-        """The model's, as fairseq-train takes them."""
-        arch: str = self.model.arch
-        if encoder == "bert" and arch.startswith(f"roberta_{self.scheme}"):
-            arch = arch.replace("roberta_", "bert_", 1)
-        elif encoder not in (None, arch.split("_")[0]):
-            raise UserError(
-                f"--encoder {encoder}: {self.path} is {arch}, which can't be made one: leave it out"
-            )
-        flags = ["--arch", arch]
-        for name in (*SIZES, *POSITIONS):
-            value = getattr(self.model, name, None)
-            if value not in (None, False):
-                flags.append("--" + name.replace("_", "-"))
-                flags += [] if value is True else [str(value)]
-        return flags
-
-
-def subwords_of(dictionary: Path) -> list[str]:
-    """In their order, which are their numbers; a line has a subword and how often it occurs."""
-    return [line.rsplit(" ", 1)[0] for line in read_lines(dictionary)]
-
-
 @dataclass(frozen=True)
 class Row:
     """All cells of a task that differ in learning rate, epochs and seed only."""
@@ -233,23 +135,23 @@ class Row:
         """All of a cell's options that the row's cells have in common."""
         task, args, preset = self.task, self.args, GRIDS[self.args.grid]
         length = args.length or preset.length
-        positions = getattr(self.start.model, "max_positions", length)
-        if length > positions:
+        positions = self.start.model.max_positions
+        if positions is not None and length > positions:
             raise UserError(
                 f"--length {length}: {self.start.path} takes {positions} tokens: take --length "
                 f"{positions}"
             )
         flags: list[Any] = [
             *self.start.flags(args.encoder),
-            *["--task", "glue", "--criterion", "glue", "--metrics", ",".join(task.metrics)],
+            *["--task", "glue", "--criterion", "glue", f"--metrics={','.join(task.metrics)}"],
             *(["--regression-target"] if task.regression else []),
-            *["--positive-label", task.positive, "--max-length", length],
+            *[f"--positive-label={task.positive}", "--max-length", length],
             *([] if args.scratch else ["--finetune-from-model", self.start.path]),
             *["--optimizer", *FINE_TUNING_ADAM, "--weight-decay", 0.01, "--clip-norm", 1.0],
             *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
             *["--batch-size", args.batch or preset.batch, "--required-batch-size-multiple", 1],
-            *["--valid-subset", ",".join(task.dev_files)],
-            *["--best-checkpoint-metric", task.metrics[0], "--maximize-best-checkpoint-metric"],
+            f"--valid-subset={','.join(task.dev_files)}",
+            *[f"--best-checkpoint-metric={task.metrics[0]}", "--maximize-best-checkpoint-metric"],
             "--no-epoch-checkpoints",
         ]
         if preset.grouped:

@@ -14,9 +14,10 @@ from tqdm import tqdm
 
 from diet_fairseq.errors import UserError
 
-from .finetune import BEST, Start
+from .finetune import BEST
 from .prepare_task import load_task, settings_of
 from .report import Found, results
+from .start import Start
 from .tasks import GLUE, Columns, Task, read
 
 #: STS-B's scale, which GLUE wants predictions to keep to
@@ -45,7 +46,10 @@ def predict(args: Namespace) -> None:
     folder = args.folder / "tasks" / args.task
     task = load_task(folder)
     checkpoint = args.checkpoint or best(task, results(args.folder, None, None), folder, args.row)
-    Start(checkpoint).check_dictionary(folder / "data-bin" / "input0" / "dict.txt")
+    start = Start(checkpoint)
+    if start.task != "glue":
+        raise UserError(f"{checkpoint} has learnt no task yet: give one that `finetune` made")
+    start.check_dictionary(folder / "data-bin" / "input0" / "dict.txt")
     print(f"predicting with {checkpoint}")
     predictor = Predictor(checkpoint, task, folder / "data-bin", args.gpu, args.batch)
     if args.tsv:
@@ -115,6 +119,14 @@ class Predictor:
             [str(checkpoint)], arg_overrides={"data": str(data)}
         )
         self.model = models[0].eval()
+        self.head = self.fairseq_task.cfg.classification_head_name
+        heads = dict(self.model.classification_heads)
+        classes = heads[self.head].out_proj.out_features if self.head in heads else 0
+        if classes < len(task.labels) or (task.regression and classes != 1):
+            raise UserError(
+                f"{checkpoint} tells {classes} classes apart, which is not what {task.name} wants: "
+                "give one that `finetune` made for it"
+            )
         self.gpu, self.batch, self.task = gpu, batch, task
         if gpu:
             self.model.cuda()
@@ -136,8 +148,7 @@ class Predictor:
             sample = samples.collater([samples[place] for place in places])
             if self.gpu:
                 sample = utils.move_to_cuda(sample)
-            head = self.fairseq_task.cfg.classification_head_name
-            logits, _ = self.model(**sample["net_input"], classification_head_name=head)
+            logits, _ = self.model(**sample["net_input"], classification_head_name=self.head)
             for place, label in zip(places, self._labels(logits), strict=True):
                 found[place] = label
         return found
@@ -145,7 +156,8 @@ class Predictor:
     def _labels(self, logits: Any) -> Iterator[str]:
         """(B, C) -> B labels."""
         if not self.task.regression:
-            yield from (self.task.labels[number] for number in logits.argmax(dim=-1).tolist())
+            known = logits[:, : len(self.task.labels)]  # --num-classes may be larger
+            yield from (self.task.labels[number] for number in known.argmax(dim=-1).tolist())
             return
         for value in logits.view(-1).tolist():
             inside = min(max(value, LOWEST), HIGHEST) if self.task.name in GLUE else value

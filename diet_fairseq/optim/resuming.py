@@ -1,0 +1,129 @@
+"""A checkpoint's state of an optimizer is compared with the parameters before it is taken.
+
+PyTorch takes moments as they come, and its fused kernel then counts on their having the
+parameter's shape and its order in memory: of others it reads and writes beyond the end.
+"""
+
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..errors import UserError
+from . import checks
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+Table = dict[Any, Any]
+
+
+def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts: str) -> Table:
+    """What ``optimizer.load_state_dict`` may take of a checkpoint's state, or a `UserError`.
+
+    ``counts`` says where the optimizer called ``name`` counts its updates, in the ``state`` of
+    every parameter or in its ``param_groups``; what is ``needed`` there tells its state from
+    another's. Of all other options only a group's numbers are the checkpoint's, as in fairseq.
+    """
+    try:
+        state, groups = _parts(saved)
+        checks.state_has(needed, state.values() if counts == "state" else groups, name)
+        parameters = _paired(groups, optimizer.param_groups)
+        if not state.keys() <= parameters.keys():
+            raise _Unfit("it has moments of parameters that it does not list")
+        counted = {"state": (), "param_groups": (), counts: ("step",)}
+        return {
+            "state": {
+                number: _of_parameter(number, one, parameters[number], counted["state"])
+                for number, one in state.items()
+            },
+            "param_groups": [
+                {**mine, **_of_group(group, counted["param_groups"]), "params": group["params"]}
+                for mine, group in zip(optimizer.param_groups, groups, strict=True)
+            ],
+        }
+    except _Unfit as error:
+        raise UserError(
+            f"--optimizer {name} can't go on from the checkpoint: {error}; give one that is whole, "
+            "with the options it was trained with, or start a new one with --reset-optimizer"
+        ) from error
+
+
+class _Unfit(Exception):
+    """What is wrong with a state."""
+
+
+def _parts(saved: Any) -> tuple[dict[Any, Table], list[Table]]:
+    """The state by parameter, and the groups, as PyTorch writes them."""
+    if isinstance(saved, dict):
+        state, groups = saved.get("state"), saved.get("param_groups")
+        if isinstance(state, dict) and isinstance(groups, list):
+            tables = all(isinstance(one, dict) for one in (*state.values(), *groups))
+            if tables and all(isinstance(group.get("params"), list) for group in groups):
+                return state, groups
+    raise _Unfit("its optimizer's state is damaged")
+
+
+def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
+    """The parameters by their numbers in the checkpoint."""
+    theirs, here = ([group["params"] for group in some] for some in (groups, ours))
+    sizes = [list(map(len, some)) for some in (theirs, here)]
+    if sizes[0] != sizes[1]:
+        there, now = (" + ".join(map(str, some)) or "no" for some in sizes)
+        raise _Unfit(f"it was trained with {there} parameters, and here are {now}")
+    try:
+        return dict(zip(chain(*theirs), chain(*here), strict=True))
+    except TypeError as error:
+        raise _Unfit("its optimizer's state is damaged") from error
+
+
+def _of_parameter(number: Any, saved: Table, parameter: Tensor, counts: tuple[str, ...]) -> Table:
+    name = f"of parameter {number!r}"
+    return {
+        **{key: torch.tensor(_number(f"{key} {name}", saved.get(key))) for key in counts},
+        **{key: _moment(f"{key} {name}", saved.get(key), parameter) for key in MOMENTS},
+    }
+
+
+def _of_group(saved: Table, counts: tuple[str, ...]) -> Table:
+    numbers = {key: _number(key, saved.get(key)) for key in ("lr", "eps", "weight_decay", *counts)}
+    match saved.get("betas"):
+        case (first, second):
+            return {**numbers, "betas": (_number("beta 1", first, 1), _number("beta 2", second, 1))}
+    raise _Unfit("its betas are not two")
+
+
+def _number(name: str, saved: Any, below: int = 2**53) -> float:
+    value = number_in(saved)
+    if value is None or not 0 <= value < below:
+        raise _Unfit(f"its {name} is not a number from 0 to below {below}")
+    return value
+
+
+def number_in(saved: Any) -> float | None:
+    """An int or a float, also where it is kept in a tensor; None for all else."""
+    if _is_plain(saved, (torch.int64, *FLOATS)) and saved.numel() == 1:
+        saved = saved.item()
+    return saved if isinstance(saved, int | float) and not isinstance(saved, bool) else None
+
+
+def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
+    """A copy with the parameter's type and layout: PyTorch's kernel takes numbers as they lie."""
+    if not _is_plain(value, FLOATS):
+        raise _Unfit(f"its {name} is not a plain tensor of floating-point numbers")
+    if value.shape != parameter.shape:
+        there, here = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
+        raise _Unfit(f"its {name} is {there}, and the parameter is {here}")
+    return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())
+
+
+def _is_plain(value: Any, dtypes: tuple[torch.dtype, ...]) -> bool:
+    """Whether it is a tensor whose numbers lie in memory."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout is torch.strided
+        and not value.is_nested
+        and not value.is_meta
+        and value.dtype in dtypes
+    )
