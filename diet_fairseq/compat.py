@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, masking, saving, training, warm_start
+from . import loading, long_lines, masking, saving, training, warm_start
 from .errors import UserError
 from .stand_in import StandIn
 
@@ -92,6 +92,7 @@ def apply() -> None:
     masking.apply()
     training.apply()
     warm_start.apply()
+    long_lines.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
     for module in (language_pair_dataset, token_block_dataset):

@@ -105,25 +105,6 @@ def test_a_split_that_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
     assert done.last.startswith(f"error: there is no data of the split training in {data}: give")
 
 
-@pytest.mark.parametrize("scheme", ["learned", "diet_abs"])
-def test_a_sentence_longer_than_an_absolute_table_is_refused_with_limit_and_flag(
-    data: Path, tmp_path: Path, scheme: str
-) -> None:
-    arch = ["--arch", f"transformer_{scheme}_tiny", "--max-source-positions", "10"]
-    trained = run(
-        "train", data, *SMALL[:-1], *arch, "--save-dir", tmp_path, "--max-target-positions", "10"
-    )
-    assert trained.status == 0, trained.err
-    model = ["--path", tmp_path / "checkpoint_last.pt", "-s", "de", "-t", "en", "--cpu"]
-    done = run("interactive", data, *model, stdin="w1 " * 12 + "\n")
-    assert done.status != 0
-    assert done.last == (
-        "error: sentence 0 has (13, 0) tokens (source, target), but the model takes (10, 10): "
-        "shorten it, leave it out by --skip-invalid-size-inputs-valid-test, or train with larger "
-        "--max-source-positions and --max-target-positions"
-    )
-
-
 def test_a_relative_scheme_translates_longer_sentences_than_it_was_trained_for(
     data: Path, tmp_path: Path
 ) -> None:
