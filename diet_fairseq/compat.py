@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, long_lines, masking, saving, training, warm_start
+from . import command_line, loading, long_lines, masking, saving, training, warm_start
 from .errors import UserError
 from .stand_in import StandIn
 
@@ -93,6 +93,7 @@ def apply() -> None:
     training.apply()
     warm_start.apply()
     long_lines.apply()
+    command_line.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
     for module in (language_pair_dataset, token_block_dataset):

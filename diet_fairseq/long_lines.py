@@ -86,6 +86,5 @@ def apply() -> None:
     # it is the module __main__.
     for module in list(sys.modules.values()):
         name = getattr(getattr(module, "__spec__", None), "name", "")
-        batches = getattr(module, "make_batches", None)
-        if name == "fairseq_cli.interactive" and not hasattr(batches, "__wrapped__"):
-            module.make_batches = _spared(batches)  # type: ignore[attr-defined]
+        if name == "fairseq_cli.interactive" and not hasattr(module.make_batches, "__wrapped__"):
+            module.make_batches = _spared(module.make_batches)  # type: ignore[attr-defined]

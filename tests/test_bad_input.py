@@ -87,7 +87,7 @@ def test_a_missing_dictionary_is_named(data: Path, tmp_path: Path) -> None:
     assert done.status != 0
     assert done.last == (
         f"error: there is no dictionary {tmp_path}/dict.de.txt: give the folder that "
-        "fairseq-preprocess wrote"
+        "fairseq-preprocess wrote, and the languages that it was written for"
     )
     assert "Traceback" not in done.err
 
