@@ -44,11 +44,13 @@ def _whole_help(parse_args_and_arch: Callable) -> Callable:
         given = sys.argv[1:] if input_args is None else input_args
         rest = [word for word in given if word not in ("-h", "--help")]
         asked = len(rest) < len(given)
-        if getattr(parser.parse_known_args(rest)[0], "arch", "") is None:
-            if asked:
-                parser.print_help()
-                parser.exit()
-            parser.error("the following arguments are required: --arch")
+        known, _ = parser.parse_known_args(rest)
+        for option in ("arch", "task"):  # fairseq looks them up, given or not
+            if getattr(known, option, "") is None:
+                if asked:
+                    parser.print_help()
+                    parser.exit()
+                parser.error(f"the following arguments are required: --{option}")
         if not asked:
             kwargs["modify_parser"] = modify_parser
             return parse_args_and_arch(parser, input_args, *args, **kwargs)

@@ -1,13 +1,13 @@
 """fairseq-interactive: a line that is too long costs its own translation, and no other line's."""
 
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq.distributed import utils as distributed
 from fairseq.token_generation_constraints import pack_constraints
 
 logger = logging.getLogger(__name__)
@@ -80,11 +80,31 @@ def _nothing(eos: int) -> dict[str, Any]:
     }
 
 
+def _passing_over(call_main: Callable) -> Callable:
+    """Change fairseq-interactive while it runs, under whatever name its module has.
+
+    Started by ``python -m``, it is ``__main__``.
+    """
+
+    @wraps(call_main)
+    def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        names = getattr(main, "__globals__", {})
+        make_batches = names.get("make_batches")
+        if make_batches is None:
+            return call_main(cfg, main, **kwargs)
+        names["make_batches"] = _spared(make_batches)
+        try:
+            return call_main(cfg, main, **kwargs)
+        finally:
+            names["make_batches"] = make_batches
+
+    return wrapper
+
+
 def apply() -> None:
-    """A second call changes nothing, or reaches a command that was imported since."""
-    # Can go when fairseq-interactive passes over lines that are too long. Started by `python -m`,
-    # it is the module __main__.
-    for module in list(sys.modules.values()):
-        name = getattr(getattr(module, "__spec__", None), "name", "")
-        if name == "fairseq_cli.interactive" and not hasattr(module.make_batches, "__wrapped__"):
-            module.make_batches = _spared(module.make_batches)  # type: ignore[attr-defined]
+    """A second call changes nothing."""
+    if hasattr(distributed, "passes_over_long_lines"):
+        return
+    distributed.passes_over_long_lines = True
+    # Can go when fairseq-interactive passes over lines that are too long.
+    distributed.call_main = _passing_over(distributed.call_main)

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 #: The text of the exception, and what is said of it.
 FOUND_BY_FAIRSEQ = [
@@ -184,20 +184,22 @@ def in_words(error: BaseException) -> str | None:
             return said.format(**parts)
     if isinstance(error, OSError) and error.errno in PATHS:
         path = str(error.filename)
-        for option in naming(path, sys.argv[1:]):
+        option = naming(path, sys.argv[1:])
+        if option is not None:
             return f"{option} {path}: {PATHS[error.errno]}".lstrip()
     return None
 
 
-def naming(path: str, words: Iterable[str]) -> Iterator[str]:
-    """Options of a command line that name ``path``, or what it begins with: "" is none of them.
+def naming(path: str, words: Iterable[str]) -> str | None:
+    """The option of a command line that names ``path``, or what it begins with ("": no option).
 
-    An error over a path that the user did not name is not the user's, and keeps its traceback.
+    None: the user did not name it. An error over it is not the user's, and keeps its traceback.
     """
-    whole, option = os.path.abspath(path), ""
+    whole, option, found = os.path.abspath(path), "", []
     for word in words:
         flag, equals, value = word.partition("=") if word.startswith("--") else (option, "=", word)
         option = "" if equals else flag
-        for part in re.split("[:,]", value):
-            if part and whole.startswith(os.path.abspath(part)):
-                yield flag
+        for part in filter(None, re.split("[:,]", value)):
+            if whole.startswith(os.path.abspath(part)):
+                found.append((len(os.path.abspath(part)), flag))
+    return max(found)[1] if found else None

@@ -98,6 +98,38 @@ def test_a_folder_without_data_is_named(tmp_path: Path) -> None:
     assert done.last.startswith("error: there is no prepared data in the folder given: give the")
 
 
+#: a command, and the last line of what it says
+EVERYWHERE = {
+    "train DATA --arch transformer --lr -1": "error: --lr must be at least 0, but is -1.0",
+    "train nosuch --arch transformer --max-tokens 9": "error: nosuch: there is no such file or "
+    "folder: check the path",
+    "train DATA --arch transformer": "error: the size of a batch is missing: give --max-tokens N "
+    "or --batch-size N",
+    "generate DATA --path DATA": "error: --path DATA: it is a folder, but a file is needed: name a "
+    "file",
+    "generate DATA --path DATA/dict.de.txt --results-path DATA/dict.de.txt": "error: "
+    "--results-path DATA/dict.de.txt: a file stands where a folder is needed: name another folder",
+    "interactive DATA --path nosuch.pt": "error: there is no checkpoint nosuch.pt: check --path",
+    "validate DATA --path DATA/dict.de.txt": "error: the following arguments are required: --task "
+    "(--help shows all options)",
+    "eval_lm DATA --path nosuch.pt --beam": "error: unrecognized arguments: --beam (--help shows "
+    "all options)",
+    "preprocess -s xx -t en --trainpref nosuch": "error: --trainpref nosuch: there is no file "
+    "nosuch.xx: check the prefix and the languages",
+    "preprocess -s de -t en --trainpref DATA/../train --destdir DATA": "error: DATA/dict.de.txt is "
+    "there already: name another --destdir, or remove that folder to prepare the data anew",
+}
+
+
+@pytest.mark.parametrize("line", EVERYWHERE)
+def test_whichever_command_says_a_mistake_in_one_line(data: Path, line: str) -> None:
+    command, *arguments = line.replace("DATA", str(data)).split()
+    done = run(command, *arguments, "--cpu")
+    assert done.status != 0
+    assert done.last == EVERYWHERE[line].replace("DATA", str(data))
+    assert "Traceback" not in done.err
+
+
 def test_a_split_that_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
     split = ["--train-subset", "training", "--save-dir", tmp_path]
     done = run("train", data, *SMALL, *ARCH, *split)

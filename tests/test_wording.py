@@ -102,9 +102,12 @@ def test_a_path_of_the_user_s_that_can_not_be_used_is_named_with_its_option(numb
     [
         ("--path a.pt:b.pt --beam 3", "b.pt", "--path"),
         ("--validpref=one,two -s de", "two.de", "--validpref"),
+        ("data --path data", "data", "--path"),
+        ("data --log-file data/x", "data/x", "--log-file"),
+        ("data --log-file data/x", "data/y", ""),
         ("--cpu data", "/nowhere/data", None),
         ("--quiet --path a", "b", None),
     ],
 )
 def test_the_option_is_the_one_that_names_the_path(words, path, option):
-    assert next(naming(path, words.split()), None) == option
+    assert naming(path, words.split()) == option
