@@ -38,32 +38,30 @@ def _whole_help(parse_args_and_arch: Callable) -> Callable:
         parser: argparse.ArgumentParser,
         input_args: list[str] | None = None,
         *args: Any,
-        modify_parser: Callable | None = None,
         **kwargs: Any,
     ) -> Any:
         given = sys.argv[1:] if input_args is None else input_args
         rest = [word for word in given if word not in ("-h", "--help")]
-        asked = len(rest) < len(given)
+        modify = kwargs.get("modify_parser")
         known, _ = parser.parse_known_args(rest)
         for option in ("arch", "task"):  # fairseq looks them up, given or not
-            if getattr(known, option, "") is None:
-                if asked:
+            if modify is None and getattr(known, option, "") is None:
+                if len(rest) < len(given):
                     parser.print_help()
                     parser.exit()
                 parser.error(f"the following arguments are required: --{option}")
-        if not asked:
-            kwargs["modify_parser"] = modify_parser
+        if len(rest) == len(given):
             return parse_args_and_arch(parser, input_args, *args, **kwargs)
         calls = count(1)
 
         def show(parser: argparse.ArgumentParser) -> None:
-            if modify_parser is not None:
-                modify_parser(parser)
+            if modify is not None:
+                modify(parser)
             if next(calls) == 2:  # fairseq calls it before and after it has added options
                 parser.print_help()
                 parser.exit()
 
-        return parse_args_and_arch(parser, rest, *args, modify_parser=show, **kwargs)
+        return parse_args_and_arch(parser, rest, *args, **{**kwargs, "modify_parser": show})
 
     return wrapper
 

@@ -41,10 +41,15 @@ def report_user_errors() -> None:
             previous(kind, error, trace)
         else:
             sys.stdout.flush()
-            print(f"error: {mistake}", file=sys.stderr)
+            print(f"error: {one_line(mistake)}", file=sys.stderr)
 
     excepthook.reports_user_errors = True  # type: ignore[attr-defined]
     sys.excepthook = excepthook
+
+
+def one_line(text: str) -> str:
+    """The text with control characters spelled out: names of files and values may hold any."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:

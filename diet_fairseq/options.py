@@ -23,7 +23,7 @@ SUBWORDS = ("subword_nmt", "sentencepiece", "wordpiece", "letter", "silence", "_
 
 
 #: what joins words again for `--eval-bleu`
-TOKENIZERS = tuple(REGISTRIES["tokenizer"]["registry"])
+TOKENIZERS = REGISTRIES["tokenizer"]["registry"]
 #: options that most people call by another name
 CALLED = {"post_process": "--remove-bpe"}
 

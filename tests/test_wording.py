@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from diet_fairseq.errors import UserError, mistake_behind
+from diet_fairseq.errors import UserError, mistake_behind, one_line
 from diet_fairseq.wording import FOUND_BY_FAIRSEQ, PATHS, in_words, naming
 
 #: what was raised, as its text -> what is said of it, in part
@@ -111,3 +111,11 @@ def test_a_path_of_the_user_s_that_can_not_be_used_is_named_with_its_option(numb
 )
 def test_the_option_is_the_one_that_names_the_path(words, path, option):
     assert naming(path, words.split()) == option
+
+
+def test_a_name_with_control_characters_is_spelled_out_on_one_line(capsys):
+    error = UserError("there is no ä\x1b[2J\nfile \u2028 \udcff")
+    sys.excepthook(UserError, error, None)
+    said = "there is no ä\\x1b[2J\\nfile \\u2028 \\udcff"
+    assert one_line(str(error)) == said
+    assert capsys.readouterr().err == f"error: {said}\n"
