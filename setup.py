@@ -40,6 +40,7 @@ setup(
         "scipy",
         "sentencepiece",
         "subword-nmt",
+        "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
     ],
     extras_require={
         "data": DATA,

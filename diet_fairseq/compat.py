@@ -15,7 +15,16 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import archives, loading, masking, saving, training, warm_start
+from . import (
+    archives,
+    command_line,
+    loading,
+    long_lines,
+    masking,
+    saving,
+    training,
+    warm_start,
+)
 from .errors import UserError
 from .stand_in import StandIn
 
@@ -93,6 +102,8 @@ def apply() -> None:
     masking.apply()
     training.apply()
     warm_start.apply()
+    long_lines.apply()
+    command_line.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
     for module in (language_pair_dataset, token_block_dataset):

@@ -106,7 +106,7 @@ def use(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commands.os, "execve", become)
 
 
-def run(corpus: corpora.Corpus, *arguments: object) -> None:
+def run(corpus: recipes.Corpus, *arguments: object) -> None:
     """``run.py`` with these arguments, in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["run.py", *map(str, arguments)])

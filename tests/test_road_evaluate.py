@@ -15,7 +15,9 @@ from tests.road import (
     run,
     score,
     script,
+    subwords,
     test_sets,
+    text,
     use,
     write,
 )
@@ -119,7 +121,47 @@ def test_the_test_set_is_translated_and_scored(trained):
 def test_given_files_are_translated_without_a_reference(trained, tmp_path):
     source = write(tmp_path / "mine", ["", "ban.", "din kon" * 2000, "\u2028"])
     translated(trained, "--input", source, "--average", 0, "--output", tmp_path)
-    assert (tmp_path / "translations.txt").read_text().count("\n") == 4
+    lines = (tmp_path / "translations.txt").read_text().split("\n")
+    assert [bool(line) for line in lines] == [False, True, True, False, False]
+
+
+@pytest.fixture
+def translator(tmp_path, monkeypatch):
+    """A prepared folder, and a model that says `kon` to all lines but those of `din`s."""
+    prepared = {"pair": ["en", "de"], "bpe": "sentencepiece", "test_set": None}
+    (tmp_path / "prepared.json").write_text(json.dumps(prepared))
+    (tmp_path / "subwords").mkdir()
+    subwords.SentencePiece.learn(tmp_path / "subwords", {"de": ["ban din kon."] * 9}, 30, 1)
+    asked = []
+
+    def translate(model, source, lines, args):
+        asked.extend(text.read_lines(source) if lines else [])
+        return ["" if "din" in line.replace(" ", "") else "▁ k o n" for line in asked]
+
+    monkeypatch.setattr(evaluate, "translate", translate)
+    return asked
+
+
+def test_a_blank_line_stays_blank_and_is_not_translated(translator, tmp_path, capsys):
+    source = write(tmp_path / "mine", ["", "ban", " \u2028", "din", "ban", "\t"])
+    model = write(tmp_path / "model.pt", [])
+    translated(tmp_path, "--input", source, "--checkpoint", model, "--output", tmp_path / "out")
+    out = tmp_path / "out"
+    assert len(translator) == 3
+    assert (out / "translations.txt").read_text() == "\nkon\n\n\nkon\n\n"
+    said = f"mine: no translation of line 4: see {out / 'translate.log'}"
+    assert said in capsys.readouterr().out
+
+
+def test_nothing_but_blank_lines_starts_no_program(tmp_path):
+    assert evaluate.translate(tmp_path / "model.pt", tmp_path / "source", 0, None) == []
+
+
+def test_a_mistake_leaves_no_folder_behind(translator, tmp_path):
+    source = write(tmp_path / "mine", ["ban"])
+    with pytest.raises(UserError, match=r"is no file: --checkpoint names one"):
+        translated(tmp_path, "--input", source, "--checkpoint", tmp_path, "--run", "new")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_mistakes_are_named(tmp_path):
@@ -133,7 +175,7 @@ def test_mistakes_are_named(tmp_path):
         (("--input", one, "--reference", two), "they part at line 2"),
         (("--reference", two), "--reference needs --input"),
         (("--run", "other"), "checkpoint_last.pt does not exist: train first"),
-        (("--checkpoint", tmp_path / "no.pt"), "no.pt does not exist"),
+        (("--checkpoint", tmp_path / "no.pt"), "no.pt is no file"),
     ]:
         with pytest.raises(UserError, match=words):
             translated(tmp_path, *arguments)

@@ -167,6 +167,21 @@ def test_files_may_be_gzipped_and_named_by_three_letters(folder):
     assert found["test"] == ["test.eng.gz", "test.de"]
 
 
+@pytest.mark.parametrize(
+    ("where", "pair", "said"),
+    [
+        ("", ("en", "fr"), r"test\.en has no partner .*test\.fr\[\.gz\]"),
+        ("", ("xx", "yy"), r"no file .*test\.xx\[\.gz\]: --test names the files"),
+        ("nosuch", ("en", "de"), r"--from-dir .*nosuch is no folder: name the one that holds"),
+    ],
+)
+def test_wrong_languages_and_folders_leave_nothing_behind(folder, tmp_path, where, pair, said):
+    new = tmp_path / "new"
+    with pytest.raises(UserError, match=said):
+        run(WMT18, "prepare", *pair, "--from-dir", folder / where, "--folder", new)
+    assert not new.exists()
+
+
 def test_a_file_without_partner_is_named(folder):
     (folder / "train.b.de").unlink()
     with pytest.raises(UserError, match=r"train\.b\.en has no partner .*train\.b\.de\[\.gz\]"):

@@ -107,3 +107,29 @@ def test_a_run_has_checkpoints_to_average_before_it_ends(shown):
         args = shown(WMT18, "shaw", "de", "en", "--updates", updates)
         assert 1 <= args.save_interval_updates <= max(1, updates / 5)
         assert args.keep_interval_updates == recipes.Search().average
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("evaluate diet_rel en de --beam 0", "--beam must be at least 1, but is 0"),
+        ("evaluate diet_rel en de --length-penalty nan", "--length-penalty must be a number, but"),
+        ("evaluate diet_rel en de --nosuch", "unknown: --nosuch"),
+        ("train diet_rel en de --updates 0", "--updates must be at least 1, but is 0"),
+        ("train diet_rel en de --tokens-per-gpu 0", "--tokens-per-gpu must be at least 1, but is"),
+        ("train diet_rel en de --seed x", "argument --seed: invalid int value: 'x'"),
+        ("prepare en de --vocabulary -1", "--vocabulary must be at least 1, but is -1"),
+        ("prepare en de --workers 0", "--workers must be at least 1, but is 0"),
+        ("prepare en", "the following arguments are required: TGT"),
+        ("nosuch", "argument COMMAND: invalid choice: 'nosuch'"),
+    ],
+)
+def test_a_wrong_option_is_named_in_one_line(command, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        run(WMT18, *command.split())
+    err = capsys.readouterr().err
+    assert end.value.code == 2
+    assert err.startswith(f"error: {said}")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,73 +1,66 @@
 """The command line: ``run.py prepare|pretrain|prepare-glue|prepare-task|finetune|...``."""
 
 import logging
-from argparse import ArgumentParser
-from collections.abc import Callable
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from . import ablate, finetune, predict, prepare, prepare_task, pretrain, report
+from common.arguments import Parser
 
 
 class Command(NamedTuple):
-    """What a command says of itself, its arguments, and what it does."""
+    """What a command says of itself, and its module's functions that make it.
+
+    Only the module of the command that is called is imported: that takes seconds.
+    """
 
     help: str
-    add_arguments: Callable[[ArgumentParser], None]
-    run: Callable[..., int | None]
+    module: str
+    run: str
+    add_arguments: str = "add_arguments"
     #: what it does not know is passed to fairseq-train
     passes_on: bool = False
 
+    def function(self, name: str) -> Any:
+        return getattr(import_module(f".{self.module}", __package__), name)
+
 
 COMMANDS = {
-    "prepare": Command(
-        "from raw text to what fairseq-train reads", prepare.add_arguments, prepare.prepare
-    ),
+    "prepare": Command("from raw text to what fairseq-train reads", "prepare", "prepare"),
     "pretrain": Command(
-        "show the fairseq-train command, and run it",
-        pretrain.add_arguments,
-        pretrain.pretrain,
-        passes_on=True,
+        "show the fairseq-train command, and run it", "pretrain", "pretrain", passes_on=True
     ),
     "prepare-glue": Command(
         "GLUE's files to what finetune reads",
-        prepare_task.add_glue_arguments,
-        prepare_task.prepare_glue,
+        "prepare_task",
+        "prepare_glue",
+        "add_glue_arguments",
     ),
     "prepare-task": Command(
         "tab-separated values of your own to what finetune reads",
-        prepare_task.add_task_arguments,
-        prepare_task.prepare_task,
+        "prepare_task",
+        "prepare_task",
+        "add_task_arguments",
     ),
     "finetune": Command(
-        "a task, with a grid of learning rates and seeds",
-        finetune.add_arguments,
-        finetune.finetune,
-        passes_on=True,
+        "a task, with a grid of learning rates and seeds", "finetune", "finetune", passes_on=True
     ),
     "ablate": Command(
         "pretrain and fine-tune the rows of one of DIET's ablations",
-        ablate.add_arguments,
-        ablate.ablate,
+        "ablate",
+        "ablate",
         passes_on=True,
     ),
-    "report": Command(
-        "GLUE's table of what is finished, beside the papers'",
-        report.add_arguments,
-        report.report,
-    ),
+    "report": Command("GLUE's table of what is finished, beside the papers'", "report", "report"),
     "predict": Command(
-        "labels for GLUE's test sets, or for any tab-separated values",
-        predict.add_arguments,
-        predict.predict,
+        "labels for GLUE's test sets, or for any tab-separated values", "predict", "predict"
     ),
 }
 
 
 def main(description: str) -> int:
-    # fairseq, imported, has all libraries tell all they do.
-    logging.getLogger().setLevel(logging.WARNING)
-    parser = ArgumentParser(description=description)
+    parser = Parser(description=description)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         epilog = "What stands here and is not known to this command is passed to fairseq-train."
@@ -77,7 +70,9 @@ def main(description: str) -> int:
             epilog=epilog if command.passes_on else None,
             allow_abbrev=not command.passes_on,
         )
-        command.add_arguments(subparser)
+        if name not in sys.argv[1:2]:
+            continue
+        command.function(command.add_arguments)(subparser)
         subparser.add_argument(
             "--folder",
             type=Path,
@@ -86,7 +81,11 @@ def main(description: str) -> int:
         )
 
     args, more = parser.parse_known_args()
+    parser.check(args)
     command = COMMANDS[args.command]
     if more and not command.passes_on:
         parser.error(f"unknown: {' '.join(more)}")
-    return command.run(args, more) or 0 if command.passes_on else command.run(args) or 0
+    # fairseq, imported, has all libraries tell all they do.
+    logging.getLogger().setLevel(logging.WARNING)
+    run = command.function(command.run)
+    return run(args, more) or 0 if command.passes_on else run(args) or 0

@@ -1,30 +1,12 @@
-"""What a corpus is: the names of its files, and what the road takes by default for it."""
+"""The files of a corpus: where they are found, by split and language."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from diet_fairseq.errors import UserError
 
-from .recipes import Recipe, Search
-
 SPLITS = ("train", "valid", "test")
 #: the same language in the names of files from elsewhere
 ALSO = {"en": "eng", "de": "deu", "cs": "ces"}
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """A corpus and its defaults."""
-
-    name: str
-    # (folder to fill with the files named below, folder for archives, pair of languages)
-    download: Callable[[Path, Path, tuple[str, str]], None]
-    files: dict[str, str]  # split -> pattern of file names, without .LANGUAGE[.gz]
-    vocabulary: int
-    recipe: Recipe = field(default_factory=Recipe)
-    search: Search = field(default_factory=Search)
-    test_set: str | None = None  # sacreBLEU's name of it
 
 
 def pair_of(source: str, target: str) -> tuple[str, str]:

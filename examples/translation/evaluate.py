@@ -57,17 +57,23 @@ def evaluate(args: Namespace) -> None:
     if {args.source, args.target} != set(prepared["pair"]):
         raise UserError(f"{args.folder} holds {'-'.join(prepared['pair'])}: name these languages")
     name, sources, references, test_set = test_text(args, prepared)
+    model = args.checkpoint or average(run_folder(args), args.average)
+    if not model.is_file():
+        raise UserError(f"{model} is no file: --checkpoint names one that fairseq-train wrote")
     output = args.output or run_folder(args) / f"evaluation-{name}"
     output.mkdir(parents=True, exist_ok=True)
-    model = args.checkpoint or average(run_folder(args), args.average)
-    if not model.exists():
-        raise UserError(f"{model} does not exist: --checkpoint names a file of fairseq-train")
 
     subwords = KINDS[prepared["bpe"]](args.folder / "subwords")
-    coded = subwords.encode(map(normalise, sources), args.source, 1)
-    write_lines(output / "source.subwords", shortened(coded, name))
-    found = translate(model, output / "source.subwords", len(sources), args)
-    hypotheses = [normalise(subwords.decode(line, args.target)) for line in found]
+    coded = list(shortened(subwords.encode(map(normalise, sources), args.source, 1), name))
+    # Of a blank line a model makes a sentence: blank lines are not translated.
+    spoken = [number for number, line in enumerate(coded) if line]
+    write_lines(output / "source.subwords", (coded[number] for number in spoken))
+    texts = translate(model, output / "source.subwords", len(spoken), args)
+    found = dict(zip(spoken, texts, strict=True))
+    if lost := [str(number + 1) for number in spoken if not found[number]]:
+        print(f"{name}: no translation of line {', '.join(lost)}: see {output / 'translate.log'}")
+    whole = (found.get(number, "") for number in range(len(coded)))
+    hypotheses = [normalise(subwords.decode(text, args.target)) for text in whole]
     write_lines(output / "translations.txt", hypotheses)
     print(f"{output / 'translations.txt'}: {len(hypotheses):,} lines")
     if references is None:
@@ -117,7 +123,9 @@ def average(run: Path, number: int) -> Path:
 
 
 def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[str]:
-    """The best hypothesis of every line, in subwords."""
+    """The best hypothesis of every line, in subwords; nothing for one too long for the model."""
+    if not lines:
+        return []
     options = [
         *["--user-dir", commands.PLUGIN, "--path", model, "--input", source],
         *["--source-lang", args.source, "--target-lang", args.target],

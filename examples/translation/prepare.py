@@ -18,7 +18,8 @@ from tqdm import tqdm
 from diet_fairseq.errors import UserError
 
 from .clean import Cleaner, Normaliser, Rules, table
-from .corpora import SPLITS, Corpus, find_pairs, pair_of
+from .corpora import SPLITS, find_pairs, pair_of
+from .recipes import Corpus
 
 #: enough to learn subwords from; bounds the memory that takes
 MOST_LINES = 1_000_000
@@ -58,14 +59,21 @@ def add_arguments(parser: ArgumentParser, corpus: Corpus) -> None:
 def prepare(corpus: Corpus, args: Namespace) -> None:
     pair = pair_of(args.source, args.target)
     folder, texts = args.folder, args.from_dir
-    folder.mkdir(parents=True, exist_ok=True)
     patterns = {split: getattr(args, split) for split in SPLITS}
     if texts is None:
+        if pair not in corpus.pairs:
+            raise UserError(
+                f"{corpus.name} has no {'-'.join(pair)} to download, but "
+                f"{', '.join(map('-'.join, corpus.pairs))}: name two of these languages, or a "
+                "folder of your own with --from-dir"
+            )
         texts, patterns = folder / "raw", corpus.files
         archives = folder / "archives"
-        archives.mkdir(exist_ok=True)
+        archives.mkdir(parents=True, exist_ok=True)
         settings = {"corpus": corpus.name, "pair": pair}
         stage(texts, settings, lambda partial: corpus.download(partial, archives, pair))
+    elif not texts.is_dir():
+        raise UserError(f"--from-dir {texts} is no folder: name the one that holds the text")
     files = find_pairs(texts, patterns, pair)
     rules = Rules(args.max_words, args.max_characters, args.max_ratio)
 

@@ -1,10 +1,12 @@
-"""How a corpus is learnt and translated, and where each setting comes from.
+"""What a corpus is, how it is learnt and translated, and where each setting comes from.
 
 DIET (appendix A) names the data, Adam, 6 layers, 250k updates, beam 10 and length penalty 0.6; for
 all else it says that it follows Vaswani et al. 2017, whose sections are named here.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -29,3 +31,18 @@ class Search:
     alpha: float = 0.6  # DIET, appendix A
     penalty: str = "tensor2tensor"  # what DIET used
     average: int = 5  # Vaswani 6.1, base models
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus and its defaults."""
+
+    name: str
+    # (folder to fill with the files named below, folder for archives, pair of languages)
+    download: Callable[[Path, Path, tuple[str, str]], None]
+    files: dict[str, str]  # split -> pattern of file names, without .LANGUAGE[.gz]
+    vocabulary: int
+    recipe: Recipe = field(default_factory=Recipe)
+    search: Search = field(default_factory=Search)
+    test_set: str | None = None  # sacreBLEU's name of it
+    pairs: tuple[tuple[str, str], ...] = ()  # what it can be downloaded for
