@@ -12,7 +12,7 @@ from typing import Any
 
 from fairseq.distributed import utils as distributed
 
-from . import limits
+from . import limits, saving
 
 #: what tells fairseq-train from fairseq's other commands
 _CHANGED = "validate_and_save"
@@ -32,7 +32,7 @@ class Program:
     def __call__(self, cfg: Any, **kwargs: Any) -> None:
         names = self.main.__globals__
         original = names[_CHANGED]
-        names[_CHANGED] = limits.patient(original)
+        names[_CHANGED] = saving.keeping_best(limits.patient(original))
         try:
             self.main(cfg, **kwargs)
         finally:

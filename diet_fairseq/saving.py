@@ -4,6 +4,7 @@ Every file is written aside, as ``NAME.tmp`` in the same folder, and renamed whe
 the disk. A kill at any moment leaves the old file or the new one.
 """
 
+import operator
 import os
 import shutil
 import tempfile
@@ -96,6 +97,26 @@ def check_options(checkpoint: Any) -> None:
         inside = os.path.join(checkpoint.save_dir, path)
         advice = f"did you mean {inside}?" if os.path.exists(inside) else "check the path"
         raise UserError(f"{flag} {path}: there is no such file; {advice}")
+
+
+def keeping_best(validate_and_save: Callable) -> Callable:
+    """Keep ``checkpoint_best.pt`` whenever a validation is the best, not only where a save is due.
+
+    fairseq remembers the best score when it saves: a better one that it doesn't know is unsaved.
+    """
+
+    @wraps(validate_and_save)
+    def wrapper(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *args: Any) -> Any:
+        losses, should_stop = validate_and_save(cfg, trainer, task, epoch_itr, *args)
+        loss, best = losses[0], getattr(checkpoint_utils.save_checkpoint, "best", None)
+        better = operator.gt if cfg.checkpoint.maximize_best_checkpoint_metric else operator.lt
+        if loss is not None and (best is None or better(loss, best)):
+            # A run goes on from checkpoint_last.pt, and saves that as often as it is told to.
+            only_best = StandIn(cfg.checkpoint, no_last_checkpoints=True)
+            checkpoint_utils.save_checkpoint(only_best, trainer, epoch_itr, loss)
+        return losses, should_stop
+
+    return wrapper
 
 
 def _checked(call_main: Callable) -> Callable:
