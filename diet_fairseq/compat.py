@@ -88,9 +88,9 @@ def _same_batches(get_batch_iterator: Callable) -> Callable:
 def apply() -> None:
     """Make fairseq run safely on today's packages. A second call changes nothing."""
     loading.apply()
+    program.apply()
     saving.apply()
     masking.apply()
-    program.apply()
     training.apply()
     warm_start.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language

@@ -47,9 +47,26 @@ def _changed(call_main: Callable) -> Callable:
     return wrapper
 
 
+def _alone(call_main: Callable) -> Callable:
+    """One training at a time writes to a folder; the processes of a run are one training."""
+
+    @wraps(call_main)
+    def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        if not trains(main) or cfg.checkpoint.no_save:
+            return call_main(cfg, main, **kwargs)
+        # Which of a run's processes this is, torchrun and Slurm say in the environment.
+        distributed.infer_init_method(cfg.distributed_training)
+        if not distributed.is_master(cfg.distributed_training):
+            return call_main(cfg, main, **kwargs)
+        with saving.alone_in(cfg.checkpoint.save_dir):
+            return call_main(cfg, main, **kwargs)
+
+    return wrapper
+
+
 def apply() -> None:
     """A second call changes nothing. Can go when fairseq does by itself what `Program` adds."""
     limits.apply()
     if not hasattr(distributed, "changes_program"):
         distributed.changes_program = True
-        distributed.call_main = _changed(distributed.call_main)
+        distributed.call_main = _alone(_changed(distributed.call_main))

@@ -4,6 +4,7 @@ Every file is written aside, as ``NAME.tmp`` in the same folder, and renamed whe
 the disk. A kill at any moment leaves the old file or the new one.
 """
 
+import fcntl
 import operator
 import os
 import shutil
@@ -67,18 +68,50 @@ def copy(source: str, target: str, overwrite: bool = False) -> str:
     return target
 
 
-def prepare_save_dir(folder: str) -> None:
-    """Refuse a folder that can't be written to, and remove what a killed save left in it."""
+@contextmanager
+def _writable(folder: str) -> Iterator[None]:
     try:
         os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        for leftover in Path(folder).glob("checkpoint*.pt.tmp"):
-            leftover.unlink()
+        yield
     except OSError as error:
         raise UserError(
             f"--save-dir {folder} can't be written to: {error.strerror}; give another folder"
         ) from error
+
+
+def prepare_save_dir(folder: str) -> None:
+    """Refuse a folder that can't be written to, and remove what a killed save left in it."""
+    with _writable(folder):
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        for leftover in Path(folder).glob("checkpoint*.pt.tmp"):
+            leftover.unlink()
+
+
+@contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """Refuse a folder that another training writes to, and keep others out of this one.
+
+    The system forgets the lock with the process that holds it, however that ends.
+    """
+    with _writable(folder):
+        held = [os.open(folder, os.O_RDONLY)]
+    # A process that was forked, to read data, may live a little longer, and would hold it, too.
+    os.register_at_fork(after_in_child=lambda: [os.close(lock) for lock in held])
+    try:
+        fcntl.flock(held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held.pop())
+        raise UserError(
+            f"--save-dir {folder} is in use by another training: wait for its end, or give "
+            "another folder"
+        ) from error
+    except OSError:
+        pass  # some network file systems have no locks
+    try:
+        yield
+    finally:
+        os.close(held.pop())
 
 
 def check_options(checkpoint: Any) -> None:
