@@ -96,8 +96,13 @@ def alone_in(folder: str) -> Iterator[None]:
     """
     with _writable(folder):
         held = [os.open(folder, os.O_RDONLY)]
+
+    def let_go() -> None:
+        for lock in held:
+            os.close(lock)
+
     # A process that was forked, to read data, may live a little longer, and would hold it, too.
-    os.register_at_fork(after_in_child=lambda: [os.close(lock) for lock in held])
+    os.register_at_fork(after_in_child=let_go)
     try:
         fcntl.flock(held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
