@@ -21,6 +21,7 @@ from . import (
     loading,
     long_lines,
     masking,
+    program,
     saving,
     training,
     warm_start,
@@ -98,6 +99,7 @@ def apply() -> None:
     """Make fairseq run safely on today's packages. A second call changes nothing."""
     loading.apply()
     archives.apply()
+    program.apply()
     saving.apply()
     masking.apply()
     training.apply()

@@ -4,6 +4,8 @@ Every file is written aside, as ``NAME.tmp`` in the same folder, and renamed whe
 the disk. A kill at any moment leaves the old file or the new one.
 """
 
+import fcntl
+import operator
 import os
 import shutil
 import tempfile
@@ -66,18 +68,55 @@ def copy(source: str, target: str, overwrite: bool = False) -> str:
     return target
 
 
-def prepare_save_dir(folder: str) -> None:
-    """Refuse a folder that can't be written to, and remove what a killed save left in it."""
+@contextmanager
+def _writable(folder: str) -> Iterator[None]:
     try:
         os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        for leftover in Path(folder).glob("checkpoint*.pt.tmp"):
-            leftover.unlink()
+        yield
     except OSError as error:
         raise UserError(
             f"--save-dir {folder} can't be written to: {error.strerror}; give another folder"
         ) from error
+
+
+def prepare_save_dir(folder: str) -> None:
+    """Refuse a folder that can't be written to, and remove what a killed save left in it."""
+    with _writable(folder):
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        for leftover in Path(folder).glob("checkpoint*.pt.tmp"):
+            leftover.unlink()
+
+
+@contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """Refuse a folder that another training writes to, and keep others out of this one.
+
+    The system forgets the lock with the process that holds it, however that ends.
+    """
+    with _writable(folder):
+        held = [os.open(folder, os.O_RDONLY)]
+
+    def let_go() -> None:
+        for lock in held:
+            os.close(lock)
+
+    # A process that was forked, to read data, may live a little longer, and would hold it, too.
+    os.register_at_fork(after_in_child=let_go)
+    try:
+        fcntl.flock(held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held.pop())
+        raise UserError(
+            f"--save-dir {folder} is in use by another training: wait for its end, or give "
+            "another folder"
+        ) from error
+    except OSError:
+        pass  # some network file systems have no locks
+    try:
+        yield
+    finally:
+        os.close(held.pop())
 
 
 def check_options(checkpoint: Any) -> None:
@@ -96,6 +135,26 @@ def check_options(checkpoint: Any) -> None:
         inside = os.path.join(checkpoint.save_dir, path)
         advice = f"did you mean {inside}?" if os.path.exists(inside) else "check the path"
         raise UserError(f"{flag} {path}: there is no such file; {advice}")
+
+
+def keeping_best(validate_and_save: Callable) -> Callable:
+    """Keep ``checkpoint_best.pt`` whenever a validation is the best, not only where a save is due.
+
+    fairseq remembers the best score when it saves: a better one that it doesn't know is unsaved.
+    """
+
+    @wraps(validate_and_save)
+    def wrapper(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *args: Any) -> Any:
+        losses, should_stop = validate_and_save(cfg, trainer, task, epoch_itr, *args)
+        loss, best = losses[0], getattr(checkpoint_utils.save_checkpoint, "best", None)
+        better = operator.gt if cfg.checkpoint.maximize_best_checkpoint_metric else operator.lt
+        if loss is not None and (best is None or better(loss, best)):
+            # A run goes on from checkpoint_last.pt, and saves that as often as it is told to.
+            only_best = StandIn(cfg.checkpoint, no_last_checkpoints=True)
+            checkpoint_utils.save_checkpoint(only_best, trainer, epoch_itr, loss)
+        return losses, should_stop
+
+    return wrapper
 
 
 def _checked(call_main: Callable) -> Callable:

@@ -4,14 +4,16 @@ Each runs in a process of its own, forked from one that has imported fairseq (an
 on a corpus of sixty sentences.
 """
 
-import multiprocessing
+import multiprocessing.pool
 import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,6 +99,26 @@ def _child(command: str, argv: list[str], folder: str, first: Callable[[], Any] 
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status if isinstance(status, int) else 1)
+
+
+def two_ranks(
+    data: Path,
+    folder: Path,
+    *options: Any,
+    first: Sequence[Callable[[], Any] | None] = (None, None),
+) -> list[Done]:
+    """Train on two processes; both are started at once, as they wait for each other."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    together = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
+                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+                "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
+    start = partial(run, "train", data, *TINY, *together, *options, "--save-dir", folder)
+    with multiprocessing.pool.ThreadPool(2) as threads:
+        return threads.map(
+            lambda rank: start("--distributed-rank", rank, first=first[rank]), (0, 1)
+        )
 
 
 def corpus(folder: Path) -> Path:

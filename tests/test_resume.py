@@ -1,16 +1,14 @@
 """Training that was killed, at whatever moment, resumes and ends as if it had not been."""
 
 import json
-import multiprocessing.pool
 import random
 import re
-import socket
 from functools import partial
 
 import commands
 import pytest
 import torch
-from commands import TINY, cut_copies, kill_on_call, run
+from commands import TINY, cut_copies, kill_on_call, run, two_ranks
 
 from diet_fairseq import loading
 
@@ -115,27 +113,13 @@ def test_kills_at_random_moments_change_nothing_in_the_end(data, whole, tmp_path
     assert all(torch.equal(final[n], v) for n, v in whole[1].items() if torch.is_tensor(v))
 
 
-def two_ranks(data, folder, updates):
-    """Train on two processes; both are started at once, as they wait for each other."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    together = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
-                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-                "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
-    start = partial(run, "train", data, *TINY, *together, "--max-update", updates,
-                    "--disable-validation", "--save-dir", folder)  # fmt: skip
-    with multiprocessing.pool.ThreadPool(2) as threads:
-        return threads.map(lambda rank: start("--distributed-rank", rank), (0, 1))
-
-
 @pytest.mark.slow
 def test_two_processes_resume(data, tmp_path):
     for updates in (2, 4):
-        first, second = two_ranks(data, tmp_path / "resumed", updates)
+        first, second = two_ranks(data, tmp_path / "resumed", "--max-update", updates)
         assert (first.status, second.status) == (0, 0), first.err + second.err
     assert "Loaded checkpoint" in first.text
-    first, second = two_ranks(data, tmp_path / "whole", 4)
+    first, second = two_ranks(data, tmp_path / "whole", "--max-update", 4)
     assert (first.status, second.status) == (0, 0), first.err + second.err
     resumed, in_one = parameters(tmp_path / "resumed"), parameters(tmp_path / "whole")
     assert all(torch.equal(v, in_one[n]) for n, v in resumed.items() if torch.is_tensor(v))

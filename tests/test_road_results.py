@@ -1,6 +1,7 @@
 """The runner of results trains what is missing, and its table says what came out."""
 
 import json
+import re
 from itertools import pairwise
 
 import pytest
@@ -30,7 +31,7 @@ def called(tmp_path, monkeypatch):
         else:
             (run / "evaluation-test").mkdir()
             signatures = {"BLEU signature": "nrefs:1", "chrF signature": "nc:6"}
-            seed = int(words["--run"][-1])
+            seed = int(re.search(r"seed(\d+)", words["--run"])[1])
             scores = {"BLEU": 30.5 + seed, "chrF": 50.25, **signatures}
             (run / "evaluation-test" / "scores.json").write_text(json.dumps(scores))
         return 0
@@ -60,6 +61,16 @@ def test_every_cell_is_trained_and_evaluated_once(called):
 def test_another_budget_is_another_cell(called):
     called("--rows", "none")
     assert len(called("--rows", "none", "--updates", "50")[1]) == 2
+
+
+def test_other_options_of_fairseq_train_are_another_cell(called):
+    called("--rows", "none")
+    assert called("--rows", "none", "--lr", "0.5")[1] == [
+        (name, "none_tiny_1000_en-de_seed1_lr_0.5") for name in ("train", "evaluate")
+    ]
+    assert called("--rows", "none", "--adam-betas", "(0.9, 0.5)")[1][0] == (
+        "train", "none_tiny_1000_en-de_seed1_adam-betas_~0.9~0.5~"
+    )  # fmt: skip
 
 
 def test_a_failed_cell_does_not_stop_the_others(called, capsys):

@@ -583,6 +583,13 @@ def test_a_cell_of_another_length_is_another_cell(called):
         assert called(*given, *more) == (0, [])
 
 
+def test_a_cell_of_other_options_of_fairseq_train_is_another_cell(called):
+    called("--rows", "none")
+    assert called("--rows", "none", "--lr", "0.5")[1] == [
+        "none_roberta_machine_tiny_1000_seed1_lr_0.5"
+    ]
+
+
 # All of it
 
 

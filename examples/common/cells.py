@@ -85,6 +85,11 @@ def read_log(log: Path) -> dict[str, Any]:
     }
 
 
+def given(more: Sequence[str]) -> str:
+    """What fairseq-train is given besides, as a part of a cell's name: with it, it is another."""
+    return "".join("_" + re.sub(r"[^\w.+=-]+", "~", word.removeprefix("--")) for word in more)
+
+
 def spread(scores: list[float], digits: int = 2) -> str:
     """The mean and, of several, the standard deviation."""
     deviation = f" ± {stdev(scores):.{digits}f}" if len(scores) > 1 else ""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from diet_fairseq.errors import UserError
 
+from . import settings
+
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "diet_fairseq"
 
@@ -35,11 +37,15 @@ def run(command: list[str], log: Path) -> None:
         raise UserError(f"{' '.join(command[1:4])} ended with status {status}: see {log}")
 
 
-def train(command: list[str], run: Path, show: bool) -> None:
-    """Show the fairseq-train command and, unless that is all, become it."""
+def train(command: list[str], same: list[str], run: Path, show: bool) -> None:
+    """Show the fairseq-train command and, unless that is all, become it.
+
+    ``same`` is the command as it would be on any machine, for any number of updates.
+    """
     print("fairseq-train", shlex.join(command[3:]), flush=True)
     if not show:
         run.mkdir(parents=True, exist_ok=True)
+        settings.keep(run, same[3:])
         os.execve(sys.executable, command, environment())
 
 

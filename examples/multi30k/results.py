@@ -71,7 +71,8 @@ class Cell:
     @property
     def name(self) -> str:
         row = re.sub(r"\W+", "-", self.row)
-        return f"{row}_{self.budget.size}_{self.budget.updates}_{self.direction}_seed{self.seed}"
+        budget = f"{self.budget.size}_{self.budget.updates}"
+        return f"{row}_{budget}_{self.direction}_seed{self.seed}{cells.given(self.more)}"
 
     @property
     def folder(self) -> Path:

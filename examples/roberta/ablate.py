@@ -90,7 +90,8 @@ class Pretraining:
         """Of the folder in ``runs``."""
         args = self.args
         parts = [self.name.replace(", ", "-").replace(" ", "-"), args.preset]
-        return "_".join([*parts, *map(str, filter(None, (args.size, args.updates)))])
+        parts += map(str, filter(None, (args.size, args.updates)))
+        return "_".join(parts) + cells.given(self.more)
 
     @property
     def folder(self) -> Path:

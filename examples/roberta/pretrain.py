@@ -107,5 +107,8 @@ def command(preset: Preset, args: Namespace, more: list[str]) -> list[str]:
 
 def pretrain(args: Namespace, more: list[str]) -> None:
     preset = PRESETS[args.preset]
-    whole = command(preset, args, more)
-    commands.train(whole, run_folder(args, args.size or preset.size), args.show)
+    batch = args.batch or preset.batch
+    one_device = {"gpus": 0, "nodes": 1, "per_gpu": batch, "updates": preset.updates}
+    same = command(preset, Namespace(**vars(args) | one_device), more)
+    run = run_folder(args, args.size or preset.size)
+    commands.train(command(preset, args, more), same, run, args.show)

@@ -78,7 +78,7 @@ class Cell:
         row, budget = re.sub(r"\W+", "-", self.row), self.budget
         parts = row, budget.encoder, budget.preset, budget.size, str(budget.updates)
         given = [f"{name}{value}" for name, value in self.shape.items()]
-        return "_".join([*parts, *given, f"seed{self.seed}"])
+        return "_".join([*parts, *given, f"seed{self.seed}"]) + cells.given(self.more)
 
     @property
     def shape(self) -> dict[str, int]:

@@ -89,4 +89,6 @@ def command(recipe: Recipe, args: Namespace, more: list[str]) -> list[str]:
 
 
 def train(recipe: Recipe, args: Namespace, more: list[str]) -> None:
-    commands.train(command(recipe, args, more), run_folder(args), args.show)
+    one_device = {"gpus": 0, "tokens_per_gpu": recipe.batch, "updates": recipe.updates}
+    same = command(recipe, Namespace(**vars(args) | one_device), more)
+    commands.train(command(recipe, args, more), same, run_folder(args), args.show)

@@ -1,0 +1,72 @@
+"""fairseq's training program, in whatever process and under whatever name it runs.
+
+``fairseq-train`` and ``python -m fairseq_cli.train`` are two modules of the same text, which the
+processes of a run on several GPUs import anew. What the program calls of its own module is
+therefore changed where it is called, for as long as it runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from fairseq.distributed import utils as distributed
+
+from . import limits, saving
+
+#: what tells fairseq-train from fairseq's other commands
+_CHANGED = "validate_and_save"
+
+
+def trains(main: Callable) -> bool:
+    """Whether this is the program of fairseq-train."""
+    return _CHANGED in getattr(main, "__globals__", {})
+
+
+@dataclass(frozen=True)
+class Program:
+    """``main`` with our changes; it can be sent to another process."""
+
+    main: Callable
+
+    def __call__(self, cfg: Any, **kwargs: Any) -> None:
+        names = self.main.__globals__
+        original = names[_CHANGED]
+        names[_CHANGED] = saving.keeping_best(limits.patient(original))
+        try:
+            self.main(cfg, **kwargs)
+        finally:
+            names[_CHANGED] = original
+
+
+def _changed(call_main: Callable) -> Callable:
+    @wraps(call_main)
+    def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        return call_main(cfg, Program(main) if trains(main) else main, **kwargs)
+
+    return wrapper
+
+
+def _alone(call_main: Callable) -> Callable:
+    """One training at a time writes to a folder; the processes of a run are one training."""
+
+    @wraps(call_main)
+    def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        if not trains(main) or cfg.checkpoint.no_save:
+            return call_main(cfg, main, **kwargs)
+        # Which of a run's processes this is, torchrun and Slurm say in the environment.
+        distributed.infer_init_method(cfg.distributed_training)
+        if not distributed.is_master(cfg.distributed_training):
+            return call_main(cfg, main, **kwargs)
+        with saving.alone_in(cfg.checkpoint.save_dir):
+            return call_main(cfg, main, **kwargs)
+
+    return wrapper
+
+
+def apply() -> None:
+    """A second call changes nothing. Can go when fairseq does by itself what `Program` adds."""
+    limits.apply()
+    if not hasattr(distributed, "changes_program"):
+        distributed.changes_program = True
+        distributed.call_main = _alone(_changed(distributed.call_main))
