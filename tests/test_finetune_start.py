@@ -12,7 +12,7 @@ from diet_fairseq import loading
 from diet_fairseq.errors import UserError
 from tests import glue
 from tests.glue import run
-from tests.road import write
+from tests.road import use, write
 
 from roberta import finetune, predict, start  # isort: skip  # road finds it
 from roberta.tasks import GLUE  # isort: skip
@@ -24,7 +24,9 @@ def folder(tmp_path_factory):
     folder = glue.encoder_folder(tmp_path_factory.mktemp("encoder"))
     glue.pretrained(folder, "base", "roberta_diet_rel")
     glue.made(folder / "raw", "RTE", number=4)
-    run("prepare-glue", folder / "raw", "--folder", folder, "--workers", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        run("prepare-glue", folder / "raw", "--folder", folder, "--workers", 1)
     return folder
 
 

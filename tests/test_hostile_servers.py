@@ -138,8 +138,8 @@ def test_a_server_that_drips_is_left(refused, monkeypatch, before, part, kept):
     """A byte or two at a time, each well within a socket's own limit."""
     monkeypatch.setattr(transfer, "SECONDS", 0.3)
     started = time.monotonic()
-    text, size = refused(before, *[0.02, part] * 500)
-    assert time.monotonic() - started < 3
+    text, size = refused(before, *[0.02, part] * 1000)
+    assert time.monotonic() - started < 10
     assert text.endswith(GO_ON)
     assert "bytes in 0.3 seconds are too few" in text
     assert bool(size) is kept
@@ -159,9 +159,9 @@ def test_what_came_before_a_server_falls_silent_is_kept(refused, monkeypatch):
 
 def test_a_steady_server_has_all_the_time_it_needs(fetch, monkeypatch):
     """A pause at the end of a second that brought enough is none."""
-    monkeypatch.setattr(transfer, "SECONDS", 0.2)
+    monkeypatch.setattr(transfer, "SECONDS", 0.5)
     monkeypatch.setattr(transfer, "LEAST", 3)
-    parts = [part for number in range(10) for part in (0.06, CONTENT[number * 10 :][:10])]
+    parts = [part for number in range(10) for part in (0.15, CONTENT[number * 10 :][:10])]
     assert fetch(head("Content-Length: 100"), *parts) == CONTENT
 
 
@@ -170,6 +170,7 @@ def test_a_steady_server_has_all_the_time_it_needs(fetch, monkeypatch):
     [
         (b"\x1b[2J\r\n\r\n", "[2J"),
         (head(status="404 \x1b[2Jno\tsuch"), "the server answers 404 [2Jno such"),
+        (head(status="416 nothing there"), "the server answers 416 nothing there"),
         (head("Location: http://[/", status="302 Found"), "Invalid IPv6 URL"),
         (head("Location: file:///etc/passwd", status="302 Found"), "302"),
         (head("Location: ftp://127.0.0.1:9/x", status="302 Found"), "unknown url type: ftp"),
@@ -183,9 +184,8 @@ def test_an_answer_that_is_none_is_told_in_one_line(refused, answer, words):
     assert words in refused(answer)[0]
 
 
-def test_what_comes_with_a_redirection_is_not_read(refused, monkeypatch):
+def test_what_comes_with_a_redirection_is_not_read(refused):
     """urllib reads all of it, into memory."""
-    monkeypatch.setattr(transfer, "SECONDS", 2)
 
     def sends():
         yield head("Location: http://127.0.0.1:9/", status="302 Found")
@@ -194,7 +194,7 @@ def test_what_comes_with_a_redirection_is_not_read(refused, monkeypatch):
 
     started = time.monotonic()
     assert "Connection refused" in refused(sends)[0]
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("part", ["bytes 0-99/100", "bytes 60-99/100", "x", "bytes ²-99/100"])

@@ -61,7 +61,7 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> None:
     except UserError:
         raise
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # there is nothing after what we have
+        if error.code != 416 or not there:  # there is nothing after what we have
             reason = normalise(str(error.reason))
             raise UserError(f"{url}: the server answers {error.code} {reason}") from error
         size = size_of(error, there)
