@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from diet_fairseq.interrupts import interruptible
+
 from . import ablate, finetune, predict, prepare, prepare_task, pretrain, report
 
 
@@ -89,4 +91,5 @@ def main(description: str) -> int:
     command = COMMANDS[args.command]
     if more and not command.passes_on:
         parser.error(f"unknown: {' '.join(more)}")
-    return command.run(args, more) or 0 if command.passes_on else command.run(args) or 0
+    with interruptible(lambda: "the same command goes on from here"):
+        return command.run(args, *([more] if command.passes_on else [])) or 0

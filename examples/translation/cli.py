@@ -3,6 +3,8 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
+from diet_fairseq.interrupts import interruptible
+
 from . import evaluate, prepare, train
 from .corpora import Corpus, pair_of
 
@@ -31,12 +33,12 @@ def main(corpus: Corpus, description: str) -> None:
     args, more = parser.parse_known_args()
     if args.folder is None:
         args.folder = Path(corpus.name, "-".join(pair_of(args.source, args.target)))
-    if args.command == "train":
-        train.train(corpus.recipe, args, more)
-        return
-    if more:
+    if more and args.command != "train":
         parser.error(f"unknown: {' '.join(more)}")
-    if args.command == "prepare":
-        prepare.prepare(corpus, args)
-    else:
-        evaluate.evaluate(args)
+    with interruptible(lambda: "the same command goes on from here"):
+        if args.command == "train":
+            train.train(corpus.recipe, args, more)
+        elif args.command == "prepare":
+            prepare.prepare(corpus, args)
+        else:
+            evaluate.evaluate(args)
