@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, masking, program, saving, training, warm_start
+from . import loading, masking, program, saving, training, validation, warm_start
 from .errors import UserError
 from .stand_in import StandIn
 
@@ -92,6 +92,7 @@ def apply() -> None:
     saving.apply()
     masking.apply()
     training.apply()
+    validation.apply()
     warm_start.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
