@@ -24,6 +24,7 @@ from . import (
     program,
     saving,
     training,
+    validation,
     warm_start,
 )
 from .errors import UserError
@@ -103,6 +104,7 @@ def apply() -> None:
     saving.apply()
     masking.apply()
     training.apply()
+    validation.apply()
     warm_start.apply()
     long_lines.apply()
     command_line.apply()

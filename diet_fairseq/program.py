@@ -5,6 +5,8 @@ processes of a run on several GPUs import anew. What the program calls of its ow
 therefore changed where it is called, for as long as it runs.
 """
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -13,7 +15,9 @@ from typing import Any
 from fairseq.distributed import utils as distributed
 
 from . import limits, saving
+from .interrupts import in_words, interruptible
 
+LAST = "checkpoint_last.pt"  # fairseq's, of --restore-file
 #: what tells fairseq-train from fairseq's other commands
 _CHANGED = "validate_and_save"
 
@@ -64,9 +68,35 @@ def _alone(call_main: Callable) -> Callable:
     return wrapper
 
 
+def how_to_go_on(checkpoint: Any) -> str:
+    """What to do after a training was broken off, by what it has saved."""
+    last = os.path.join(checkpoint.save_dir, LAST)
+    if not os.path.exists(last):
+        return "there is no checkpoint yet, and the same command begins anew"
+    if checkpoint.restore_file != LAST:
+        return f"the same command without --restore-file goes on from {last}"
+    return f"the same command goes on from {last}"
+
+
+def _interruptible(call_main: Callable) -> Callable:
+    @wraps(call_main)
+    def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        if not trains(main):
+            return call_main(cfg, main, **kwargs)
+        with interruptible(lambda: how_to_go_on(cfg.checkpoint)):
+            return call_main(cfg, main, **kwargs)
+
+    return wrapper
+
+
 def apply() -> None:
-    """A second call changes nothing. Can go when fairseq does by itself what `Program` adds."""
+    """A second call changes nothing.
+
+    Can go, each, when fairseq keeps every best checkpoint and counts `--patience` on, keeps a
+    second training out of a folder, and ends in words when it is interrupted.
+    """
     limits.apply()
     if not hasattr(distributed, "changes_program"):
         distributed.changes_program = True
-        distributed.call_main = _alone(_changed(distributed.call_main))
+        sys.excepthook = in_words(sys.excepthook)
+        distributed.call_main = _interruptible(_alone(_changed(distributed.call_main)))

@@ -85,7 +85,10 @@ def main(description: str) -> int:
     command = COMMANDS[args.command]
     if more and not command.passes_on:
         parser.error(f"unknown: {' '.join(more)}")
+    from diet_fairseq.interrupts import interruptible
+
     # fairseq, imported, has all libraries tell all they do.
     logging.getLogger().setLevel(logging.WARNING)
     run = command.function(command.run)
-    return run(args, more) or 0 if command.passes_on else run(args) or 0
+    with interruptible(lambda: "the same command goes on from here"):
+        return run(args, *([more] if command.passes_on else [])) or 0

@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import cells
 
+from diet_fairseq.interrupts import interruptible
+
 HERE = Path(__file__).parent
 #: row of the table -> what `run.py pretrain` is given
 ROWS = {
@@ -196,4 +198,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with interruptible(lambda: "the same command goes on from here"):
+        sys.exit(main())

@@ -32,17 +32,20 @@ def main(corpus: Corpus, description: str) -> None:
     if more and args.command != "train":
         parser.error(f"unknown: {' '.join(more)}")
 
+    from diet_fairseq.interrupts import interruptible
+
     from . import evaluate, prepare, train
     from .corpora import pair_of
 
     if args.folder is None:
         args.folder = Path(corpus.name, "-".join(pair_of(args.source, args.target)))
-    if args.command == "train":
-        train.train(corpus.recipe, args, more)
-    elif args.command == "prepare":
-        prepare.prepare(corpus, args)
-    else:
-        evaluate.evaluate(args)
+    with interruptible(lambda: "the same command goes on from here"):
+        if args.command == "train":
+            train.train(corpus.recipe, args, more)
+        elif args.command == "prepare":
+            prepare.prepare(corpus, args)
+        else:
+            evaluate.evaluate(args)
 
 
 def add_arguments(parser: ArgumentParser, command: str, corpus: Corpus) -> None:

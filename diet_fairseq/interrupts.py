@@ -1,0 +1,44 @@
+"""Ctrl-C ends a command with one line that says how to go on, and status 130."""
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from types import TracebackType
+
+
+@contextmanager
+def interruptible(advice: Callable[[], str]) -> Iterator[None]:
+    """Where Ctrl-C breaks in, print ``interrupted: ADVICE`` and end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Python would wait for the processes of a run, which need not have heard of it.
+        for child in multiprocessing.active_children():
+            if not child.daemon:
+                child.terminate()
+        _say(advice())
+        raise SystemExit(130) from None
+
+
+def in_words(excepthook: Callable) -> Callable:
+    """What ends a program that nothing else ends; Python itself sees to its status."""
+
+    @wraps(excepthook)
+    def wrapper(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            _say("the same command begins anew")
+        else:
+            excepthook(kind, error, trace)
+
+    return wrapper
+
+
+def _say(advice: str) -> None:
+    sys.stdout.flush()
+    # A terminal shows ^C in the line that it is in.
+    start = "\n" if sys.stderr.isatty() else ""
+    print(f"{start}interrupted: {advice}", file=sys.stderr)
