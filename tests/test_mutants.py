@@ -13,6 +13,7 @@ import test_liveness
 import test_memo
 import test_packing
 import test_schemes
+import test_search_fuzz
 import test_state
 
 SUITE = [
@@ -25,6 +26,7 @@ SUITE = [
     test_memo,
     test_packing,
     test_schemes,
+    test_search_fuzz,
     test_state,
 ]
 
