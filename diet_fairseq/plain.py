@@ -7,6 +7,7 @@ from fairseq.models.transformer import (
     TransformerDecoderBase,
     TransformerModelBase,
 )
+from torch import nn
 
 from .stack import PositionalDecoder
 
@@ -36,3 +37,9 @@ def has_methods_of(kind: type, thing: Any, *names: str) -> bool:
     return all(
         getattr(getattr(thing, name), "__func__", None) is getattr(kind, name) for name in names
     )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether anybody wants to know what goes into a module or comes out of it."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return any(getattr(module, kind) for kind in kinds)
