@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.models.transformer import TransformerModelBase
 from fairseq.modules import MultiheadAttention
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
 from .errors import UserError
+from .plain import speaks_plainly
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
 # t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.
@@ -34,7 +34,8 @@ class QuickBeamSearch(SequenceGenerator):
     """fairseq's generator; plain beam search with a single transformer is done here.
 
     All else (sampling, prefixes, constraints, ensembles, language models, n-gram blocking, schemes
-    in cross-attention, models that are no transformers) is left to fairseq.
+    in cross-attention, other models than transformers or with methods of their own, more beams than
+    half the vocabulary) is left to fairseq.
     """
 
     def _generate(
@@ -54,12 +55,12 @@ class QuickBeamSearch(SequenceGenerator):
     def _is_plain(self, sample: dict[str, Any]) -> bool:
         model = self.model.single_model
         return (
-            self.model.models_size == 1
-            and isinstance(model, TransformerModelBase)
-            and type(model).get_normalized_probs is TransformerModelBase.get_normalized_probs
-            and model.decoder.adaptive_softmax is None
+            type(self.model) is EnsembleModel
+            and self.model.models_size == 1
+            and speaks_plainly(model)
             and all(type(a) is MultiheadAttention for a in _cross_attentions(model.decoder))
             and type(self.search) is BeamSearch
+            and 2 * self.beam_size < self.vocab_size
             and not self.match_source_len
             and self.token_indices_to_suppress is None
             and self.repeat_ngram_blocker is None
@@ -87,16 +88,18 @@ class QuickBeamSearch(SequenceGenerator):
         finished: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         sentences = torch.arange(len(source), device=source.device)  # (B,)
         first_token = self.eos if bos_token is None else bos_token
-        tokens = source.new_full((len(source), 1), first_token)  # (rows, t + 1)
+        tokens = sentences.new_full((len(source), 1), first_token)  # (rows, t + 1)
         scores = torch.zeros(len(source), 0, device=source.device)  # cumulative, (rows, t)
         attention: Tensor | None = None  # (rows, t, S)
 
         for step in range(longest + 1):
-            logits, extra = decoder(tokens, encoder_out=encoder_out, incremental_state=state)
+            # as fairseq calls it, past hooks
+            logits, extra = decoder.forward(tokens, encoder_out, state)
             # cumulative scores, from which row of the sentence, and the word: (B, 2 K) each
             totals, parents, words = self._best(logits[:, -1], scores, len(sentences), longest)
             here = extra["attn"][0]  # (rows, 1, S), or None
             if here is not None:
+                here = here.to(scores)  # float32, whatever the model computes in
                 attention = here if attention is None else torch.cat([attention, here], dim=1)
             if step == 0:
                 # There was one hypothesis for each sentence: from here on K, all with its past.
@@ -167,7 +170,7 @@ class QuickBeamSearch(SequenceGenerator):
             gains[:, self.eos] = -torch.inf
         past = scores[:, -1:] if step else gains.new_zeros(len(gains), 1)  # (rows, 1)
         gains, past = gains.view(sentences, -1, gains.size(1)), past.view(sentences, -1)
-        best, places = largest(gains, past, min(2 * self.beam_size, gains[0].numel() - 1))
+        best, places = largest(gains, past, 2 * self.beam_size)
         return best, places // self.vocab_size, places % self.vocab_size
 
     def _finish(
@@ -222,17 +225,22 @@ def _cross_attentions(decoder: Any) -> list[Any]:
 def _keys_of_sentences(decoder: Any) -> Any:
     """Gives a function: from when it is called, rows of K share the encoder's keys and values.
 
-    That is fairseq's own way, which its generator takes for BART alone.
+    Before, a row is a sentence. That is fairseq's own way, which its generator takes for BART alone
+    and as soon as it is built: what was there is there again afterwards.
     """
+    attentions = _cross_attentions(decoder)
+    before = [attention.beam_size for attention in attentions]
 
     def serve(beams: int) -> None:
-        for attention in _cross_attentions(decoder):
+        for attention in attentions:
             attention.set_beam_size(beams)
 
     try:
+        serve(1)
         yield serve
     finally:
-        serve(1)
+        for attention, beams in zip(attentions, before, strict=True):
+            attention.set_beam_size(beams)
 
 
 def _quicker(build_generator: Callable) -> Callable:

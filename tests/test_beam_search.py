@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 from fairseq import search
+from fairseq.models.transformer import TransformerDecoder, TransformerModel
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks.fairseq_task import FairseqTask
 from tiny import EOS, SOURCES, WORDS, Case
@@ -19,7 +20,7 @@ FIRST = tiny.first_of_each_scheme(tiny.TRANSLATION)
 OPTIONS = [
     {},
     {"beam_size": 1},
-    {"beam_size": len(WORDS) + 3},
+    {"beam_size": (len(WORDS) - 1) // 2},
     {"min_len": 4, "max_len_b": 6},
     {"max_len_a": 0.5, "max_len_b": 1},
     {"len_penalty": 0.3},
@@ -50,12 +51,17 @@ def generated(kind, model, sample=None, bos_token=None, **options):
     return generator.generate([model], sample or sample_of(), bos_token=bos_token)
 
 
+def quickly_generated(model, **options):
+    """By our own search, or not at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SequenceGenerator, "_generate", None)
+        return generated(QuickBeamSearch, model, **options)
+
+
 def check_translations(case: Case) -> None:
     model = tiny.model_of(case)
     for options in OPTIONS:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SequenceGenerator, "_generate", None)
-            ours = generated(QuickBeamSearch, model, **options)
+        ours = quickly_generated(model, **options)
         assert_same_hypotheses(ours, generated(SequenceGenerator, model, **options))
 
 
@@ -64,8 +70,64 @@ def test_translations_and_their_scores_are_fairseq_s(case):
     check_translations(case)
 
 
-def test_a_stock_transformer_s_are_the_same_too():
+@pytest.mark.parametrize("arch", ["transformer", "transformer_align", "bart_base", "mbart_base"])
+def test_those_of_fairseq_s_own_models_are_too(arch):
+    model = tiny.stock(arch)
+    assert_same_hypotheses(quickly_generated(model), generated(SequenceGenerator, model))
+
+
+class NormalisedDecoder(TransformerDecoder):
+    """Its output has been through a softmax already, as a pointer-generator's has."""
+
+    def output_layer(self, features):
+        return super().output_layer(features).softmax(dim=-1)
+
+    def get_normalized_probs(self, net_output, log_probs, sample=None):
+        return net_output[0].log()
+
+
+class NormalisedScriptably(NormalisedDecoder):
+    get_normalized_probs = TransformerDecoder.get_normalized_probs
+
+    def get_normalized_probs_scriptable(self, net_output, log_probs, sample=None):
+        return net_output[0].log()
+
+
+class SharpModel(TransformerModel):
+    def get_normalized_probs_scriptable(self, net_output, log_probs, sample=None):
+        return super().get_normalized_probs_scriptable((3 * net_output[0],), log_probs, sample)
+
+
+def with_a_method_of_its_own(model):
+    usual = model.get_normalized_probs
+    model.get_normalized_probs = lambda out, *rest, **more: usual((3 * out[0],), *rest, **more)
+
+
+def with_a_hook_on_its_decoder(model):
+    """Which fairseq passes by when it generates."""
+    model.decoder.register_forward_hook(lambda module, given, out: (-out[0], out[1]))
+
+
+def as_another(kind, part):
+    def change(model):
+        getattr(model, part, model).__class__ = kind
+
+    return change
+
+
+CHANGES = {
+    "decoder": as_another(NormalisedDecoder, "decoder"),
+    "decoder, scriptable": as_another(NormalisedScriptably, "decoder"),
+    "model": as_another(SharpModel, "itself"),
+    "object": with_a_method_of_its_own,
+    "hook": with_a_hook_on_its_decoder,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_with_a_model_s_own_methods_they_are_fairseq_s(change):
     model = tiny.stock()
+    change(model)
     assert_same_hypotheses(generated(QuickBeamSearch, model), generated(SequenceGenerator, model))
 
 
@@ -117,6 +179,8 @@ OTHERS = {
     "n-grams": {"no_repeat_ngram_size": 2},
     "lengths": {"match_source_len": True},
     "suppressed": {"tokens_to_suppress": ("word3",)},
+    # a hypothesis that has ended may then go on, for want of others
+    "most of the vocabulary": {"beam_size": len(WORDS) - 1, "min_len": 0},
 }
 
 
@@ -153,6 +217,15 @@ def test_the_model_is_as_it_was_afterwards():
     generated(QuickBeamSearch, model, beam_size=5)
     assert torch.equal(tiny.logits(model), before)
     assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {1}
+
+
+def test_a_bart_is_as_it_was_afterwards_even_if_it_fails(monkeypatch):
+    model = tiny.stock("bart_base")
+    generator = QuickBeamSearch([model], WORDS, beam_size=5)
+    monkeypatch.setattr(QuickBeamSearch, "_best", None)
+    with pytest.raises(TypeError):
+        generator.generate([model], sample_of())
+    assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {5}
 
 
 def test_every_task_builds_it_but_where_alignments_are_printed():

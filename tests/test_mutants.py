@@ -15,6 +15,7 @@ import test_linformer
 import test_liveness
 import test_packing
 import test_schemes
+import test_search_fuzz
 import test_state
 
 SUITE = [
@@ -29,6 +30,7 @@ SUITE = [
     test_liveness,
     test_packing,
     test_schemes,
+    test_search_fuzz,
     test_state,
 ]
 

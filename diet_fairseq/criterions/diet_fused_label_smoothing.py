@@ -8,8 +8,12 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
 )
-from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.models.bart import BARTModel
+from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
+
+from ..errors import UserError
+from ..plain import has_hooks, has_methods_of, speaks_plainly
 
 #: tokens whose logits are there at a time: few enough for a CPU's cache
 ROWS = 128
@@ -22,6 +26,9 @@ class LinearCrossEntropy(torch.autograd.Function):
     smoothing / (V - 1). With y that distribution and p = softmax(x W^T), the gradient of the logits
     is p - y, and that of x and W one product more each: everything is done while a few rows of
     logits are in the cache, and nothing of size (N, V) exists.
+
+    Probabilities and sums over tokens are in float32, whatever x and W are in: the terms of W's
+    gradient nearly cancel. There is no second derivative.
 
     Args:
         x: (N, d)
@@ -40,37 +47,36 @@ class LinearCrossEntropy(torch.autograd.Function):
         others = smoothing / (len(weight) - 1)  # y of all words but the target
         extra = 1 - smoothing - others  # what y has more at the target
         wanted = any(ctx.needs_input_grad)
-        grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight)
+        grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
         loss = nll = torch.zeros((), device=x.device)
         for rows, found, goal in zip(
-            x.split(ROWS), grad_x.split(ROWS), target.split(ROWS), strict=True
+            x.split(ROWS), grad_x.split(ROWS), target.unsqueeze(1).split(ROWS), strict=True
         ):
             logits = (rows @ weight.T).float()  # (n, V)
-            logits -= logits.amax(dim=1, keepdim=True)
-            at_goal = logits.gather(1, goal.unsqueeze(1))  # (n, 1)
-            everywhere = logits.sum() if others else 0.0
-            exponential = logits.exp_()
-            normaliser = exponential.sum(dim=1, keepdim=True)  # (n, 1)
-            log_normaliser = normaliser.log()
-            here = (log_normaliser - at_goal).sum()
+            log_p = torch.log_softmax(logits, dim=1, out=logits)
+            here = -log_p.gather(1, goal).sum()
             nll = nll + here
-            loss = loss + extra * here
-            loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
-            if wanted:  # p W and p^T x; y's part follows below, for all rows at once
-                exponential = exponential.to(x.dtype)
-                found.copy_((exponential @ weight) / normaliser)
-                grad_weight.addmm_(exponential.T, (rows / normaliser).to(x.dtype))
+            loss = loss + extra * here - others * log_p.sum()
+            if wanted:
+                change = log_p.exp_().sub_(others)  # (n, V), p - y
+                change.scatter_add_(1, goal, change.new_full(goal.shape, -extra))
+                found.copy_(change.to(x.dtype) @ weight)
+                grad_weight.addmm_(change.T, rows.float())
         if wanted:
-            grad_x -= extra * weight[target] + others * weight.sum(dim=0)
-            grad_weight.index_add_(0, target, x, alpha=-extra)
-            grad_weight -= others * x.sum(dim=0)
             ctx.save_for_backward(grad_x, grad_weight)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        # once_differentiable says nothing where grad_loss is a constant: gradients then are, too
+        if torch.is_grad_enabled():
+            raise UserError(
+                "the criterion fused_label_smoothed_cross_entropy has no second derivative, which "
+                "create_graph=True is for: take label_smoothed_cross_entropy"
+            )
         grad_x, grad_weight = ctx.saved_tensors
+        # autograd casts the second, once, to W's type
         return grad_x * grad_loss, grad_weight * grad_loss, None, None
 
 
@@ -90,14 +96,22 @@ class _Features:
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """``label_smoothed_cross_entropy``, quicker on a CPU for any transformer, stock ones as well.
 
-    Only real tokens are projected. On a GPU, with an adaptive softmax, with accuracies or a prefix
-    to ignore it is fairseq's own.
+    Only real tokens are projected. It is fairseq's own on a GPU, for a loss of every token, with an
+    adaptive softmax, with accuracies or a prefix to ignore, and for models that come to their
+    probabilities in a way of their own or have hooks on it.
     """
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        return super().forward(self._seen(model, sample), sample, reduce)
+        fused = (
+            reduce
+            and sample["target"].device.type == "cpu"
+            and not self.report_accuracy
+            and not self.ignore_prefix_size
+            and projects_last(model)
+        )
+        return super().forward(_Features(model) if fused else model, sample, reduce)
 
     def compute_loss(
         self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True
@@ -110,15 +124,21 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
             net_output[0][real], weight, sample["target"][real], self.eps
         )
 
-    def _seen(self, model: Any, sample: dict[str, Any]) -> Any:
-        decoder = getattr(model, "decoder", None)
-        fused = (
-            isinstance(decoder, TransformerDecoderBase)
-            and decoder.adaptive_softmax is None
-            and type(decoder.output_projection) is nn.Linear
-            and decoder.output_projection.bias is None
-            and sample["target"].device.type == "cpu"
-            and not self.report_accuracy
-            and not self.ignore_prefix_size
-        )
-        return _Features(model) if fused else model
+
+def projects_last(model: Any) -> bool:
+    """Whether a model's logits are its features times its output projection, and no more happens.
+
+    A model may be wrapped, as for distributed training.
+    """
+    while hasattr(model, "module"):
+        model = model.module
+    if not speaks_plainly(model):
+        return False
+    projection = model.decoder.output_projection
+    return (
+        any(has_methods_of(kind, model, "forward") for kind in (TransformerModelBase, BARTModel))
+        and has_methods_of(TransformerModelBase, model, "get_targets")
+        and type(projection) is nn.Linear
+        and projection.bias is None
+        and not any(map(has_hooks, (model, model.decoder, projection)))
+    )
