@@ -2,6 +2,7 @@
 
 import ast
 import operator
+import warnings
 from collections.abc import Sized
 from typing import Any
 
@@ -12,7 +13,9 @@ _OPERATIONS = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_LONGEST = 100_000  # of a repeated sequence: `[0] * 10 ** 9` would be an attack on memory
+_LONGEST = (
+    100_000  # of a text, or of what is repeated in it: `[0] * 10 ** 9` is an attack on memory
+)
 
 
 def literal(text: str) -> Any:
@@ -24,7 +27,14 @@ def literal(text: str) -> Any:
     if not isinstance(text, str):
         raise TypeError(f"a literal is read from text, not from {type(text).__name__}")
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
+        if len(text) > _LONGEST:
+            raise ValueError("too long")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the parser says one for each `1if`, say
+            value = _value(ast.parse(text.strip(), mode="eval").body)
+        if _size(value) > _LONGEST:
+            raise ValueError("too long")
+        return value
     # What parser and operators raise for nonsense, too deep nesting included.
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         raise ValueError(f"not a literal: {text!r}") from None
@@ -47,6 +57,18 @@ def _value(node: Any) -> Any:
 def _combined(op: type[ast.operator], left: Any, right: Any) -> Any:
     if op is ast.Mult:
         for sequence, times in ((left, right), (right, left)):
-            if isinstance(sequence, Sized) and len(sequence) * times > _LONGEST:
+            if isinstance(sequence, Sized) and _size(sequence) * times > _LONGEST:
                 raise ValueError("too long")
-    return _OPERATIONS[op](left, right)
+    result = _OPERATIONS[op](left, right)
+    if isinstance(result, Sized) and len(result) > _LONGEST:
+        raise ValueError("too long")
+    return result
+
+
+def _size(value: Any) -> int:
+    """How much there is in ``value``: containers, characters and numbers count one each."""
+    if isinstance(value, dict):
+        return 1 + sum(_size(key) + _size(inside) for key, inside in value.items())
+    if isinstance(value, (list, tuple)):
+        return 1 + sum(map(_size, value))
+    return 1 + len(value) if isinstance(value, (str, bytes)) else 1

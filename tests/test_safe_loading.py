@@ -48,8 +48,7 @@ def edited(stock, tmp_path):
     """Save the stock checkpoint with a changed configuration; returns the new file."""
 
     def edit(**values):
-        with torch.serialization.safe_globals(loading.CHECKPOINT_TYPES):
-            state = torch.load(stock)
+        state = loading.read(stock)
         for path, value in values.items():
             part, _, key = path.partition("__")
             config = state["cfg"][part]
