@@ -9,6 +9,7 @@ import test_beam_search
 import test_current_parameters
 import test_encoders
 import test_equivalence
+import test_half_precision_gradients
 import test_invariance
 import test_linformer
 import test_liveness
@@ -22,6 +23,7 @@ SUITE = [
     test_current_parameters,
     test_encoders,
     test_equivalence,
+    test_half_precision_gradients,
     test_invariance,
     test_linformer,
     test_liveness,

@@ -3,12 +3,11 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..layout import Layout, toeplitz
-from .base import AttentionShape, PositionScheme, check_at_least
+from .base import AttentionShape, PositionScheme, check_at_least, look_up
 
 
 class OffsetScalars(PositionScheme):
@@ -28,7 +27,7 @@ class OffsetScalars(PositionScheme):
 
     def score(self, layout: Layout) -> Tensor:
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
-        line = F.embedding(self.row_of_offset[offsets], self.weight)  # (Tq + Tk - 1, H)
+        line = look_up(self.row_of_offset[offsets], self.weight)  # (Tq + Tk - 1, H)
         line = line.T.contiguous()  # fused attention copies scores whose keys lie apart
         return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
 
