@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import Context, PositionalAttention
 from .errors import UserError
 from .layout import Layout
 from .positions import Limit
+from .positions.base import look_up
 from .positions.options import check_at_least
 
 # Notation: B sentences, T tokens, k compressed keys, n positions, d model dimension.
@@ -36,7 +36,7 @@ class Compression(nn.Linear):
             return mixed.unflatten(1, x.shape[1:])
         # tokens that are padding may lie beyond the matrix
         positions = layout.key_positions.clamp(max=self.in_features - 1)  # (B|1, T)
-        columns = F.embedding(positions, self.weight.T)  # (B|1, T, k)
+        columns = look_up(positions, self.weight.T).to(x.dtype)  # (B|1, T, k)
         return torch.einsum("btk,tbd->kbd", columns, x)
 
 

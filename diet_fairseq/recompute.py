@@ -43,7 +43,7 @@ class RecomputedAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, score, mask = ctx.saved_tensors
         of_q, of_k, of_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        of_score = torch.zeros_like(score)
+        of_score = torch.zeros_like(score, dtype=torch.float32)
         shape = q.shape[:2] + score.shape[2:]
         scores = score.expand(shape)  # no copy, as below
         masks = None if mask is None else mask.expand(shape)
@@ -64,4 +64,4 @@ class RecomputedAttention(torch.autograd.Function):
                 of_q[b, h] = change @ keys
                 of_k[b, h] = change.T @ queries
                 of_score[b % len(score), h % score.size(1)] += change
-        return of_q, of_k, of_v, of_score, None
+        return of_q, of_k, of_v, of_score.to(score.dtype), None

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from .errors import UserError
 from .layout import Layout
 from .positions import AttentionShape
+from .positions.base import take_rows
 from .positions.gain import ScoreParameters
 
 
@@ -27,8 +28,9 @@ class SegmentScores(ScoreParameters):
         if segments is None:
             segments = torch.zeros_like(layout.key_positions[:1])
         asking = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
-        weight = self.weight.float() * self.gain
-        query = weight.transpose(0, 1)[asking].transpose(1, 2)  # (B|1, H, Tq, S)
+        weight = self.gained(self.weight)  # (H, S, S)
+        table = weight.transpose(0, 1).flatten(1)  # (S, H * S)
+        query = take_rows(table, asking, self.shape.heads)  # (B|1, H, Tq, S)
         key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
         return query, key.to(query.dtype)
 

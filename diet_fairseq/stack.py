@@ -21,6 +21,7 @@ from .layout import Layout
 from .linformer import Compression, LinformerAttention, projection_length
 from .packing import Packing
 from .positions import AttentionShape, Limit, PositionScheme, check_length
+from .positions.base import look_up
 from .segments import SegmentScores, checked_segments
 
 #: what encoders and decoders without an absolute table accept: as fairseq's sinusoidal table says
@@ -265,10 +266,10 @@ class PositionalEncoder(TransformerEncoderBase):
         layout = Layout.of_self_attention(padding_mask, segments=segments)
         check_length(layout, self.limit)
         if self.embed_segments is not None:
-            of_first = torch.zeros_like(src_tokens)
-            embedded = self.embed_segments(of_first if segments is None else segments)  # (B, T, d)
+            ids = torch.zeros_like(src_tokens) if segments is None else segments
+            embedded = look_up(ids, self.embed_segments.weight)  # (B, T, d)
             tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
-            token_embeddings = tokens + embedded / self.embed_scale
+            token_embeddings = tokens + (embedded / self.embed_scale).to(tokens.dtype)
         x, embedded = self.forward_embedding(src_tokens, token_embeddings)  # (B, T, d)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)

@@ -322,6 +322,11 @@ def no_length_is_refused(patch: Patch) -> None:
         patch.setattr(module, "check_length", lambda layout, limit: None)
 
 
+def sums_in_half_precision(patch: Patch) -> None:
+    for module in (base, relative, linformer, stack):
+        patch.setattr(module, "look_up", F.embedding)
+
+
 # --- where parameters live -------------------------------------------------------------------
 
 

@@ -275,12 +275,12 @@ def check_fast_path(case: Case, backend: str = "factors") -> None:
         close(out, expected, **TOLERANCE)
         grads = [tiny.gradients(m, tiny.some_loss(o)) for m, o in ((fast, out), (slow, expected))]
         for name, gradient in grads[1].items():
-            # sums over many tokens: 1e-5 of the largest entry
+            # sums over many tokens, which may cancel: 2e-5 of the largest entry
             close(
                 grads[0].get(name, torch.zeros_like(gradient)),
                 gradient,
                 rtol=1e-5,
-                atol=1e-5 * max(1.0, float(gradient.abs().max())),
+                atol=2e-5 * max(1.0, float(gradient.abs().max())),
             )
 
 

@@ -10,6 +10,7 @@ import test_current_parameters
 import test_encoders
 import test_equivalence
 import test_gain
+import test_half_precision_gradients
 import test_invariance
 import test_linformer
 import test_liveness
@@ -25,6 +26,7 @@ SUITE = [
     test_encoders,
     test_equivalence,
     test_gain,
+    test_half_precision_gradients,
     test_invariance,
     test_linformer,
     test_liveness,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -46,7 +47,8 @@ class PositionScheme(nn.Module):
 
     - ``factors(layout)``: ((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)), where the score is their product;
       attention may then append them to q and k and never build a Tq x Tk score. None otherwise.
-    - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled. By default the product of the factors.
+    - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled; in float32 where parameters are in half
+      precision (`look_up`), attention casts it. By default the product of the factors.
     - ``query_score(q, layout)``: (B, H, Tq, Tk), from q (B, H, Tq, d_h) as scaled for the content.
     - ``value_term(weights, layout)``: (B, H, Tq, d_h), from weights (B, H, Tq, Tk).
 
@@ -131,6 +133,14 @@ def check_length(layout: Layout, limit: Limit) -> None:
         )
 
 
+def look_up(rows: Tensor, table: Tensor) -> Tensor:
+    """`F.embedding`, of a table in half precision in float32.
+
+    The gradients of thousands of tokens meet in a row: a sum in half precision would lose them.
+    """
+    return F.embedding(rows, table.to(torch.promote_types(table.dtype, torch.float32)))
+
+
 def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:
     """Rows of a table, split into heads.
 
@@ -141,5 +151,5 @@ def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:
     Returns:
         (B|1, H, T, r)
     """
-    rows = F.embedding(positions.clamp(max=table.size(0) - 1), table)  # (B|1, T, H * r)
+    rows = look_up(positions.clamp(max=table.size(0) - 1), table)  # (B|1, T, H * r)
     return rows.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -67,8 +67,8 @@ class DietAbs(ScoreParameters):
 
     def _of(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
         if length is not None and length <= parameter.size(1):
-            return parameter[:, :length].unsqueeze(0).float() * self.gain  # (1, H, T, d_p)
-        table = parameter.transpose(0, 1).flatten(1).float() * self.gain  # (n, H * d_p)
+            return self.gained(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
+        table = self.gained(parameter).transpose(0, 1).flatten(1)  # (n, H * d_p)
         return take_rows(table, positions, self.shape.heads)  # (B|1, H, T, d_p)
 
 

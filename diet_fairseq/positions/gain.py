@@ -36,6 +36,10 @@ class ScoreParameters(PositionScheme):
         self.gain = gain
         self.start = start
 
+    def gained(self, parameter: Tensor) -> Tensor:
+        """The parameter times the gain, in float32 or wider: sums of many gradients meet in it."""
+        return parameter.to(torch.promote_types(parameter.dtype, torch.float32)) * self.gain
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         # not a buffer, which half precision would round

@@ -29,4 +29,4 @@ class DietAbsLin(DietAbs):
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)
-        return query, self.key.unsqueeze(0).float() * self.gain  # (1, H, k, d_p)
+        return query, self.gained(self.key).unsqueeze(0)  # (1, H, k, d_p)

@@ -3,12 +3,11 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..layout import Layout, toeplitz
-from .base import AttentionShape
+from .base import AttentionShape, look_up
 from .gain import PEAK, ScoreParameters, first_offsets
 from .options import Buckets, Clip, Gain, MaxDistance, Start, check_at_least
 
@@ -50,11 +49,11 @@ class OffsetScalars(ScoreParameters):
     @property
     def scalars(self) -> Tensor:
         """(rows, H), float32: the score of each row."""
-        return self.weight.float() * self.gain
+        return self.gained(self.weight)
 
     def score(self, layout: Layout) -> Tensor:
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
-        line = F.embedding(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
+        line = look_up(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
         line = line.T.contiguous()  # fused attention copies scores whose keys lie apart
         return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
 

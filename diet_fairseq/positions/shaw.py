@@ -42,18 +42,20 @@ class Shaw(PositionScheme):
         rows, row_of_pair = self._rows(layout)
         # a product with each row that occurs, and then each pair of tokens picks its own
         products = query @ self.keys[:, rows].mT  # (B, H, Tq, rows)
-        return products.gather(-1, row_of_pair.expand(*query.shape[:2], -1, -1))
+        # in float32, as below: up to Tk numbers meet in a row
+        score = products.float().gather(-1, row_of_pair.expand(*query.shape[:2], -1, -1))
+        return score.to(query.dtype)
 
     def value_term(self, weights: Tensor, layout: Layout) -> Tensor | None:
         if self.values is None:
             return None
         rows, row_of_pair = self._rows(layout)
         table = self.values[:, rows]  # (H, rows, d_h)
-        weight_of_row = weights.new_zeros(*weights.shape[:3], table.size(1))
-        weight_of_row = weight_of_row.scatter_add(
-            -1, row_of_pair.expand(*weights.shape[:2], -1, -1), weights
+        shape = (*weights.shape[:3], table.size(1))
+        weight_of_row = weights.new_zeros(shape, dtype=torch.float32).scatter_add(
+            -1, row_of_pair.expand(*weights.shape[:2], -1, -1), weights.float()
         )  # (B, H, Tq, rows)
-        return weight_of_row @ table.to(weights.dtype)
+        return weight_of_row.to(weights.dtype) @ table.to(weights.dtype)
 
     def _rows(self, layout: Layout) -> tuple[slice, Tensor]:
         """The rows whose offsets occur, and which of them each (i, j) takes: (Tq, Tk) int64."""
