@@ -54,6 +54,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     result = _read(paths[0])
     result.pop("last_optimizer_state", None)
     first = result["model"]
+    places = {name: [_place(name, tensor)] for name, tensor in first.items()}
     sums = {
         name: tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
         for name, tensor in first.items()
@@ -73,14 +74,21 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
                     f"in {path}: average checkpoints of one run"
                 )
             total += model[name]
-    means: dict[Any, torch.Tensor] = {}  # tied parameters are one tensor and stay one
+            places[name].append(_place(name, model[name]))
+    means: dict[Any, torch.Tensor] = {}  # parameters that are tied in every file stay one
     for name, total in sums.items():
-        tensor = first[name]
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else name
-        if key not in means:
-            means[key] = (total / len(paths)).to(tensor.dtype)
-        first[name] = means[key]
+        tied = tuple(places[name])
+        if tied not in means:
+            means[tied] = (total / len(paths)).to(first[name].dtype)
+        first[name] = means[tied]
     return result
+
+
+def _place(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What parameters of one file have in common if they are tied: they are one tensor."""
+    if not tensor.numel():
+        return (name,)
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _read(path: Path) -> dict[str, Any]:

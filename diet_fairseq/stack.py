@@ -204,6 +204,17 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0)
 
 
+def refuse_recording() -> None:
+    """What a recording of one batch leaves out is needed for another, whose padding differs."""
+    exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
+    if torch.jit.is_tracing() or exporting():
+        raise UserError(
+            "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
+            "with position schemes do less for one without padding: use the model as it is, or "
+            "torch.compile"
+        )
+
+
 def context_of(
     stack: "PositionalEncoder | PositionalDecoder",
     layout: Layout,
@@ -260,6 +271,7 @@ class PositionalEncoder(TransformerEncoderBase):
 
         ``segments`` (B, T) int64 says to which segment each token belongs; None: all to the first.
         """
+        refuse_recording()
         padding_mask = src_tokens.eq(self.padding_idx)  # (B, T)
         if segments is not None and self.num_segments is not None:
             segments = checked_segments(segments, src_tokens, self.num_segments)
@@ -342,6 +354,7 @@ class PositionalDecoder(TransformerDecoderBase):
 
         With ``incremental_state`` only the last token asks, and T is 1.
         """
+        refuse_recording()
         layout = Layout.of_self_attention(
             prev_output_tokens.eq(self.padding_idx),
             causal=not full_context_alignment,

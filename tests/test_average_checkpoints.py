@@ -63,6 +63,18 @@ def test_tied_parameters_stay_one(folder):
     assert model["first"].data_ptr() == model["second"].data_ptr() != model["own"].data_ptr()
 
 
+@pytest.mark.parametrize("numbers", [(1, 2, 9), (9, 2, 1), (2, 9, 1)])
+def test_parameters_that_are_tied_in_some_checkpoints_alone_have_means_of_their_own(
+    numbers, folder
+):
+    untied = torch.full((2, 3), 30.0)
+    checkpoint(folder / "checkpoint9.pt", 9.0, second=untied)
+    model = average([folder / f"checkpoint{number}.pt" for number in numbers])["model"]
+    assert torch.equal(model["first"], torch.full((2, 3), 4.0))  # of 1, 2 and 9
+    assert torch.equal(model["second"], torch.full((2, 3), 11.0))  # of 1, 2 and 30
+    assert model["first"].data_ptr() != model["second"].data_ptr()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sums_are_in_float32_and_the_type_stays(dtype, tmp_path):
     """In bfloat16 256 + 1 is 256: a sum in it would lose what is small."""

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fairseq.models import register_model_architecture
+from fairseq.tasks import TASK_REGISTRY
 
 from ..config import PositionConfig
 from ..errors import UserError
@@ -89,6 +90,16 @@ def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:
     if config.segment_scheme not in (None, "none"):
         raise UserError(
             f"--segment-scheme {config.segment_scheme}: {model} has no segments: {instead}"
+        )
+
+
+def check_task(task: Any, unfit: tuple[type, ...], family: str, instead: str) -> None:
+    """Refuse tasks whose samples are not what the family's models read."""
+    if isinstance(task, unfit):
+        names = {kind: name for name, kind in TASK_REGISTRY.items()}
+        raise UserError(
+            f"--task {names.get(type(task), type(task).__name__)} does not go together with "
+            f"--arch {family}_...: {instead}"
         )
 
 

@@ -8,6 +8,10 @@ from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaHubInterface, RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
 from fairseq.models.transformer import TransformerConfig
+from fairseq.tasks.denoising import DenoisingTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from .. import warm_start
@@ -19,6 +23,7 @@ from ..stack import PositionalEncoder
 from .architectures import (
     Size,
     check_no_segments,
+    check_task,
     refuse_torchscript,
     register_architectures,
     settle,
@@ -26,6 +31,13 @@ from .architectures import (
 
 #: options of fairseq's encoders that would go round our attention
 UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep")
+#: tasks that need a decoder
+GENERATING = (
+    DenoisingTask,
+    LanguageModelingTask,
+    MultilingualLanguageModelingTask,
+    TranslationTask,
+)
 
 
 class PositionalRobertaEncoder(RobertaEncoder):
@@ -103,6 +115,13 @@ class DietRobertaModel(RobertaModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
+        check_task(
+            task,
+            GENERATING,
+            "roberta_... or bert",
+            "take --task masked_lm, or one that fine-tunes; for translation an "
+            "--arch transformer_...",
+        )
         config = settle(args, UNSUPPORTED)
         if not cls.has_segments:
             check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")

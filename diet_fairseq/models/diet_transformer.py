@@ -10,11 +10,23 @@ from fairseq.models.transformer import (
     transformer_iwslt_de_en,
     transformer_wmt_en_de_big,
 )
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
+from fairseq.tasks.multilingual_masked_lm import MultiLingualMaskedLMTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
 from ..stack import PositionalDecoder, PositionalEncoder
-from .architectures import check_no_segments, refuse_torchscript, register_architectures, settle
+from .architectures import (
+    check_no_segments,
+    check_task,
+    refuse_torchscript,
+    register_architectures,
+    settle,
+)
 
 #: options of fairseq's transformer that would go round our attention
 UNSUPPORTED = (
@@ -22,6 +34,15 @@ UNSUPPORTED = (
     "base_layers",
     "encoder_xformers_att_config",
     "decoder_xformers_att_config",
+)
+#: tasks without a source and a target
+ONE_TEXT = (
+    LanguageModelingTask,
+    MaskedLMTask,
+    MultilingualLanguageModelingTask,
+    MultiLingualMaskedLMTask,
+    SentencePredictionTask,
+    SentenceRankingTask,
 )
 
 
@@ -40,6 +61,13 @@ class DietTransformerModel(TransformerModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietTransformerModel":
+        check_task(
+            task,
+            ONE_TEXT,
+            "transformer",
+            "take --task translation; for masked_lm and fine-tuning an --arch roberta_... or "
+            "bert_..., for language_modeling fairseq's transformer_lm",
+        )
         config = settle(args, UNSUPPORTED)
         check_no_segments(config, "a translation model", "leave it out")
         return super().build_model(args, task)
