@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.tasks import FairseqTask
 
-from . import loading, masking, program, saving, training, validation, warm_start
+from . import loading, masking, program, progress, saving, training, validation, warm_start
 from .errors import UserError
 from .stand_in import StandIn
 
@@ -89,6 +89,7 @@ def apply() -> None:
     """Make fairseq run safely on today's packages. A second call changes nothing."""
     loading.apply()
     program.apply()
+    progress.apply()
     saving.apply()
     masking.apply()
     training.apply()
