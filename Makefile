@@ -38,8 +38,8 @@ lint: setup ## style and types
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 
-bench: setup ## speed and memory against stock fairseq
-	@$(PY) -m benchmarks
+bench: setup ## speed and memory against stock fairseq, as JSON in bench/ (8 minutes)
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks
 
 # The stamp says what the environment was made for: another TORCH, PYTHON or folder makes it anew.
 ifneq ($(shell cat $(SET_UP) 2>/dev/null),$(WANTED))

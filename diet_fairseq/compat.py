@@ -22,6 +22,7 @@ from . import (
     long_lines,
     masking,
     program,
+    progress,
     saving,
     training,
     validation,
@@ -101,6 +102,7 @@ def apply() -> None:
     loading.apply()
     archives.apply()
     program.apply()
+    progress.apply()
     saving.apply()
     masking.apply()
     training.apply()

@@ -26,9 +26,9 @@ def reached(trainer: Any, epochs: int) -> str | None:
     # of this run's checkpoints alone: what fine-tuning starts from was trained in another run
     hours = trainer.cumulative_training_time() / 3600 if updates else 0
     stalled = trainer.early_stop.get("num_runs", 0)
-    if 0 < limits.max_update <= updates:
+    if 0 < (limits.max_update or 0) <= updates:
         return f"{_counted(updates, 'update')} made, and --max-update is {limits.max_update}"
-    if 0 < limits.max_epoch <= epochs:
+    if 0 < (limits.max_epoch or 0) <= epochs:
         return f"{_counted(epochs, 'epoch')} done, and --max-epoch is {limits.max_epoch}"
     if 0 < limits.stop_time_hours < hours:
         limit = f"{limits.stop_time_hours:g}"
@@ -58,7 +58,7 @@ def _finished(load_checkpoint: Callable) -> Callable:
             trainer.early_stop = state.get("early_stop", {})
         limit = reached(trainer, iterator.next_epoch_idx - 1)
         if limit:
-            _log.info(f"this run is finished: {limit}: raise the limit to go on")
+            _log.info(f"this run is finished: {limit}; to go on, move that limit")
             # The next epoch's number is compared with the last one's; nothing is true of NaN.
             iterator = StandIn(iterator, next_epoch_idx=math.nan)
         return state, iterator
@@ -73,8 +73,10 @@ def patient(validate_and_save: Callable) -> Callable:
     def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
         # fairseq counts in attributes of a function beside this one.
         counts = vars(validate_and_save.__globals__["should_stop_early"])
-        counts.update(trainer.early_stop)
-        trainer.early_stop = counts
+        if trainer.early_stop is not counts:
+            counts.clear()
+            counts.update(trainer.early_stop)
+            trainer.early_stop = counts
         return validate_and_save(cfg, trainer, *args, **kwargs)
 
     return wrapper

@@ -17,7 +17,6 @@ from fairseq.distributed import utils as distributed
 from . import limits, saving
 from .interrupts import in_words, interruptible
 
-LAST = "checkpoint_last.pt"  # fairseq's, of --restore-file
 #: what tells fairseq-train from fairseq's other commands
 _CHANGED = "validate_and_save"
 
@@ -70,10 +69,10 @@ def _alone(call_main: Callable) -> Callable:
 
 def how_to_go_on(checkpoint: Any) -> str:
     """What to do after a training was broken off, by what it has saved."""
-    last = os.path.join(checkpoint.save_dir, LAST)
+    last = os.path.join(checkpoint.save_dir, saving.LAST)
     if not os.path.exists(last):
         return "there is no checkpoint yet, and the same command begins anew"
-    if checkpoint.restore_file != LAST:
+    if checkpoint.restore_file != saving.LAST:
         return f"the same command without --restore-file goes on from {last}"
     return f"the same command goes on from {last}"
 

@@ -23,7 +23,7 @@ from fairseq.file_io import PathManager
 from .errors import UserError
 from .stand_in import StandIn
 
-_DEFAULT = "checkpoint_last.pt"  # fairseq's, of --restore-file
+LAST = "checkpoint_last.pt"  # fairseq's, of --restore-file
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def check_options(checkpoint: Any) -> None:
         raise UserError("--write-checkpoints-asynchronously can't save safely: leave it out")
     for option in ("restore_file", "finetune_from_model"):
         path = getattr(checkpoint, option)
-        if path in (None, _DEFAULT) or PathManager.exists(path):
+        if path in (None, LAST) or PathManager.exists(path):
             continue
         suffix = checkpoint.checkpoint_suffix
         if suffix and PathManager.exists(path.replace(".pt", suffix + ".pt")):

@@ -20,13 +20,8 @@ def trained_with(path: str) -> dict[str, Any]:
     if not Path(path).exists():
         raise UserError(f"there is no checkpoint {path}: check --path")
     cfg = checkpoint_utils.load_checkpoint_to_cpu(path)["cfg"]
-    task = cfg["task"]
-    name = getattr(task, "_name", None) or getattr(task, "task", None)
-    if name not in TASK_REGISTRY:
-        raise UserError(
-            f"{path} was trained for the task {name}, unknown here: name its --user-dir"
-        )
-    return {"task": name, **{size: cfg["dataset"][size] for size in BATCHES}}
+    task = getattr(cfg["task"], "_name", None) or getattr(cfg["task"], "task", None)
+    return {"task": task, **{size: cfg["dataset"][size] for size in BATCHES}}
 
 
 def _completed(parse_args_and_arch: Callable) -> Callable:
@@ -40,6 +35,11 @@ def _completed(parse_args_and_arch: Callable) -> Callable:
             if given.path is None:
                 raise UserError("--path is needed: name the checkpoint to validate")
             defaults = trained_with(given.path)
+            if not given.task and defaults["task"] not in TASK_REGISTRY:
+                raise UserError(
+                    f"{given.path} was trained for the task {defaults['task']!r}, which is unknown "
+                    "here: name its --user-dir"
+                )
             if given.max_tokens or given.batch_size:
                 defaults = {"task": defaults["task"]}
             parser.set_defaults(**defaults)

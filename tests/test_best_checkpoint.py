@@ -1,5 +1,6 @@
 """checkpoint_best.pt is the best of all validations, whether or not a save was due."""
 
+import pickle
 import re
 from functools import partial
 
@@ -78,6 +79,16 @@ def test_a_run_killed_while_it_keeps_its_best_ends_as_if_it_had_not_been(data, t
         assert killed.status == -9
         assert run(*command, "--save-dir", folder).status == 0
         assert best(folder) == best(tmp_path / "whole")
+
+
+def test_the_changed_program_can_be_sent_to_another_process():
+    """As a run on several GPUs does."""
+    import fairseq_cli.train
+
+    from diet_fairseq.program import Program
+
+    sent = pickle.loads(pickle.dumps(Program(fairseq_cli.train.main)))
+    assert sent.main is fairseq_cli.train.main
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def test_a_finished_run_says_so_and_changes_nothing(limit, data, tmp_path):
     again = run(*command)
     assert again.status == 0, again.err
     assert re.search(
-        rf"this run is finished: {LIMITS[limit]}: raise the limit to go on", again.text
+        rf"this run is finished: {LIMITS[limit]}; to go on, move that limit", again.text
     )
     assert updates(again) == 0
     assert files(tmp_path) == before

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
+from diet_fairseq.progress import heartbeat
+
 from .text import written
 
 
@@ -32,13 +34,29 @@ class Cell(Protocol):
 def run_all(cells: Sequence[Cell], jobs: int) -> int:
     """Run them, ``jobs`` side by side, and say how each went; the status to exit with."""
     started = time.monotonic()
-    failed = 0
-    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(cells), disable=None) as bar:
-        outcomes = pool.map(lambda cell: cell.run(), cells)
-        for number, (cell, outcome) in enumerate(zip(cells, outcomes, strict=True), 1):
-            when = f"{time.monotonic() - started:6.0f} s, {number} of {len(cells)}"
-            with bar.external_write_mode():
-                print(f"[{when}] {cell.name}: {outcome}", flush=True)
+    failed = done = 0
+    running: list[str] = []
+
+    def say(what: str) -> None:
+        when = f"{time.monotonic() - started:6.0f} s, {done} of {len(cells)}"
+        with bar.external_write_mode():
+            print(f"[{when}] {what}", flush=True)
+
+    def run(cell: Cell) -> str:
+        running.append(cell.name)
+        try:
+            return cell.run()
+        finally:
+            running.remove(cell.name)
+
+    with (
+        tqdm(total=len(cells), disable=None) as bar,
+        heartbeat(lambda: say(f"at work: {', '.join(running)}")),
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        for cell, outcome in zip(cells, pool.map(run, cells), strict=True):
+            done += 1
+            say(f"{cell.name}: {outcome}")
             bar.update()
             failed += outcome.startswith("FAILED")
     return 1 if failed else 0

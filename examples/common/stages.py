@@ -2,11 +2,15 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from diet_fairseq.errors import UserError
+from diet_fairseq.progress import heartbeat
 
 MADE_FROM = "made-from.json"
 
@@ -26,7 +30,10 @@ def stage(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None])
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    make(partial)
+    started = time.monotonic()
+    # tqdm draws its bars, if there are any, around what it writes.
+    with heartbeat(lambda: tqdm.write(f"{folder}: working, {time.monotonic() - started:.0f} s")):
+        make(partial)
     (partial / MADE_FROM).write_text(json.dumps(made_from, indent=1) + "\n", encoding="utf-8")
     partial.rename(folder)
     return made_from

@@ -14,8 +14,10 @@ from common.text import normalise, read_lines, read_pairs, write_lines, written
 from tqdm import tqdm
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.progress import heartbeat
 
 from . import test_sets
+from .interactive import DONE
 from .prepare import shortened
 from .recipes import Search
 from .score import score
@@ -136,7 +138,7 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
     ]
     command = commands.python("translation.interactive", commands.data_of(args.folder), *options)
     log = source.with_name("translate.log")
-    found = []
+    found: list[str] = []
     with (
         open(log, "wb") as file,
         subprocess.Popen(
@@ -145,8 +147,7 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
     ):
         assert process.stdout
         raw = (line.decode("utf-8") for line in process.stdout)
-        for text in tqdm(hypotheses(raw), total=lines, desc="translating", disable=None):
-            found.append(text)
+        found = list(hypotheses(counted(raw, lines)))
     if process.returncode or len(found) != lines:
         print("\n".join(log.read_text("utf-8").split("\n")[-15:]))
         raise UserError(
@@ -154,6 +155,21 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
             f"lines: see {log}"
         )
     return found
+
+
+def counted(output: Iterable[str], total: int) -> Iterator[str]:
+    """What fairseq-interactive prints; how much is translated is said meanwhile."""
+    done = 0
+    with (
+        tqdm(total=total, desc="translating", disable=None) as bar,
+        heartbeat(lambda: bar.disable and print(f"translated: {done:,} of {total:,}", flush=True)),
+    ):
+        for line in output:
+            if line.startswith(DONE):
+                done += int(line.removeprefix(DONE))
+                bar.update(done - bar.n)
+            else:
+                yield line
 
 
 def hypotheses(output: Iterable[str]) -> Iterator[str]:

@@ -10,9 +10,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq_cli.interactive import cli_main
 
 FLAG = "--tensor2tensor-penalty"
+#: how many sentences were just translated: fairseq prints none before its buffer is done
+DONE = "translated "
 
 
 class Tensor2TensorPenalty(float):
@@ -34,7 +35,17 @@ def main() -> None:
             generator.len_penalty = ours.tensor2tensor_penalty
         return generator
 
+    step = FairseqTask.inference_step
+
+    def inference_step(self: FairseqTask, *args: Any, **options: Any) -> Any:
+        found = step(self, *args, **options)
+        print(f"{DONE}{len(found)}", flush=True)
+        return found
+
     FairseqTask.build_generator = build_generator
+    FairseqTask.inference_step = inference_step
+    from fairseq_cli.interactive import cli_main  # takes over the log, wherever it is imported
+
     cli_main()
 
 

@@ -1,0 +1,78 @@
+"""Who waits reads a line at least every 20 seconds: that work goes on, and how far it is."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from fairseq.logging import progress_bar
+
+EVERY = 20.0  # seconds
+
+
+class _Ear(logging.Handler):
+    """When somebody last said something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = time.monotonic()
+
+    def emit(self, record: Any = None) -> None:
+        self.last = time.monotonic()
+
+
+#: One speaks at a time: a validation within a training is silent for as long as that is.
+_turn = threading.Lock()
+
+
+@contextmanager
+def heartbeat(say: Callable[[], Any], log: logging.Logger | None = None) -> Iterator[None]:
+    """Call ``say`` whenever there was silence for `EVERY` seconds, as long as this lasts.
+
+    ``log`` is listened to; without one, ``say`` alone breaks the silence.
+    """
+    ear, ended = _Ear(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(max(0, ear.last + EVERY - time.monotonic())):
+            with _turn:
+                if time.monotonic() >= ear.last + EVERY:
+                    say()
+                    ear.emit()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    if log:
+        log.addHandler(ear)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if log:
+            log.removeHandler(ear)
+
+
+def _audible(iterate: Callable) -> Callable:
+    """Say where a loop is when it has no line to print yet, or its steps are long."""
+
+    @wraps(iterate)
+    def wrapper(self: Any) -> Iterator[Any]:
+        def say() -> None:
+            log = progress_bar.logger
+            log.info(f"{self.prefix}: at work on {(self.i or 0) + 1} of {self.size or len(self)}")
+
+        with heartbeat(say, logging.getLogger("fairseq")):
+            yield from iterate(self)
+
+    return wrapper
+
+
+def apply() -> None:
+    """A second call changes nothing. Can go when fairseq prints by the clock, too."""
+    bar = progress_bar.SimpleProgressBar
+    if not hasattr(bar.__iter__, "__wrapped__"):
+        bar.__iter__ = _audible(bar.__iter__)
