@@ -259,6 +259,32 @@ def test_what_is_missing_in_a_checkpoint(part, key, value, words, stock, data, t
     assert text.endswith("): give another checkpoint")
 
 
+COUNT = "no count from 0 to 2,147,483,648"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("optimizer_history.0.num_updates", -1, f"its num_updates is -1, {COUNT}"),
+        ("extra_state.train_iterator.epoch", "1", f"its epoch is '1', {COUNT}"),
+        ("extra_state.train_iterator.epoch", 10**30, f"its epoch is {10**30}, {COUNT}"),
+        ("extra_state.train_iterator.iterations_in_epoch", 0.5, "its iterations_in_epoch is 0.5, "),
+        ("extra_state.best", "\x1b", r"its best is '\x1b', no number"),
+        ("optimizer_history.0.lr_scheduler_state.best", [], "its best is [], no number"),
+        ("extra_state.metrics.train.0.3.sum", torch.Size([1]), "its meter "),
+    ],
+)  # fmt: skip
+def test_what_a_run_counts_with_are_numbers(place, value, words, stock, data, tmp_path):
+    state = loading.read(stock)
+    *inside, last = [int(key) if key.isdigit() else key for key in place.split(".")]
+    holder = state
+    for key in inside:
+        holder = holder[key]
+    holder[last] = value
+    torch.save(state, tmp_path / "x.pt")
+    assert refusal(tmp_path / "x.pt", data).startswith(f"is refused: {words}")
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_several_checkpoints_the_one_that_does_not_fit_is_named(order, edited, stock, data):
     good, bad = str(stock), str(edited(model__decoder_layers=2))

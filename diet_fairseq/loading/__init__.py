@@ -30,7 +30,7 @@ from omegaconf import OmegaConf
 from ..errors import UserError, chain, mistake_behind, user_error_behind
 from ..literals import literal
 from ..stand_in import StandIn
-from . import configuration
+from . import configuration, progress
 from .configuration import Refused
 from .file import CHECKPOINT_TYPES, TRUST, check_regular, load, read
 from .model import difference, no_larger_than
@@ -114,6 +114,7 @@ def _to_cpu(load_checkpoint_to_cpu: Callable) -> Callable:
         with _said_of(path, "is no checkpoint, or a damaged one"):
             state = load_checkpoint_to_cpu(path, *args, **kwargs)
             configuration.check_names(state["cfg"])
+            progress.check(state)
             return state
 
     return wrapper
@@ -142,7 +143,7 @@ def _one_by_one(load_model_ensemble_and_task: Callable) -> Callable:
                 raise UserError(f"there is no checkpoint {path}: check --path")
             check_regular(path)
             try:
-                size = os.path.getsize(path) * num_shards
+                size = os.path.getsize(PathManager.get_local_path(path)) * num_shards
                 with _said_of(path, "holds no model that can be built"), no_larger_than(size):
                     more, cfg, task = load_model_ensemble_and_task(
                         [name], arg_overrides, task, strict, suffix, num_shards, state

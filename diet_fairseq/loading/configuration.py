@@ -103,11 +103,11 @@ def without_files(config: Any) -> tuple[Any, list[str]]:
             return value
         if not _PLACE.search(value) or value in _DEFAULT_URLS:
             return value
-        left_out.append(f"{shown(place)} ({quoted(value)})")
+        left_out.append(f"{shown(option)} ({quoted(value)})")
         return "???" if option in _options_of(_text_sections()) else None
 
     kind = "args" if isinstance(config, Namespace) else "cfg"
-    return cleaned(config, kind), left_out
+    return cleaned(config, kind), list(dict.fromkeys(left_out))
 
 
 def check_names(config: Any) -> None:

@@ -80,13 +80,13 @@ def load(file: Any, map_location: Any = None, others: tuple[type, ...] = ()) -> 
 def _check_archive(file: Any) -> None:
     """Refuse an archive that unpacks to more than it is: torch.save never compresses."""
     with nullcontext(file) if hasattr(file, "read") else open(file, "rb") as archive:
-        if not zipfile.is_zipfile(archive):
-            return
-        start, size = archive.tell(), archive.seek(0, os.SEEK_END)
+        start = archive.tell()
         try:
-            with zipfile.ZipFile(archive) as entries:
-                if sum(entry.file_size for entry in entries.infolist()) > size:
-                    raise Odd("unpacks to more than its size")
+            size = archive.seek(0, os.SEEK_END)
+            if zipfile.is_zipfile(archive):
+                with zipfile.ZipFile(archive) as entries:
+                    if sum(entry.file_size for entry in entries.infolist()) > size:
+                        raise Odd("unpacks to more than its size")
         finally:
             archive.seek(start)
 
