@@ -132,6 +132,14 @@ class Wrapped(torch.nn.Module):
         return self.module(*args, **kwargs)
 
 
+def test_a_model_in_double_precision_is_served_and_one_in_half_is_fairseq_s(counted):
+    model = tiny.stock()
+    compare(model.double())
+    assert len(counted) == 1
+    compare(model.half())
+    assert len(counted) == 1
+
+
 def test_the_losses_of_all_tokens_are_given_where_they_are_asked_for():
     model = tiny.model_of(tiny.TRANSLATION[0])
     ours, theirs = (kind(tiny.Task, False, 0.1)(model, sample_of(), reduce=False) for kind in BOTH)

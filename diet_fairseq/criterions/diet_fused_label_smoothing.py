@@ -53,16 +53,23 @@ class LinearCrossEntropy(torch.autograd.Function):
             x.split(ROWS), grad_x.split(ROWS), target.unsqueeze(1).split(ROWS), strict=True
         ):
             logits = (rows @ weight.T).float()  # (n, V)
-            log_p = torch.log_softmax(logits, dim=1, out=logits)
-            here = -log_p.gather(1, goal).sum()
+            logits -= logits.amax(dim=1, keepdim=True)
+            at_goal = logits.gather(1, goal)  # (n, 1)
+            everywhere = logits.sum() if others else 0.0
+            exponential = logits.exp_()
+            normaliser = exponential.sum(dim=1, keepdim=True)  # (n, 1)
+            log_normaliser = normaliser.log()
+            here = (log_normaliser - at_goal).sum()
             nll = nll + here
-            loss = loss + extra * here - others * log_p.sum()
-            if wanted:
-                change = log_p.exp_().sub_(others)  # (n, V), p - y
-                change.scatter_add_(1, goal, change.new_full(goal.shape, -extra))
-                found.copy_(change.to(x.dtype) @ weight)
-                grad_weight.addmm_(change.T, rows.float())
+            loss = loss + extra * here
+            loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
+            if wanted:  # p - y, but for what is the same for all words, which follows below
+                change = exponential.scatter_add_(1, goal, -extra * normaliser)
+                found.copy_((change.to(x.dtype) @ weight) / normaliser)
+                grad_weight.addmm_(change.T, (rows / normaliser).float())
         if wanted:
+            grad_x -= others * weight.sum(dim=0)
+            grad_weight -= others * x.sum(dim=0, dtype=torch.float32)
             ctx.save_for_backward(grad_x, grad_weight)
         ctx.mark_non_differentiable(nll)
         return loss, nll
@@ -96,9 +103,9 @@ class _Features:
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """``label_smoothed_cross_entropy``, quicker on a CPU for any transformer, stock ones as well.
 
-    Only real tokens are projected. It is fairseq's own on a GPU, for a loss of every token, with an
-    adaptive softmax, with accuracies or a prefix to ignore, and for models that come to their
-    probabilities in a way of their own or have hooks on it.
+    Only real tokens are projected. It is fairseq's own on a GPU, in fp16, for a loss of every
+    token, with an adaptive softmax, with accuracies or a prefix to ignore, and for models that come
+    to their probabilities in a way of their own or have hooks on it.
     """
 
     def forward(
@@ -140,5 +147,6 @@ def projects_last(model: Any) -> bool:
         and has_methods_of(TransformerModelBase, model, "get_targets")
         and type(projection) is nn.Linear
         and projection.bias is None
+        and projection.weight.dtype is not torch.float16  # too narrow for sums over a vocabulary
         and not any(map(has_hooks, (model, model.decoder, projection)))
     )
