@@ -106,10 +106,11 @@ def apply() -> None:
     saving.apply()
     masking.apply()
     training.apply()
-    validation.apply()
     warm_start.apply()
     long_lines.apply()
     command_line.apply()
+    # outermost: what it takes from the checkpoint need not stand on the command line
+    validation.apply()
     # Can go when fairseq doesn't ask for `np.compat`, which NumPy 2 has no more: language
     # modelling (`--sample-break-mode eos`) and bucketed lengths do.
     for module in (language_pair_dataset, token_block_dataset):

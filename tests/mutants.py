@@ -28,6 +28,7 @@ from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.packing import Packing
 from diet_fairseq.positions import base, diet_abs, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
+from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
@@ -325,6 +326,7 @@ def no_length_is_refused(patch: Patch) -> None:
 def sums_in_half_precision(patch: Patch) -> None:
     for module in (base, relative, linformer, stack):
         patch.setattr(module, "look_up", F.embedding)
+    patch.setattr(ScoreParameters, "gained", lambda self, parameter: parameter * self.gain)
 
 
 # --- where parameters live -------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Attention as the papers write it: one sentence, nested loops, double precision, no cleverness.
 
 Positions i and j are 0-based. `ORACLES` gives each scheme its term of the equation, read off the
-papers; all that they take from the plugin is the shape of its parameters.
+papers; all that they take from the plugin is the shape of its parameters, and their gain.
 """
 
 import math
@@ -115,7 +115,7 @@ class T5Oracle(Oracle):
     """Raffel et al. (2020): b_{bucket(j-i)}, one number per head."""
 
     def __init__(self, scheme: Any, buckets: int = 32, max_distance: int = 128) -> None:
-        self.table = scheme.weight.double()  # (buckets, H)
+        self.table = scheme.gain * scheme.weight.double()  # (buckets, H)
         self.causal, self.buckets, self.max_distance = scheme.shape.causal, buckets, max_distance
 
     def score(self, head: int, i: int, j: int, query: Vector | None = None) -> Number:
@@ -127,7 +127,7 @@ class DietRelOracle(Oracle):
     """Chen et al. (2021), eq. 3: R_{i-j}, unscaled; row c holds R_0, row c + 1 R_{-1}."""
 
     def __init__(self, scheme: Any) -> None:
-        self.table = scheme.weight.double()  # (2c + 1, H)
+        self.table = scheme.gain * scheme.weight.double()  # (2c + 1, H)
         self.largest = (len(self.table) - 1) // 2
 
     def score(self, head: int, i: int, j: int, query: Vector) -> Number:
@@ -139,7 +139,8 @@ class DietAbsOracle(Oracle):
     """Chen et al. (2021), eq. 1 and 4: (P_Q P_K^T)_ij, unscaled."""
 
     def __init__(self, scheme: Any) -> None:
-        self.query, self.key = scheme.query.double(), scheme.key.double()  # (H, n, d_p)
+        self.query = scheme.gain * scheme.query.double()  # (H, n, d_p)
+        self.key = scheme.gain * scheme.key.double()
 
     def score(self, head: int, i: int, j: int, query: Vector) -> Number:
         head = head % len(self.query)
@@ -236,7 +237,8 @@ class WithSegments(Oracle):
 
     def __init__(self, positions: Oracle, scheme: Any, segments: Tensor) -> None:
         self.positions, self.terms = positions, positions.terms
-        self.table, self.segments = scheme.weight.double(), segments.tolist()  # (H, S, S)
+        self.table = scheme.gain * scheme.weight.double()  # (H, S, S)
+        self.segments = segments.tolist()
 
     def score(self, head: int, i: int, j: int, query: Vector) -> Number:
         own = self.table[head % len(self.table), self.segments[i], self.segments[j]]

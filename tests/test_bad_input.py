@@ -105,13 +105,13 @@ EVERYWHERE = {
     "folder: check the path",
     "train DATA --arch transformer": "error: the size of a batch is missing: give --max-tokens N "
     "or --batch-size N",
-    "generate DATA --path DATA": "error: --path DATA: it is a folder, but a file is needed: name a "
-    "file",
+    "generate DATA --path DATA": "error: DATA is a folder: give a checkpoint, such as "
+    "checkpoint_best.pt",
     "generate DATA --path DATA/dict.de.txt --results-path DATA/dict.de.txt": "error: "
     "--results-path DATA/dict.de.txt: a file stands where a folder is needed: name another folder",
     "interactive DATA --path nosuch.pt": "error: there is no checkpoint nosuch.pt: check --path",
-    "validate DATA --path DATA/dict.de.txt": "error: the following arguments are required: --task "
-    "(--help shows all options)",
+    "validate DATA --path DATA/dict.de.txt": "error: DATA/dict.de.txt is refused: it is no checkpoint "
+    "or a tampered one (Unsupported operand 119); give another file",
     "eval_lm DATA --path nosuch.pt --beam": "error: unrecognized arguments: --beam (--help shows "
     "all options)",
     "preprocess -s xx -t en --trainpref nosuch": "error: --trainpref nosuch: there is no file "

@@ -350,7 +350,14 @@ def test_other_modules_load_what_is_no_checkpoint(tmp_path):
 # --- Files that cut text
 
 
-@pytest.mark.parametrize("kind", ["cut", "folder", "missing"])
+UNREADABLE = {
+    "cut": "is no model of SentencePiece, or is damaged: give another",
+    "folder": "give the files that it needs, whole",
+    "missing": "there is no file",
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
 def test_a_model_that_cuts_text_and_cant_be_read(kind, data, tmp_path):
     import sentencepiece
 
@@ -370,8 +377,8 @@ def test_a_model_that_cuts_text_and_cant_be_read(kind, data, tmp_path):
     done = hostile.attempt(hostile.command("generate", data, *checkpoint, *bpe), tmp_path / "run")
     assert done.status == 1
     assert done.fault is None
-    assert "error: --bpe sentencepiece can't be set up (" in done.err
-    assert done.err.endswith("): give the files that it needs, whole\n")
+    assert done.err.startswith("error: ")
+    assert UNREADABLE[kind] in done.err.splitlines()[-1]
 
 
 def test_a_good_model_that_cuts_text_is_as_before():

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import socket
+import sys
 
 import mutants
 import numpy as np
@@ -196,6 +197,7 @@ def test_the_hub_interface_reads_the_first_real_token_too():
 @pytest.fixture(scope="module")
 def one_process():
     """torch.distributed with this process alone."""
+    hook = sys.excepthook  # torch puts one of its own there, which names the process
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -204,6 +206,7 @@ def one_process():
     )
     yield
     torch.distributed.destroy_process_group()
+    sys.excepthook = hook
 
 
 def step_in_parallel(case: Case) -> None:
@@ -377,20 +380,20 @@ MISFITS = {
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_a_warm_start_from_a_model_of_another_shape_is_refused(misfit):
     other = tiny.stock("roberta", **MISFITS[misfit])
-    with pytest.raises(UserError, match="does not fit the model"):
+    with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
         warm(Case("learned", family="roberta"), other.state_dict())
 
 
 def test_a_part_of_a_scheme_is_not_taken_for_a_start_from_elsewhere():
     own = tiny.model_of(Case("diet_rel", family="roberta")).state_dict()
     lost = "encoder.sentence_encoder.layers.1.self_attn.positions.weight"
-    with pytest.raises(UserError, match=re.escape(lost)):
+    with pytest.raises(RuntimeError, match=re.escape(lost)):
         warm(Case("diet_rel", family="roberta"), {n: t for n, t in own.items() if n != lost})
 
 
 def test_without_the_flag_other_positions_are_refused():
     model = tiny.fresh(Case("diet_rel", family="roberta"))
-    with pytest.raises(UserError, match="does not fit the model"):
+    with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
         model.load_state_dict(stock_roberta().state_dict())
 
 
@@ -400,7 +403,7 @@ def test_a_checkpoint_with_another_vocabulary_is_refused():
     args = tiny.arguments(Case("diet_rel", family="bert"))
     task = tiny.Namespace(source_dictionary=words)
     small = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-    with pytest.raises(UserError, match=r"embed_tokens.weight .*is 28 x 16 there and 5 x 16 here"):
+    with pytest.raises(RuntimeError, match=r"embed_tokens.weight: .*\[28, 16\].*\[5, 16\]"):
         small.load_state_dict(tiny.model_of(Case("diet_rel", family="bert")).state_dict())
 
 
@@ -413,7 +416,7 @@ CHANGED = {
 @pytest.mark.parametrize("change", CHANGED)
 def test_a_checkpoint_with_other_segments_or_heads_is_refused(change):
     case = Case("diet_rel", family="bert")
-    with pytest.raises(UserError, match="does not fit the model"):
+    with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
         tiny.fresh(case, **CHANGED[change]).load_state_dict(tiny.model_of(case).state_dict())
 
 

@@ -164,8 +164,10 @@ def check_zero_bias(case: Case) -> None:
         compressing = (o for o in case.options if o[0].startswith("projection"))
         options = (*options, ("position_input", at_the_input), *compressing)
         plain = tiny.own(Case("linformer", options, case.family))
-    learned = tiny.position_parameters(model)
-    plain.load_state_dict({k: v for k, v in model.state_dict().items() if k not in learned})
+    learned = set(tiny.position_parameters(model))
+    gains = {f"{name.rpartition('.')[0]}.gain" for name in learned}
+    state = model.state_dict()
+    plain.load_state_dict({k: v for k, v in state.items() if k not in learned | gains})
     for inside, outside in zip(tiny.attentions(model), _same(model, plain), strict=True):
         if inside.scheme is not None:
             # the content score takes its share of the scale

@@ -91,7 +91,7 @@ def test_the_property_tests_try_it(house):
     files = [f"test_{name}.py" for name in ("equivalence", "invariance", "liveness", "state")]
     said = run(
         house,
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "pythonpath="),
         *(str(TESTS / file) for file in files),
         *("-k", "[alibi and not input"),
     )

@@ -214,8 +214,9 @@ def _built(build: Callable, option: str) -> Callable:
         except ImportError:
             raise
         except Exception as error:
-            if mistake_behind(error) is not None:
-                raise
+            mistake = mistake_behind(error)
+            if mistake is not None:
+                raise UserError(mistake) from error
             choice = getattr(cfg, "_name", None) or getattr(cfg, option, cfg)
             raise UserError(
                 f"--{option} {choice} can't be set up ({reason(error)}): give the files that it "

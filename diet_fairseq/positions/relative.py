@@ -1,6 +1,7 @@
 """One scalar per offset and head: T5's buckets and DIET-REL's plain offsets."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,21 +24,21 @@ class OffsetScalars(ScoreParameters):
     def __init__(
         self,
         shape: AttentionShape,
-        row_of_offset: Tensor,
+        row_of_offset: Sequence[int],
         rows: int,
         gain: float,
         start: str = "blind",
         std: float = 0.0,
     ) -> None:
-        """``row_of_offset``: (2 c + 1,) int64, the row of each offset from -c to c.
+        """``row_of_offset``: the row of each offset from -c to c.
 
         A blind start draws the score from N(0, std); a local one has a peak in every head that
         falls off by 1/e with each token.
         """
         super().__init__(shape, gain, start)
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
-        self.outermost = (row_of_offset.numel() - 1) // 2
-        self.register_buffer("row_of_offset", row_of_offset, persistent=False)
+        self.outermost = len(row_of_offset) // 2
+        self.register_buffer("row_of_offset", torch.tensor(row_of_offset), persistent=False)
         nn.init.normal_(self.weight, std=std / self.gain)
         if self.start == "local":
             # of the offsets that share a row the nearest is written last
@@ -79,7 +80,7 @@ class DietRel(OffsetScalars):
     ) -> None:
         if clip is None:
             clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
-        super().__init__(shape, torch.arange(2 * clip + 1), 2 * clip + 1, gain, start)
+        super().__init__(shape, range(2 * clip + 1), 2 * clip + 1, gain, start)
 
 
 class T5(OffsetScalars):
@@ -102,8 +103,8 @@ class T5(OffsetScalars):
         super().__init__(shape, rows, buckets, gain, start, std=shape.embed_dim**-0.5)
 
 
-def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:
-    """T5's bucket of each offset from -max_distance to max_distance: (2 max_distance + 1,)."""
+def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]:
+    """T5's bucket of each offset from -max_distance to max_distance."""
     check_at_least("--position-buckets", buckets, 4)
     if buckets % 4:
         raise UserError(f"--position-buckets must be a multiple of 4, but is {buckets}")
@@ -113,7 +114,7 @@ def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:
             f"({buckets // 2}), but is {max_distance}"
         )
     offsets = range(-max_distance, max_distance + 1)
-    return torch.tensor([bucket(offset, causal, buckets, max_distance) for offset in offsets])
+    return [bucket(offset, causal, buckets, max_distance) for offset in offsets]
 
 
 def bucket(offset: int, causal: bool, buckets: int, max_distance: int) -> int:
