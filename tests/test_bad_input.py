@@ -110,8 +110,8 @@ EVERYWHERE = {
     "generate DATA --path DATA/dict.de.txt --results-path DATA/dict.de.txt": "error: "
     "--results-path DATA/dict.de.txt: a file stands where a folder is needed: name another folder",
     "interactive DATA --path nosuch.pt": "error: there is no checkpoint nosuch.pt: check --path",
-    "validate DATA --path DATA/dict.de.txt": "error: DATA/dict.de.txt is refused: it is no checkpoint "
-    "or a tampered one (Unsupported operand 119); give another file",
+    "validate DATA --path DATA/dict.de.txt": "error: DATA/dict.de.txt is refused: it is no "
+    "checkpoint or a tampered one (Unsupported operand 119); give another file",
     "eval_lm DATA --path nosuch.pt --beam": "error: unrecognized arguments: --beam (--help shows "
     "all options)",
     "preprocess -s xx -t en --trainpref nosuch": "error: --trainpref nosuch: there is no file "
