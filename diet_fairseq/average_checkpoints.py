@@ -51,7 +51,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     Sums are in float32 (or wider); what is not a floating-point number is the first file's.
     Without the optimizer's state, which belongs to one of the files.
     """
-    result = _read(paths[0])
+    result = loading.read(str(paths[0]), "cpu")
     result.pop("last_optimizer_state", None)
     first = result["model"]
     places = {name: [_place(name, tensor)] for name, tensor in first.items()}
@@ -61,7 +61,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         if tensor.is_floating_point()
     }
     for path in paths[1:]:
-        model = _read(path)["model"]
+        model = loading.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
             there, missing = (paths[0], path) if name in first else (path, paths[0])
             raise UserError(
@@ -89,14 +89,6 @@ def _place(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
     if not tensor.numel():
         return (name,)
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return loading.read(file, "cpu")
-    except OSError as error:
-        raise UserError(f"--inputs {path} can't be read: {error.strerror}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """The average of checkpoints: the mean of what is a number, and all else of the newest."""
 
+import os
 from argparse import Namespace
 
 import pytest
@@ -119,8 +120,8 @@ def test_numbers_are_ordered_as_numbers(folder):
         (["{0}/checkpoint1.pt", "--checkpoint-upper-bound", "1"],
          "--checkpoint-upper-bound 1 goes with --num-epoch-checkpoints or "
          "--num-update-checkpoints: add one, or leave it out"),
-        (["{0}/typo.pt"], "--inputs {0}/typo.pt can't be read: No such file or directory"),
-        (["{0}"], "--inputs {0} can't be read: Is a directory"),
+        (["{0}/typo.pt"], "{0}/typo.pt is not there: check the path"),
+        (["{0}"], "{0} is a folder: give a checkpoint, such as checkpoint_best.pt"),
         (["{0}/checkpoint1.pt", "{0}/named.pt"],
          "{0}/named.pt has a parameter other, {0}/checkpoint1.pt has not: average checkpoints of "
          "one run"),
@@ -131,12 +132,15 @@ def test_numbers_are_ordered_as_numbers(folder):
          "own is (2, 3) in {0}/checkpoint1.pt and (4,) in {0}/wide.pt: average checkpoints of one "
          "run"),
         (["{0}/empty.pt"], "{0}/empty.pt is empty: give another checkpoint"),
+        (["{0}/pipe"], "{0}/pipe is no regular file: give a checkpoint, such as "
+         "checkpoint_best.pt"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told(arguments, message, folder):
     checkpoint(folder / "named.pt", 1.0, other=torch.zeros(1))
     checkpoint(folder / "wide.pt", 1.0, own=torch.zeros(4))
     (folder / "empty.pt").touch()
+    os.mkfifo(folder / "pipe")
     arguments = [argument.format(folder) for argument in arguments]
     with pytest.raises(UserError) as error:
         main(["--inputs", *arguments, "--output", str(folder / "out.pt")])
@@ -148,6 +152,4 @@ def test_the_command_ends_with_the_error(folder):
     done = run("diet_fairseq.average_checkpoints:main", "--inputs", folder / "typo.pt",
                "--output", folder / "out.pt", plugin=False)  # fmt: skip
     assert done.status == 1
-    assert done.last == (
-        f"error: --inputs {folder}/typo.pt can't be read: No such file or directory"
-    )
+    assert done.last == (f"error: {folder}/typo.pt is not there: check the path")

@@ -18,7 +18,7 @@ import hostile
 import numpy as np
 import pytest
 import torch
-from commands import TINY, run, without_protection
+from commands import TINY, run
 
 from diet_fairseq import compat, loading
 from diet_fairseq.errors import UserError
@@ -327,7 +327,6 @@ class Touch:
 
 @pytest.mark.parametrize("module", sorted(modules_that_load()))
 def test_no_module_runs_what_it_loads_whatever_the_environment_says(module, tmp_path, monkeypatch):
-    without_protection()
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     marker, path = tmp_path / "it-ran", tmp_path / "x.pt"
     torch.save(Touch(marker), path)

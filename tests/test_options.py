@@ -209,15 +209,11 @@ def test_a_mistake_in_the_form_is_one_line(capsys):
         assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("maker", "missing"),
-    [(options.get_training_parser, "--arch"), (options.get_validation_parser, "--task")],
-)
-def test_what_fairseq_looks_up_unasked_is_named_where_it_is_missing(maker, missing, capsys):
+def test_what_fairseq_looks_up_unasked_is_named_where_it_is_missing(capsys):
     with pytest.raises(SystemExit):
-        options.parse_args_and_arch(maker(), ["data"])
+        options.parse_args_and_arch(options.get_training_parser(), ["data"])
     said = capsys.readouterr().err
-    assert said.startswith(f"error: the following arguments are required: {missing}")
+    assert said.startswith("error: the following arguments are required: --arch")
 
 
 @pytest.mark.parametrize(
