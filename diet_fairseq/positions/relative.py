@@ -41,11 +41,12 @@ class OffsetScalars(ScoreParameters):
         self.register_buffer("row_of_offset", torch.tensor(row_of_offset), persistent=False)
         nn.init.normal_(self.weight, std=std / self.gain)
         if self.start == "local":
-            # of the offsets that share a row the nearest is written last
-            for offset in sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True):
-                distances = (offset - first_offsets(shape.heads, shape.causal)).abs()  # (H,)
-                row = row_of_offset[offset + self.outermost]
-                self.weight.data[row] = PEAK * torch.exp(-distances.float()) / self.gain
+            offsets = sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True)
+            # of the offsets that share a row the last and nearest; some rows have none
+            nearest = {row_of_offset[offset + self.outermost]: offset for offset in offsets}
+            places = torch.tensor([nearest.get(row, math.inf) for row in range(rows)])  # (rows,)
+            distances = (places.unsqueeze(1) - first_offsets(shape.heads, shape.causal)).abs()
+            self.weight.data.copy_(PEAK / self.gain * torch.exp(-distances))  # (rows, H)
 
     @property
     def scalars(self) -> Tensor:
