@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder (default: demo)")
     parser.add_argument("--arch", default="transformer_diet_rel_tiny", help="fairseq architecture")
     parser.add_argument("--user-dir", type=Path, help="fairseq plugin (default: diet_fairseq)")
-    parser.add_argument("--max-update", type=int, default=2000, help="updates (default: 2000)")
+    parser.add_argument("--max-update", type=int, default=1300, help="updates (default: 1300)")
     parser.add_argument("--part", type=float, default=1.0, help="part of the corpus to use, to try")
     parser.add_argument(
         "--enough", type=float, default=ENOUGH, help="BLEU below which the demo has failed"
