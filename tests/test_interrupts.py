@@ -32,7 +32,7 @@ def interrupt_on_call(target, number):
     owner = getattr(import_module(module), owner)
     original = getattr(owner, name)
     calls = iter(range(1, number + 1))
-    # what a shell started in the background ignores Ctrl-C
+    # what a shell has started in the background ignores Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def counted(*args, **kwargs):
@@ -99,6 +99,8 @@ def started(command, folder):
             stderr=log,
             start_new_session=True,
             cwd=ROOT,
+            # as a terminal starts it: a shell's background jobs ignore Ctrl-C, and so do theirs
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
 
