@@ -59,6 +59,12 @@ FINITE = number("a number", math.isfinite)
 POSITIVE = number("above 0", lambda value: 0 < value < math.inf)
 SEED = number("from 0 to 4294967295", lambda value: 0 <= value < 2**32)
 
+PROBABILITIES = """
+    dropout attention_dropout activation_dropout relu_dropout pooler_dropout
+    adaptive_softmax_dropout encoder_layerdrop decoder_layerdrop
+    label_smoothing mask_prob leave_unmasked_prob random_token_prob ema_decay
+"""
+
 #: The rule, and the options that keep it; of a list, every part does.
 RULES: list[tuple[Rule, str]] = [
     (at_least(1), """
@@ -86,11 +92,7 @@ RULES: list[tuple[Rule, str]] = [
         keep_interval_updates keep_interval_updates_pattern keep_last_epochs keep_best_checkpoints
         patience warmup_init_lr nwordssrc nwordstgt
     """),
-    (SHARE, """
-        dropout attention_dropout activation_dropout relu_dropout pooler_dropout
-        adaptive_softmax_dropout encoder_layerdrop decoder_layerdrop
-        label_smoothing mask_prob leave_unmasked_prob random_token_prob ema_decay
-    """),
+    (SHARE, PROBABILITIES),
     (FINITE, "lenpen unkpen clip_norm lm_weight diverse_beam_strength diversity_rate"),
     (POSITIVE, "temperature"),
     (SEED, "seed"),

@@ -30,8 +30,9 @@ from diet_fairseq.positions.tupe import UNTIE_CLS
 
 SEEDS, DRAWS = range(10), 20
 LIMIT = 160
-#: relative to what the reference computes in float32; rounding moves a ReLU across its corner
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.2}
+#: relative to what the reference computes in float32; in bfloat16 rounding moves a ReLU across its
+#: corner, and only gross faults are seen
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.5}
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "position_sharing": SHARING,

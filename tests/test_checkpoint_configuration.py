@@ -221,6 +221,12 @@ def test_what_would_take_for_ever_is_refused(values, words, edited, data):
     assert refusal(edited(**values), data).startswith(f"is refused: {words}")
 
 
+def test_a_probability_is_a_number(edited, data):
+    for place in ("attention_dropout", "model__dropout"):
+        with pytest.raises(UserError, match=r"dropout of its configuration is 'much', but must be"):
+            models(edited(**{place: "much"}), data)
+
+
 def test_twice_the_size_does_not_fit_but_is_built(edited, data):
     """The bound is for what no computer holds; what is merely wrong is compared by name."""
     text = refusal(edited(model__encoder_layers=2), data)

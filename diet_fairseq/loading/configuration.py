@@ -16,10 +16,13 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import override_module_args
 from fairseq.registry import REGISTRIES
 
+from ..options import PROBABILITIES
 from .plain import quoted, shown
 
 _LARGEST = 1_000_000  # characters and values, those of shared lists counted each time
 _MOST_POSITIONS = 1 << 20
+#: what a model drops with
+_PROBABILITIES = frozenset(name for name in PROBABILITIES.split() if "drop" in name)
 
 #: Sections that say what a model is and how its text is cut. The others are about the run that
 #: wrote the checkpoint: nothing follows them when it is read.
@@ -52,6 +55,11 @@ def check(args: Any, cfg: Any) -> None:
             raise Refused(
                 f"{shown(place)} of its configuration is {quoted(value)}, which asks to look "
                 "something up"
+            )
+        if place.rpartition(".")[2] in _PROBABILITIES:
+            # A model takes them as they come, and would fail over them in its first batch.
+            raise Refused(
+                f"{shown(place)} of its configuration is {quoted(value)}, but must be a number"
             )
         if _URL.search(value) and value not in _DEFAULT_URLS and _is_used(place):
             raise Refused(
