@@ -85,13 +85,12 @@ def shown(folder, capsys, path, *more):
     ],
 )
 def test_an_option_that_fairseq_train_would_not_take_is_refused(edited, name, value):
-    flag = "--" + name.replace("_", "-")
     text = refused(edited(**{name: value}))
-    assert text.startswith(f"{edited.__closure__ and ''}") or text
-    assert f" is refused: {name} of its configuration is " in text
-    assert text.endswith(
-        f", which {flag} does not take; use a checkpoint from a source that you trust"
-    )
+    assert re.search(rf" is refused: (cfg\.model\.)?{name} of its configuration is ", text)
+    # A dropout is looked at already where a checkpoint is read.
+    flag = "--" + name.replace("_", "-")
+    rule = f"which {flag} does not take|but must be a number"
+    assert re.search(rf", ({rule}); use a checkpoint from a source that you trust$", text)
 
 
 @pytest.mark.parametrize(
