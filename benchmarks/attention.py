@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention import BACKENDS, Term
-from diet_fairseq.layout import Layout
+from diet_fairseq.attention.multihead import BACKENDS, Term
+from diet_fairseq.positions.layout import Layout
 
 from .harness import in_turn, machine
 

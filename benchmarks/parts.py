@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
+from diet_fairseq.attention.dropout import dropout
 from diet_fairseq.criterions.diet_fused_label_smoothing import LinearCrossEntropy
-from diet_fairseq.dropout import dropout
 
 from .harness import in_turn, machine
 

@@ -5,10 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
-
-from fairseq.logging import progress_bar
 
 EVERY = 20.0  # seconds
 
@@ -54,25 +51,3 @@ def heartbeat(say: Callable[[], Any], log: logging.Logger | None = None) -> Iter
         thread.join()
         if log:
             log.removeHandler(ear)
-
-
-def _audible(iterate: Callable) -> Callable:
-    """Say where a loop is when it has no line to print yet, or its steps are long."""
-
-    @wraps(iterate)
-    def wrapper(self: Any) -> Iterator[Any]:
-        def say() -> None:
-            log = progress_bar.logger
-            log.info(f"{self.prefix}: at work on {(self.i or 0) + 1} of {self.size or len(self)}")
-
-        with heartbeat(say, logging.getLogger("fairseq")):
-            yield from iterate(self)
-
-    return wrapper
-
-
-def apply() -> None:
-    """A second call changes nothing. Can go when fairseq prints by the clock, too."""
-    bar = progress_bar.SimpleProgressBar
-    if not hasattr(bar.__iter__, "__wrapped__"):
-        bar.__iter__ = _audible(bar.__iter__)

@@ -17,26 +17,29 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import LayerDropModuleList
 
-from diet_fairseq import attention, beam_search, layout, linformer, stack, warm_start
-from diet_fairseq.attention import Context, PositionalAttention, Term
-from diet_fairseq.beam_search import QuickBeamSearch
+from diet_fairseq.attention import compressed as linformer
+from diet_fairseq.attention import multihead as attention
+from diet_fairseq.attention.compressed import Compression, LinformerAttention
+from diet_fairseq.attention.multihead import Context, PositionalAttention, Term
+from diet_fairseq.attention.packing import Packing
+from diet_fairseq.attention.recompute import RecomputedAttention
 from diet_fairseq.config import PositionConfig
-from diet_fairseq.layout import Layout
-from diet_fairseq.linformer import Compression, LinformerAttention
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
-from diet_fairseq.packing import Packing
-from diet_fairseq.positions import base, diet_abs, relative, tupe
+from diet_fairseq.patches import search as beam_search
+from diet_fairseq.patches.search import QuickBeamSearch
+from diet_fairseq.positions import base, diet_abs, layout, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
+from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.recompute import RecomputedAttention
-from diet_fairseq.segments import SegmentScores
-from diet_fairseq.stack import Placement, PositionalEncoder
+from diet_fairseq.stack import stack, warm_start
+from diet_fairseq.stack.stack import Placement, PositionalEncoder
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]

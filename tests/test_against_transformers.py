@@ -5,8 +5,8 @@ import sys
 import pytest
 import torch
 
-from diet_fairseq.layout import Layout
 from diet_fairseq.positions import AttentionShape, Limit
+from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import T5
 
 # torchaudio, which fairseq brings along, can't be imported beside a CPU build of PyTorch, and

@@ -10,14 +10,15 @@ import pytest
 from commands import TINY, run
 from fairseq import file_utils, hub_utils
 
-from diet_fairseq import archives, compat
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import archives
+from diet_fairseq.patches.table import PATCHES
 
 
 @pytest.fixture(autouse=True)
 def _applied():
-    compat.apply()
-    compat.apply()  # a second call changes nothing
+    PATCHES.apply()
+    PATCHES.apply()  # a second call changes nothing
 
 
 def member(name, kind=tarfile.REGTYPE, link="", text=b"x"):

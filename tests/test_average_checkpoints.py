@@ -7,9 +7,9 @@ import pytest
 import torch
 from commands import run
 
-from diet_fairseq import loading
-from diet_fairseq.average_checkpoints import average, find, main
+from diet_fairseq.commands.average import average, find, main
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
 
 
 def checkpoint(path, value, dtype=torch.float32, **more):
@@ -149,7 +149,7 @@ def test_mistakes_are_told(arguments, message, folder):
 
 
 def test_the_command_ends_with_the_error(folder):
-    done = run("diet_fairseq.average_checkpoints:main", "--inputs", folder / "typo.pt",
+    done = run("diet_fairseq.commands.average:main", "--inputs", folder / "typo.pt",
                "--output", folder / "out.pt", plugin=False)  # fmt: skip
     assert done.status == 1
     assert done.last == (f"error: {folder}/typo.pt is not there: check the path")

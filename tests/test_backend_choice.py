@@ -6,9 +6,9 @@ import tiny
 import torch
 from tiny import Case, Model
 
-from diet_fairseq import attention
-from diet_fairseq.attention import PositionalAttention
-from diet_fairseq.layout import Layout
+from diet_fairseq.attention import multihead as attention
+from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.positions.layout import Layout
 
 FACTORED = [
     case

@@ -14,7 +14,7 @@ import torch
 from tiny import Case, Model
 from torch import Tensor
 
-from diet_fairseq import attention
+from diet_fairseq.attention import multihead as attention
 from diet_fairseq.config import (
     INPUTS,
     PROJECTIONS,

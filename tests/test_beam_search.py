@@ -12,9 +12,9 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from fairseq.tasks.fairseq_task import FairseqTask
 from tiny import EOS, SOURCES, WORDS, Case
 
-from diet_fairseq import beam_search
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import search as beam_search
+from diet_fairseq.patches.search import QuickBeamSearch
 
 FIRST = tiny.first_of_each_scheme(tiny.TRANSLATION)
 OPTIONS = [
@@ -229,7 +229,6 @@ def test_a_bart_is_as_it_was_afterwards_even_if_it_fails(monkeypatch):
 
 
 def test_every_task_builds_it_but_where_alignments_are_printed():
-    beam_search.apply()
     task, models = SimpleNamespace(target_dictionary=WORDS), [tiny.model_of(FIRST[0])]
     for options, kind in (
         ({}, QuickBeamSearch),

@@ -8,7 +8,7 @@ import commands
 import pytest
 from commands import TINY, kill_on_call, run, two_ranks
 
-from diet_fairseq import loading
+from diet_fairseq.patches import loading
 
 EVERY = ("--max-update", 8, "--validate-interval-updates", 1)
 
@@ -85,7 +85,7 @@ def test_the_changed_program_can_be_sent_to_another_process():
     """As a run on several GPUs does."""
     import fairseq_cli.train
 
-    from diet_fairseq.program import Program
+    from diet_fairseq.patches.program import Program
 
     sent = pickle.loads(pickle.dumps(Program(fairseq_cli.train.main)))
     assert sent.main is fairseq_cli.train.main

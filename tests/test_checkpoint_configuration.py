@@ -13,15 +13,16 @@ from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models.transformer import TransformerModel
 
-from diet_fairseq import compat, loading
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
+from diet_fairseq.patches.table import PATCHES
 
 TRUST = "use a checkpoint from a source that you trust"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
-    compat.apply()
+    PATCHES.apply()
 
 
 @pytest.fixture(scope="module")

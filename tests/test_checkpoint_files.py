@@ -20,16 +20,17 @@ import pytest
 import torch
 from commands import TINY, run
 
-from diet_fairseq import compat, loading
 from diet_fairseq.errors import UserError
-from diet_fairseq.stand_in import StandIn
+from diet_fairseq.patches import loading
+from diet_fairseq.patches.stand_in import StandIn
+from diet_fairseq.patches.table import LOADERS, PATCHES
 
 NOW = (*TINY, "--max-update", "1", "--disable-validation")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
-    compat.apply()
+    PATCHES.apply()
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +311,7 @@ def modules_that_load():
 
 def test_every_module_of_fairseq_that_loads_is_protected():
     found = set(modules_that_load())
-    assert found == {*loading.LOADERS, "fairseq.checkpoint_utils", "fairseq.distributed.utils"}
+    assert found == {*LOADERS, "fairseq.checkpoint_utils", "fairseq.distributed.utils"}
     for name in found:
         assert isinstance(importlib.import_module(name).torch, StandIn), name
 
@@ -341,7 +342,7 @@ def test_no_module_runs_what_it_loads_whatever_the_environment_says(module, tmp_
 
 def test_other_modules_load_what_is_no_checkpoint(tmp_path):
     torch.save({"codes": torch.arange(3)}, tmp_path / "x.pt")
-    for module in loading.LOADERS:
+    for module in LOADERS:
         read = sys.modules[module].torch.load(tmp_path / "x.pt", map_location="cpu")
         assert read["codes"].tolist() == [0, 1, 2]
 

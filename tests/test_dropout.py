@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 
-from diet_fairseq.dropout import QuickDropout, dropout
+from diet_fairseq.attention.dropout import QuickDropout, dropout
 
 MANY = 1_000_000
 

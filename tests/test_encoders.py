@@ -15,10 +15,11 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from tiny import PAD, SOURCES, TOLERANCE, Case, padded
 
-from diet_fairseq import parameters, warm_start
+from diet_fairseq.commands import parameters
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.diet_roberta import PositionalHubInterface
 from diet_fairseq.positions import SCHEMES
+from diet_fairseq.stack import warm_start
 
 close = torch.testing.assert_close
 BERTS = [case for case in tiny.ENCODERS if case.family == "bert"]
@@ -296,7 +297,7 @@ def stock_roberta():
 
 def warm(case: Case, checkpoint, **options):
     model = tiny.fresh(case, seed=2, **options)
-    with warm_start.starting():
+    with warm_start.starting(model):
         model.load_state_dict(dict(checkpoint))
     return model
 

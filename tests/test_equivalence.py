@@ -10,7 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from oracles import ORACLES, Compressed, WithSegments, attention, oracle_of
 from tiny import EOS, PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
-from diet_fairseq.attention import PositionalAttention
+from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.positions import AttentionShape, Limit
 from diet_fairseq.positions.tupe import TupeA, TupeR
 

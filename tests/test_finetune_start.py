@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from diet_fairseq import loading
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
 from tests import glue
 from tests.glue import run
 from tests.road import use, write

@@ -11,8 +11,8 @@ import commands
 import pytest
 from commands import TINY, kill_on_call, run, two_ranks
 
-from diet_fairseq import saving
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import saving
 
 IN_USE = "--save-dir {} is in use by another training: wait for its end, or give another folder"
 

@@ -7,11 +7,11 @@ import torch
 from test_schemes import scheme_of
 from tiny import TOLERANCE, Case
 
-from diet_fairseq.layout import Layout
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.gain import FURTHEST, PEAK, ScoreParameters, first_offsets
+from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.options import options_in
-from diet_fairseq.segments import SegmentScores
+from diet_fairseq.positions.segments import SegmentScores
 
 close = torch.testing.assert_close
 

@@ -17,10 +17,10 @@ from sklearn.metrics import f1_score
 from tiny import EOS, PAD, WORDS, Case, fresh, sentences, stock
 
 from diet_fairseq.criterions.diet_glue import GlueLoss
+from diet_fairseq.data.metrics import METRICS, chosen, percent
+from diet_fairseq.data.texts import Texts
 from diet_fairseq.errors import UserError
-from diet_fairseq.metrics import METRICS, chosen, percent
 from diet_fairseq.tasks.diet_glue import GlueConfig, GlueTask
-from diet_fairseq.texts import Texts
 
 BOS = WORDS.bos()
 

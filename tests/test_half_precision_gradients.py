@@ -9,8 +9,8 @@ import torch
 from tiny import Case
 from torch import Tensor, nn
 
-from diet_fairseq.layout import Layout
-from diet_fairseq.recompute import RecomputedAttention
+from diet_fairseq.attention.recompute import RecomputedAttention
+from diet_fairseq.positions.layout import Layout
 
 LENGTHS = (512, 400, 301, 512)
 LIMITS = dict.fromkeys(["max_positions", "max_source_positions", "max_target_positions"], 512)

@@ -10,8 +10,7 @@ import torch._dynamo  # what training imports late is here before the processes 
 from commands import TINY, run
 from fairseq.models.transformer import TransformerModel
 
-from diet_fairseq import compat
-from diet_fairseq.errors import report_user_errors
+from diet_fairseq.patches.table import PATCHES
 
 NOW = (*TINY, "--max-update", "3", "--disable-validation")
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
@@ -20,8 +19,7 @@ SECONDS = 120  # of each test; all but the first 15 are left out if they aren't 
 
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
-    compat.apply()
-    report_user_errors()
+    PATCHES.apply()
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import tiny
 import torch
 from tiny import PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
-from diet_fairseq import packing
-from diet_fairseq.layout import Layout
+from diet_fairseq.attention import packing
+from diet_fairseq.positions.layout import Layout
 
 close = torch.testing.assert_close
 

@@ -13,12 +13,12 @@ from tiny import LIMIT, PAD, SIDES, SOURCES, TOLERANCE, Case, padded
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from diet_fairseq import warm_start
-from diet_fairseq.attention import Context
-from diet_fairseq.layout import Layout
-from diet_fairseq.linformer import Compression, LinformerAttention
-from diet_fairseq.loading.model import difference
+from diet_fairseq.attention.compressed import Compression, LinformerAttention
+from diet_fairseq.attention.multihead import Context
+from diet_fairseq.patches.loading.model import difference
 from diet_fairseq.positions import SCHEMES
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.stack import warm_start
 
 close = torch.testing.assert_close
 COMPRESSED = [case for case in tiny.CASES if case.kind.compressed]
@@ -274,7 +274,7 @@ def test_diet_abs_lin_has_a_position_for_every_token_and_for_every_key():
 
 def warm(case: Case, model, **options):
     found = tiny.fresh(case, seed=2, **options)
-    with warm_start.starting():
+    with warm_start.starting(found):
         found.load_state_dict(model.state_dict())
     return found
 

@@ -18,11 +18,12 @@ from fairseq.optim.lr_scheduler.polynomial_decay_schedule import (
 )
 from omegaconf import OmegaConf
 
-from diet_fairseq import loading
-from diet_fairseq.errors import UserError, mistake_behind
+from diet_fairseq.errors import UserError
 from diet_fairseq.optim.fused_adamw import AdamW, FusedAdamW, FusedAdamWConfig
 from diet_fairseq.optim.lamb_torch import LambTorch, LambTorchConfig
 from diet_fairseq.optim.linear_ratio import LinearRatio, LinearRatioConfig
+from diet_fairseq.patches import loading
+from diet_fairseq.patches.explaining import mistake_behind
 
 SHAPES = [(16, 8), (8,), (4, 3, 5)]
 STEPS = 60

@@ -16,8 +16,8 @@ from test_optim import (
     trajectory,
 )
 
-from diet_fairseq import loading
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
 
 
 def saved(make):

@@ -9,7 +9,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.options import RULES, SUBWORDS, check
+from diet_fairseq.patches.option_rules import RULES, SUBWORDS, check
 from tests.road import write
 
 TRAIN = [

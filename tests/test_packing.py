@@ -9,9 +9,9 @@ import torch
 from tiny import PAD, SIDES, SOURCES, TOLERANCE, Case, padded
 from torch.testing import assert_close as close
 
-from diet_fairseq import packing
-from diet_fairseq.layout import Layout
-from diet_fairseq.packing import Packing
+from diet_fairseq.attention import packing
+from diet_fairseq.attention.packing import Packing
+from diet_fairseq.positions.layout import Layout
 
 FIRST = tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(tiny.ENCODERS)
 ALWAYS, NEVER = 0.0, 2.0

@@ -19,8 +19,9 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 import diet_fairseq  # noqa: F401  # registers
 from diet_fairseq.criterions.diet_masked_lm_nsp import MaskedLmNspLoss
-from diet_fairseq.errors import UserError, mistake_behind
-from diet_fairseq.sentence_pairs import SentencePairs, cut, runs
+from diet_fairseq.data.sentence_pairs import SentencePairs, cut, runs
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches.explaining import mistake_behind
 from diet_fairseq.tasks.diet_masked_lm_nsp import MaskedLMNspTask
 
 BOS, PAD, EOS = 0, 1, 2

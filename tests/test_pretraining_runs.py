@@ -11,9 +11,9 @@ import pytest
 import torch
 from commands import kill_on_call, run
 
-from diet_fairseq import loading
-from diet_fairseq.errors import mistake_behind
-from diet_fairseq.training import ON_CPUS
+from diet_fairseq.patches import loading
+from diet_fairseq.patches.explaining import mistake_behind
+from diet_fairseq.patches.runs import ON_CPUS
 
 SMALL = (
     *("--encoder-layers", 2, "--encoder-embed-dim", 8, "--encoder-ffn-embed-dim", 8),

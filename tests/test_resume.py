@@ -10,7 +10,7 @@ import pytest
 import torch
 from commands import TINY, cut_copies, kill_on_call, run, two_ranks
 
-from diet_fairseq import loading
+from diet_fairseq.patches import loading
 
 TRAIN = (
     *TINY, "--max-epoch", "2", "--save-interval-updates", "2", "--keep-interval-updates", "1",

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from diet_fairseq import saving
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import saving
 from tests import road
 from tests.road import commands, script
 

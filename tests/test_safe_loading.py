@@ -14,9 +14,10 @@ import torch
 from commands import TINY, run, without_protection
 from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 
-from diet_fairseq import compat, loading
 from diet_fairseq.errors import UserError
 from diet_fairseq.literals import literal
+from diet_fairseq.patches import loading
+from diet_fairseq.patches.table import PATCHES
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
@@ -24,8 +25,8 @@ NOW = (*TINY, "--max-update", "2", "--disable-validation")
 
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
-    compat.apply()
-    compat.apply()  # a second call changes nothing
+    PATCHES.apply()
+    PATCHES.apply()  # a second call changes nothing
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +232,7 @@ def test_no_module_of_fairseq_evaluates_anything_but_literals():
     import fairseq_cli.eval_lm
     import fairseq_cli.validate  # noqa: F401
 
-    loading.apply()  # they were imported after the first call
+    PATCHES.apply()  # they were imported after the first call
     found = sorted(modules_that_evaluate())
     assert "fairseq.models.fconv" in found
     assert len(found) > 15

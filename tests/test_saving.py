@@ -11,8 +11,8 @@ import pytest
 import torch
 from commands import TINY, run
 
-from diet_fairseq import saving
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import saving
 
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
 ADVICE = "make room or give another place (checkpoints: --save-dir); the files already there are "

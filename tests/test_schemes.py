@@ -8,8 +8,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from tiny import LIMIT, PAD, TOLERANCE, Case, padded
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.layout import Layout
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
+from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.options import options_in
 
 close = torch.testing.assert_close

@@ -16,7 +16,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from test_beam_search import assert_same_hypotheses
 from tiny import EOS, FIRST_WORD, VOCABULARY, WORDS, Case
 
-from diet_fairseq.beam_search import QuickBeamSearch
+from diet_fairseq.patches.search import QuickBeamSearch
 
 
 def pointer_generator() -> tiny.Model:

@@ -7,8 +7,14 @@ import sys
 
 import pytest
 
-from diet_fairseq.errors import UserError, mistake_behind, one_line
-from diet_fairseq.wording import FOUND_BY_FAIRSEQ, PATHS, in_words, naming
+from diet_fairseq.errors import UserError, one_line
+from diet_fairseq.patches.explaining import (
+    FOUND_BY_FAIRSEQ,
+    PATHS,
+    in_words,
+    mistake_behind,
+    naming,
+)
 
 #: what was raised, as its text -> what is said of it, in part
 RAISED = {

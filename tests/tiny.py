@@ -19,7 +19,14 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
 from diet_fairseq import diet_bert, diet_roberta  # also registers the architectures
-from diet_fairseq.attention import BACKENDS, Context, PositionalAttention, Schemes, present
+from diet_fairseq.attention.compressed import LinformerAttention
+from diet_fairseq.attention.multihead import (
+    BACKENDS,
+    Context,
+    PositionalAttention,
+    Schemes,
+    present,
+)
 from diet_fairseq.config import (
     INPUTS,
     SEGMENTS,
@@ -29,10 +36,9 @@ from diet_fairseq.config import (
     options_of,
 )
 from diet_fairseq.errors import UserError
-from diet_fairseq.layout import Layout
-from diet_fairseq.linformer import LinformerAttention
 from diet_fairseq.positions import SCHEMES, PositionScheme
-from diet_fairseq.segments import SegmentScores
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.segments import SegmentScores
 
 Model = Any  # fairseq's modules, whose attributes no type tells
 

@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..plain import has_hooks, has_methods_of, speaks_plainly
+from ..stack.shortcuts import has_hooks, has_methods_of, speaks_plainly
 
 #: tokens whose logits are there at a time: few enough for a CPU's cache
 ROWS = 128

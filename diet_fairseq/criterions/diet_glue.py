@@ -13,8 +13,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
+from ..data.metrics import chosen, percent
 from ..errors import UserError
-from ..metrics import chosen, percent
 from ..tasks.diet_glue import labels_of
 
 

@@ -14,12 +14,12 @@ from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageMod
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from .. import warm_start
 from ..config import PositionConfig, options_of
-from ..layout import first_tokens
 from ..positions import PositionScheme
+from ..positions.layout import first_tokens
 from ..positions.options import check_at_least
-from ..stack import PositionalEncoder
+from ..stack import warm_start
+from ..stack.stack import PositionalEncoder
 from .architectures import (
     Size,
     check_no_segments,

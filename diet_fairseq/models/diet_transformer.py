@@ -19,7 +19,7 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
-from ..stack import PositionalDecoder, PositionalEncoder
+from ..stack.stack import PositionalDecoder, PositionalEncoder
 from .architectures import (
     check_no_segments,
     check_task,

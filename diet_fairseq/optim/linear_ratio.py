@@ -1,14 +1,11 @@
 """``--lr-scheduler linear_ratio``: warm-up over a part of training, then linearly down."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
-from fairseq.trainer import Trainer
 from omegaconf import II
 
 from ..errors import UserError
@@ -100,31 +97,3 @@ class LinearRatio(FairseqLRScheduler):
         if update < warmup:
             return lr * update / warmup
         return end + (lr - end) * max(total - update, 0) / (total - warmup)
-
-
-def _tells_epoch_size(get_train_iterator: Callable) -> Callable:
-    """Have the schedule know how many batches an epoch has, which fairseq tells none."""
-
-    @wraps(get_train_iterator)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        iterator = get_train_iterator(self, *args, **kwargs)
-        schedule = self.lr_scheduler
-        if isinstance(schedule, LinearRatio):
-            data = self.cfg.dataset
-            if (
-                not self.task.has_sharded_data(data.train_subset)
-                and not data.update_epoch_batch_itr
-            ):
-                schedule.learn_epoch_size(len(iterator))
-            elif schedule.total is None:
-                raise UserError(
-                    f"--lr-scheduler linear_ratio can't tell how many updates --max-epoch "
-                    f"{schedule.cfg.max_epoch} is, as not every epoch has the same batches: give "
-                    "--max-update"
-                )
-        return iterator
-
-    return wrapper
-
-
-Trainer.get_train_iterator = _tells_epoch_size(Trainer.get_train_iterator)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..layout import Layout
+from .layout import Layout
 
 
 @dataclass(frozen=True)

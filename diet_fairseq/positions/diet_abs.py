@@ -6,9 +6,9 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from ..layout import Layout
 from .base import AttentionShape, take_rows
 from .gain import PEAK, ScoreParameters, first_offsets
+from .layout import Layout
 from .options import Gain, Option, Start, at_least
 
 Rank = Annotated[

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from ..layout import Layout
 from .base import InputPositions
 from .diet_abs import DietAbs
+from .layout import Layout
 
 
 class Linformer(InputPositions):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..layout import Layout, toeplitz
 from .base import AttentionShape, look_up
 from .gain import PEAK, ScoreParameters, first_offsets
+from .layout import Layout, toeplitz
 from .options import Buckets, Clip, Gain, MaxDistance, Start, check_at_least
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from ..layout import Layout
 from .base import AttentionShape, PositionScheme
+from .layout import Layout
 from .options import Clip, Option
 
 

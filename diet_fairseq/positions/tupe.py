@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..layout import Layout
 from .base import AttentionShape, PositionScheme, take_rows
+from .layout import Layout
 from .options import Buckets, Gain, MaxDistance, Option
 from .relative import OffsetScalars, bucket_of_offset
 

@@ -22,9 +22,9 @@ from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import II, MISSING
 
+from ..data.sentence_pairs import Segments
+from ..data.texts import Texts
 from ..errors import UserError
-from ..sentence_pairs import Segments
-from ..texts import Texts
 
 logger = logging.getLogger(__name__)
 

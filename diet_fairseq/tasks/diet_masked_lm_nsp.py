@@ -16,8 +16,8 @@ from fairseq.data import (
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
+from ..data.sentence_pairs import Segments, SentencePairs
 from ..errors import UserError
-from ..sentence_pairs import Segments, SentencePairs
 
 logger = logging.getLogger(__name__)
 

@@ -79,7 +79,7 @@ def load(path: Path) -> dict[str, Any]:
 
 def is_begun(run: Path) -> bool:
     """Whether the run has a checkpoint, or is about to write one."""
-    from diet_fairseq import saving
+    from diet_fairseq.patches import saving
 
     try:
         with saving.alone_in(str(run)):

@@ -16,8 +16,8 @@ from common import cells, commands
 from common.stages import MADE_FROM, short
 from common.text import written
 
-from diet_fairseq import loading, saving
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading, saving
 
 from .prepare_task import load_task
 from .presets import FINE_TUNING_ADAM, GRIDS, LARGE

@@ -17,8 +17,8 @@ from common.subwords import KINDS
 from common.text import write_lines, written
 from tqdm import tqdm
 
+from diet_fairseq.data.metrics import METRICS, chosen, percent
 from diet_fairseq.errors import UserError
-from diet_fairseq.metrics import METRICS, chosen, percent
 
 from .documents import Source
 from .prepare import fingerprint

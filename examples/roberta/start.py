@@ -19,9 +19,9 @@ from common.text import read_lines
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 
-from diet_fairseq import loading
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
 
 #: of fairseq's encoders, beside what `PositionConfig` has
 SIZES = (

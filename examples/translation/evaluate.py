@@ -120,7 +120,7 @@ def average(run: Path, number: int) -> Path:
         return last
     mean = run / f"average-{number}.pt"
     options = ["--inputs", run, "--num-update-checkpoints", number, "--output", mean]
-    commands.run(commands.python("diet_fairseq.average_checkpoints", *options), run / "average.log")
+    commands.run(commands.python("diet_fairseq.commands.average", *options), run / "average.log")
     return mean
 
 

@@ -1,0 +1,45 @@
+"""Without padding: what is done to every token alone is done to the real tokens alone."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..positions.layout import Layout
+
+# Notation: B sentences of T slots hold N real tokens; x is what a layer computes for each, d wide.
+
+#: pack where so much of a batch is padding or more (docs/performance.md): packing takes time too
+SHARE = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """The real tokens of a batch, sentence after sentence.
+
+    Attributes:
+        slots: (N,) int64, where they stand among the B T slots, sentence after sentence
+        shape: (B, T)
+    """
+
+    slots: Tensor
+    shape: tuple[int, int]
+
+    @staticmethod
+    def of(layout: Layout) -> "Packing | None":
+        """None where there is too little padding to gain by it, and on a GPU, not measured yet."""
+        mask = layout.padding_mask
+        if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():
+            return None
+        slots = (~mask).flatten().nonzero()[:, 0]
+        few = len(slots) <= (1 - SHARE) * mask.numel()
+        return Packing(slots, (mask.size(0), mask.size(1))) if few else None
+
+    def pack(self, x: Tensor) -> Tensor:
+        """(T, B, d) -> (N, 1, d)"""
+        return x.transpose(0, 1).reshape(-1, x.size(2))[self.slots].unsqueeze(1)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """(N, 1, d) -> (T, B, d), zero at padding"""
+        slots = x.new_zeros(self.shape[0] * self.shape[1], x.size(2))  # (B T, d)
+        return slots.index_copy(0, self.slots, x[:, 0]).unflatten(0, self.shape).transpose(0, 1)

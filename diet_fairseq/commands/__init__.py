@@ -1,0 +1,1 @@
+"""What a shell can call: one file a command."""

@@ -1,0 +1,132 @@
+"""Average the parameters of several checkpoints into one.
+
+    python -m diet_fairseq.average_checkpoints --inputs checkpoints --num-epoch-checkpoints 5 \\
+        --output checkpoints/averaged.pt
+
+takes the flags of fairseq's script of this name, which its packages leave out.
+"""
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import UserError
+from ..patches import loading, saving
+
+#: What the number of --num-KIND-checkpoints counts, and how such files are called.
+_KINDS = {
+    "epoch": re.compile(r"checkpoint(\d+)\.pt"),
+    "update": re.compile(r"checkpoint_\d+_(\d+)\.pt"),
+}
+
+
+def find(folder: Path, kind: str, count: int, upper_bound: int | None = None) -> list[Path]:
+    """The last ``count`` checkpoints in ``folder``, newest first.
+
+    ``kind`` is "epoch" or "update"; none later than epoch or update ``upper_bound`` is taken.
+    """
+    if count < 1:
+        raise UserError(f"--num-{kind}-checkpoints {count}: give a number from 1 on")
+    numbered = []
+    for path in folder.iterdir():
+        match = _KINDS[kind].fullmatch(path.name)
+        if match and (upper_bound is None or int(match[1]) <= upper_bound):
+            numbered.append((int(match[1]), path))
+    if len(numbered) < count:
+        bound = "" if upper_bound is None else f" up to {kind} {upper_bound}"
+        raise UserError(
+            f"--inputs {folder}: {len(numbered)} {kind} checkpoints{bound} are there, "
+            f"--num-{kind}-checkpoints asks for {count}"
+        )
+    return [path for _, path in sorted(numbered, reverse=True)[:count]]
+
+
+def average(paths: Sequence[Path]) -> dict[str, Any]:
+    """A checkpoint with the mean of all parameters, and all else from the first file.
+
+    Sums are in float32 (or wider); what is not a floating-point number is the first file's.
+    Without the optimizer's state, which belongs to one of the files.
+    """
+    result = loading.read(str(paths[0]), "cpu")
+    result.pop("last_optimizer_state", None)
+    first = result["model"]
+    places = {name: [_place(name, tensor)] for name, tensor in first.items()}
+    sums = {
+        name: tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+        for name, tensor in first.items()
+        if tensor.is_floating_point()
+    }
+    for path in paths[1:]:
+        model = loading.read(str(path), "cpu")["model"]
+        for name in first.keys() ^ model.keys():
+            there, missing = (paths[0], path) if name in first else (path, paths[0])
+            raise UserError(
+                f"{there} has a parameter {name}, {missing} has not: average checkpoints of one run"
+            )
+        for name, total in sums.items():
+            if model[name].shape != total.shape:
+                raise UserError(
+                    f"{name} is {tuple(total.shape)} in {paths[0]} and {tuple(model[name].shape)} "
+                    f"in {path}: average checkpoints of one run"
+                )
+            total += model[name]
+            places[name].append(_place(name, model[name]))
+    means: dict[Any, torch.Tensor] = {}  # parameters that are tied in every file stay one
+    for name, total in sums.items():
+        tied = tuple(places[name])
+        if tied not in means:
+            means[tied] = (total / len(paths)).to(first[name].dtype)
+        first[name] = means[tied]
+    return result
+
+
+def _place(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What parameters of one file have in common if they are tied: they are one tensor."""
+    if not tensor.numel():
+        return (name,)
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m diet_fairseq.average_checkpoints",
+        description="Average the parameters of several checkpoints into one.",
+    )
+    add = parser.add_argument
+    add("--inputs", nargs="+", required=True, type=Path, metavar="PATH",
+        help="checkpoints, or the one folder they are in")  # fmt: skip
+    add("--output", required=True, type=Path, metavar="FILE", help="where the average goes")
+    kinds = parser.add_mutually_exclusive_group()
+    for kind in _KINDS:
+        kinds.add_argument(f"--num-{kind}-checkpoints", type=int, metavar="N", dest=kind,
+                           help=f"average the last N {kind} checkpoints of the folder")  # fmt: skip
+    add("--checkpoint-upper-bound", type=int, metavar="N",
+        help="leave out what is later than this epoch or update")  # fmt: skip
+    options = parser.parse_args(arguments)
+
+    paths, bound = options.inputs, options.checkpoint_upper_bound
+    chosen = [kind for kind in _KINDS if getattr(options, kind) is not None]
+    if bound is not None and not chosen:
+        raise UserError(
+            f"--checkpoint-upper-bound {bound} goes with --num-epoch-checkpoints or "
+            "--num-update-checkpoints: add one, or leave it out"
+        )
+    for kind in chosen:
+        if len(paths) > 1 or not paths[0].is_dir():
+            raise UserError(
+                f"--inputs {paths[0]}: with --num-{kind}-checkpoints give the one folder that "
+                "holds the checkpoints"
+            )
+        paths = find(paths[0], kind, getattr(options, kind), bound)
+    print(f"averaging {len(paths)} checkpoints:", *paths, sep="\n  ")
+    saving.save(average(paths), str(options.output))
+    print(f"wrote {options.output}")
+
+
+if __name__ == "__main__":
+    main()

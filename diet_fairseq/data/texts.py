@@ -1,0 +1,90 @@
+"""One text or two, side by side, as a sentence encoder reads them."""
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from torch import Tensor
+
+from ..errors import UserError
+from .sentence_pairs import SPECIAL
+
+#: the shortest sample that has room for a token of every text
+SHORTEST = 2 + SPECIAL
+
+
+class Texts(FairseqDataset):
+    """``<s> A </s>``, or ``<s> A </s> B </s>``, where B may have a separator in front.
+
+    What is put together are datasets of lines as fairseq-preprocess writes them: each ends in
+    ``</s>``. A sample longer than ``longest`` is shortened as BERT's code does: the longer of the
+    two texts loses its end first, then both in turn; every ``</s>`` stays.
+
+    Raises `UserError` when there is nothing, or as many of the one as of the other are not there.
+    """
+
+    def __init__(
+        self,
+        one: FairseqDataset,
+        other: FairseqDataset | None = None,
+        *,
+        bos: int,
+        longest: int,
+        separator: int | None = None,
+        name: str = "the data",
+    ) -> None:
+        super().__init__()
+        if longest < SHORTEST:
+            raise UserError(
+                f"--max-length {longest} has no room for two texts: take {SHORTEST} or more"
+            )
+        if not len(one):
+            raise UserError(f"{name} is empty: prepare it from a file that holds examples")
+        if other is not None and len(one) != len(other):
+            raise UserError(
+                f"{name} has {len(one):,} first texts and {len(other):,} second ones: prepare it "
+                "again"
+            )
+        self.one, self.other = one, other
+        self.before = [bos], [] if separator is None else [separator]
+        own = np.asarray(one.sizes, dtype=np.int64) - 1  # without </s>
+        others = np.zeros_like(own)
+        special = 2
+        if other is not None:
+            others = np.asarray(other.sizes, dtype=np.int64) - 1
+            special = SPECIAL + len(self.before[1])
+        room = longest - special
+        # What the longer one must leave: all of what is too much, or down to one half.
+        keep = np.minimum(own, np.maximum(room - others, (room + 1) // 2))
+        #: (N, 2): the tokens of either text that are kept, without </s>
+        self.kept = np.stack([keep, np.minimum(others, room - keep)], axis=1)
+        #: (N,): how many samples lost something is what ``shortened`` says
+        self.shortened = int((self.kept.sum(axis=1) < own + others).sum())
+        self.sizes = self.kept.sum(axis=1) + special
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """(T,) int64."""
+        return torch.cat(self._sides(index))
+
+    def segments(self, index: int) -> Tensor:
+        """(T,) int64: 0 for ``<s> A </s>``, 1 for ``B </s>``."""
+        sides = self._sides(index)
+        return torch.cat([torch.full_like(side, number) for number, side in enumerate(sides)])
+
+    def _sides(self, index: int) -> list[Tensor]:
+        sides = []
+        for lines, before, kept in zip(
+            (self.one, self.other), self.before, self.kept[index], strict=True
+        ):
+            if lines is not None:
+                line = lines[index]
+                text = torch.cat([line[:kept], line[-1:]])
+                sides.append(torch.cat([text.new_tensor(before), text]))
+        return sides
+
+    def size(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    num_tokens = size

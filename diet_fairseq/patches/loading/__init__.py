@@ -1,0 +1,231 @@
+"""Checkpoints are data: nothing in them is run, and what is wrong with one is said in words.
+
+Three ways lead from a checkpoint to what its sender wants. Its pickle can name any function:
+PyTorch's ``weights_only`` refuses all types but those of `file.CHECKPOINT_TYPES`. fairseq calls
+``eval`` on strings of the configuration: here they are literals or refused (`evaluate`). And the
+configuration names what fairseq would look up, open or download (`configuration`).
+
+This file is where fairseq is led through the others.
+"""
+
+import logging
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed
+from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
+
+from ...errors import UserError, chain, user_error_behind
+from ...literals import literal
+from ..explaining import mistake_behind
+from . import configuration, progress
+from .configuration import Refused, converted
+from .file import CHECKPOINT_TYPES, TRUST, check_regular, load, read
+from .model import difference, no_larger_than
+from .plain import quoted, reason, shown
+
+__all__ = [
+    "CHECKPOINT_TYPES",
+    "built_bpe",
+    "built_tokenizer",
+    "check_regular",
+    "converted",
+    "evaluate",
+    "one_by_one",
+    "plainly",
+    "read",
+    "read_any",
+    "read_broadcast",
+    "read_without_files",
+    "restored",
+    "to_cpu",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class NotALiteral(UserError):
+    """Text that fairseq would have run."""
+
+    def __init__(self, text: str, place: str = "an option's value") -> None:
+        super().__init__(
+            f"{place} is {quoted(text)}, which fairseq would run as a program; nothing of it was "
+            "run; write a Python literal such as [1, 2] or {'beam': 5}, and use checkpoints from a "
+            "source that you trust"
+        )
+        self.text = text
+
+
+def evaluate(text: str, *_: Any) -> Any:
+    """What ``eval`` is to all of fairseq's modules: reads literals, runs nothing."""
+    try:
+        return literal(text)
+    except ValueError:
+        raise NotALiteral(text) from None
+
+
+@contextmanager
+def _said_of(path: str, what: str) -> Iterator[None]:
+    """Errors that come of the checkpoint ``path`` are a `UserError` that names it.
+
+    A checkpoint can be wrong in more ways than fairseq looks for, and shows it by any exception.
+    """
+    try:
+        yield
+    except Exception as error:
+        refusal = next((cause for cause in chain(error) if isinstance(cause, Refused)), None)
+        if refusal is not None:
+            raise UserError(f"{path} is refused: {refusal}; {TRUST}") from error
+        unlike = difference(error)
+        if unlike is not None:
+            raise UserError(
+                f"{path} does not fit the model: {unlike}; give the --arch, sizes and dictionaries "
+                "it was trained with, or another checkpoint or --save-dir"
+            ) from error
+        mistake = user_error_behind(error)
+        if mistake is not None:
+            raise mistake from None
+        if mistake_behind(error) is not None:
+            raise
+        logger.debug("%s: %s", path, what, exc_info=True)
+        raise UserError(f"{path} {what} ({reason(error)}): give another checkpoint") from error
+
+
+def read_without_files(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
+    """What ``torch.load`` is to fairseq's checkpoint code."""
+    state = read(file, map_location)
+    for kind in ("args", "cfg"):
+        if isinstance(state.get(kind), (dict, Namespace)):
+            state[kind], left_out = configuration.without_files(state[kind])
+            if left_out:
+                logger.info("files that a checkpoint names are not read: %s", ", ".join(left_out))
+    return state
+
+
+def to_cpu(load_checkpoint_to_cpu: Callable) -> Callable:
+    @wraps(load_checkpoint_to_cpu)
+    def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
+        check_regular(path)
+        with _said_of(path, "is no checkpoint, or a damaged one"):
+            state = load_checkpoint_to_cpu(path, *args, **kwargs)
+            configuration.check_names(state["cfg"])
+            progress.check(state)
+            return state
+
+    return wrapper
+
+
+def one_by_one(load_model_ensemble_and_task: Callable) -> Callable:
+    """Load models one by one, so that each one's faults are told of its file."""
+
+    @wraps(load_model_ensemble_and_task)
+    def wrapper(
+        filenames: list[str],
+        arg_overrides: Any = None,
+        task: Any = None,
+        strict: bool = True,
+        suffix: str = "",
+        num_shards: int = 1,
+        state: Any = None,
+    ) -> Any:
+        models: list[Any] = []
+        cfg = None
+        for name in filenames:
+            path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
+                name, suffix, 0, num_shards
+            )
+            if not PathManager.exists(path):
+                raise UserError(f"there is no checkpoint {path}: check --path")
+            check_regular(path)
+            try:
+                size = os.path.getsize(PathManager.get_local_path(path)) * num_shards
+                with _said_of(path, "holds no model that can be built"), no_larger_than(size):
+                    more, cfg, task = load_model_ensemble_and_task(
+                        [name], arg_overrides, task, strict, suffix, num_shards, state
+                    )
+            except NotALiteral as error:
+                raise _placed(error, path) from None
+            models += more
+        return models, cfg, task
+
+    return wrapper
+
+
+def _placed(error: NotALiteral, path: str) -> NotALiteral:
+    """The same, with the place in the configuration of the checkpoint ``path``."""
+    state = read(path, "cpu")
+    for place, value in configuration.values(state.get("args"), state.get("cfg")):
+        if isinstance(value, str) and value == error.text:
+            return NotALiteral(error.text, f"{place} in {path}")
+    return error
+
+
+def restored(load_checkpoint: Callable) -> Callable:
+    """Resume from what is a file, and say in words why one can't be resumed from."""
+
+    @wraps(load_checkpoint)
+    def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        check_regular(filename)
+        with _said_of(filename, "can't be resumed from"):
+            try:
+                return load_checkpoint(self, filename, *args, **kwargs)
+            except AssertionError as error:
+                raise UserError(
+                    f"{filename} can't be resumed from: {shown(str(error), 500)}"
+                ) from error
+
+    return wrapper
+
+
+def plainly(broadcast_object: Callable) -> Callable:
+    """Broadcast a checkpoint with its configuration as plain containers, which may be loaded."""
+
+    @wraps(broadcast_object)
+    def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(obj, dict) and OmegaConf.is_config(obj.get("cfg")):
+            obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
+        return broadcast_object(obj, *args, **kwargs)
+
+    return wrapper
+
+
+def read_broadcast(file: Any, map_location: Any = None) -> Any:
+    """What ``torch.load`` is to a process that receives what another one broadcasts."""
+    return load(file, map_location, (distributed._TensorPlaceholder,))
+
+
+def read_any(file: Any, map_location: Any = None, **_: Any) -> Any:
+    """What ``torch.load`` is to fairseq's other modules."""
+    return load(file, map_location)
+
+
+def built(build: Callable, option: str) -> Callable:
+    """Say in words that the files which cut text can't be read."""
+
+    @wraps(build)
+    def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return build(cfg, *args, **kwargs)
+        except ImportError:
+            raise
+        except Exception as error:
+            mistake = mistake_behind(error)
+            if mistake is not None:
+                raise UserError(mistake) from error
+            choice = getattr(cfg, "_name", None) or getattr(cfg, option, cfg)
+            raise UserError(
+                f"--{option} {choice} can't be set up ({reason(error)}): give the files that it "
+                "needs, whole"
+            ) from error
+
+    return wrapper
+
+
+built_bpe = partial(built, option="bpe")
+built_tokenizer = partial(built, option="tokenizer")

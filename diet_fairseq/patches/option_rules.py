@@ -1,0 +1,195 @@
+"""What the options of fairseq's commands must be: said before a run starts, in one line.
+
+fairseq takes most values as they come and ends in the middle of a run, or does something else than
+what was asked for. The rules are about what is on the command line, whatever model it names.
+"""
+
+import json
+import math
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from fairseq.registry import REGISTRIES
+
+from ..errors import UserError
+from ..literals import literal
+from ..optim.checks import betas
+
+#: what `--remove-bpe` and its kin can undo
+SUBWORDS = ("subword_nmt", "sentencepiece", "wordpiece", "letter", "silence", "_EOW", "none",
+            "@@ ", "@@")  # fmt: skip
+
+
+#: what joins words again for `--eval-bleu`
+TOKENIZERS = REGISTRIES["tokenizer"]["registry"]
+#: options that most people call by another name
+CALLED = {"post_process": "--remove-bpe"}
+
+
+class Rule(NamedTuple):
+    """``--option must be <words>, but is <value>``, unless it ``holds``."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def number(words: str, holds: Callable[[float], bool]) -> Rule:
+    # What is still text is a reference to another option, such as "${dataset.batch_size}".
+    return Rule(words, lambda value: isinstance(value, str) or holds(value))
+
+
+def at_least(least: float) -> Rule:
+    return number(f"at least {least}", lambda value: least <= value < math.inf)
+
+
+def _reads(read: Callable[[str], Any]) -> Callable[[str], bool]:
+    def holds(value: Any) -> bool:
+        try:
+            return not isinstance(value, str) or isinstance(read(value), dict)
+        except ValueError:
+            return False
+
+    return holds
+
+
+SHARE = number("from 0 to 1", lambda value: 0 <= value <= 1)
+FINITE = number("a number", math.isfinite)
+POSITIVE = number("above 0", lambda value: 0 < value < math.inf)
+SEED = number("from 0 to 4294967295", lambda value: 0 <= value < 2**32)
+
+PROBABILITIES = """
+    dropout attention_dropout activation_dropout relu_dropout pooler_dropout
+    adaptive_softmax_dropout encoder_layerdrop decoder_layerdrop
+    label_smoothing mask_prob leave_unmasked_prob random_token_prob ema_decay
+"""
+
+#: The rule, and the options that keep it; of a list, every part does.
+RULES: list[tuple[Rule, str]] = [
+    (at_least(1), """
+        max_tokens max_tokens_valid batch_size batch_size_valid update_freq
+        required_batch_size_multiple required_seq_len_multiple
+        log_interval save_interval validate_interval ema_update_freq
+        distributed_world_size model_parallel_size
+        beam nbest iter_decode_with_beam
+        encoder_layers decoder_layers encoder_embed_dim decoder_embed_dim
+        encoder_ffn_embed_dim decoder_ffn_embed_dim
+        encoder_attention_heads decoder_attention_heads
+        decoder_output_dim
+        max_source_positions max_target_positions max_positions tokens_per_sample
+        workers padding_factor checkpoint_shard_count
+    """),
+    (at_least(0), """
+        lr warmup_updates max_update max_epoch total_num_update stop_time_hours
+        num_workers data_buffer_size empty_cache_freq
+        save_interval_updates validate_interval_updates validate_after_updates curriculum
+        weight_decay adam_eps ema_start_update buffer_size max_valid_steps
+        max_len_a max_len_b min_len prefix_size no_repeat_ngram_size
+        thresholdsrc thresholdtgt
+    """),
+    (at_least(-1), """
+        keep_interval_updates keep_interval_updates_pattern keep_last_epochs keep_best_checkpoints
+        patience warmup_init_lr nwordssrc nwordstgt
+    """),
+    (SHARE, PROBABILITIES),
+    (FINITE, "lenpen unkpen clip_norm lm_weight diverse_beam_strength diversity_rate"),
+    (POSITIVE, "temperature"),
+    (SEED, "seed"),
+    (number("at least 1, or -1 for all", lambda value: value == -1 or value >= 1), "sampling_topk"),
+    (
+        number("above 0 and at most 1, or -1 for all", lambda value: value == -1 or 0 < value <= 1),
+        "sampling_topp",
+    ),
+    (
+        Rule(f"one of {', '.join(SUBWORDS[:-2])}", lambda value: value in SUBWORDS),
+        "post_process eval_bleu_remove_bpe",
+    ),
+    (
+        Rule(f"one of {', '.join(TOKENIZERS)}", lambda value: value in TOKENIZERS),
+        "eval_bleu_detok",
+    ),
+    (
+        Rule("a Python dictionary such as \"{'dropout': 0.1}\"", _reads(literal)),
+        "model_overrides",
+    ),
+    (
+        Rule("""a JSON object such as '{"beam": 4}'""", _reads(json.loads)),
+        "eval_bleu_args eval_bleu_detok_args",
+    ),
+]  # fmt: skip
+
+
+def check(args: Namespace) -> None:
+    """Refuse the first value that breaks a rule.
+
+    Raises:
+        UserError: naming the option, the rule and the value
+    """
+    for rule, options in RULES:
+        for name in options.split():
+            given, flag = getattr(args, name, None), CALLED.get(name, f"--{name.replace('_', '-')}")
+            if given == []:
+                raise UserError(f"{flag} must have a value, but is []")
+            for value in given if isinstance(given, (list, tuple)) else [given]:
+                if value is not None and not rule.holds(value):
+                    raise UserError(f"{flag} must be {rule.words}, but is {value}")
+    if getattr(args, "adam_betas", None) is not None:
+        betas("--adam-betas", args.adam_betas)
+    for mistake in contradictions(args):
+        raise UserError(mistake)
+
+
+def contradictions(args: Namespace) -> Iterator[str]:
+    """Values that are right by themselves, and wrong together."""
+
+    def of(name: str) -> Any:
+        return getattr(args, name, None)
+
+    if of("beam") and of("nbest") and of("nbest") > of("beam"):
+        yield (
+            f"--nbest {of('nbest')} is more than the search finds: take a --beam of at least "
+            f"{of('nbest')}, but it is {of('beam')}, or a smaller --nbest"
+        )
+    groups = of("diverse_beam_groups") or -1
+    if groups > 0 and of("beam") % groups:
+        yield (
+            f"--diverse-beam-groups {groups} does not divide --beam {of('beam')}: change one of "
+            "the two"
+        )
+    if of("lr_scheduler") == "inverse_sqrt" and of("warmup_updates") == 0:
+        yield (
+            "--lr-scheduler inverse_sqrt needs --warmup-updates of at least 1, but it is 0: its "
+            "rate falls from where the warm-up ends"
+        )
+    if (of("fp16") or of("memory_efficient_fp16")) and (of("bf16") or of("memory_efficient_bf16")):
+        yield "--fp16 and --bf16 are two kinds of numbers: give one of them"
+    if of("best_checkpoint_metric") == "bleu" and not of("eval_bleu"):
+        yield "--best-checkpoint-metric bleu needs --eval-bleu, which measures it: give both"
+    if hasattr(args, "path") and not args.path:
+        yield "--path is missing: name the checkpoint to use"
+    if of("constraints") and not hasattr(args, "buffer_size"):
+        yield "--constraints are read by fairseq-interactive only: use that, or leave it out"
+    if hasattr(args, "destdir"):
+        yield from _unprepared(args)
+
+
+def _unprepared(args: Namespace) -> Iterator[str]:
+    """What fairseq-preprocess would find missing after it has written half of the data."""
+    languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
+    if not args.only_source and None in languages:
+        yield "--source-lang and --target-lang are needed, or --only-source for text alone"
+    for option in ("trainpref", "validpref", "testpref"):
+        prefixes = getattr(args, option) or ""
+        for prefix in prefixes.split(",") if option != "trainpref" else [prefixes]:
+            for language in languages if prefix else []:
+                file = f"{prefix}.{language}" if language else prefix
+                if not os.path.isfile(file):
+                    yield (
+                        f"--{option} {prefix}: there is no file {file}: check the prefix and the "
+                        "languages"
+                    )
+    for option in ("srcdict", "tgtdict", "alignfile"):
+        file = getattr(args, option)
+        if file and not os.path.isfile(file):
+            yield f"--{option} {file}: there is no such file: check the path"

@@ -1,0 +1,53 @@
+"""Segments in every head: DIET's E_S, beside any position scheme."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import UserError
+from . import AttentionShape
+from .base import take_rows
+from .gain import ScoreParameters
+from .layout import Layout
+
+
+class SegmentScores(ScoreParameters):
+    """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, zero at the start.
+
+    ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of
+    the key; the formula does not make it symmetric. It is shared as the position scheme is. A
+    layout without segments is all segment 0, which softmax is blind to.
+    """
+
+    def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:
+        super().__init__(shape, gain)
+        self.weight = nn.Parameter(torch.zeros(shape.heads, segments, segments))
+
+    def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        segments = layout.segments
+        if segments is None:
+            segments = torch.zeros_like(layout.key_positions[:1])
+        asking = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
+        weight = self.gained(self.weight)  # (H, S, S)
+        table = weight.transpose(0, 1).flatten(1)  # (S, H * S)
+        query = take_rows(table, asking, self.shape.heads)  # (B|1, H, Tq, S)
+        key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
+        return query, key.to(query.dtype)
+
+
+def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
+    """(B, T) ids as int64; those that are not 0 to ``number`` - 1, one a token, are refused."""
+    if segments.shape != tokens.shape:
+        raise UserError(
+            f"segments are {tuple(segments.shape)}, but tokens are {tuple(tokens.shape)}: give one "
+            "segment id for each token"
+        )
+    if segments.numel():
+        lowest, highest = torch.stack(segments.aminmax()).tolist()
+        if lowest < 0 or highest >= number:
+            raise UserError(
+                f"a batch has segment id {lowest if lowest < 0 else highest}, but with "
+                f"--num-segments {number} ids are 0 to {number - 1}: mend the data, or train with "
+                "more segments"
+            )
+    return segments.long()

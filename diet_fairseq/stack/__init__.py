@@ -1,0 +1,1 @@
+"""All hooks into fairseq's transformer: which scheme acts where, in encoders and decoders."""

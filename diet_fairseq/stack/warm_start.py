@@ -1,0 +1,126 @@
+"""``--finetune-from-model`` with a model of other positions: what fits is taken, the rest told."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.multihead import PositionalAttention
+from ..positions import PositionScheme
+from ..positions.gain import ScoreParameters
+
+logger = logging.getLogger(__name__)
+
+POSITIONS = {"positions", "cross_positions"}
+COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
+#: parts of a model that may differ from the one it starts from
+DIFFERENT = (
+    POSITIONS
+    | COMPRESSION
+    | {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
+)
+
+
+@contextmanager
+def starting(model: nn.Module) -> Iterator[None]:
+    """While this lasts, the model may start from one of other positions.
+
+    Its options stay in the checkpoints that follow, whose own parameters must all be there.
+    """
+    vars(model)["starts_from_another"] = True
+    try:
+        yield
+    finally:
+        del vars(model)["starts_from_another"]
+
+
+def parameters_for(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The checkpoint's parameters, adapted to the model if it is what training starts from."""
+    return adapt(model, checkpoint) if hasattr(model, "starts_from_another") else checkpoint
+
+
+def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint's parameters as this model's.
+
+    What is new of positions and segments starts at zero (`PositionScheme.zero`), and the queries
+    are rescaled where the content score has another scale (`PositionScheme.score_terms`): the new
+    model starts as the old one, less what of its positions is left out.
+
+    Where anything but positions, segments and what reads them differs, a shape differs, or nothing
+    does, the checkpoint comes back as it is, for the strict load to judge.
+    """
+    own = model.state_dict()
+    checkpoint = with_gains(model, checkpoint)
+    fits = {name: tensor for name, tensor in checkpoint.items() if name in own}
+    new = [name for name in own if name not in fits]
+    left = [name for name in checkpoint if name not in fits]
+    known_scheme = any(_parts(name) & POSITIONS for name in fits)
+    compressed = any(_parts(name) & COMPRESSION for name in fits)
+    if (
+        not new + left
+        or any(own[name].shape != tensor.shape for name, tensor in fits.items())
+        or not all(_parts(name) & DIFFERENT for name in new + left)
+        or (known_scheme and any(_parts(name) & POSITIONS for name in new))  # a part of it is lost
+        or (compressed and any(_parts(name) & COMPRESSION for name in new + left))
+    ):
+        return dict(checkpoint)
+
+    for name, module in model.named_modules():
+        if not any(parameter.startswith(f"{name}.") for parameter in new):
+            continue
+        if isinstance(module, PositionScheme):
+            module.zero()
+        elif name.endswith("embed_segments"):
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+    taken = {**model.state_dict(), **fits}
+    if not known_scheme:
+        terms_before = 2 if any("pos_q_linear" in name for name in left) else 1  # TUPE has 2
+        for name, module in model.named_modules():
+            if isinstance(module, PositionalAttention):
+                scale_before = (terms_before * module.head_dim) ** -0.5
+                for query in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
+                    taken[query] = taken[query] * (scale_before / module.scaling)
+    logger.info("starts from another model, of which %d parameters are taken", len(fits))
+    for what, names in (("new here", new), ("not taken", left)):
+        if names:
+            logger.info("%s: %s", what, ", ".join(_once(names)))
+    return taken
+
+
+def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint with the gain 1 of schemes whose parameters it holds without a gain."""
+    gains = {
+        f"{name}.gain": torch.ones((), dtype=torch.float64)
+        for name, module in model.named_modules()
+        if isinstance(module, ScoreParameters)
+        and any(f"{name}.{parameter}" in checkpoint for parameter, _ in module.named_parameters())
+    }
+    return {**gains, **checkpoint}
+
+
+def _parts(name: str) -> set[str]:
+    return set(name.split("."))
+
+
+def _once(names: Iterable[str]) -> list[str]:
+    """The names, those of all layers together."""
+    return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
+
+
+def announced(load_checkpoint: Callable) -> Callable:
+    """Let it be known when the trainer loads the model to start from."""
+
+    @wraps(load_checkpoint)
+    def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        if filename != self.cfg.checkpoint.finetune_from_model:
+            return load_checkpoint(self, filename, *args, **kwargs)
+        with starting(self.get_model()):
+            return load_checkpoint(self, filename, *args, **kwargs)
+
+    return wrapper
