@@ -1,22 +1,16 @@
 """What the tests of fine-tuning have in common: GLUE's files made small, and an encoder."""
 
 import json
-import sys
 from pathlib import Path
 
-import pytest
-
+from diet_fairseq_cli import main
 from tests import commands as fairseq
 from tests.road import sentences, subwords, write
 
-from roberta import cli  # isort: skip  # road finds it
-
 
 def run(*arguments: object) -> int:
-    """``run.py`` with these arguments, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["run.py", *map(str, arguments)])
-        return cli.main("")
+    """``diet-fairseq encoder`` with these arguments, in this process."""
+    return main(["encoder", *map(str, arguments)])
 
 
 #: task -> the header and one line of each of its files, as GLUE has them

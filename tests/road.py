@@ -8,35 +8,32 @@ from types import ModuleType
 
 import pytest
 
-from tests import commands as fairseq
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-from common import cells, commands, download, stages, subwords, text
-from translation import (
+from diet_fairseq.recipes.common import cells, download, programs, stages, subwords, text
+from diet_fairseq.recipes.translation import (
     clean,
-    cli,
-    corpora,
     evaluate,
     interactive,
     prepare,
-    recipes,
     score,
     test_sets,
     train,
 )
+from diet_fairseq.recipes.translation.corpora import raw
+from diet_fairseq.recipes.translation.corpora.corpus import Corpus, Search
+from diet_fairseq_cli import main
+from tests import commands as fairseq
 
 __all__ = [
+    "Corpus",
+    "Search",
     "cells",
     "clean",
-    "cli",
-    "commands",
-    "corpora",
     "download",
     "evaluate",
     "interactive",
     "prepare",
-    "recipes",
+    "programs",
+    "raw",
     "score",
     "stages",
     "subwords",
@@ -102,12 +99,10 @@ def use(patch: pytest.MonkeyPatch) -> None:
         done = fairseq.run("train", *command[3:], limit=600)
         assert done.status == 0, done.text
 
-    patch.setattr(commands, "run", run)
-    patch.setattr(commands.os, "execve", become)
+    patch.setattr(programs, "run", run)
+    patch.setattr(programs.os, "execve", become)
 
 
-def run(corpus: recipes.Corpus, *arguments: object) -> None:
-    """``run.py`` with these arguments, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["run.py", *map(str, arguments)])
-        cli.main(corpus, "")
+def run(corpus: Corpus, command: str, *arguments: object) -> None:
+    """``diet-fairseq translation`` with these arguments, in this process."""
+    main(["translation", command, f"--corpus={corpus.name}", *map(str, arguments)])

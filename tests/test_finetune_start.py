@@ -11,12 +11,11 @@ import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import loading
+from diet_fairseq.recipes.encoders import finetune, predict, start
+from diet_fairseq.recipes.encoders.glue_tasks import GLUE
 from tests import glue
 from tests.glue import run
 from tests.road import use, write
-
-from roberta import finetune, predict, start  # isort: skip  # road finds it
-from roberta.tasks import GLUE  # isort: skip
 
 
 @pytest.fixture(scope="module")

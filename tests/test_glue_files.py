@@ -8,51 +8,50 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.encoders import glue_tasks, prepare_task
 from tests import glue
 from tests.glue import LAYOUTS, made, run, tabs
 from tests.road import ODD, sentences, subwords, text, use, write
 
-from roberta import prepare_task, tasks  # isort: skip  # road finds it
 
-
-@pytest.mark.parametrize("name", tasks.GLUE)
+@pytest.mark.parametrize("name", glue_tasks.GLUE)
 def test_every_task_s_files_are_read_by_their_columns(tmp_path, name):
     made(tmp_path, name)
-    task = tasks.GLUE[name]
+    task = glue_tasks.GLUE[name]
     sides = ("one text", "another text")[: 1 + task.pair]
     for split, file in {"train": "train", **task.dev_files, **task.test_files}.items():
         where = task.columns
         if split.startswith("test"):
-            where = task.test or tasks.Columns(where.texts)
-        [example] = tasks.read(tmp_path / name / f"{file}.tsv", task, where)
+            where = task.test or glue_tasks.Columns(where.texts)
+        [example] = glue_tasks.read(tmp_path / name / f"{file}.tsv", task, where)
         assert example.texts == sides
         line = LAYOUTS[name][file][1]
         label = line.split()[1] if name == "CoLA" else tabs(line).split("\t")[-1]
         label = tabs(line).split("\t")[0] if name == "MRPC" else label
         assert example.label == ("" if split.startswith("test") else label)
         if not split.startswith("test"):
-            tasks.checked(tmp_path, task, [example])
+            glue_tasks.checked(tmp_path, task, [example])
 
 
 def test_all_tasks_of_both_papers_are_there():
-    assert set(tasks.GLUE) == set(LAYOUTS)
-    assert tasks.glue_task("sst-2") is tasks.GLUE["SST-2"]
+    assert set(glue_tasks.GLUE) == set(LAYOUTS)
+    assert glue_tasks.glue_task("sst-2") is glue_tasks.GLUE["SST-2"]
 
 
 def test_wnli_is_refused_with_the_reason(tmp_path):
     with pytest.raises(UserError) as error:
-        tasks.glue_task("WNLI")
+        glue_tasks.glue_task("WNLI")
     assert str(error.value) == (
         "WNLI is left out, as in both papers: its dev set repeats training sentences with the "
         "other label, so that guessing the larger class beats what was learned"
     )
     with pytest.raises(UserError, match="GLUE has no task SNLI: take one or more of MNLI, QQP"):
-        tasks.glue_task("SNLI")
+        glue_tasks.glue_task("SNLI")
 
 
 def examples(path, name):
-    task = tasks.GLUE[name]
-    return list(tasks.checked(path, task, list(tasks.read(path, task, task.columns))))
+    task = glue_tasks.GLUE[name]
+    return list(glue_tasks.checked(path, task, list(glue_tasks.read(path, task, task.columns))))
 
 
 def test_marks_quotes_and_carriage_returns_are_taken_in_stride(tmp_path):
@@ -127,16 +126,19 @@ def test_qqp_s_broken_lines_are_left_out_and_counted(tmp_path, capsys):
 
 
 def test_nothing_is_left_out_of_what_is_to_be_labelled(tmp_path):
-    task, lines = tasks.GLUE["QQP"], ["id\tquestion1\tquestion2", "0\ta\tb", "1\ta\t"]
-    where = tasks.Columns(task.columns.texts)
+    task, lines = glue_tasks.GLUE["QQP"], ["id\tquestion1\tquestion2", "0\ta\tb", "1\ta\t"]
+    where = glue_tasks.Columns(task.columns.texts)
     path = write(tmp_path / "test.tsv", lines)
-    assert [example.texts for example in tasks.read(path, task, where)] == [("a", "b"), ("a", "")]
+    assert [example.texts for example in glue_tasks.read(path, task, where)] == [
+        ("a", "b"),
+        ("a", ""),
+    ]
     write(path, [*lines, "2\ta"])
     with pytest.raises(UserError, match="line 4: 3 columns parted by tabs are expected"):
-        list(tasks.read(path, task, where))
+        list(glue_tasks.read(path, task, where))
     path = write(tmp_path / "mine.tsv", ["text", "a", "", "b"])
-    own = tasks.Task("own", tasks.Columns(("text",)), ("0", "1"))
-    assert len(list(tasks.read(path, own, own.columns))) == 3
+    own = glue_tasks.Task("own", glue_tasks.Columns(("text",)), ("0", "1"))
+    assert len(list(glue_tasks.read(path, own, own.columns))) == 3
 
 
 # The real ones
@@ -152,7 +154,7 @@ SIZES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_the_real_files_are_read_whole(shared_data, name):
-    task, folder = tasks.GLUE[name], shared_data / "glue" / name
+    task, folder = glue_tasks.GLUE[name], shared_data / "glue" / name
     for split, size in zip(("train", "dev", "test"), SIZES[name], strict=True):
         paths = prepare_task.find(folder, split)
         found = list(prepare_task.examples_of({"dev": "valid"}.get(split, split), paths, task))
@@ -205,7 +207,7 @@ def test_a_task_is_prepared_with_the_encoder_s_subwords_case_and_dictionary(fold
     assert (done / "data-bin" / "input1" / "dict.txt").read_text() == same
     guess = json.loads((done / "encoded" / "guess.json").read_text())
     assert guess == {"valid": {"accuracy": 0.0}, "valid1": {"accuracy": 0.0}}
-    assert prepare_task.load_task(done) == tasks.GLUE["MNLI"]
+    assert prepare_task.load_task(done) == glue_tasks.GLUE["MNLI"]
 
 
 @pytest.mark.usefixtures("quick")
@@ -240,8 +242,8 @@ def test_numbers_are_kept_as_they_stand(folder, tmp_path):
 
 
 def test_a_guess_is_training_s_commonest_label():
-    task = tasks.GLUE["MRPC"]
-    dev = [tasks.Example(("a", "b"), label, 1) for label in "1110"]
+    task = glue_tasks.GLUE["MRPC"]
+    dev = [glue_tasks.Example(("a", "b"), label, 1) for label in "1110"]
     found = prepare_task.guess(task, ["1", "1", "0"], dev)
     assert found == {"accuracy": 75.0, "f1": pytest.approx(100 * 6 / 7, abs=1e-3)}
 
@@ -292,7 +294,7 @@ def test_the_text_must_be_prepared_first(tmp_path):
 
 
 def test_the_order_of_labels_is_their_number():
-    for task in tasks.GLUE.values():
+    for task in glue_tasks.GLUE.values():
         assert task.regression == (not task.labels)
         assert "f1" not in task.metrics or task.labels[1] == task.positive
-    assert np.all([task.metrics[0] != "f1" for task in tasks.GLUE.values()])
+    assert np.all([task.metrics[0] != "f1" for task in glue_tasks.GLUE.values()])

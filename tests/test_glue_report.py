@@ -4,15 +4,14 @@ import json
 
 import pytest
 
+from diet_fairseq.recipes.encoders import glue_tasks, prepare_task, report
 from tests.glue import run
 from tests.road import cells, write
-
-from roberta import prepare_task, report, tasks  # isort: skip  # road finds it
 
 
 def cell(folder, task, row, rate, seed, **curves):
     """A finished cell whose dev sets had these values of the reported metric."""
-    metric = tasks.GLUE[task].metrics[0]
+    metric = glue_tasks.GLUE[task].metrics[0]
     found = {
         "row": row,
         "task": task,
@@ -38,10 +37,12 @@ def prepared(folder, task, **guess):
     """A task as `prepare-glue` leaves it, as far as the table looks."""
     encoded = folder / "tasks" / task / "encoded"
     encoded.mkdir(parents=True)
-    content = {"task": prepare_task.asdict(tasks.GLUE[task])}
+    content = {"task": prepare_task.asdict(glue_tasks.GLUE[task])}
     (encoded / "made-from.json").write_text(json.dumps(content))
     (encoded / "guess.json").write_text(
-        json.dumps({split: {tasks.GLUE[task].metrics[0]: value} for split, value in guess.items()})
+        json.dumps(
+            {split: {glue_tasks.GLUE[task].metrics[0]: value} for split, value in guess.items()}
+        )
     )
 
 

@@ -11,9 +11,8 @@ import time
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.common import transfer
 from tests.road import download, stages
-
-from common import transfer  # isort: skip  # road finds it
 
 CONTENT = b"0123456789" * 10
 

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from diet_fairseq.errors import UserError
-from tests.road import download, run, script, stages, test_sets
+from diet_fairseq.recipes.translation.corpora import CORPORA, multi30k, wmt18
+from tests.road import download, run, stages, test_sets
 
 CONTENT = bytes(range(256)) * 400
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -149,7 +150,6 @@ def tar(**files: bytes) -> bytes:
 
 
 def test_wmt18_takes_its_pair_out_of_the_archives(server, tmp_path, monkeypatch):
-    wmt18 = script("wmt18/run.py")
     monkeypatch.setattr(test_sets, "write", lambda *_: None)
     monkeypatch.setattr(
         wmt18, "ARCHIVES", (f"{server.url}/{{other}}-en.tgz", f"{server.url}/c.tgz")
@@ -191,7 +191,6 @@ def test_an_archive_without_the_pair_is_named(tmp_path):
 
 
 def test_multi30k_is_checked_by_digest(server, tmp_path, monkeypatch):
-    multi30k = script("multi30k/run.py")
     monkeypatch.setattr(multi30k, "REPOSITORY", server.url)
     with pytest.raises(UserError, match="SHA-256"):
         multi30k.download(tmp_path, tmp_path / "archives", ("en", "de"))
@@ -210,13 +209,13 @@ def test_multi30k_is_checked_by_digest(server, tmp_path, monkeypatch):
 def test_languages_that_there_are_not_are_named_before_anything_is_made_or_fetched(
     tmp_path, name, pair, pairs
 ):
-    corpus = getattr(script(f"{name}/run.py"), name.upper())
+    corpus = CORPORA[name]
     with pytest.raises(UserError, match=f"{name} has no {pairs}"):
         run(corpus, "prepare", *pair, "--folder", tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_digests_are_those_of_the_shared_files(shared_data):
-    for name, digest in script("multi30k/run.py").SHA256.items():
+    for name, digest in multi30k.SHA256.items():
         with open(shared_data / "multi30k" / name, "rb") as file:
             assert hashlib.file_digest(file, "sha256").hexdigest() == digest

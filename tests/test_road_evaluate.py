@@ -1,28 +1,25 @@
 """`evaluate` translates every line once, with the penalty asked for, and scores plain text."""
 
 import json
-import sys
 
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.translation.corpora import WMT18
 from tests.road import (
     corpus,
     evaluate,
     interactive,
     run,
     score,
-    script,
     subwords,
     test_sets,
     text,
     use,
     write,
 )
-
-WMT18 = script("wmt18/run.py").WMT18
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -81,7 +78,6 @@ def trained(tmp_path_factory):
         texts = corpus(folder / "texts", train=100)
         small = ("--vocabulary", 160)
         run(WMT18, "prepare", "en", "de", "--from-dir", texts, "--folder", folder, *small)
-        patch.setattr(sys, "argv", ["run.py"])
         fast = ("--encoder-layers", 1, "--decoder-layers", 1, "--num-workers", 0)
         run(
             *(WMT18, "train", "diet_rel", "de", "en", "--folder", folder, "--gpus", 0),

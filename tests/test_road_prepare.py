@@ -8,9 +8,9 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from diet_fairseq.errors import UserError
-from tests.road import EXAMPLES, corpora, corpus, prepare, run, script, stages, text, use, write
+from diet_fairseq.recipes.translation.corpora import WMT18
+from tests.road import EXAMPLES, corpus, prepare, raw, run, stages, text, use, write
 
-WMT18 = script("wmt18/run.py").WMT18
 SMALL = ("--vocabulary", 160)
 
 
@@ -66,12 +66,12 @@ def test_what_was_dropped_is_counted(prepared, capsys):
     assert counts["blank"] == 1
     assert counts["kept"] == 300 - sum(counts[r] for r in ("blank", "long", "ratio", "duplicate"))
     assert f"kept {counts['kept']:>17,}" in prepare.report(
-        dict.fromkeys(corpora.SPLITS, counts), prepared
+        dict.fromkeys(raw.SPLITS, counts), prepared
     )
 
 
 def test_prepared_data_is_not_prepared_again(texts, prepared, capsys, monkeypatch):
-    monkeypatch.setattr(prepare.commands, "run", None)
+    monkeypatch.setattr(prepare.programs, "run", None)
     before = {path: path.stat().st_mtime_ns for path in prepared.rglob("*") if path.is_file()}
     run(WMT18, "prepare", "en", "de", "--from-dir", texts, "--folder", prepared, *SMALL)
     assert capsys.readouterr().out.count("done before") == 4
@@ -129,7 +129,7 @@ def test_a_folder_of_someone_else_is_left_alone(tmp_path):
 
 
 def files(folder, **patterns):
-    found = corpora.find_pairs(folder, WMT18.files | patterns, ("en", "de"))
+    found = raw.find_pairs(folder, WMT18.files | patterns, ("en", "de"))
     return {
         split: [path.relative_to(folder).as_posix() for both in pairs for path in both]
         for split, pairs in found.items()
@@ -202,11 +202,11 @@ def test_one_test_set_is_wanted(folder):
 
 def test_one_language_twice_is_refused():
     with pytest.raises(UserError, match="source and target are both de"):
-        corpora.pair_of("de", "de")
+        raw.pair_of("de", "de")
 
 
 def test_both_directions_share_one_folder():
-    assert corpora.pair_of("de", "en") == corpora.pair_of("en", "de") == ("en", "de")
+    assert raw.pair_of("de", "en") == raw.pair_of("en", "de") == ("en", "de")
 
 
 # bad input, as the user meets it

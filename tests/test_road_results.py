@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from tests.road import cells, script
-
-results = script("multi30k/results.py")
+from diet_fairseq.recipes.translation import grid
+from diet_fairseq_cli import main
+from tests.road import cells
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def called(tmp_path, monkeypatch):
     def call(command, stdout, stderr):
         words = dict(pairwise(command))
         run = tmp_path / "en-de" / "runs" / words["--run"]
-        calls.append((command[2], words["--run"]))
-        if command[2] == "train":
+        calls.append((command[4], words["--run"]))
+        if command[4] == "train":
             (run / "train.log").write_text(
                 "| num. shared model params: 2,322,432 (num. trained: 1)\n"
                 "| num_updates 4 | train_wall 81 | wall 60\n"
@@ -38,13 +38,12 @@ def called(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cells.subprocess, "call", call)
 
-    def main(*arguments):
+    def call_grid(*arguments):
         calls.clear()
-        words = ["results.py", "--data", str(tmp_path), *arguments]
-        monkeypatch.setattr("sys.argv", words)
-        return results.main(), calls
+        words = ["translation", "grid", "--corpus=multi30k", "--data", str(tmp_path), *arguments]
+        return main(words), calls
 
-    return main
+    return call_grid
 
 
 def test_every_cell_is_trained_and_evaluated_once(called):
@@ -77,7 +76,8 @@ def test_a_failed_cell_does_not_stop_the_others(called, capsys):
     status, _ = called("--rows", "shaw", "none")
     assert status == 1
     said = capsys.readouterr().out.splitlines()
-    assert "shaw_tiny_1000_en-de_seed1: FAILED: evaluate ended with status 1, see" in said[0]
+    assert "shaw_tiny_1000_en-de_seed1: FAILED: diet_fairseq translation evaluate " in said[0]
+    assert "ended with status 1, see" in said[0]
     assert said[1].endswith("none_tiny_1000_en-de_seed1: BLEU 31.50, chrF 50.25")
     assert len(called("--rows", "shaw", "none")[1]) == 2  # again
 
@@ -95,6 +95,6 @@ def test_the_table_shows_means_and_spread(called, capsys):
 
 
 def test_every_row_is_a_scheme_that_train_knows():
-    for row, (scheme, *options) in results.ROWS.items():
+    for row, (scheme, *options) in grid.ROWS.items():
         assert scheme in row or (scheme, row) == ("stock", "stock sinusoidal")
         assert options in ([], ["--position-rank", "128"])

@@ -8,10 +8,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.config import TRANSLATION
 from diet_fairseq.errors import UserError
-from tests.road import recipes, run, script, train
-
-WMT18 = script("wmt18/run.py").WMT18
-MULTI30K = script("multi30k/run.py").MULTI30K
+from diet_fairseq.recipes.translation.corpora import MULTI30K, WMT18
+from tests.road import Search, run, train
 
 
 @pytest.fixture
@@ -106,7 +104,7 @@ def test_a_run_has_checkpoints_to_average_before_it_ends(shown):
     for updates in (3, 100, 250_000):
         args = shown(WMT18, "shaw", "de", "en", "--updates", updates)
         assert 1 <= args.save_interval_updates <= max(1, updates / 5)
-        assert args.keep_interval_updates == recipes.Search().average
+        assert args.keep_interval_updates == Search().average
 
 
 @pytest.mark.parametrize(

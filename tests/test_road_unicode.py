@@ -6,10 +6,10 @@ import unicodedata
 import pytest
 from fairseq.data import Dictionary
 
+from diet_fairseq.recipes.translation.corpora import WMT18
 from tests import commands as fairseq
-from tests.road import ODD, run, script, subwords, text, use, write
+from tests.road import ODD, run, subwords, text, use, write
 
-WMT18 = script("wmt18/run.py").WMT18
 LINES = 10_000
 
 

@@ -17,19 +17,16 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
-from tests.road import EXAMPLES, ODD, cells, script, sentences, subwords, text, use, write
+from diet_fairseq.recipes.encoders import documents, grid, prepare, presets, pretrain
+from diet_fairseq_cli import main
+from tests.road import EXAMPLES, ODD, cells, sentences, subwords, text, use, write
 
-from roberta import cli, documents, prepare, presets, pretrain  # isort: skip  # road finds it
-
-results = script("roberta/results.py")
 SMALL = ("--vocabulary", 160, "--workers", 1)
 
 
 def run(*arguments):
-    """``run.py`` with these arguments, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["run.py", *map(str, arguments)])
-        cli.main("")
+    """``diet-fairseq encoder`` with these arguments, in this process."""
+    return main(["encoder", *map(str, arguments)])
 
 
 def lines_of(path, **options):
@@ -217,7 +214,7 @@ def test_the_binary_text_is_that_of_the_files_with_its_documents(prepared):
 
 
 def test_prepared_data_is_not_prepared_again(files, prepared, capsys, monkeypatch):
-    monkeypatch.setattr(prepare.commands, "run", None)
+    monkeypatch.setattr(prepare.programs, "run", None)
     prepared_from(files, prepared, "--longest-line", 30)
     said = capsys.readouterr().out
     assert said.count("done before") == 5
@@ -488,18 +485,18 @@ def test_data_must_be_prepared_first(tmp_path):
 
 @pytest.fixture
 def called(tmp_path, monkeypatch):
-    """Runs results.py with a stand-in for pretraining; returns what it called."""
+    """Runs `grid` with a stand-in for pretraining; returns what it called."""
     calls = []
 
     def call(command, stdout, stderr):
         words = dict(pairwise(command))
-        run, seed = tmp_path / "runs" / words["--run"], int(words["--seed"])
+        folder, seed = tmp_path / "runs" / words["--run"], int(words["--seed"])
         calls.append(words["--run"])
         if "shaw" in words["--run"]:
             return 1
         end = 500 if "t5_" in words["--run"] else 1000
         valid = "| valid | epoch 001 | valid on 'valid' subset | loss {} | ppl 9 | num_updates {}\n"
-        (run / "train.log").write_text(
+        (folder / "train.log").write_text(
             "| num. shared model params: 2,322,432 (num. trained: 1)\n"
             + "| num_updates 4 | train_wall 81 | wall 60\n"
             + valid.format(9.5, 500)
@@ -511,12 +508,11 @@ def called(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cells.subprocess, "call", call)
 
-    def main(*arguments):
+    def call_grid(*arguments):
         calls.clear()
-        monkeypatch.setattr("sys.argv", ["results.py", "--data", str(tmp_path), *arguments])
-        return results.main(), calls
+        return run("grid", "--data", tmp_path, *arguments), calls
 
-    return main
+    return call_grid
 
 
 def test_every_cell_is_pretrained_once(called):
@@ -559,7 +555,10 @@ def test_the_table_shows_means_spread_and_commands(called, capsys):
     assert "| none | 5.892 ± 0.490 | 384.0 ± 181.0 | 2,322,432 | 2.0 | 1, 2 |" in said
     assert "| stock |" in said
     assert "diet" not in said.split("```")[0]
-    assert "roberta/run.py pretrain none --run none_roberta_machine_tiny_1000_seed1" in said
+    assert (
+        "python -m diet_fairseq encoder pretrain none --run none_roberta_machine_tiny_1000_seed1"
+        in said
+    )
 
 
 def test_the_curves_are_drawn(called, tmp_path):
@@ -569,7 +568,7 @@ def test_the_curves_are_drawn(called, tmp_path):
 
 
 def test_every_row_is_a_scheme_that_pretrain_knows():
-    for row, (scheme, *options_) in results.ROWS.items():
+    for row, (scheme, *options_) in grid.ROWS.items():
         assert row.split(",")[0] == scheme
         assert scheme in (*SCHEMES, "stock")
         assert options_ in ([], ["--position-input", "learned"])
@@ -615,7 +614,7 @@ def test_from_text_to_a_pretrained_encoder(prepared, tmp_path, scheme, nsp):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("fairseq-train ")
-    curve = results.read_curve(tmp_path / "run" / "train.log")
+    curve = grid.read_curve(tmp_path / "run" / "train.log")
     assert [updates for updates, _ in curve] == [3, 6]
     assert curve[1][1] < curve[0][1] < math.log(200) * (1.5 if nsp else 1.1)
     assert (tmp_path / "run" / "checkpoint_last.pt").exists()

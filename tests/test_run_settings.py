@@ -6,10 +6,10 @@ import pytest
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
+from diet_fairseq.recipes.translation.corpora import MULTI30K
+from diet_fairseq_cli import main
 from tests import road
-from tests.road import commands, script
-
-MULTI30K = script("multi30k/run.py").MULTI30K
+from tests.road import programs
 
 
 @pytest.fixture
@@ -21,13 +21,12 @@ def folder(tmp_path):
 @pytest.fixture
 def begin(folder, monkeypatch):
     """Starts `train` or `pretrain` with a stand-in for fairseq-train, which leaves a checkpoint."""
-    from roberta import cli
 
     def become(_, command, __):
         run = command[command.index("--save-dir") + 1]
         (folder / run / "checkpoint_last.pt").touch()
 
-    monkeypatch.setattr(commands.os, "execve", become)
+    monkeypatch.setattr(programs.os, "execve", become)
 
     def call(command, *arguments, gpus=0):
         monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
@@ -35,8 +34,7 @@ def begin(folder, monkeypatch):
         if command == "train":
             road.run(MULTI30K, *words)
         else:
-            monkeypatch.setattr("sys.argv", ["run.py", *words])
-            cli.main("")
+            main(["encoder", *words])
 
     return call
 

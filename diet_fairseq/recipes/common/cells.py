@@ -1,0 +1,115 @@
+"""Grids of runs: a finished cell is one JSON file and is skipped, a cut one goes on."""
+
+import json
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from ...progress import heartbeat
+from .text import written
+
+
+class Cell(Protocol):
+    """One run of a grid."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self) -> str:
+        """Do it, unless that is done; returns what came out in a line, or ``FAILED: ...``."""
+        ...
+
+
+def run_all(cells: Sequence[Cell], jobs: int) -> int:
+    """Run them, ``jobs`` side by side, and say how each went; the status to exit with."""
+    started = time.monotonic()
+    failed = done = 0
+    running: list[str] = []
+
+    def say(what: str) -> None:
+        when = f"{time.monotonic() - started:6.0f} s, {done} of {len(cells)}"
+        with bar.external_write_mode():
+            print(f"[{when}] {what}", flush=True)
+
+    def run(cell: Cell) -> str:
+        running.append(cell.name)
+        try:
+            return cell.run()
+        finally:
+            running.remove(cell.name)
+
+    with (
+        tqdm(total=len(cells), disable=None) as bar,
+        heartbeat(lambda: say(f"at work: {', '.join(running)}")),
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        for cell, outcome in zip(cells, pool.map(run, cells), strict=True):
+            done += 1
+            say(f"{cell.name}: {outcome}")
+            bar.update()
+            failed += outcome.startswith("FAILED")
+    return 1 if failed else 0
+
+
+def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
+    """Run a Python command, all that it prints into the log; what went wrong, or nothing.
+
+    ``more`` is as `subprocess.call` has it.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as file:
+        whole = [sys.executable, *command]
+        status = subprocess.call(whole, stdout=file, stderr=subprocess.STDOUT, **more)
+    [_, *words] = command
+    name = " ".join(words[:3]) if words[0] == "diet_fairseq" else words[0]
+    return f"FAILED: {name} ended with status {status}, see {log}" if status else ""
+
+
+def save(result: Path, found: dict[str, Any], command: Sequence[str]) -> None:
+    """Write down what came out, on which machine, and the command that gives it."""
+    found = {
+        **found,
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "command": shlex.join(["python", *command]),
+    }
+    result.parent.mkdir(parents=True, exist_ok=True)
+    with written(result) as file:
+        file.write(json.dumps(found, indent=1) + "\n")
+
+
+def load(result: Path) -> dict[str, Any]:
+    return json.loads(result.read_text(encoding="utf-8"))
+
+
+def read_log(log: Path) -> dict[str, Any]:
+    """Parameters and seconds as fairseq counts them, earlier parts of a resumed run included."""
+    text = log.read_text(encoding="utf-8")
+    [parameters, *_] = re.findall(r"num\. shared model params: ([\d,]+)", text)
+    *_, updates = re.findall(r"\| num_updates (\d+)", text)
+    *_, seconds = re.findall(r"\| wall (\d+)", text)
+    return {
+        "parameters": int(parameters.replace(",", "")),
+        "updates done": int(updates),
+        "seconds": int(seconds),
+    }
+
+
+def given(more: Sequence[str]) -> str:
+    """What fairseq-train is given besides, as a part of a cell's name: with it, it is another."""
+    return "".join("_" + re.sub(r"[^\w.+=-]+", "~", word.removeprefix("--")) for word in more)
+
+
+def mean_and_deviation(scores: list[float], digits: int = 2) -> str:
+    """The mean and, of several, the standard deviation."""
+    deviation = f" ± {stdev(scores):.{digits}f}" if len(scores) > 1 else ""
+    return f"{mean(scores):.{digits}f}{deviation}"
