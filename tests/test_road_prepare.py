@@ -9,7 +9,7 @@ from fairseq.data import Dictionary, data_utils
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.translation.corpora import WMT18
-from tests.road import EXAMPLES, corpus, prepare, raw, run, stages, text, use, write
+from tests.road import EXAMPLES, clean, corpus, prepare, raw, run, stages, text, use, write
 
 SMALL = ("--vocabulary", 160)
 
@@ -65,9 +65,7 @@ def test_what_was_dropped_is_counted(prepared, capsys):
     assert counts["read"] == 300
     assert counts["blank"] == 1
     assert counts["kept"] == 300 - sum(counts[r] for r in ("blank", "long", "ratio", "duplicate"))
-    assert f"kept {counts['kept']:>17,}" in prepare.report(
-        dict.fromkeys(raw.SPLITS, counts), prepared
-    )
+    assert f"kept {counts['kept']:>17,}" in clean.table(counts)
 
 
 def test_prepared_data_is_not_prepared_again(texts, prepared, capsys, monkeypatch):
@@ -95,18 +93,18 @@ def test_other_settings_do_not_mix_with_what_is_there(texts, prepared, option, w
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("interrupted", ["clean_files", "encode", "binarise"])
+@pytest.mark.parametrize("interrupted", ["clean", "encode", "binarise"])
 def test_an_interrupted_run_goes_on(texts, prepared, tmp_path, monkeypatch, interrupted):
     use(monkeypatch)
     arguments = ("prepare", "en", "de", "--from-dir", texts, "--folder", tmp_path, *SMALL)
-    work = getattr(prepare, interrupted)
+    work = getattr(prepare.Text, interrupted)
 
     def interrupt(*args):
         work(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, interrupted, interrupt)
+        patch.setattr(prepare.Text, interrupted, interrupt)
         with pytest.raises(SystemExit, match="130"):
             run(WMT18, *arguments)
     assert not (tmp_path / "prepared.json").exists()

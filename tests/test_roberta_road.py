@@ -238,17 +238,17 @@ def test_other_settings_do_not_mix_with_what_is_there(files, prepared, option, w
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("interrupted", ["clean_files", "split_documents", "encode", "binarise"])
+@pytest.mark.parametrize("interrupted", ["clean", "split", "encode", "binarise"])
 def test_an_interrupted_run_goes_on(files, prepared, tmp_path, monkeypatch, interrupted):
     use(monkeypatch)
-    work = getattr(prepare, interrupted)
+    work = getattr(prepare.Text, interrupted)
 
     def interrupt(*args):
         work(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, interrupted, interrupt)
+        patch.setattr(prepare.Text, interrupted, interrupt)
         with pytest.raises(SystemExit, match="130"):
             prepared_from(files, tmp_path, "--longest-line", 30)
     prepared_from(files, tmp_path, "--longest-line", 30)
@@ -532,7 +532,7 @@ def test_a_failed_or_unfinished_cell_does_not_stop_the_others(called, capsys):
     status, _ = called("--rows", "shaw", "t5", "none")
     assert status == 1
     said = capsys.readouterr().out.splitlines()
-    assert "FAILED: pretrain ended with status 1, see" in said[0]
+    assert "FAILED: diet_fairseq encoder pretrain ended with status 1, see" in said[0]
     assert "FAILED: the last update was not validated, see" in said[1]
     assert said[2].endswith("none_roberta_machine_tiny_1000_seed1: loss 5.545, perplexity 256.0")
     assert len(called("--rows", "shaw", "none")[1]) == 1  # again

@@ -11,6 +11,7 @@ import pytest
 import torch
 from commands import TINY, run
 
+from diet_fairseq.atomic import written
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
 
@@ -63,7 +64,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
     target.write_text("old")
 
     def interrupted():
-        with saving.aside(str(target)) as file:
+        with written(target, "wb") as file:
             file.write(b"half")
             raise KeyboardInterrupt
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
+from ...atomic import written
 from ...progress import heartbeat
-from .text import written
 
 
 class Cell(Protocol):

@@ -15,6 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ...atomic import rename
 from ...errors import UserError
 from . import transfer
 from .text import normalise
@@ -73,7 +74,7 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> None:
     check(url, partial, size, sha256)
     if sha256 is None:
         print(f"{path}: {size:,} bytes, as announced; no digest is known, so it is unchecked")
-    partial.rename(path)
+    rename(partial, path)
 
 
 def begins_at(url: str, answer: Any, partial: Path) -> int:

@@ -15,6 +15,11 @@ def chunks(lines: Iterable[str], size: int = CHUNK) -> Iterator[list[str]]:
         yield chunk
 
 
+def enough(workers: int, lines: int) -> int:
+    """As many of the processes as have something to do."""
+    return min(workers, 1 + lines // CHUNK)
+
+
 def in_processes(
     work: Callable[..., list[str]], lines: Iterable[str], *constants: Any, workers: int
 ) -> Iterator[str]:

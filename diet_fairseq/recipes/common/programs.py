@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from ...errors import UserError
 from . import settings
@@ -34,6 +35,12 @@ def run(command: list[str], log: Path) -> None:
         end = log.read_text(encoding="utf-8", errors="replace").split("\n")[-15:]
         print("\n".join(end), file=sys.stderr)
         raise UserError(f"{' '.join(command[1:4])} ended with status {status}: see {log}")
+
+
+def preprocess(options: dict[str, Any], log: Path, *flags: str) -> None:
+    """fairseq-preprocess with these options and flags."""
+    flat = [value for item in options.items() for value in item]
+    run(python("fairseq_cli.preprocess", *flags, *flat), log)
 
 
 def train(command: list[str], same: list[str], run: Path, show: bool) -> None:

@@ -10,8 +10,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ...atomic import written
 from ...errors import UserError
-from .text import written
 
 NAME = "settings.json"
 #: fields of fairseq's common and checkpoint options that change what is learnt, or what is kept

@@ -10,16 +10,25 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, redirect_stderr
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol
 
 import sentencepiece
 
+from ...atomic import written
 from ...errors import UserError
 from .moses import join, segment, tokenise
 from .parallel import chunks, in_processes
-from .text import written
+from .text import read_lines
+
+#: enough to learn subwords from; bounds the memory that takes
+MOST_LINES = 1_000_000
+
+
+def thinned(text: Path, lines: int) -> Iterable[str]:
+    """The text's lines, evenly thinned where the ``lines`` of it all are more than are needed."""
+    return islice(filter(None, read_lines(text)), 0, None, -(-lines // MOST_LINES))
 
 
 class Subwords(Protocol):

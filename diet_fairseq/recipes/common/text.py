@@ -7,15 +7,13 @@ before another program sees it.
 """
 
 import gzip
-import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO
 
+from ...atomic import written
 from ...errors import UserError
 
 # White space of any kind, and control characters.
@@ -67,18 +65,6 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
                 f"line {number + 1:,}, so lines before it may belong to others, too"
             )
         yield one, other
-
-
-@contextmanager
-def written(path: Path, mode: str = "w") -> Iterator[IO]:
-    """A file that stands under its name only when all of it is written."""
-    partial = path.with_name(path.name + ".partial")
-    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
-    with open(partial, mode, encoding=encoding, newline=newline) as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:

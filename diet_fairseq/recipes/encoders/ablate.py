@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...atomic import written
 from ..common import cells, programs
-from ..common.text import written
 from . import finetune, report
 from .folder import add_folder
 from .presets import PRESETS

@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ..common.stages import fingerprint
 from ..common.text import normalise, read_lines
 
 
@@ -22,6 +24,11 @@ class Source:
     path: Path
     wikitext: bool = False
     lines_per_document: int | None = None
+
+    def fingerprint(self) -> list[Any]:
+        """Whether a stage was made from this file, read in this way."""
+        reading = "wikitext" if self.wikitext else self.lines_per_document
+        return [*fingerprint(self.path), reading]
 
     def lines(self) -> Iterator[str]:
         """Normalised lines."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
 from ..common import cells, programs
-from ..common.stages import MADE_FROM, short
-from ..common.text import written
+from ..common.stages import MADE_FROM, difference
 from .folder import add_folder
 from .glue_tasks import Task
 from .prepare_task import load_task
@@ -176,13 +176,11 @@ class Row:
                 json.dump(wanted, file, indent=1)
             return
         before = json.loads(path.read_text(encoding="utf-8"))
-        for name in [*wanted, *before]:
-            was, is_ = before.get(name), wanted.get(name)
-            if was != is_:
-                raise UserError(
-                    f"{self.folder} was begun with another {name} ({short(was)}, now "
-                    f"{short(is_)}): take another --row, or remove this one"
-                )
+        if other := difference(before, wanted):
+            raise UserError(
+                f"{self.folder} was begun with another {other}: take another --row, or remove this "
+                "one"
+            )
 
 
 def by_name(flags: Sequence[str]) -> dict[str, str]:

@@ -5,24 +5,23 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from ...atomic import written
 from ...errors import UserError
 from ..common import programs
-from ..common.parallel import CHUNK
-from ..common.stages import stage
-from ..common.subwords import KINDS, Subwords
-from ..common.text import read_lines, write_lines, written
+from ..common.parallel import enough
+from ..common.stages import Stage, run_all
+from ..common.subwords import KINDS, thinned
+from ..common.text import read_lines, write_lines
 from .documents import Cleaner, Source, held_out, numbered, parted
 from .folder import add_folder
 
 SPLITS = ("train", "valid")
-#: enough to learn subwords from; bounds the memory that takes
-MOST_LINES = 1_000_000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -75,33 +74,21 @@ def prepare(args: Namespace) -> None:
     check(args)
     sources = [Source(path, lines_per_document=args.lines_per_document) for path in args.files]
     sources += [Source(path, wikitext=True) for path in args.wikitext]
-    folder = args.folder
-    clean, split, subwords = folder / "clean", folder / "split", folder / "subwords"
-    encoded, binary = folder / "encoded", folder / "data-bin"
-
-    made_from: dict[str, Any] = {"files": list(map(fingerprint, sources)), "lower": args.lower}
-    folder.mkdir(parents=True, exist_ok=True)
-    stage(clean, made_from, lambda partial: clean_files(partial, sources, args.lower))
-    counts = json.loads((clean / "counts.json").read_text(encoding="utf-8"))
-    print(report(counts))
-    made_from |= {"valid_share": args.valid_share}
-    chosen = held_out(counts["documents"], args.valid_share)
-    stage(split, made_from, lambda partial: split_documents(partial, clean, chosen))
-    kept = json.loads((split / "counts.json").read_text(encoding="utf-8"))
-    print(", ".join(f"{kept[name]:,} lines to {name}" for name in SPLITS))
-
-    workers = min(args.workers, 1 + kept["train"] // CHUNK)  # more would have nothing to do
-    made_from |= {name: getattr(args, name) for name in ("bpe", "vocabulary", "language")}
-    learn = KINDS[args.bpe].learn
-    text = {args.language: sample(split / "train", kept["train"])}
-    stage(subwords, made_from, lambda partial: learn(partial, text, args.vocabulary, workers))
-    made_from |= {"longest_line": args.longest_line}
-    model = KINDS[args.bpe](subwords)
-    stage(encoded, made_from, lambda partial: encode(partial, split, model, args, workers))
-    stage(binary, made_from, lambda partial: binarise(partial, encoded, args.vocabulary, workers))
-    with written(folder / "prepared.json") as file:
-        json.dump({name: made_from[name] for name in ("bpe", "longest_line")}, file, indent=1)
-    print(f"ready: {folder}")
+    text = Text(
+        folder=args.folder,
+        sources=sources,
+        lower=args.lower,
+        valid_share=args.valid_share,
+        bpe=args.bpe,
+        vocabulary=args.vocabulary,
+        language=args.language,
+        longest_line=args.longest_line,
+        most_workers=args.workers,
+    )
+    run_all(args.folder, text.stages())
+    with written(args.folder / "prepared.json") as file:
+        json.dump({"bpe": args.bpe, "longest_line": args.longest_line}, file, indent=1)
+    print(f"ready: {args.folder}")
 
 
 def check(args: Namespace) -> None:
@@ -117,72 +104,113 @@ def check(args: Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} {value} must be 1 or more")
 
 
-def fingerprint(source: Source) -> list[Any]:
-    """Name, size and time of a file, and how it is read: whether a stage was made from this."""
-    try:
-        stat = source.path.stat()
-    except OSError as error:
-        raise UserError(f"{source.path} can't be read: {error.strerror}") from error
-    reading = "wikitext" if source.wikitext else source.lines_per_document
-    return [source.path.name, stat.st_size, stat.st_mtime_ns, reading]
+@dataclass(frozen=True)
+class Text:
+    """Text on its way from raw files to what fairseq-train reads."""
 
+    folder: Path
+    sources: list[Source]
+    lower: bool
+    valid_share: float
+    bpe: str
+    vocabulary: int
+    language: str
+    longest_line: int
+    most_workers: int
 
-def clean_files(folder: Path, sources: list[Source], lower: bool) -> None:
-    cleaner = Cleaner(lower)
-    lines = cleaner(
-        tqdm(source.lines(), desc=f"reading {source.path.name}", unit=" lines", disable=None)
-        for source in sources
-    )
-    write_lines(folder / "text", lines)
-    if cleaner.counts["documents"] < 2:
-        raise UserError(
-            "the text is a single document, so there is nothing to validate with: put blank lines "
-            "between documents, or give --lines-per-document N"
-            if cleaner.counts["kept"]
-            else "no line of text is in the files: name others"
+    def stages(self) -> list[Stage]:
+        files = [source.fingerprint() for source in self.sources]
+        subwords = {"bpe": self.bpe, "vocabulary": self.vocabulary, "language": self.language}
+        return [
+            Stage("clean", {"files": files, "lower": self.lower}, self.clean, self.report_cleaned),
+            Stage("split", {"valid_share": self.valid_share}, self.split, self.report_split),
+            Stage("subwords", subwords, self.learn),
+            Stage("encoded", {"longest_line": self.longest_line}, self.encode),
+            Stage("data-bin", {}, self.binarise),
+        ]
+
+    def counts(self, stage: str) -> dict[str, int]:
+        return json.loads((self.folder / stage / "counts.json").read_text(encoding="utf-8"))
+
+    def clean(self, folder: Path) -> None:
+        cleaner = Cleaner(self.lower)
+        lines = cleaner(
+            tqdm(source.lines(), desc=f"reading {source.path.name}", unit=" lines", disable=None)
+            for source in self.sources
         )
-    with written(folder / "counts.json") as file:
-        json.dump(cleaner.counts, file, indent=1)
+        write_lines(folder / "text", lines)
+        if cleaner.counts["documents"] < 2:
+            raise UserError(
+                "the text is a single document, so there is nothing to validate with: put blank "
+                "lines between documents, or give --lines-per-document N"
+                if cleaner.counts["kept"]
+                else "no line of text is in the files: name others"
+            )
+        with written(folder / "counts.json") as file:
+            json.dump(cleaner.counts, file, indent=1)
 
-
-def report(counts: dict[str, int]) -> str:
-    share = 100 * counts["repeated"] / counts["read"]
-    return (
-        f"{counts['read']:,} lines, {counts['repeated']:,} of them ({share:.2f}%) left out because "
-        f"the same line stood there before; {counts['kept']:,} lines of {counts['words']:,} words "
-        f"in {counts['documents']:,} documents"
-    )
-
-
-def split_documents(folder: Path, clean: Path, chosen: set[int]) -> None:
-    """Part the documents, and count the lines of each part."""
-    counts = dict.fromkeys(SPLITS, 0)
-    latest: dict[str, int] = {}
-    with ExitStack() as stack:
-        files = {name: stack.enter_context(written(folder / name)) for name in SPLITS}
-        for document, line in numbered(read_lines(clean / "text")):
-            name = "valid" if document in chosen else "train"
-            if latest.setdefault(name, document) != document:
-                files[name].write("\n")
-            latest[name] = document
-            files[name].write(line + "\n")
-            counts[name] += 1
-    with written(folder / "counts.json") as file:
-        json.dump(counts, file, indent=1)
-
-
-def sample(text: Path, lines: int) -> Iterable[str]:
-    """The text's lines, evenly thinned where there are more than are needed."""
-    return islice(filter(None, read_lines(text)), 0, None, -(-lines // MOST_LINES))
-
-
-def encode(folder: Path, split: Path, model: Subwords, args: Namespace, workers: int) -> None:
-    for name in SPLITS:
-        lines = tqdm(
-            read_lines(split / name), desc=f"subwords of {name}", unit=" lines", disable=None
+    def report_cleaned(self) -> str:
+        counts = self.counts("clean")
+        share = 100 * counts["repeated"] / counts["read"]
+        return (
+            f"{counts['read']:,} lines, {counts['repeated']:,} of them ({share:.2f}%) left out "
+            f"because the same line stood there before; {counts['kept']:,} lines of "
+            f"{counts['words']:,} words in {counts['documents']:,} documents"
         )
-        coded = model.encode(lines, args.language, workers)
-        write_lines(folder / name, all_parted(coded, args.longest_line, name))
+
+    def split(self, folder: Path) -> None:
+        """Part the documents, and count the lines of each part."""
+        chosen = held_out(self.counts("clean")["documents"], self.valid_share)
+        counts = dict.fromkeys(SPLITS, 0)
+        latest: dict[str, int] = {}
+        with ExitStack() as stack:
+            files = {name: stack.enter_context(written(folder / name)) for name in SPLITS}
+            for document, line in numbered(read_lines(self.folder / "clean" / "text")):
+                name = "valid" if document in chosen else "train"
+                if latest.setdefault(name, document) != document:
+                    files[name].write("\n")
+                latest[name] = document
+                files[name].write(line + "\n")
+                counts[name] += 1
+        with written(folder / "counts.json") as file:
+            json.dump(counts, file, indent=1)
+
+    def report_split(self) -> str:
+        counts = self.counts("split")
+        return ", ".join(f"{counts[name]:,} lines to {name}" for name in SPLITS)
+
+    @property
+    def lines(self) -> int:
+        """Those of the training text."""
+        return self.counts("split")["train"]
+
+    @property
+    def workers(self) -> int:
+        return enough(self.most_workers, self.lines)
+
+    def learn(self, folder: Path) -> None:
+        text = {self.language: thinned(self.folder / "split" / "train", self.lines)}
+        KINDS[self.bpe].learn(folder, text, self.vocabulary, self.workers)
+
+    def encode(self, folder: Path) -> None:
+        subwords = KINDS[self.bpe](self.folder / "subwords")
+        for name in SPLITS:
+            lines = tqdm(
+                read_lines(self.folder / "split" / name),
+                desc=f"subwords of {name}",
+                unit=" lines",
+                disable=None,
+            )
+            coded = subwords.encode(lines, self.language, self.workers)
+            write_lines(folder / name, all_parted(coded, self.longest_line, name))
+
+    def binarise(self, folder: Path) -> None:
+        encoded = self.folder / "encoded"
+        options: dict[str, Any] = {f"--{name}pref": encoded / name for name in SPLITS}
+        # Characters without a subword stand in the text as themselves: only frequent ones enter.
+        options |= {"--nwordssrc": self.vocabulary}
+        options |= {"--destdir": folder, "--workers": self.workers}
+        programs.preprocess(options, folder / "command.log", "--only-source")
 
 
 def all_parted(lines: Iterable[str], longest: int, name: str) -> Iterator[str]:
@@ -193,12 +221,3 @@ def all_parted(lines: Iterable[str], longest: int, name: str) -> Iterator[str]:
         yield from parts
     if long:
         print(f"{name}: {long:,} lines have more than {longest:,} subwords and were parted")
-
-
-def binarise(folder: Path, encoded: Path, vocabulary: int, workers: int) -> None:
-    options: dict[str, Any] = {f"--{name}pref": encoded / name for name in SPLITS}
-    # Characters without a subword stand in the text as themselves: only the frequent ones enter.
-    options |= {"--nwordssrc": vocabulary, "--destdir": folder, "--workers": workers}
-    flat = [value for item in options.items() for value in item]
-    command = programs.python("fairseq_cli.preprocess", "--only-source", *flat)
-    programs.run(command, folder / "command.log")

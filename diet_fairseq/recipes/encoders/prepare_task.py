@@ -13,16 +13,16 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ...atomic import written
 from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
 from ..common import programs
-from ..common.stages import MADE_FROM, stage
+from ..common.stages import MADE_FROM, Stage, run_all
 from ..common.subwords import KINDS
-from ..common.text import write_lines, written
+from ..common.text import write_lines
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import GLUE, TRAIN, Columns, Example, Task, checked, glue_task, read
-from .prepare import fingerprint
 
 #: labels may have spaces, a line of fairseq-preprocess may not
 SPACE = "\u2581"
@@ -133,13 +133,15 @@ def prepare(task: Task, files: dict[str, list[Path]], args: Namespace) -> None:
     made_from: dict[str, Any] = {
         "task": asdict(task),
         "files": {
-            split: [fingerprint(Source(path)) for path in paths] for split, paths in files.items()
+            split: [Source(path).fingerprint() for path in paths] for split, paths in files.items()
         },
         "text": settings,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    stage(folder / "encoded", made_from, lambda partial: encode(partial, task, files, args))
-    stage(folder / "data-bin", made_from, lambda partial: binarise(partial, folder, args))
+    stages = [
+        Stage("encoded", made_from, lambda partial: encode(partial, task, files, args)),
+        Stage("data-bin", {}, lambda partial: binarise(partial, folder, args)),
+    ]
+    run_all(folder, stages)
     with open(folder / "encoded" / "counts.json", encoding="utf-8") as file:
         counts = json.load(file)
     print(f"{task.name}: " + ", ".join(f"{number:,} to {name}" for name, number in counts.items()))
@@ -231,9 +233,7 @@ def binarise(partial: Path, folder: Path, args: Namespace) -> None:
             "--destdir": partial / part,
             "--workers": 1 if part == "label" else args.workers,
         }
-        flat = [value for item in options.items() for value in item]
-        command = programs.python("fairseq_cli.preprocess", "--only-source", *flat)
-        programs.run(command, partial / f"{part}.log")
+        programs.preprocess(options, partial / f"{part}.log", "--only-source")
 
 
 def subfolder(folder: Path, name: str) -> Path:

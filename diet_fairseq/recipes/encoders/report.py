@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from ...atomic import written
 from ...errors import UserError
 from ..common import cells
-from ..common.text import written
 from .finetune import RESULT
 from .folder import add_folder
 from .glue_tasks import Task

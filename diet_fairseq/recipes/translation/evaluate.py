@@ -10,11 +10,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
 from ..common import programs
 from ..common.subwords import KINDS
-from ..common.text import normalise, read_lines, read_pairs, write_lines, written
+from ..common.text import normalise, read_lines, read_pairs, write_lines
 from . import interactive, test_sets
 from .chosen import add_corpus, folder_of
 from .prepare import shortened

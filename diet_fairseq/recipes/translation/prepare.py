@@ -4,24 +4,23 @@ import json
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from ...atomic import written
 from ...errors import UserError
 from ..common import programs
-from ..common.parallel import CHUNK
-from ..common.stages import stage
-from ..common.subwords import KINDS, Subwords
-from ..common.text import read_lines, read_pairs, write_lines, written
+from ..common.parallel import enough
+from ..common.stages import Stage, fingerprint, run_all, stage
+from ..common.subwords import KINDS, thinned
+from ..common.text import read_lines, read_pairs, write_lines
 from .chosen import add_corpus, add_folder, corpus_of, folder_of
 from .clean import Cleaner, Normaliser, Rules, table
 from .corpora.raw import SPLITS, find_pairs, pair_of
 
-#: enough to learn subwords from; bounds the memory that takes
-MOST_LINES = 1_000_000
 #: subwords; fairseq's transformers have positions for 1,024
 LONGEST = 1000
 
@@ -76,24 +75,16 @@ def prepare(args: Namespace) -> None:
         stage(texts, settings, lambda partial: corpus.download(partial, archives, pair))
     elif not texts.is_dir():
         raise UserError(f"--from-dir {texts} is no folder: name the one that holds the text")
-    files = find_pairs(texts, patterns, pair)
-    rules = Rules(args.max_words, args.max_characters, args.max_ratio)
-
-    clean, subwords = folder / "clean", folder / "subwords"
-    encoded, binary = folder / "encoded", folder / "data-bin"
-    made_from: dict[str, Any] = {"rules": vars(rules), "files": fingerprint(files)}
-    stage(clean, made_from, lambda partial: clean_files(partial, files, pair, rules))
-    counts = json.loads((clean / "counts.json").read_text(encoding="utf-8"))
-    print(report(counts, clean))
-    kept = counts["train"]["kept"]
-    workers = min(args.workers, 1 + kept // CHUNK)  # more would have nothing to do
-    made_from |= {"bpe": args.bpe, "vocabulary": args.vocabulary}
-    learn = KINDS[args.bpe].learn
-    options = args.vocabulary, workers
-    stage(subwords, made_from, lambda partial: learn(partial, sample(clean, pair, kept), *options))
-    model = KINDS[args.bpe](subwords)
-    stage(encoded, made_from, lambda partial: encode(partial, clean, model, pair, workers))
-    stage(binary, made_from, lambda partial: binarise(partial, encoded, pair, *options))
+    text = Text(
+        folder=folder,
+        pair=pair,
+        files=find_pairs(texts, patterns, pair),
+        rules=Rules(args.max_words, args.max_characters, args.max_ratio),
+        bpe=args.bpe,
+        vocabulary=args.vocabulary,
+        most_workers=args.workers,
+    )
+    run_all(folder, text.stages())
     prepared = {
         "corpus": corpus.name,
         "pair": pair,
@@ -105,76 +96,105 @@ def prepare(args: Namespace) -> None:
     print(f"ready: {folder}")
 
 
-def fingerprint(files: dict[str, list[tuple[Path, Path]]]) -> dict[str, list[list[Any]]]:
-    """Names, sizes and times of the files: whether these are the ones a stage was made from."""
-    return {
-        split: [
-            [path.name, path.stat().st_size, path.stat().st_mtime_ns]
-            for both in pairs
-            for path in both
+@dataclass(frozen=True)
+class Text:
+    """Parallel text on its way from raw files to what fairseq-train reads."""
+
+    folder: Path
+    pair: tuple[str, str]
+    files: dict[str, list[tuple[Path, Path]]]  # split -> pairs of files
+    rules: Rules
+    bpe: str
+    vocabulary: int
+    most_workers: int
+
+    def stages(self) -> list[Stage]:
+        files = {
+            split: [fingerprint(path) for both in pairs for path in both]
+            for split, pairs in self.files.items()
+        }
+        subwords = {"bpe": self.bpe, "vocabulary": self.vocabulary}
+        return [
+            Stage("clean", {"rules": vars(self.rules), "files": files}, self.clean, self.report),
+            Stage("subwords", subwords, self.learn),
+            Stage("encoded", {}, self.encode),
+            Stage("data-bin", {}, self.binarise),
         ]
-        for split, pairs in files.items()
-    }
 
+    def clean(self, folder: Path) -> None:
+        """The training text cleaned; the rest only normalised, so that line n stays line n.
 
-def clean_files(
-    folder: Path,
-    files: dict[str, list[tuple[Path, Path]]],
-    pair: tuple[str, str],
-    rules: Rules,
-) -> None:
-    """The training text cleaned; the rest only normalised, so that line n stays line n.
+        What is translated is compared with the test text as it came, which is kept for that.
+        """
+        counts = {}
+        for split, pairs in self.files.items():
+            lines: Iterable[tuple[str, str]] = tqdm(
+                (both for paths in pairs for both in read_pairs(*paths)),
+                desc=f"reading {split}",
+                unit=" pairs",
+                disable=None,
+            )
+            cleaner = Cleaner(self.rules) if split == "train" else Normaliser()
+            outputs = [folder / f"{split}.{language}" for language in self.pair]
+            with written(outputs[0]) as one, written(outputs[1]) as other:
+                for source, target in cleaner(lines):
+                    one.write(source + "\n")
+                    other.write(target + "\n")
+            counts[split] = dict(cleaner.counts)
+        if not counts["train"]["kept"]:
+            raise UserError(f"no pair is left to train on: {counts['train']}")
+        for language, path in zip(self.pair, self.files["test"][0], strict=True):
+            write_lines(folder / f"test.{language}.as-it-came", read_lines(path))
+        with written(folder / "counts.json") as file:
+            json.dump(counts, file, indent=1)
 
-    What is translated is compared with the test text as it came, which is kept for that.
-    """
-    counts = {}
-    for split, pairs in files.items():
-        lines: Iterable[tuple[str, str]] = tqdm(
-            (both for paths in pairs for both in read_pairs(*paths)),
-            desc=f"reading {split}",
-            unit=" pairs",
-            disable=None,
-        )
-        cleaner = Cleaner(rules) if split == "train" else Normaliser()
-        outputs = [folder / f"{split}.{language}" for language in pair]
-        with written(outputs[0]) as one, written(outputs[1]) as other:
-            for source, target in cleaner(lines):
-                one.write(source + "\n")
-                other.write(target + "\n")
-        counts[split] = dict(cleaner.counts)
-    if not counts["train"]["kept"]:
-        raise UserError(f"no pair is left to train on: {counts['train']}")
-    for language, path in zip(pair, files["test"][0], strict=True):
-        write_lines(folder / f"test.{language}.as-it-came", read_lines(path))
-    with written(folder / "counts.json") as file:
-        json.dump(counts, file, indent=1)
+    def report(self) -> str:
+        counts = self.counts
+        others = ", ".join(f"{counts[split]['kept']:,} to {split}" for split in ("valid", "test"))
+        where = self.folder / "clean" / "counts.json"
+        return f"pairs to train on (in {where}):\n{table(counts['train'])}\n{others}"
 
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Of each split, the pairs read, those kept, and why the others were not."""
+        return json.loads((self.folder / "clean" / "counts.json").read_text(encoding="utf-8"))
 
-def report(counts: dict[str, dict[str, int]], clean: Path) -> str:
-    others = ", ".join(f"{counts[split]['kept']:,} to {split}" for split in ("valid", "test"))
-    return f"pairs to train on (in {clean / 'counts.json'}):\n{table(counts['train'])}\n{others}"
+    @property
+    def kept(self) -> int:
+        return self.counts["train"]["kept"]
 
+    @property
+    def workers(self) -> int:
+        return enough(self.most_workers, self.kept)
 
-def sample(clean: Path, pair: tuple[str, str], lines: int) -> dict[str, Iterable[str]]:
-    """Each language's training text, evenly thinned where there is more than is needed."""
-    step = -(-len(pair) * lines // MOST_LINES)
-    return {
-        language: islice(read_lines(clean / f"train.{language}"), 0, None, step)
-        for language in pair
-    }
+    def learn(self, folder: Path) -> None:
+        lines = self.kept * len(self.pair)  # which share one vocabulary
+        texts = {
+            language: thinned(self.folder / "clean" / f"train.{language}", lines)
+            for language in self.pair
+        }
+        KINDS[self.bpe].learn(folder, texts, self.vocabulary, self.workers)
 
-
-def encode(folder: Path, clean: Path, model: Subwords, pair: tuple[str, str], workers: int) -> None:
-    for split in SPLITS:
-        for language in pair:
+    def encode(self, folder: Path) -> None:
+        subwords = KINDS[self.bpe](self.folder / "subwords")
+        for name in (f"{split}.{language}" for split in SPLITS for language in self.pair):
             lines = tqdm(
-                read_lines(clean / f"{split}.{language}"),
-                desc=f"subwords of {split}.{language}",
+                read_lines(self.folder / "clean" / name),
+                desc=f"subwords of {name}",
                 unit=" lines",
                 disable=None,
             )
-            coded = model.encode(lines, language, workers)
-            write_lines(folder / f"{split}.{language}", shortened(coded, f"{split}.{language}"))
+            coded = subwords.encode(lines, name.rpartition(".")[2], self.workers)
+            write_lines(folder / name, shortened(coded, name))
+
+    def binarise(self, folder: Path) -> None:
+        encoded = self.folder / "encoded"
+        options: dict[str, Any] = {f"--{split}pref": encoded / split for split in SPLITS}
+        options |= {"--source-lang": self.pair[0], "--target-lang": self.pair[1]}
+        # Characters without a subword stand in the text as themselves: only frequent ones enter.
+        options |= {"--nwordssrc": self.vocabulary, "--nwordstgt": self.vocabulary}
+        options |= {"--destdir": folder, "--workers": self.workers}
+        programs.preprocess(options, folder / "command.log", "--joined-dictionary")
 
 
 def shortened(lines: Iterable[str], name: str) -> Iterator[str]:
@@ -186,15 +206,3 @@ def shortened(lines: Iterable[str], name: str) -> Iterator[str]:
         yield " ".join(tokens[:LONGEST])
     if cut:
         print(f"{name}: {cut} lines have more than {LONGEST:,} subwords and were cut there")
-
-
-def binarise(
-    folder: Path, encoded: Path, pair: tuple[str, str], vocabulary: int, workers: int
-) -> None:
-    options: dict[str, Any] = {f"--{split}pref": encoded / split for split in SPLITS}
-    options |= {"--source-lang": pair[0], "--target-lang": pair[1], "--destdir": folder}
-    # Characters without a subword stand in the text as themselves: only the frequent ones enter.
-    options |= {"--nwordssrc": vocabulary, "--nwordstgt": vocabulary, "--workers": workers}
-    flat = [value for item in options.items() for value in item]
-    command = programs.python("fairseq_cli.preprocess", "--joined-dictionary", *flat)
-    programs.run(command, folder / "command.log")
