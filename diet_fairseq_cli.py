@@ -65,7 +65,6 @@ TRANSLATION = {
     "grid": Command(
         "train and evaluate many schemes with the same budget",
         "recipes.translation.grid",
-        "grid",
         by_corpus=True,
         passes_on=True,
     ),
@@ -83,7 +82,6 @@ ENCODER = {
     "grid": Command(
         "pretrain with many schemes and the same budget",
         "recipes.encoders.grid",
-        "grid",
         passes_on=True,
     ),
     "prepare-glue": Command(

@@ -374,7 +374,7 @@ def test_the_rows_of_an_ablation_are_pretrained_and_fine_tuned_by_one_command(
 def test_every_row_of_an_ablation_is_the_model_it_is_called(folder, capsys, monkeypatch, name):
     given = Namespace(preset="machine", size=None, updates=1, gpus=0, folder=folder)
     for row in ablate.ABLATIONS[name]:
-        command = ablate.Pretraining(row, given, ("--length", "32")).command()
+        [(command, _)] = ablate.Pretraining(row, given, ("--length", "32")).steps()
         assert command[:3] == ["-m", "diet_fairseq", "encoder"]
         run(*command[3:], "--show")
         words = shlex.split(capsys.readouterr().out.splitlines()[-1])[1:]

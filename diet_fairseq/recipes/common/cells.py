@@ -7,27 +7,61 @@ import shlex
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any, Protocol
+from typing import Any
 
 from tqdm import tqdm
 
 from ...atomic import written
+from ...errors import UserError
 from ...progress import heartbeat
 
 
-class Cell(Protocol):
-    """One run of a grid."""
+class Cell(ABC):
+    """One run of a grid: its commands, and what comes out of them, in one JSON file."""
 
     @property
+    @abstractmethod
     def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def result(self) -> Path:
+        """The JSON file; the cell is done when it is there."""
+
+    @abstractmethod
+    def steps(self) -> list[tuple[list[str], Path]]:
+        """Python commands, each with the log that takes what it prints."""
+
+    @abstractmethod
+    def outcome(self) -> dict[str, Any]:
+        """What came out of the commands; a `UserError` where that is not what it should be."""
+
+    @abstractmethod
+    def summary(self, outcome: dict[str, Any]) -> str:
+        """The same in a line."""
 
     def run(self) -> str:
         """Do it, unless that is done; returns what came out in a line, or ``FAILED: ...``."""
-        ...
+        if self.result.exists():
+            return "done before"
+        steps = self.steps()
+        for command, log in steps:
+            if failure := self.call(command, log):
+                return failure
+        try:
+            outcome = self.outcome()
+        except UserError as error:
+            return f"FAILED: {error}"
+        save(self.result, outcome, steps[0][0])
+        return self.summary(outcome)
+
+    def call(self, command: list[str], log: Path) -> str:
+        """Run a step; what went wrong, or nothing."""
+        return run_logged(command, log)
 
 
 def run_all(cells: Sequence[Cell], jobs: int) -> int:
@@ -102,14 +136,3 @@ def read_log(log: Path) -> dict[str, Any]:
         "updates done": int(updates),
         "seconds": int(seconds),
     }
-
-
-def given(more: Sequence[str]) -> str:
-    """What fairseq-train is given besides, as a part of a cell's name: with it, it is another."""
-    return "".join("_" + re.sub(r"[^\w.+=-]+", "~", word.removeprefix("--")) for word in more)
-
-
-def mean_and_deviation(scores: list[float], digits: int = 2) -> str:
-    """The mean and, of several, the standard deviation."""
-    deviation = f" ± {stdev(scores):.{digits}f}" if len(scores) > 1 else ""
-    return f"{mean(scores):.{digits}f}{deviation}"

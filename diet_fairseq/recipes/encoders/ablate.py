@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...atomic import written
 from ..common import cells, programs
+from ..common.grid import nameable
 from . import finetune, report
 from .folder import add_folder
 from .presets import PRESETS
@@ -73,7 +73,7 @@ def ablate(args: Namespace, more: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Pretraining:
+class Pretraining(cells.Cell):
     """One row's encoder."""
 
     row: dict[str, Any]
@@ -90,7 +90,7 @@ class Pretraining:
         args = self.args
         parts = [self.name.replace(", ", "-").replace(" ", "-"), args.preset]
         parts += map(str, filter(None, (args.size, args.updates)))
-        return "_".join(parts) + cells.given(self.more)
+        return "_".join([*parts, *nameable(self.more)])
 
     @property
     def folder(self) -> Path:
@@ -100,38 +100,27 @@ class Pretraining:
     def checkpoint(self) -> Path:
         return self.folder / "checkpoint_last.pt"
 
-    def command(self) -> list[str]:
+    @property
+    def result(self) -> Path:
+        return self.folder / "pretrained"
+
+    def steps(self) -> list[tuple[list[str], Path]]:
         row, args = self.row, self.args
         scheme = {"bert": "learned"}.get(row["model"], row["model"])
-        command: list[Any] = [
-            "-m",
-            "diet_fairseq",
-            "encoder",
-            "pretrain",
-            scheme,
-            "--encoder",
-            "bert",
-            "--run",
-            self.run_name,
-        ]
+        words: list[Any] = ["-m", "diet_fairseq", "encoder", "pretrain", scheme]
+        words += ["--encoder", "bert", "--run", self.run_name]
         for option in ("preset", "size", "updates", "gpus", "folder"):
             if getattr(args, option) is not None:
-                command += [f"--{option}", getattr(args, option)]
-        command += ["--segment-scheme", row["segment"]]
+                words += [f"--{option}", getattr(args, option)]
+        words += ["--segment-scheme", row["segment"]]
         if scheme != "learned":
-            command += ["--position-sharing", row["sharing"] or "none"]
+            words += ["--position-sharing", row["sharing"] or "none"]
         if row["rank"]:
-            command += ["--position-rank", row["rank"]]
-        return [str(part) for part in (*command, *self.more)]
+            words += ["--position-rank", row["rank"]]
+        return [([str(word) for word in (*words, *self.more)], self.folder / "pretrain.out")]
 
-    def run(self) -> str:
-        """Pretrain, unless that is done; returns what came out in a line."""
-        done = self.folder / "pretrained"
-        if done.exists():
-            return "pretrained before"
-        failure = cells.run_logged(self.command(), self.folder / "pretrain.out")
-        if failure:
-            return failure
-        with written(done) as file:
-            file.write("\n")
+    def outcome(self) -> dict[str, Any]:
+        return {"row": self.name, **self.row}
+
+    def summary(self, outcome: dict[str, Any]) -> str:
         return "pretrained"

@@ -62,8 +62,9 @@ def add_grid_arguments(parser: ArgumentParser) -> None:
 def finetune(args: Namespace, more: list[str]) -> int:
     grid, gpus = grid_of(args, more), programs.devices(args.gpus)
     if args.show:
-        for cell in grid:
-            print("fairseq-train", shlex.join(cell.command("0" if gpus else "")[3:]))
+        for cell in (replace(cell, on_gpu=gpus > 0) for cell in grid):
+            [(command, _)] = cell.steps()
+            print("fairseq-train", shlex.join(command[2:]))
         return 0
     return run(grid, gpus, args.jobs)
 
@@ -76,7 +77,7 @@ def run(grid: list["Cell"], gpus: int, jobs: int | None) -> int:
     devices: SimpleQueue[str] = SimpleQueue()
     for number in range(jobs):
         devices.put(str(number % gpus) if gpus else "")
-    return cells.run_all([replace(cell, devices=devices) for cell in grid], jobs)
+    return cells.run_all([replace(cell, on_gpu=gpus > 0, devices=devices) for cell in grid], jobs)
 
 
 def grid_of(args: Namespace, more: Sequence[str]) -> list["Cell"]:
@@ -196,14 +197,15 @@ def by_name(flags: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """One run."""
 
     row: Row
     rate: float
     epochs: int
     seed: int
-    #: GPUs that are free, "" for the CPU; as many as cells run side by side
+    on_gpu: bool = False
+    #: GPUs that are free, or as many times "" for the CPU as cells run side by side
     devices: "SimpleQueue[str]" = field(default_factory=SimpleQueue)
 
     @property
@@ -214,53 +216,60 @@ class Cell:
     def name(self) -> str:
         return f"{self.row.task.name}, {self.row.name}, {self.folder.name}"
 
-    def command(self, device: str) -> list[str]:
-        """The fairseq-train command."""
+    @property
+    def result(self) -> Path:
+        return self.folder / RESULT
+
+    def steps(self) -> list[tuple[list[str], Path]]:
         folder = self.folder
         flags = [
             *["--user-dir", programs.PLUGIN, *self.row.flags()],
             *["--lr", self.rate, "--max-epoch", self.epochs, "--seed", self.seed],
             *["--save-dir", folder, "--log-format", "simple", "--log-interval", 100],
             *["--log-file", folder / "train.log", "--num-workers", 0],
-            *([] if device else ["--cpu"]),
+            *([] if self.on_gpu else ["--cpu"]),
         ]
-        return programs.python("fairseq_cli.train", self.row.data / "data-bin", *flags)
+        [_, *command] = programs.python("fairseq_cli.train", self.row.data / "data-bin", *flags)
+        return [(command, folder / "train.out")]
 
-    def run(self) -> str:
-        """Fine-tune, unless that is done; returns what came out in a line."""
-        result = self.folder / RESULT
-        if result.exists():
-            return "done before"
+    def call(self, command: list[str], log: Path) -> str:
         device = self.devices.get()
+        environment = programs.environment()
+        if device:
+            environment["CUDA_VISIBLE_DEVICES"] = visible(device)
         try:
-            command = self.command(device)
-            environment = programs.environment()
-            if device:
-                environment["CUDA_VISIBLE_DEVICES"] = visible(device)
-            failure = cells.run_logged(command[1:], self.folder / "train.out", env=environment)
+            return cells.run_logged(command, log, env=environment)
         finally:
             self.devices.put(device)
-        if failure:
-            return failure
-        curves = read_curves(self.folder / "train.log")
+
+    def outcome(self) -> dict[str, Any]:
+        log = self.folder / "train.log"
         found = {
             "row": self.row.name,
             "task": self.row.task.name,
             "rate": self.rate,
             "epochs": self.epochs,
             "seed": self.seed,
-            "curves": curves,
+            "curves": read_curves(log),
             "model": model_of(self.folder / BEST),
-            **cells.read_log(self.folder / "train.log"),
+            **cells.read_log(log),
         }
         self.tidy()
-        cells.save(result, found, command[1:])
-        (self.folder / LAST).unlink(missing_ok=True)
-        metric = self.row.task.metrics[0]
+        return found
+
+    def summary(self, outcome: dict[str, Any]) -> str:
+        task = self.row.task
+        metric = task.metrics[0]
         return ", ".join(
-            f"{self.row.task.reported(split)} {metric} {max(one[metric] for _, one in curve):.2f}"
-            for split, curve in curves.items()
+            f"{task.reported(split)} {metric} {max(one[metric] for _, one in curve):.2f}"
+            for split, curve in outcome["curves"].items()
         )
+
+    def run(self) -> str:
+        said = super().run()
+        if self.result.exists():  # nothing goes on from there
+            (self.folder / LAST).unlink(missing_ok=True)
+        return said
 
     def tidy(self) -> None:
         """Keep the best checkpoint's parameters, or nothing."""

@@ -7,13 +7,13 @@ fairseq's last checkpoint. ``--table`` prints what is finished as Markdown, ``--
 import math
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from ..common import cells
+from ...errors import UserError
+from ..common import cells, grid
 from .folder import USUAL
 
 #: row of the table -> what `pretrain` is given
@@ -36,23 +36,16 @@ ROWS = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    grid.add_arguments(parser, ROWS, "tiny", 1000)
     parser.add_argument("--encoder", choices=("roberta", "bert"), default="roberta")
     parser.add_argument("--preset", default="machine", help="(%(default)s)")
-    parser.add_argument("--size", default="tiny", help="(%(default)s)")
-    parser.add_argument("--updates", type=int, default=1000, help="(%(default)s)")
     parser.add_argument("--batch", type=int, help="samples in an update (the preset's)")
     parser.add_argument("--length", type=int, help="tokens in a sample (the preset's)")
-    parser.add_argument("--gpus", type=int, default=0, help="per cell; 0: the CPU (%(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, help="cells side by side (%(default)s)")
     parser.add_argument("--data", type=Path, default=USUAL, help="prepared folder (%(default)s)")
-    parser.add_argument("--results", type=Path, help="where the cells go (DATA/results)")
-    parser.add_argument("--table", action="store_true", help="print what is finished, and end")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw what is finished, and end")
 
 
-def grid(args: Namespace, more: list[str]) -> int:
+def run(args: Namespace, more: list[str]) -> int:
     wanted = [Cell(row, seed, args, tuple(more)) for seed in args.seeds for row in args.rows]
     if args.table:
         print(table(wanted))
@@ -62,20 +55,14 @@ def grid(args: Namespace, more: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run: a row and a seed, within the budget that all have in common."""
-
-    row: str
-    seed: int
-    budget: Namespace
-    more: tuple[str, ...] = ()
+class Cell(grid.Cell):
+    """A row and a seed: pretrained, and validated on held-out text."""
 
     @property
     def name(self) -> str:
-        row, budget = re.sub(r"\W+", "-", self.row), self.budget
-        parts = row, budget.encoder, budget.preset, budget.size, str(budget.updates)
-        given = [f"{name}{value}" for name, value in self.shape.items()]
-        return "_".join([*parts, *given, f"seed{self.seed}"]) + cells.given(self.more)
+        budget = self.budget
+        shape = [f"{name}{value}" for name, value in self.shape.items()]
+        return self.named(budget.encoder, budget.preset, budget.size, budget.updates, *shape)
 
     @property
     def shape(self) -> dict[str, int]:
@@ -84,52 +71,35 @@ class Cell:
         return {name: value for name, value in found.items() if value is not None}
 
     @property
-    def result(self) -> Path:
-        return (self.budget.results or self.budget.data / "results") / f"{self.name}.json"
+    def run_folder(self) -> Path:
+        return self.budget.data / "runs" / self.name
 
-    def command(self) -> list[str]:
-        budget = self.budget
-        command: list[Any] = [
-            "-m",
-            "diet_fairseq",
-            "encoder",
-            "pretrain",
-            *ROWS[self.row],
-            "--run",
-            self.name,
-        ]
-        for option in ("encoder", "preset", "size", "updates", "gpus"):
-            command += [f"--{option}", getattr(budget, option)]
-        for option, value in self.shape.items():
-            command += [f"--{option}", value]
-        command += ["--folder", budget.data, "--seed", self.seed, *self.more]
-        return [str(part) for part in command]
+    def steps(self) -> list[tuple[list[str], Path]]:
+        words = ["-m", "diet_fairseq", "encoder", "pretrain", *ROWS[self.row], "--run", self.name]
+        words += self.options("encoder", "preset", "size", "updates", "gpus", *self.shape)
+        words += ["--folder", str(self.budget.data), "--seed", str(self.seed), *self.more]
+        return [(words, self.run_folder / "pretrain.out")]
 
-    def run(self) -> str:
-        """Pretrain, unless that is done; returns what came out in a line."""
-        if self.result.exists():
-            return "done before"
-        run = self.budget.data / "runs" / self.name
-        failure = cells.run_logged(self.command(), run / "pretrain.out")
-        if failure:
-            return failure
-        curve = read_curve(run / "train.log")
-        if not curve or curve[-1][0] != self.budget.updates:
-            return f"FAILED: the last update was not validated, see {run / 'train.log'}"
+    def outcome(self) -> dict[str, Any]:
+        budget, log = self.budget, self.run_folder / "train.log"
+        curve = read_curve(log)
+        if not curve or curve[-1][0] != budget.updates:
+            raise UserError(f"the last update was not validated, see {log}")
         loss = curve[-1][1]
-        found = {
+        return {
             "row": self.row,
             "seed": self.seed,
             "valid loss": loss,
             "perplexity": math.exp(loss),
             "curve": curve,
-            **cells.read_log(run / "train.log"),
-            **{name: getattr(self.budget, name) for name in ("encoder", "preset", "size", "jobs")},
-            "gpus": self.budget.gpus,
+            **cells.read_log(log),
+            **{name: getattr(budget, name) for name in ("encoder", "preset", "size", "jobs")},
+            "gpus": budget.gpus,
             **self.shape,
         }
-        cells.save(self.result, found, self.command())
-        return f"loss {loss:.3f}, perplexity {math.exp(loss):.1f}"
+
+    def summary(self, outcome: dict[str, Any]) -> str:
+        return f"loss {outcome['valid loss']:.3f}, perplexity {outcome['perplexity']:.1f}"
 
 
 def read_curve(log: Path) -> list[tuple[int, float]]:
@@ -145,34 +115,14 @@ def read_curve(log: Path) -> list[tuple[int, float]]:
     return sorted(curve.items())
 
 
-def finished(grid: list[Cell]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Row by row, what came out for its seeds."""
-    for row in ROWS:
-        done = [cell for cell in grid if cell.row == row and cell.result.exists()]
-        found = [cells.load(cell.result) for cell in done]
-        if found:
-            yield row, found
+def table(wanted: list[Cell]) -> str:
+    """The table, and the commands that give it."""
+    columns = {"valid loss, nats": ("valid loss", 3), "perplexity": ("perplexity", 1)}
+    commands = [found[0]["command"] for _, found in grid.finished(wanted)]
+    return "\n".join([*grid.table("row", wanted, columns), "", "```", *commands, "```"])
 
 
-def table(grid: list[Cell]) -> str:
-    """Markdown: rows against means over seeds, the spread behind them; then the commands."""
-    lines = [
-        "| row | valid loss, nats | perplexity | parameters | minutes | seeds |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    commands = []
-    for row, found in finished(grid):
-        loss = cells.mean_and_deviation([one["valid loss"] for one in found], 3)
-        perplexity = cells.mean_and_deviation([one["perplexity"] for one in found], 1)
-        minutes = mean(one["seconds"] for one in found) / 60
-        seeds = ", ".join(str(one["seed"]) for one in found)
-        parameters = f"{found[0]['parameters']:,}"
-        lines.append(f"| {row} | {loss} | {perplexity} | {parameters} | {minutes:.1f} | {seeds} |")
-        commands.append(found[0]["command"])
-    return "\n".join([*lines, "", "```", *commands, "```"])
-
-
-def plot(grid: list[Cell], path: Path) -> None:
+def plot(wanted: list[Cell], path: Path) -> None:
     """A curve for every row, the mean over its seeds."""
     import matplotlib
 
@@ -180,7 +130,7 @@ def plot(grid: list[Cell], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for number, (row, found) in enumerate(finished(grid)):
+    for number, (row, found) in enumerate(grid.finished(wanted)):
         updates = [update for update, _ in found[0]["curve"]]
         losses = [[dict(one["curve"])[update] for one in found] for update in updates]
         style = ("-", "--")[number // 10]
