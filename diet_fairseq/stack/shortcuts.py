@@ -9,7 +9,7 @@ from fairseq.models.transformer import (
 )
 from torch import nn
 
-from .stack import PositionalDecoder
+from .decoder import PositionalDecoder
 
 #: a subclass may do anything with its features, its attention and the encoder's output
 DECODERS = (TransformerDecoderBase, TransformerDecoder, PositionalDecoder)
