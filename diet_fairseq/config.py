@@ -17,7 +17,7 @@ SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
 SEGMENTS = ("none", "input", "per-head")
 PROJECTIONS = ("none", "key-value", "layer")
-ATTENTION_BACKENDS = ("auto", *BACKENDS)
+BACKEND_CHOICES = ("auto", *BACKENDS)
 
 
 def option(
@@ -74,7 +74,7 @@ class PositionConfig(SchemeOptions):
     num_segments: int | None = option("segments that are told apart (default: 2)")
     attention_backend: str = option(
         "how attention is computed; auto goes by what was measured",
-        ATTENTION_BACKENDS,
+        BACKEND_CHOICES,
         default="auto",
     )
 
