@@ -21,7 +21,8 @@ class PositionalDecoderLayer(TransformerDecoderLayerBase):
     def __init__(
         self, cfg: Any, placement: Placement, crossing: Placement, no_encoder_attn: bool = False
     ) -> None:
-        self.placement, self.crossing = placement, crossing  # fairseq's constructor asks for them
+        # before fairseq's constructor, which builds the attention
+        self.placement, self.crossing = placement, crossing
         super().__init__(cfg, no_encoder_attn)
 
     def build_self_attention(
@@ -71,7 +72,7 @@ class PositionalDecoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         """As fairseq's: prev_output_tokens (B, T) -> features (B, T, d), and attention (B, T, S).
 
-        With ``incremental_state`` only the last token asks, and T is 1.
+        With ``incremental_state`` only the last token is a query, and T is 1.
         """
         passes.refuse_recording()
         layout = Layout.of_self_attention(

@@ -23,7 +23,7 @@ class PositionalEncoderLayer(TransformerEncoderLayerBase):
     """fairseq's layer around our attention; ``encoder_padding_mask`` carries the `Context`."""
 
     def __init__(self, cfg: Any, placement: Placement) -> None:
-        self.placement = placement  # fairseq's constructor asks for the attention
+        self.placement = placement  # before fairseq's constructor, which builds the attention
         super().__init__(cfg)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> PositionalAttention:
