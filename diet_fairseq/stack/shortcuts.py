@@ -33,7 +33,7 @@ def has_standard_output(model: Any) -> bool:
 
 
 def has_methods_of(kind: type, thing: Any, *names: str) -> bool:
-    """Whether these methods are the class's own: neither a subclass nor the object overrides them."""
+    """Whether these methods are the class's own: no subclass or object overrides them."""
     return all(
         getattr(getattr(thing, name), "__func__", None) is getattr(kind, name) for name in names
     )

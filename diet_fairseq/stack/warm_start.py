@@ -1,4 +1,4 @@
-"""``--finetune-from-model`` across position schemes: matching parameters load, others are logged."""
+"""``--finetune-from-model`` across position schemes: what matches is loaded, the rest is logged."""
 
 import logging
 import re
