@@ -104,7 +104,7 @@ def measure(
         trainer.train_step([batch])
 
     return {
-        what: in_turn({name: lambda t=t, run=run: run(t) for name, t in trainers.items()}, rounds)
+        what: in_turn({name: partial(run, t) for name, t in trainers.items()}, rounds)
         for what, run in (("inference", forward), ("training", step))
     }
 
