@@ -94,8 +94,9 @@ def test_an_encoder_is_pretrained_from_raw_text(call, environment, empty):
     shown = call("encoder", "pretrain", "diet_rel", "--gpus", 0, "--updates", 2)
     assert f"--user-dir {environment}/" in shown
     run = Path("roberta/runs/bert_diet_rel-tiny")
-    mean = ("--num-update-checkpoints", 1, "--output", "mean.pt")
-    assert call("average", "--inputs", run, *mean).endswith("wrote mean.pt\n")
+    some = (run / "checkpoint_best.pt", run / "checkpoint_last.pt")
+    said = call("average", "--inputs", *some, "--output", "mean.pt")
+    assert said.endswith("wrote mean.pt\n")
     assert (empty / "mean.pt").is_file()
 
 

@@ -238,7 +238,7 @@ def test_wheel_and_sdist_hold_what_they_need(built):
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
-    package = {name for name in listed if name.startswith("diet_fairseq/")}
+    package = {name for name in listed if name.startswith(("diet_fairseq/", "diet_fairseq_cli."))}
     assert {name for name in shipped if ".dist-info/" not in name} == package
     assert any(name.endswith("/LICENSE") for name in shipped)
 

@@ -1,8 +1,8 @@
-"""From raw text to a pretrained encoder, and from that to GLUE.
+"""``diet-fairseq encoder``: from raw text to a pretrained encoder, and from that to GLUE.
 
-text -> clean -> split -> subwords -> encoded -> data-bin        pretrain
-(documents)      (prepare.py puts these in a row)                (fairseq-train)
+raw text -> clean -> split -> subwords -> encoded -> data-bin        pretrain
+(documents.py)                                      (prepare.py)     (fairseq-train)
 
-TSV -> examples -> encoded -> data-bin     finetune -> report, predict
-       (glue_tasks.py)  (prepare_task.py)       (cells)
+TSV -> examples -> encoded -> data-bin              finetune -> report, predict
+       (glue_tasks.py)       (prepare_task.py)      (a grid of cells)
 """

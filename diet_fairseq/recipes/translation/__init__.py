@@ -1,5 +1,5 @@
-"""From raw parallel text to BLEU: what the folders wmt18 and multi30k share.
+"""``diet-fairseq translation``: from raw parallel text to BLEU.
 
-text -> clean -> subwords -> binarise        train            translate -> score
-(lines)  (prepare.py puts these in a row)    (fairseq-train)  (evaluate.py)
+raw text -> clean -> subwords -> encoded -> data-bin        train            translate -> score
+(corpora/)  (clean.py)                      (prepare.py)    (fairseq-train)  (evaluate.py)
 """
