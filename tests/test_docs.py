@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -87,6 +88,17 @@ def test_every_position_option_is_documented():
     text = text_of(Path("docs/options.md"))
     for field in dataclasses.fields(PositionConfig):
         assert f"| `--{field.name.replace('_', '-')}" in text, field.name
+
+
+@pytest.mark.parametrize("page", ["docs/options.md", ".github/ISSUE_TEMPLATE/bug.yml"])
+def test_the_line_that_names_a_run_is_shown_as_it_is_logged(page):
+    line = str(PositionConfig.of(Namespace(position_scheme="diet_rel")))
+    assert f" {line}|version:" in text_of(Path(page))
+
+
+def test_pre_commit_checks_with_the_ruff_of_the_development_environment():
+    [hook] = re.findall(r"rev: v(\S+)", text_of(Path(".pre-commit-config.yaml")))
+    assert f'"ruff=={hook}"' in text_of(Path("setup.py"))
 
 
 def test_every_scheme_is_documented():
