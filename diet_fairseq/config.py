@@ -163,7 +163,7 @@ class PositionConfig(SchemeOptions):
                 if acts_in_attention(s) and field.name in options_of(s)
             ]
             raise UserError(
-                f"{flag(field.name)}{'' if value is True else f' {value}'} is no option of the "
+                f"{flag(field.name)}{'' if value is True else f' {value}'} is not an option of the "
                 f"position scheme {name}: leave it out, or take one of {', '.join(having)}"
             )
         if self.num_segments is not None:
@@ -175,8 +175,8 @@ class PositionConfig(SchemeOptions):
             check_at_least("--num-segments", self.num_segments, 1)
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
-                f"--segment-scheme per-head can't be with the position scheme {name}: each of its "
-                "compressed keys is a mixture of tokens of all segments; take input or none"
+                f"--segment-scheme per-head can't be combined with the position scheme {name}: each of "
+                "its compressed keys is a mixture of tokens of all segments; take input or none"
             )
         fused = self.attention_backend not in (None, "auto", "reference")
         if fused and self.scheme.reads_queries:
