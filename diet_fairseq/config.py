@@ -175,8 +175,9 @@ class PositionConfig(SchemeOptions):
             check_at_least("--num-segments", self.num_segments, 1)
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
-                f"--segment-scheme per-head can't be combined with the position scheme {name}: each "
-                "of its compressed keys is a mixture of tokens of all segments; take input or none"
+                f"--segment-scheme per-head can't be combined with the position scheme {name}: "
+                "each of its compressed keys is a mixture of tokens of all segments; take input or "
+                "none"
             )
         fused = self.attention_backend not in (None, "auto", "reference")
         if fused and self.scheme.reads_queries:
