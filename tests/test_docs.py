@@ -101,6 +101,18 @@ def test_pre_commit_checks_with_the_ruff_of_the_development_environment():
     assert f'"ruff=={hook}"' in text_of(Path("setup.py"))
 
 
+def test_continuous_integration_runs_every_supported_python():
+    supported = re.findall(r"Python :: (3\.\d+)", text_of(Path("setup.py")))
+    [matrix] = re.findall(r"python: \[(.+)\]", text_of(Path(".github/workflows/ci.yml")))
+    assert re.findall(r"[\d.]+", matrix) == supported
+
+
+def test_the_design_names_every_folder_of_the_package():
+    text = text_of(Path("docs/design.md"))
+    for init in (ROOT / "diet_fairseq").glob("*/__init__.py"):
+        assert f"`{init.parent.name}/`" in text, init.parent.name
+
+
 def test_every_scheme_is_documented():
     text = text_of(Path("docs/schemes.md"))
     rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
