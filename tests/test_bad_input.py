@@ -37,8 +37,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*ARCH, "--position-clip", "0"], "error: --position-clip must be at least 1, but is 0"),
         (
             [*ARCH, "--position-rank", "8"],
-            "error: --position-rank 8 is no option of the position scheme diet_rel: leave it out, "
-            "or take one of diet_abs, diet_abs_lin",
+            "error: --position-rank 8 is not an option of the position scheme diet_rel: leave it "
+            "out, or take one of diet_abs, diet_abs_lin",
         ),
         (
             ["--arch", "transformer_linformer_tiny"],

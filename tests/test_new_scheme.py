@@ -82,8 +82,8 @@ def test_the_command_line_and_the_architectures_know_it(house):
     assert "last_slope:0.25" in config
     assert unfit == "--position-last-slope must be a number above 0, but is 0.0"
     assert refusal == (
-        "--position-rank 7 is no option of the position scheme alibi: leave it out, or take one "
-        "of diet_abs, diet_abs_lin"
+        "--position-rank 7 is not an option of the position scheme alibi: leave it out, or take "
+        "one of diet_abs, diet_abs_lin"
     )
 
 

@@ -22,15 +22,14 @@ SMALLER = {
 
 
 def commands(section: str) -> str:
-    """The first block of commands of a section, but for its installation."""
+    """The first block of commands of a section."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").split(f"\n## {section}\n")[1]
-    block = text.split("```\n")[1]
-    return "\n".join(line for line in block.split("\n") if not line.startswith("pip "))
+    return text.split("```sh\n")[1].split("```")[0]
 
 
 @pytest.mark.slow
 def test_the_commands_for_one_s_own_data_end_and_translate(tmp_path):
-    program = commands("On your own data")
+    program = commands("Train on your own data")
     for flag, number in SMALLER.items():
         program, found = re.subn(rf"(?<=\s{flag} )[\d.e-]+", number, program)
         assert found == 1, flag

@@ -51,7 +51,7 @@ def having(option: str) -> str:
 
 def no_option(scheme: str, flag: str, option: str) -> str:
     return (
-        f"{flag} is no option of the position scheme {scheme}: leave it out, or take one of "
+        f"{flag} is not an option of the position scheme {scheme}: leave it out, or take one of "
         f"{having(option)}"
     )
 
@@ -79,15 +79,15 @@ def no_decoder(scheme: str) -> str:
 
 def no_projection(scheme: str, flag: str) -> str:
     return (
-        f"{flag} is no option of the position scheme {scheme}: leave it out, or take one of "
+        f"{flag} is not an option of the position scheme {scheme}: leave it out, or take one of "
         "linformer, diet_abs_lin"
     )
 
 
 def no_segments_of_mixtures(scheme: str) -> str:
     return (
-        f"--segment-scheme per-head can't be with the position scheme {scheme}: each of its "
-        "compressed keys is a mixture of tokens of all segments; take input or none"
+        f"--segment-scheme per-head can't be combined with the position scheme {scheme}: each of "
+        "its compressed keys is a mixture of tokens of all segments; take input or none"
     )
 
 
