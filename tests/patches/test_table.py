@@ -111,7 +111,10 @@ def test_a_row_is_applied_once_and_undone(row):
     assert all(vars(place)[name] is value for place, value in zip(places, before, strict=True))
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if isinstance(row, Setting)], ids=str)
+SETTINGS = [row for row in TABLE if isinstance(row, Setting)]
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.target)
 def test_a_setting_is_undone(row):
     import logging
     import warnings

@@ -22,7 +22,10 @@ PLUGIN = ("--user-dir", str(Path(__file__).parents[2] / "diet_fairseq"))
 COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([f"fairseq_cli.{name}" for name in COMMANDS])
+# PyTorch imports the last two with the first optimizer, which takes longer than a tiny training.
+_processes.set_forkserver_preload(
+    [*(f"fairseq_cli.{name}" for name in COMMANDS), "torch._dynamo", "torch.distributed.fsdp"]
+)
 
 #: A model that trains in no time, stock fairseq's.
 TINY = [

@@ -5,6 +5,7 @@ operations of its pickle, or in a value. `attempt` runs one of fairseq's command
 a process of its own, which is watched: for how it ends, and for what it touches.
 """
 
+import faulthandler
 import io
 import os
 import pickletools
@@ -89,6 +90,7 @@ def _wait(pid: int, limit: float) -> int | None:
 
 def _child(action: Callable[[], Any], folder: Path, err: Path, watched: Path) -> None:
     status = 70
+    faulthandler.disable()  # it would write its dump to where pytest's own output goes
     try:
         note = os.open(watched, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         for number, path in ((0, os.devnull), (1, os.devnull), (2, err)):
