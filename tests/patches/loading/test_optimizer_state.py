@@ -7,7 +7,9 @@ import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import loading
-from tests.optim.test_optim import (
+from tests.support import commands
+from tests.support.commands import TINY, run
+from tests.support.optimizers import (
     EACH,
     fused_adamw,
     lamb_torch,
@@ -16,8 +18,6 @@ from tests.optim.test_optim import (
     through_a_file,
     trajectory,
 )
-from tests.support import commands
-from tests.support.commands import TINY, run
 
 
 def saved(make):
