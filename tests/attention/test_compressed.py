@@ -17,6 +17,7 @@ from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack import warm_start
 from tests.support import mutants, tiny
+from tests.support.attentions import attentions
 from tests.support.tiny import LIMIT, PAD, SIDES, SOURCES, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
@@ -88,7 +89,7 @@ FULL = {"linformer": "learned", "diet_abs_lin": "diet_abs"}
 def check_identity(case: Case) -> None:
     """k = n and E = F = 1, sentences of n tokens: full attention."""
     model = tiny.own(case.but(projection_length=LIMIT))
-    for found in tiny.attentions(model):
+    for found in attentions(model):
         for matrix in found.matrices:
             matrix.copy_(torch.eye(LIMIT))
     options = (("segment_scheme", case.option("segment_scheme")),) if case.family == "bert" else ()
@@ -113,7 +114,7 @@ def test_identity_compression_is_full_attention(case):
 
 def check_padding_gets_nothing(case: Case) -> None:
     """What stands at padding reaches no other output, and gets no gradient from any."""
-    for found in tiny.attentions(tiny.model_of(case)):
+    for found in attentions(tiny.model_of(case)):
         for left in (True, False):
             padding = padded(SOURCES, left).eq(PAD)
             real, layout = ~padding, found.layout(padding)
@@ -132,7 +133,7 @@ def test_padding_contributes_nothing_to_a_compressed_key_or_value(case):
 
 
 def test_causal_use_is_refused():
-    found = tiny.attentions(tiny.model_of(LINFORMER))[0]
+    found = attentions(tiny.model_of(LINFORMER))[0]
     causal = Layout.of_self_attention(torch.zeros(1, 5, dtype=torch.bool), causal=True)
     with pytest.raises(TypeError, match="compressed keys are mixtures of all tokens"):
         found(tiny.vectors(1, 5, tiny.DIM), causal)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from diet_fairseq.attention.recompute import RecomputedAttention
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants, tiny
+from tests.support.attentions import Attention, attentions
 from tests.support.tiny import Case
 
 LENGTHS = (512, 400, 301, 512)
@@ -36,7 +37,7 @@ def errors(found: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]
             yield name, float((one.grad.float() - other.grad).norm() / other.grad.norm())
 
 
-def terms(attention: tiny.Attention, scheme: nn.Module, left: bool) -> Iterator[Tensor]:
+def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tensor]:
     """All that a scheme adds in bfloat16's attention, to sentences with this padding."""
     tokens = tiny.padded(tiny.sentences(*LENGTHS), left)
     padding = tokens.eq(tiny.PAD)
@@ -56,7 +57,7 @@ def terms(attention: tiny.Attention, scheme: nn.Module, left: bool) -> Iterator[
 
 
 def check_gradients(case: Case) -> None:
-    attention = tiny.attentions(tiny.fresh(case, **LIMITS))[-1]
+    attention = attentions(tiny.fresh(case, **LIMITS))[-1]
     for scheme in attention.schemes:
         for left in (False, True):
             half, full = half_and_full(scheme)

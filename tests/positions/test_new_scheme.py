@@ -90,11 +90,12 @@ def test_the_command_line_and_the_architectures_know_it(house):
 
 
 def test_the_property_tests_try_it(house):
-    files = [f"test_{name}.py" for name in ("equivalence", "invariance", "liveness", "state")]
+    names = ("decoding", "equivalence", "invariance", "liveness", "state")
     said = run(
         house,
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-        *(f"tests/properties/{file}" for file in files),
+        *(f"tests/properties/test_{name}.py" for name in names),
+        "tests/attention/test_fast_paths.py",
         *("-k", "[alibi and not input"),
     )
     summary = said.splitlines()[-1]

@@ -9,6 +9,7 @@ from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionSchem
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.options import options_in
 from tests.support import mutants, tiny
+from tests.support.attentions import attentions
 from tests.support.tiny import LIMIT, PAD, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
@@ -32,7 +33,7 @@ def check_contract(case: Case) -> None:
     """Shapes as `PositionScheme` says, and factors that multiply to the score."""
     tokens = padded(tiny.SOURCES, left=True)
     sentences, length = tokens.shape
-    for found in tiny.attentions(tiny.model_of(case)):
+    for found in attentions(tiny.model_of(case)):
         scheme, layout = found.scheme, found.layout(tokens.eq(PAD))
         if scheme is None:
             continue
@@ -159,7 +160,7 @@ def test_t5_s_buckets_are_monotone_and_separate_the_sides():
 def check_rank(case: Case) -> None:
     """The score of every head has rank d_p at most; random parameters reach it."""
     rank = case.option("position_rank") or tiny.DIM // tiny.HEADS
-    for found in tiny.attentions(tiny.model_of(case)):
+    for found in attentions(tiny.model_of(case)):
         layout = found.layout(torch.zeros(1, LIMIT, dtype=torch.bool))
         for head in found.scheme.score(layout)[0]:
             assert torch.linalg.matrix_rank(head, rtol=1e-4) == rank
@@ -207,7 +208,7 @@ UNTIED = [c for c in tiny.CASES if c.option("position_untie_cls") in ("paper", "
 def check_untied(case: Case) -> None:
     """What [CLS] asks is one number per head, what it is asked another; wherever it stands."""
     tokens = padded(tiny.SOURCES, left=True)
-    for found in tiny.attentions(tiny.model_of(case)):
+    for found in attentions(tiny.model_of(case)):
         if found.scheme is None:
             continue
         score = found.scheme.score(found.layout(tokens.eq(PAD)))

@@ -1,17 +1,17 @@
-"""The same numbers as something else: fairseq's own model, the papers' equations, other paths."""
+"""The same numbers as something else: fairseq's own model, no bias, the papers' equations."""
 
 import numpy as np
 import pytest
 import torch
 from fairseq.modules import LayerDropModuleList
-from fairseq.sequence_generator import SequenceGenerator
 
-from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.positions import AttentionShape, Limit
+from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.tupe import TupeA, TupeR
 from tests.support import mutants, tiny
+from tests.support.attentions import attentions
 from tests.support.oracles import ORACLES, Compressed, WithSegments, attention, oracle_of
-from tests.support.tiny import EOS, PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
+from tests.support.tiny import PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
 
@@ -167,7 +167,7 @@ def check_zero_bias(case: Case) -> None:
     gains = {f"{name.rpartition('.')[0]}.gain" for name in learned}
     state = model.state_dict()
     plain.load_state_dict({k: v for k, v in state.items() if k not in learned | gains})
-    for inside, outside in zip(tiny.attentions(model), _same(model, plain), strict=True):
+    for inside, outside in zip(attentions(model), _same(model, plain), strict=True):
         if inside.scheme is not None:
             # the content score takes its share of the scale
             outside.q_proj.weight.data *= inside.scheme.score_terms**-0.5
@@ -178,7 +178,7 @@ def check_zero_bias(case: Case) -> None:
 def _same(model, plain):
     """The attentions of ``plain`` at the places where ``model`` has positional ones."""
     modules = dict(plain.named_modules())
-    return [modules[found.name] for found in tiny.attentions(model)]
+    return [modules[found.name] for found in attentions(model)]
 
 
 @tiny.each(tiny.of_scheme(*LEARNING))
@@ -195,7 +195,7 @@ def check_equation(case: Case) -> None:
         pytest.skip(f"tests/support/oracles.py has no loops for {case.scheme}")
     options = {name: case.option(name) for name in PER_SCHEME}
     options = {name: value for name, value in options.items() if value is not None}
-    for found in tiny.attentions(tiny.model_of(case)):
+    for found in attentions(tiny.model_of(case)):
         if found.name.endswith("layers.1.self_attn") and found.shared:
             continue  # the same scheme as in layer 0
         for left, full_context in [(True, False), (False, found.causal)]:
@@ -248,218 +248,11 @@ def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, schem
     }
     bias.load_state_dict(weights)
     padding = numbers["tokens"].eq(1)  # (B, T), on the right
-    score = bias.score(tiny.Layout.of_self_attention(padding)).expand(len(padding), -1, -1, -1)
+    score = bias.score(Layout.of_self_attention(padding)).expand(len(padding), -1, -1, -1)
     assert score.shape[-1] == length
     for sentence in score:
         close(sentence, expected, **TOLERANCE)
 
-
-# --- fast paths ------------------------------------------------------------------------------
-
-PATHS = [
-    (case, backend)
-    for case in tiny.CASES
-    if case.option("attention_backend") is None
-    for backend in tiny.fast_paths(case)
-]
-
-
-def check_fast_path(case: Case, backend: str = "factors") -> None:
-    """In training mode, too: dropout is 0."""
-    slow = tiny.own(case).train()
-    fast = tiny.copy_of(slow, case.but(attention_backend=backend)).train()
-    for left_source, left_target in SIDES:
-        expected, out = (
-            tiny.logits(model, left_source=left_source, left_target=left_target)
-            for model in (slow, fast)
-        )
-        close(out, expected, **TOLERANCE)
-        grads = [tiny.gradients(m, tiny.some_loss(o)) for m, o in ((fast, out), (slow, expected))]
-        for name, gradient in grads[1].items():
-            # sums over many tokens, which may cancel: 2e-5 of the largest entry
-            close(
-                grads[0].get(name, torch.zeros_like(gradient)),
-                gradient,
-                rtol=1e-5,
-                atol=2e-5 * max(1.0, float(gradient.abs().max())),
-            )
-
-
-def check_recompute(case: Case) -> None:
-    check_fast_path(case, "recompute")
-
-
-@pytest.mark.parametrize(("case", "backend"), PATHS, ids=[f"{c}-{b}" for c, b in PATHS])
-def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
-    check_fast_path(case, backend)
-
-
-#: what "auto" takes for so many tokens, when no gradient is wanted and when one is
-AUTO = [
-    ("none", 127, "reference", "reference"),
-    ("none", 128, "sdpa", "sdpa"),
-    ("diet_rel", 127, "reference", "reference"),
-    ("diet_rel", 1024, "sdpa", "reference"),
-    ("shaw", 1024, "reference", "reference"),
-    ("diet_abs", 1023, "sdpa", "reference"),
-    ("diet_abs", 1024, "sdpa", "factors"),
-    ("tupe_a", 1024, "sdpa", "factors"),
-    ("tupe_r", 1024, "sdpa", "reference"),
-    ("diet_abs_lin", 1024, "sdpa", "reference"),
-]
-
-
-@pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO)
-def test_auto_takes_what_was_measured_to_be_quickest(
-    scheme, tokens, without, with_gradient, monkeypatch
-):
-    taken = []
-    for name, backend in tiny.BACKENDS.items():
-
-        def watched(q, k, v, term, *rest, name=name, backend=backend):
-            taken.append((name, bool(term.factors)))
-            return backend(q, k, v, term, *rest)
-
-        monkeypatch.setitem(tiny.BACKENDS, name, watched)
-    model = tiny.fresh(Case(scheme, family="roberta"), max_positions=1030)
-    sentences = tiny.sentences(tokens)
-    with torch.no_grad():
-        out = tiny.logits(model, sentences)
-    assert taken == [(without, False)] * tiny.LAYERS
-    taken.clear()
-    close(tiny.logits(model, sentences), out, rtol=1e-4, atol=1e-4)  # sums over 1,024 keys
-    assert taken == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
-
-
-def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):
-    model = tiny.fresh(Case("none", family="roberta"), max_positions=200)
-    for found in model.modules():
-        if isinstance(found, PositionalAttention):
-            found.dropout_module.p = 0.1
-    monkeypatch.setitem(tiny.BACKENDS, "sdpa", None)
-    tiny.logits(model.train(), tiny.sentences(128))
-
-
-def test_fast_paths_are_really_taken(monkeypatch):
-    factors = []
-
-    def watched(q, k, v, term, *rest):
-        factors.append(term.factors)
-        return original(q, k, v, term, *rest)
-
-    original = tiny.BACKENDS["factors"]
-    monkeypatch.setitem(tiny.BACKENDS, "factors", watched)
-    tiny.logits(tiny.model_of(Case("diet_abs").but(attention_backend="factors")))
-    assert len(factors) == 2 * tiny.LAYERS
-    assert all(factors)
-
-
-# --- decoding --------------------------------------------------------------------------------
-
-
-def decoded(model, encoder_out, targets, state, start=0):
-    """(B, T - start, V): one token a step, as beam search asks."""
-    steps = range(start + 1, targets.size(1) + 1)
-    return torch.cat(
-        [
-            model.decoder(targets[:, :step], encoder_out=encoder_out, incremental_state=state)[0]
-            for step in steps
-        ],
-        dim=1,
-    )
-
-
-@torch.no_grad()
-def check_incremental(case: Case) -> None:
-    """At every step, also where beam search reorders, drops and doubles in mid-sentence.
-
-    Two sentences of two beams each; the first sentence ends before the second.
-    """
-    model = tiny.model_of(case)
-    one, _, other = SOURCES
-    encoder_out = model.encoder(padded([one, one, other, other], left=True), None)
-    draws = iter(tiny.sentences(*[9] * 12, seed=5))
-    targets = padded(tiny.shifted([next(draws) for _ in range(4)]), left=False)
-    state: dict = {}
-    start = 0
-    for stop, order in ((3, [1, 1, 3, 2]), (6, [3, 2]), (9, None)):
-        full = model.decoder(targets, encoder_out=encoder_out)[0]
-        steps = decoded(model, encoder_out, targets[:, :stop], state, start)
-        close(steps, full[:, start:stop], **TOLERANCE)
-        if order is not None:
-            chosen = torch.tensor(order)
-            model.decoder.reorder_incremental_state_scripting(state, chosen)
-            encoder_out = model.encoder.reorder_encoder_out(encoder_out, chosen)
-            further = padded([next(draws) for _ in order], left=False)
-            targets = torch.cat([targets[chosen][:, :stop], further[:, stop:]], dim=1)
-        start = stop
-
-
-@tiny.each(tiny.TRANSLATION)
-def test_decoding_step_by_step_equals_decoding_at_once(case):
-    check_incremental(case)
-
-
-def translate(model, sources, left=True, prefixes=None):
-    """The best hypothesis of each sentence."""
-    source = padded(sources, left)
-    sample = {
-        "net_input": {
-            "src_tokens": source,
-            "src_lengths": source.ne(PAD).sum(1),
-            "prev_output_tokens": None,
-        }
-    }
-    generator = SequenceGenerator([model], tiny.WORDS, beam_size=3, max_len_b=5, min_len=2)
-    return [beam[0] for beam in generator.generate([model], sample, prefix_tokens=prefixes)]
-
-
-def assert_same_hypotheses(some, others) -> None:
-    for one, other in zip(some, others, strict=True):
-        assert one["tokens"].tolist() == other["tokens"].tolist()
-        close(one["positional_scores"], other["positional_scores"], **TOLERANCE)
-
-
-def assert_scored_as_at_once(model, sources, hypotheses) -> None:
-    """Teacher-forced, in one forward pass, the model gives each token what the search gave it."""
-    targets = [found["tokens"] for found in hypotheses]
-    scores = tiny.logits(model, sources, tiny.shifted(targets)).log_softmax(dim=-1)
-    expected = scores.gather(1, torch.cat(targets).unsqueeze(1)).squeeze(1)
-    close(torch.cat([found["positional_scores"] for found in hypotheses]), expected, **TOLERANCE)
-
-
-@torch.no_grad()
-def check_translation(case: Case) -> None:
-    """Beam search says the same of a sentence in any batch, also where prefixes are given."""
-    model = tiny.model_of(case)
-    sources = tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6)
-    prefixes = padded(tiny.sentences(3, 3, 3, 3, 2, 1, 3, 3, seed=7), left=False)
-    prefixes[prefixes == EOS] = PAD  # of 2 words, of 1, of none
-    for given in (None, prefixes):
-        together = translate(model, sources, prefixes=given)
-        assert_scored_as_at_once(model, sources, together)
-        alone = [
-            translate(model, [source], prefixes=None if given is None else given[[i]])[0]
-            for i, source in enumerate(sources[:3])
-        ]
-        assert_same_hypotheses(alone, together[:3])
-    assert_same_hypotheses(translate(model, sources, left=False, prefixes=prefixes), together)
-    for prefix, found in zip(prefixes, together, strict=True):
-        assert found["tokens"][: prefix.ne(PAD).sum()].tolist() == prefix[prefix.ne(PAD)].tolist()
-
-
-# one of each scheme, and what steps differently: cross-attention, factors
-TRANSLATED = tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(
-    [case for case in tiny.CASES if case.option("position_cross_attention")]
-)
-
-
-@tiny.each(TRANSLATED)
-def test_a_translation_depends_neither_on_the_batch_nor_on_padding_nor_on_a_prefix(case):
-    check_translation(case)
-
-
-# --- mutants ---------------------------------------------------------------------------------
 
 MUTANTS: mutants.Table = [
     (check_stock, mutants.the_control_has_positions, "none"),
@@ -477,17 +270,6 @@ MUTANTS: mutants.Table = [
     (check_equation, mutants.factors_of_another_scale, "tupe_a"),
     (check_equation, mutants.a_column_that_is_not_reset, "tupe_r-untie_cls=official"),
     (check_equation, mutants.factors_that_lose_a_column, "diet_abs-attention_backend=factors"),
-    (check_fast_path, mutants.factors_that_lose_a_column, "diet_abs"),
-    (check_fast_path, mutants.a_mask_the_wrong_way_round, "diet_abs"),
-    (check_fast_path, mutants.fast_scores_without_gradient, "t5"),
-    (check_recompute, mutants.weights_computed_again_without_their_mask, "t5"),
-    (check_recompute, mutants.weights_computed_again_without_their_mask, "diet_abs-roberta"),
-    (check_incremental, mutants.decoding_forgets_positions, "diet_rel"),
-    (check_incremental, mutants.decoding_forgets_what_queries_ask, "shaw"),
-    (check_incremental, mutants.the_new_token_stands_first, "diet_abs"),
-    (check_incremental, mutants.keys_that_are_not_reordered, "none"),
-    (check_translation, mutants.positions_from_arange, "diet_abs"),
-    (check_translation, mutants.decoding_forgets_positions, "t5"),
 ]
 
 

@@ -8,6 +8,7 @@ import torch
 from diet_fairseq.attention import packing
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants, tiny
+from tests.support.attentions import attentions
 from tests.support.tiny import PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
@@ -65,7 +66,7 @@ def check_shift(case: Case) -> None:
     places = torch.arange(shift + length).unsqueeze(0)
     hidden = (places < shift).expand(2, -1)
     x = tiny.vectors(2, shift + length, tiny.DIM)
-    for found in tiny.attentions(tiny.model_of(case)):
+    for found in attentions(tiny.model_of(case)):
         if found.scheme is None:
             continue
         later = Layout(places, places, hidden, causal=found.causal)
@@ -109,7 +110,7 @@ def test_with_full_context_every_word_sees_every_other_and_no_padding(case):
 @torch.no_grad()
 def check_weights(case: Case) -> None:
     """They sum to 1 and are exactly 0 at padding and at what comes later."""
-    for found in tiny.attentions(tiny.model_of(case)):
+    for found in attentions(tiny.model_of(case)):
         for left in (True, False):
             tokens = padded(SOURCES, left)
             padding = tokens.eq(PAD)
@@ -140,7 +141,7 @@ def check_extremes(case: Case) -> None:
         model.to(dtype)
         for parameter in tiny.position_parameters(model).values():
             parameter.copy_(size * (1 + parameter.sign() / 2))
-        for found in tiny.attentions(model):
+        for found in attentions(model):
             layout = found.layout(padding)
             weights = found(x.to(dtype), layout, weights=True)
             assert weights.isfinite().all()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.support import mutants, tiny
+from tests.support.attentions import attentions
 from tests.support.tiny import TOLERANCE, Case
 
 close = torch.testing.assert_close
@@ -57,7 +58,7 @@ def check_every_layer(case: Case, make=tiny.model_of) -> None:
     """Each attention on its own knows the order of its input."""
     x = tiny.vectors(1, 8, tiny.DIM)
     no_padding = torch.zeros(1, 8, dtype=torch.bool)
-    found = tiny.attentions(make(case))
+    found = attentions(make(case))
     places = tiny.LAYERS * (3 if case.option("position_cross_attention") else 2)
     if case.family != "transformer":
         places = tiny.LAYERS

@@ -13,6 +13,7 @@ from fairseq.modules import LayerDropModuleList
 from diet_fairseq.attention.multihead import Term
 from diet_fairseq.config import PositionConfig
 from tests.support import mutants, tiny
+from tests.support.attentions import attentions
 from tests.support.tiny import LAYERS, TOLERANCE, Case
 
 close = torch.testing.assert_close
@@ -91,7 +92,7 @@ def check_sharing(case: Case) -> None:
         assert len(in_file) == sum(len(scheme.state_dict()) for scheme in schemes.values())
         parameters = tiny.position_parameters(some).values()
         assert len({parameter.data_ptr() for parameter in parameters}) == len(parameters)
-        acting = {scheme for found in tiny.attentions(some) for scheme in found.schemes}
+        acting = {scheme for found in attentions(some) for scheme in found.schemes}
         assert acting == set(schemes.values())
     ours = {p.data_ptr() for p in model.parameters()}
     assert ours.isdisjoint(p.data_ptr() for p in deep.parameters())

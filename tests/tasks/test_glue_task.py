@@ -1,4 +1,4 @@
-"""Task and criterion ``glue``: what a sample is, what is measured, what is refused."""
+"""Task and criterion ``glue``: what a sample is, what is learned, what is refused."""
 
 import json
 import multiprocessing.pool
@@ -10,83 +10,12 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import ListDataset
-from fairseq.logging import metrics as fairseq_metrics
-from scipy import stats
-from sklearn.metrics import f1_score
 
-from diet_fairseq.criterions.diet_glue import GlueLoss
-from diet_fairseq.data.metrics import METRICS, chosen, percent
 from diet_fairseq.data.texts import Texts
 from diet_fairseq.errors import UserError
 from diet_fairseq.tasks.diet_glue import GlueConfig, GlueTask
 from tests.support.commands import run
-from tests.support.tiny import EOS, PAD, WORDS, Case, fresh, sentences, stock
-
-BOS = WORDS.bos()
-
-
-def lines(*lengths, seed=1):
-    some = sentences(*lengths, seed=seed)
-    return ListDataset(some, [len(one) for one in some])
-
-
-# Samples
-
-
-def test_one_text_has_its_two_marks_and_is_all_of_the_first_segment():
-    one = lines(4, 1)
-    texts = Texts(one, bos=BOS, longest=16)
-    assert texts[0].tolist() == [BOS, *one[0].tolist()]
-    assert texts[1].tolist() == [BOS, EOS]
-    assert texts.segments(0).tolist() == [0] * 5
-    assert texts.sizes.tolist() == [5, 2]
-
-
-def test_a_pair_is_laid_out_as_in_pretraining_and_the_second_segment_ends_with_its_mark():
-    one, other = lines(4), lines(3, seed=2)
-    texts = Texts(one, other, bos=BOS, longest=16)
-    assert texts[0].tolist() == [BOS, *one[0].tolist(), *other[0].tolist()]
-    assert texts.segments(0).tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
-
-
-def test_a_separator_stands_before_the_second_text_and_belongs_to_it():
-    one, other = lines(4), lines(3, seed=2)
-    texts = Texts(one, other, bos=BOS, longest=16, separator=EOS)
-    assert texts[0].tolist() == [BOS, *one[0].tolist(), EOS, *other[0].tolist()]
-    assert texts.segments(0).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
-    assert texts.size(0) == 9
-
-
-def shortened_by_bert(one, other, room):
-    """As BERT's code: a token at a time off the end of the longer text."""
-    one, other = list(one), list(other)
-    while len(one) + len(other) > room:
-        (one if len(one) > len(other) else other).pop()
-    return one, other
-
-
-@pytest.mark.parametrize("longest", range(5, 20))
-def test_long_pairs_are_shortened_as_bert_did(longest):
-    sizes = [(1, 1), (9, 2), (2, 9), (9, 9), (8, 9), (5, 5), (12, 1), (1, 12), (7, 3)]
-    one, other = lines(*(a for a, _ in sizes)), lines(*(b for _, b in sizes), seed=2)
-    texts = Texts(one, other, bos=BOS, longest=longest)
-    cut = 0
-    for index in range(len(sizes)):
-        first, second = one[index].tolist()[:-1], other[index].tolist()[:-1]
-        expected = shortened_by_bert(first, second, longest - 3)
-        cut += expected != (first, second)
-        assert texts[index].tolist() == [BOS, *expected[0], EOS, *expected[1], EOS]
-        assert len(texts[index]) == texts.size(index) == len(texts.segments(index))
-    assert texts.shortened == cut
-
-
-def test_a_long_single_text_loses_its_end_and_keeps_its_marks():
-    one = lines(9)
-    texts = Texts(one, bos=BOS, longest=6)
-    assert texts[0].tolist() == [BOS, *one[0].tolist()[:4], EOS]
-
-
-# On files
+from tests.support.tiny import PAD, WORDS, Case, fresh, stock
 
 
 def write(folder, split, sides, labels):
@@ -256,81 +185,6 @@ def test_segments_reach_the_model(pairs):
     assert sample["src_tokens"].ne(PAD).any()
 
 
-# Metrics
-
-
-def logged(batches, names, positive=1):
-    """What the criterion makes of a set that comes in batches, and of each of them."""
-    with fairseq_metrics.aggregate(new_root=True) as whole:
-        parts = []
-        for target, found in batches:
-            log = {"loss": torch.tensor(0.0), "sample_size": len(target), "metrics": names}
-            log |= {"target": np.array(target), "found": np.array(found), "positive": positive}
-            with fairseq_metrics.aggregate() as part:
-                GlueLoss.reduce_metrics([log])
-            parts.append(part.get_smoothed_values())
-    return whole.get_smoothed_values(), parts
-
-
-def test_f1_is_that_of_the_whole_set_and_no_mean_of_batches():
-    batches = [([1, 1, 0, 0], [1, 1, 1, 0]), ([0, 0, 0, 1], [0, 0, 1, 0])]
-    whole, parts = logged(batches, ("f1", "accuracy"))
-    target, found = ([*batches[0][side], *batches[1][side]] for side in (0, 1))
-    assert whole["f1"] == pytest.approx(100 * f1_score(target, found), abs=1e-3)
-    mean = np.mean([part["f1"] for part in parts])
-    assert abs(whole["f1"] - mean) > 10
-    assert whole["accuracy"] == 62.5
-
-
-def test_correlations_are_those_of_the_whole_set():
-    draw = np.random.default_rng(1)
-    target = draw.normal(size=50)
-    found = target + draw.normal(size=50)
-    batches = [(target[n : n + 7], found[n : n + 7]) for n in range(0, 50, 7)]
-    whole, _ = logged(batches, ("pearson", "spearman"))
-    for name, function in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
-        assert whole[name] == pytest.approx(100 * function(target, found).statistic, abs=1e-3)
-
-
-def test_f1_is_of_the_label_named():
-    target, found = [0, 0, 0, 1], [0, 0, 1, 1]
-    assert percent("f1", target, found, 1) != percent("f1", target, found, 0)
-    assert percent("f1", target, found, 0) == 80.0
-
-
-@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
-@pytest.mark.parametrize(("target", "found"), [([0, 1, 1], [1, 1, 1]), ([1], [1])])
-def test_a_guess_that_is_always_the_same_has_no_correlation(name, target, found):
-    assert percent(name, target, found) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("names", "regression", "found"),
-    [
-        ("", False, ("accuracy",)),
-        ("", True, ("pearson", "spearman")),
-        ("matthews,accuracy", False, ("matthews", "accuracy")),
-    ],
-)
-def test_metrics_are_those_named_or_the_usual_ones(names, regression, found):
-    assert chosen(names, regression, 1) == found
-
-
-def test_metrics_that_do_not_fit_are_refused():
-    with pytest.raises(UserError) as error:
-        chosen("accuracy,pearson", False, 1)
-    assert str(error.value) == (
-        "--metrics pearson is none of a classification's: take one or more of accuracy, f1, "
-        "matthews, parted by commas"
-    )
-    with pytest.raises(UserError) as error:
-        chosen("f1", False, None)
-    assert str(error.value) == (
-        "--metrics f1 is of one label, and --positive-label names none of the data's: name one"
-    )
-    assert set(METRICS) == {"accuracy", "f1", "matthews", "pearson", "spearman"}
-
-
 @pytest.mark.slow
 def test_two_processes_measure_what_one_does(pairs, tmp_path):
     """The dev set has eleven samples: the processes have another number of batches, too."""
@@ -419,7 +273,7 @@ def test_a_split_that_is_not_there_is_named(pairs, tmp_path):
 
 def test_nothing_to_read_is_refused():
     with pytest.raises(UserError) as error:
-        Texts(lines(), bos=BOS, longest=16, name="data-bin, valid,")
+        Texts(ListDataset([], []), bos=0, longest=16, name="data-bin, valid,")
     assert str(error.value) == (
         "data-bin, valid, is empty: prepare it from a file that holds examples"
     )

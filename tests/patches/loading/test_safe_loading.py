@@ -13,10 +13,10 @@ import torch
 from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.literals import literal
 from diet_fairseq.patches import loading
 from diet_fairseq.patches.table import PATCHES
 from tests.support import commands
+from tests.support.checkpoints import Touch
 from tests.support.commands import TINY, run, without_protection
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
@@ -94,6 +94,12 @@ def test_stock_checkpoints_work_in(command, stock, data, tmp_path):
     assert said in done.text
 
 
+def test_no_sentence_is_lost(stock, data):
+    """The test set has four sentences; fairseq alone drops a last batch of fewer than eight."""
+    done = run("generate", data, "--path", stock, *GENERATE)
+    assert "Translated 4 sentences" in done.text
+
+
 def test_stock_checkpoints_fail_without_the_plugin(stock, data):
     done = run("generate", data, "--path", stock, *GENERATE, plugin=False)
     assert "Weights only load failed" in done.err
@@ -144,16 +150,6 @@ def test_what_a_user_allows_stays_allowed(stock):
 
 
 # --- A program in the pickle
-
-
-class Touch:
-    """Unpickled, it creates a file."""
-
-    def __init__(self, marker):
-        self.marker = str(marker)
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.marker}",)
 
 
 @pytest.fixture
@@ -308,37 +304,6 @@ def test_a_target_named_in_the_configuration_is_not_built(edited, data, tmp_path
     assert not marker.exists()
 
 
-# --- Literals
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["(0.9, 0.999)", "1e-4", "[(512, 10, 5)] + [(512, 3, 2)] * 4", "3 * [True]", "{'a': [-1]}",
-     " None", "1,2,3", "'text'", "2 - 1", "1 / 2"],
-)  # fmt: skip
-def test_literals_have_the_value_python_gives_them(text):
-    assert literal(text) == eval(text.strip())
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["exit()", "__import__('os')", "[].__class__", "a", "[x for x in 'ab']", "lambda: 1", "9 ** 9",
-     "f'{1}'", "[0] * 10 ** 9", "[0] * 1000000000", "'a' * 1000000000", "{**{}}", "1 / 0", "",
-     "(" * 10000, "1 +", "'%999999999d' % 1", "(a := 1)", "\0"],
-)  # fmt: skip
-def test_nothing_else_is_a_literal(text):
-    with pytest.raises(ValueError, match="not a literal"):
-        literal(text)
-
-
-def test_what_is_no_text_is_a_type_error_as_for_eval():
-    """fairseq's eval_bool relies on it."""
-    with pytest.raises(TypeError):
-        literal(True)
-    assert fairseq.utils.eval_bool(None, default=True) is True
-    assert fairseq.utils.eval_bool("False") is False
-
-
 # --- Files that are no checkpoints
 
 
@@ -419,44 +384,3 @@ def test_a_checkpoint_of_another_optimizer(stock, data, tmp_path):
     assert done.status == 1
     assert done.last.startswith(f"error: {stock} can't be resumed from: Optimizer does not match")
     assert "--reset-optimizer" in done.last
-
-
-# --- No flood
-
-
-def test_fairseq_says_nothing_about_old_interfaces(stock, data, tmp_path):
-    done = run("train", data, *NOW, "--save-dir", tmp_path)
-    assert "Warning" not in done.err
-    assert "Warning" in run("train", data, *NOW, "--save-dir", tmp_path / "2", plugin=False).err
-    assert "Warning" not in run("generate", data, "--path", stock, *GENERATE).err
-
-
-def test_masked_language_models_train_with_numpy_2(data, tmp_path):
-    (data / "dict.txt").write_text((data / "dict.de.txt").read_text())
-    for split in ("train", "valid"):
-        for end in ("bin", "idx"):
-            (data / f"{split}.{end}").write_bytes((data / f"{split}.de-en.de.{end}").read_bytes())
-    sizes = [f"--encoder-{size}=2" for size in ("layers", "attention-heads")]
-    sizes += [f"--encoder-{size}=8" for size in ("embed-dim", "ffn-embed-dim")]
-    masked = ("--task", "masked_lm", "--criterion", "masked_lm", "--sample-break-mode", "eos")
-    rest = ("--max-update", 1, "--optimizer", "adam", "--lr", "0.1", "--cpu", "--batch-size", 8)
-    place = ("--tokens-per-sample", 16, "--save-dir", tmp_path)
-    done = run("train", data, "--arch", "roberta", *sizes, *masked, *rest, *place)
-    assert done.status == 0, done.err
-
-
-def test_no_sentence_is_lost(stock, data):
-    """The test set has four sentences; fairseq alone drops a last batch of fewer than eight."""
-    done = run("generate", data, "--path", stock, *GENERATE)
-    assert "Translated 4 sentences" in done.text
-
-
-@pytest.mark.parametrize("size", [1, 7, 8, 12, 25])
-def test_batches_hold_every_sentence_once(size):
-    lengths = np.full(size, 5)
-    for multiple in (1, 8):
-        batches = fairseq.data.data_utils.batch_by_size(
-            np.arange(size), None, lengths, 60, None, multiple
-        )
-        assert np.concatenate(batches).tolist() == list(range(size))
-        assert max(map(len, batches)) <= 12
