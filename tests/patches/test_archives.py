@@ -9,7 +9,6 @@ import pytest
 from fairseq import file_utils, hub_utils
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import archives
 from diet_fairseq.patches.table import PATCHES
 from tests.support import commands
 from tests.support.commands import TINY, run
@@ -102,7 +101,7 @@ def test_without_the_plugin_an_archive_writes_outside(place, monkeypatch):
 def test_an_archive_larger_than_the_disk_is_refused(place, monkeypatch):
     """A file of zeros is small in an archive."""
     usage = shutil.disk_usage(place)._replace(free=5)
-    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     path = archive(place / "own" / "model.tar.gz", member("top/a", text=b"123456"))
     assert "(it needs 6 bytes, and " in refused(path)
 

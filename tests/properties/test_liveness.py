@@ -13,19 +13,19 @@ close = torch.testing.assert_close
 ORDER = torch.tensor([3, 0, 5, 1, 7, 2, 6, 4])
 
 
-@pytest.fixture(params=[False, True], ids=["as_built", "after_a_load"])
-def model_for(request):
-    """A model of a case, or a fresh one in eval mode that has loaded its parameters."""
-
-    def make(case: Case) -> torch.nn.Module:
-        return loaded(case) if request.param else tiny.model_of(case)
-
-    return make
-
-
 @cache
 def loaded(case: Case) -> torch.nn.Module:
+    """A fresh model in eval mode that has loaded the parameters of the case's."""
     return tiny.copy_of(tiny.model_of(case), case)
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    """All as they are built, and one of each scheme after a load: `test_state` has any model that
+    is loaded give the numbers of the one that was saved."""
+    made = [(case, tiny.model_of) for case in cases]
+    made += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
+    ids = [f"{case}-after_a_load" if make is loaded else str(case) for case, make in made]
+    return pytest.mark.parametrize(("case", "make"), made, ids=ids)
 
 
 @torch.no_grad()
@@ -88,19 +88,19 @@ def blind(case: Case, name: str) -> bool:
     return name.endswith("pos_k_linear.bias") and case.option("position_untie_cls") == "no"
 
 
-@tiny.each(tiny.CASES)
-def test_the_order_of_words_matters_wherever_there_are_positions(case, model_for):
-    check_order(case, model_for)
+@each(tiny.CASES)
+def test_the_order_of_words_matters_wherever_there_are_positions(case, make):
+    check_order(case, make)
 
 
-@tiny.each(tiny.IN_ATTENTION)
-def test_every_layer_knows_the_order_of_its_input(case, model_for):
-    check_every_layer(case, model_for)
+@each(tiny.IN_ATTENTION)
+def test_every_layer_knows_the_order_of_its_input(case, make):
+    check_every_layer(case, make)
 
 
-@tiny.each(tiny.IN_ATTENTION)
-def test_every_position_parameter_learns(case, model_for):
-    check_gradients(case, model_for)
+@each(tiny.IN_ATTENTION)
+def test_every_position_parameter_learns(case, make):
+    check_gradients(case, make)
 
 
 # --- mutants ---------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def use(patch: pytest.MonkeyPatch) -> None:
         assert done.status == 0, done.text
 
     patch.setattr(commands, "run", run)
-    patch.setattr(commands.os, "execve", become)
+    patch.setattr("os.execve", become)
 
 
 def run(corpus: recipes.Corpus, *arguments: object) -> None:

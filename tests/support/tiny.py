@@ -353,6 +353,8 @@ def vectors(*shape: int, seed: int = 4) -> Tensor:
 # parametrization
 
 CASES = [case for scheme in SCHEMES for case in cases_of(scheme)]
+#: those whose backend is not chosen; a model that is asked for its weights takes no other
+NO_BACKEND = [case for case in CASES if case.option("attention_backend") is None]
 IN_ATTENTION = [case for case in CASES if case.kind.in_attention]
 TRANSLATION = [case for case in CASES if case.family == "transformer"]
 ENCODERS = [case for case in CASES if case.family != "transformer"]

@@ -266,7 +266,7 @@ def test_what_is_not_wanted_in_an_archive_does_not_count(tmp_path):
 
 def test_a_file_larger_than_the_disk_is_not_unpacked(tmp_path, monkeypatch):
     usage = download.shutil.disk_usage(tmp_path)._replace(free=2)
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     archive = tar(tmp_path / "a.tar", ("b.de", tarfile.REGTYPE, "", 3))
     with pytest.raises(UserError, match=r"'b\.de' needs 3 bytes, and .* has 2"):
         stages.stage(tmp_path / "raw", {}, lambda to: download.extract(archive, "b.de", to, ""))

@@ -7,7 +7,7 @@ import pytest
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
 from tests.support import road
-from tests.support.road import commands, script
+from tests.support.road import script
 
 MULTI30K = script("multi30k/run.py").MULTI30K
 
@@ -27,7 +27,7 @@ def begin(folder, monkeypatch):
         run = command[command.index("--save-dir") + 1]
         (folder / run / "checkpoint_last.pt").touch()
 
-    monkeypatch.setattr(commands.os, "execve", become)
+    monkeypatch.setattr("os.execve", become)
 
     def call(command, *arguments, gpus=0):
         monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)

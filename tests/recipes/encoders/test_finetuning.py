@@ -34,7 +34,7 @@ def forked(command, stdout, stderr, env=None, first=None):
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     use(monkeypatch)
-    monkeypatch.setattr(cells.subprocess, "call", forked)
+    monkeypatch.setattr("subprocess.call", forked)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def result(folder, task, row, cell):
 def tuned(folder):
     """Two seeds of the one task, one of the other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells.subprocess, "call", forked)
+        patch.setattr("subprocess.call", forked)
         assert tune(folder, "RTE", "--seeds", 1, 2, "--row", "ours", "--encoder", "bert") == 0
         assert tune(folder, "STS-B", "--seeds", 1, "--row", "ours", "--encoder", "bert") == 0
     return folder
@@ -100,7 +100,7 @@ def test_a_cell_starts_from_the_checkpoint_keeps_its_curve_and_the_best_paramete
 
 
 def test_a_finished_cell_is_not_run_again(tuned, monkeypatch, capsys):
-    monkeypatch.setattr(cells.subprocess, "call", lambda *_, **__: pytest.fail("ran"))
+    monkeypatch.setattr("subprocess.call", lambda *_, **__: pytest.fail("ran"))
     assert tune(tuned, "RTE", "--seeds", 1, 2, "--row", "ours", "--encoder", "bert") == 0
     said = capsys.readouterr().out
     assert said.count("done before") == 2
@@ -111,11 +111,11 @@ def test_a_cut_cell_goes_on_and_ends_as_if_it_had_not_been_cut(folder, tuned, mo
     in_the_second_epoch = partial(fairseq.kill_on_call, "fairseq.trainer:Trainer.train_step", 4)
     killed = partial(forked, first=in_the_second_epoch)
     flags = ("--seeds", 1, "--row", "cut", "--epochs", 2)
-    monkeypatch.setattr(cells.subprocess, "call", killed)
+    monkeypatch.setattr("subprocess.call", killed)
     assert tune(folder, "RTE", *flags) == 1
     cell = folder / "tasks/RTE/runs/cut/lr0.0003_epochs2_seed1"
     assert (cell / "checkpoint_last.pt").exists()
-    monkeypatch.setattr(cells.subprocess, "call", forked)
+    monkeypatch.setattr("subprocess.call", forked)
     assert tune(folder, "RTE", *flags) == 0
     found = result(folder, "RTE", "cut", cell.name)
     assert [updates for updates, _ in found["curves"]["valid"]] == [2, 4]
@@ -134,7 +134,7 @@ def test_a_failed_cell_does_not_stop_the_others(folder, monkeypatch, capsys):
         calls.append(command)
         return 3
 
-    monkeypatch.setattr(cells.subprocess, "call", failing)
+    monkeypatch.setattr("subprocess.call", failing)
     assert tune(folder, "RTE", "--row", "failing", "--seeds", 1, 2, 3) == 1
     assert len(calls) == 3
     assert capsys.readouterr().out.count("FAILED: fairseq_cli.train ended with status 3") == 3
@@ -159,7 +159,7 @@ def test_cells_are_spread_over_the_gpus(folder, monkeypatch):
         seen.append((env.get("CUDA_VISIBLE_DEVICES"), "--cpu" in command))
         return 1
 
-    monkeypatch.setattr(cells.subprocess, "call", call)
+    monkeypatch.setattr("subprocess.call", call)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     run("finetune", "RTE", folder / "runs/base/checkpoint_last.pt", "--folder", folder, "--row",
         "spread", "--length", 32, "--seeds", 1, 2, 3, 4)  # fmt: skip
@@ -359,7 +359,7 @@ def test_the_rows_of_an_ablation_are_pretrained_and_fine_tuned_by_one_command(
         assert (run_folder / "checkpoint_last.pt").exists()
         return 0
 
-    monkeypatch.setattr(cells.subprocess, "call", call)
+    monkeypatch.setattr("subprocess.call", call)
     rows = [{"model": "diet_rel", "segment": "per-head", "sharing": "layer", "rank": None}]
     monkeypatch.setitem(ablate.ABLATIONS, "sharing", rows)
     flags = ("--folder", folder, "--gpus", 0, "--epochs", 1, "--seeds", 1, "--length", 32)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from diet_fairseq.positions import SCHEMES
-from tests.support.road import cells, script
+from tests.support.road import script
 
 results = script("roberta/results.py")
 
@@ -35,7 +35,7 @@ def called(tmp_path, monkeypatch):
         )
         return 0
 
-    monkeypatch.setattr(cells.subprocess, "call", call)
+    monkeypatch.setattr("subprocess.call", call)
 
     def main(*arguments):
         calls.clear()

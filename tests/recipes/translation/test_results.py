@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.road import cells, script
+from tests.support.road import script
 
 results = script("multi30k/results.py")
 
@@ -36,7 +36,7 @@ def called(tmp_path, monkeypatch):
             (run / "evaluation-test" / "scores.json").write_text(json.dumps(scores))
         return 0
 
-    monkeypatch.setattr(cells.subprocess, "call", call)
+    monkeypatch.setattr("subprocess.call", call)
 
     def main(*arguments):
         calls.clear()
