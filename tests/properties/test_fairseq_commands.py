@@ -27,7 +27,12 @@ def translations(done: Done) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith("H-")]
 
 
-@pytest.mark.parametrize("scheme", TRANSLATION)
+#: what all schemes' checkpoints say of themselves is tested in `test_state`
+QUICK = ("diet_abs", "diet_rel")
+SCHEMES = [pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in TRANSLATION]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_trained_model_translates_without_repeating_flags(
     data: Path, tmp_path: Path, scheme: str
 ) -> None:
