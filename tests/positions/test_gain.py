@@ -8,6 +8,7 @@ from diet_fairseq.positions.gain import FURTHEST, PEAK, ScoreParameters, first_o
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.options import options_in
 from diet_fairseq.positions.segments import SegmentScores
+from diet_fairseq.stack import warm_start
 from tests.positions.test_schemes import scheme_of
 from tests.support import mutants, tiny
 from tests.support.tiny import TOLERANCE, Case
@@ -100,7 +101,7 @@ def without_gains(state: dict) -> dict:
 def test_parameters_without_a_gain_load_with_gain_1_and_those_with_one_keep_it(case):
     for gain in (1.0, 4.0):
         options = {"position_gain": gain} if case.scheme in GAINED else {}
-        old = tiny.own(case.but(**options))
+        old = tiny.fresh(case.but(**options))
         for module in old.modules():
             if isinstance(module, ScoreParameters):
                 module.gain = gain
@@ -122,7 +123,7 @@ def test_parameters_without_a_gain_are_one_model_s_start_as_well():
     """`--finetune-from-model` with a checkpoint of version 0.1, into a model with a new part."""
     old = tiny.own(Case("diet_rel", family="bert").but(segment_scheme="none", position_gain=1.0))
     new = tiny.fresh(Case("diet_rel", family="bert").but(segment_scheme="input"), seed=2)
-    parameters = mutants.warm_start.adapt(new, without_gains(old.state_dict()))
+    parameters = warm_start.adapt(new, without_gains(old.state_dict()))
     new.load_state_dict(parameters)
     assert set(gains_in(new).values()) == {1.0}
     close(tiny.logits(new), tiny.logits(old), **TOLERANCE)

@@ -89,6 +89,7 @@ def test_the_command_line_and_the_architectures_know_it(house):
     )
 
 
+@pytest.mark.slow
 def test_the_property_tests_try_it(house):
     names = ("decoding", "equivalence", "invariance", "liveness", "state")
     said = run(
