@@ -62,12 +62,6 @@ TRANSLATION = {
         "evaluate",
         by_corpus=True,
     ),
-    "grid": Command(
-        "train and evaluate many schemes with the same budget",
-        "recipes.translation.grid",
-        by_corpus=True,
-        passes_on=True,
-    ),
 }
 ENCODER = {
     "prepare": Command(
@@ -77,11 +71,6 @@ ENCODER = {
         "show the fairseq-train command, and run it",
         "recipes.encoders.pretrain",
         "pretrain",
-        passes_on=True,
-    ),
-    "grid": Command(
-        "pretrain with many schemes and the same budget",
-        "recipes.encoders.grid",
         passes_on=True,
     ),
     "prepare-glue": Command(
@@ -120,6 +109,9 @@ ENCODER = {
 COMMANDS: dict[str, Command | Group] = {
     "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
     "encoder": Group("encoders, from raw text to pretraining and fine-tuning", ENCODER),
+    "grid": Command(
+        "train many schemes with the same budget; their table and curves", "recipes.grid.run"
+    ),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of DIET's Table 6", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),

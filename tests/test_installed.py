@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.road import sentences
+from tests.support.road import sentences
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ("diet_fairseq", "diet_fairseq_cli.py", "setup.py", "pyproject.toml", "README.md",

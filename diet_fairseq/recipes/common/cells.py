@@ -109,6 +109,11 @@ def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
     return f"FAILED: {name} ended with status {status}, see {log}" if status else ""
 
 
+def nameable(words: Sequence[str]) -> list[str]:
+    """Words of a command line as parts of a file's name: with others, it is another run."""
+    return [re.sub(r"[^\w.+=-]+", "~", word.removeprefix("--")) for word in words]
+
+
 def save(result: Path, found: dict[str, Any], command: Sequence[str]) -> None:
     """Write down what came out, on which machine, and the command that gives it."""
     found = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common import cells, programs
-from ..common.grid import nameable
+from ..common.cells import nameable
 from . import finetune, report
 from .folder import add_folder
 from .presets import PRESETS
