@@ -10,6 +10,7 @@ With ``--mixed TEXT`` the sentences of a batch are as long as lines of a text, f
 """
 
 import argparse
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
