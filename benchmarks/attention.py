@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.multihead import BACKENDS, Term
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall
+from diet_fairseq.attention.context import Term
 from diet_fairseq.positions.layout import Layout
 
 from .harness import in_turn, machine
@@ -36,7 +37,7 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
     def run(tensors: list[Tensor], dropout: float) -> Tensor:
         q, k, v, *rest = tensors
         term = Term(factors=((rest[0], rest[1]),)) if len(rest) == 2 else Term(rest[0])
-        out, _ = BACKENDS[backend](q, k, v, term, (), layout, dropout)
+        out, _ = BACKENDS[backend](AttentionCall(q, k, v, term, (), layout, dropout))
         return out
 
     @torch.no_grad()

@@ -18,7 +18,7 @@ import torch
 from fairseq.trainer import Trainer
 
 import diet_fairseq
-from diet_fairseq.attention.multihead import BACKENDS
+from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
 

@@ -26,9 +26,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 import diet_fairseq
-from diet_fairseq.attention.multihead import present
+from diet_fairseq.attention.context import present
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.stack.stack import PositionalEncoder, context_of
+from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.stack.passes import context_of
 
 from .encoders import SHAPES, STOCK, words
 from .harness import Timing, forget_peak, in_fork, in_turn, machine, memory, save

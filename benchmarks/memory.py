@@ -11,7 +11,7 @@ import argparse
 import torch
 
 import diet_fairseq
-from diet_fairseq.config import BACKENDS
+from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.positions import SCHEMES
 
 from .encoders import SHAPES, STOCK, batch_of, trainer_of

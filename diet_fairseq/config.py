@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from .attention.backends import BACKENDS
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
 from .positions.options import Check, Option, check_at_least, options_in
@@ -16,7 +17,7 @@ SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
 SEGMENTS = ("none", "input", "per-head")
 PROJECTIONS = ("none", "key-value", "layer")
-BACKENDS = ("auto", "reference", "sdpa", "factors", "recompute")
+BACKEND_CHOICES = ("auto", *BACKENDS)
 
 
 def option(
@@ -72,7 +73,9 @@ class PositionConfig(SchemeOptions):
     )
     num_segments: int | None = option("number of segments (default: 2)")
     attention_backend: str = option(
-        "how attention is computed; auto: the fastest by measurement", BACKENDS, default="auto"
+        "how attention is computed; auto: the fastest by measurement",
+        BACKEND_CHOICES,
+        default="auto",
     )
 
     @staticmethod

@@ -21,7 +21,7 @@ class _Ear(logging.Handler):
         self.last = time.monotonic()
 
 
-#: One speaks at a time: a validation within a training is silent for as long as that is.
+#: one heartbeat at a time: that of a validation waits for the training's around it
 _turn = threading.Lock()
 
 

@@ -19,10 +19,11 @@ from fairseq.modules import LayerDropModuleList
 
 from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention import multihead as attention
+from diet_fairseq.attention.backends.recomputed import RecomputedAttention
 from diet_fairseq.attention.compressed import Compression, LinformerAttention
-from diet_fairseq.attention.multihead import Context, PositionalAttention, Term
+from diet_fairseq.attention.context import Context, Term
+from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.attention.packing import Packing
-from diet_fairseq.attention.recompute import RecomputedAttention
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
@@ -38,8 +39,9 @@ from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.stack import stack, warm_start
-from diet_fairseq.stack.stack import Placement, PositionalEncoder
+from diet_fairseq.stack import decoder, encoder, passes, warm_start
+from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.stack.placement import Placement
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
@@ -127,7 +129,7 @@ def offsets_that_weigh_more_further_on(original, self, layout):
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
     parked: dict[bool, Context] = {}
-    build, forward = stack.context_of, PositionalAttention.forward
+    build, forward = passes.context_of, PositionalAttention.forward
 
     def park(of, layout, *rest, **options):
         parked[layout.causal] = build(of, layout, *rest, **options)
@@ -137,7 +139,7 @@ def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
         context = parked[key_padding_mask.layout.causal]
         return forward(self, query, key, value, context, *rest, **options)
 
-    patch.setattr(stack, "context_of", park)
+    patch.setattr(passes, "context_of", park)
     patch.setattr(PositionalAttention, "forward", read)
 
 
@@ -322,12 +324,12 @@ def the_control_has_positions(patch: Patch) -> None:
 
 
 def no_length_is_refused(patch: Patch) -> None:
-    for module in (stack, base):
+    for module in (encoder, decoder, base):
         patch.setattr(module, "check_length", lambda layout, limit: None)
 
 
 def sums_in_half_precision(patch: Patch) -> None:
-    for module in (base, relative, linformer, stack):
+    for module in (base, relative, linformer, encoder):
         patch.setattr(module, "look_up", F.embedding)
     patch.setattr(ScoreParameters, "gained", lambda self, parameter: parameter * self.gain)
 
@@ -350,7 +352,7 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
     patch.setattr(Placement, "for_layer", Placement._build)
 
 
-@instead_of(stack, "context_of")
+@instead_of(passes, "context_of")
 def every_layer_computes_what_all_share(original, *given, **options):
     return replace(original(*given, **options), term=None)
 
@@ -428,8 +430,8 @@ def hypotheses_without_a_past(original, gains, past, number):
     return original(gains, torch.zeros_like(past), number)
 
 
-@instead_of(beam_search, "speaks_plainly")
-def every_model_speaks_plainly(original, model):
+@instead_of(beam_search, "has_standard_output")
+def every_model_has_standard_output(original, model):
     return True
 
 
@@ -452,7 +454,7 @@ def beams_that_are_not_given_back(original, decoder):
 # --- attention -------------------------------------------------------------------------------
 
 
-@instead_of(stack, "context_of")
+@instead_of(passes, "context_of")
 def a_second_decision(original, of, layout, shared, *rest, **options):
     """What layers share goes by the dropout of training, what they do by that of the moment."""
     training = of.training

@@ -24,9 +24,9 @@ class Calls(list[tuple[str, bool]]):
         super().__init__()
         for name, backend in tiny.BACKENDS.items():
 
-            def watched(q, k, v, term, *rest, name=name, backend=backend):
-                self.append((name, bool(term.factors)))
-                return backend(q, k, v, term, *rest)
+            def watched(call, name=name, backend=backend):
+                self.append((name, bool(call.term.factors)))
+                return backend(call)
 
             patch.setitem(tiny.BACKENDS, name, watched)
 

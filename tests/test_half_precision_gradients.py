@@ -9,7 +9,7 @@ import torch
 from tiny import Case
 from torch import Tensor, nn
 
-from diet_fairseq.attention.recompute import RecomputedAttention
+from diet_fairseq.attention.backends.recomputed import RecomputedAttention
 from diet_fairseq.positions.layout import Layout
 
 LENGTHS = (512, 400, 301, 512)

@@ -12,6 +12,7 @@ from diet_fairseq.patches.patch import NAMES, REPLACE, WRAP, Patch, Patches, Set
 from diet_fairseq.patches.table import PATCHES, TABLE
 
 PATCH_ROWS = [row for row in TABLE if isinstance(row, Patch)]
+SETTINGS = [row for row in TABLE if isinstance(row, Setting)]
 
 #: Prints the attributes of fairseq's modules and their classes that differ after the import of the
 #: plugin, and after all was undone.
@@ -111,7 +112,7 @@ def test_a_row_is_applied_once_and_undone(row):
     assert all(vars(place)[name] is value for place, value in zip(places, before, strict=True))
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if isinstance(row, Setting)], ids=str)
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.target)
 def test_a_setting_is_undone(row):
     import logging
     import warnings

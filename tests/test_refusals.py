@@ -7,7 +7,7 @@ from fairseq import options
 from tiny import Case
 
 from diet_fairseq.config import (
-    BACKENDS,
+    BACKEND_CHOICES,
     INPUTS,
     PROJECTIONS,
     SEGMENTS,
@@ -202,7 +202,7 @@ CHOICES = {
     "position_untie_cls": UNTIE_CLS,
     "projection_sharing": PROJECTIONS,
     "segment_scheme": SEGMENTS,
-    "attention_backend": BACKENDS,
+    "attention_backend": BACKEND_CHOICES,
 }
 
 

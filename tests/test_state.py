@@ -13,7 +13,7 @@ from fairseq.checkpoint_utils import prune_state_dict
 from fairseq.modules import LayerDropModuleList
 from tiny import LAYERS, TOLERANCE, Case
 
-from diet_fairseq.attention.multihead import Term
+from diet_fairseq.attention.context import Term
 from diet_fairseq.config import PositionConfig
 
 close = torch.testing.assert_close

@@ -19,14 +19,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
 from diet_fairseq import diet_bert, diet_roberta  # also registers the architectures
+from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.attention.compressed import LinformerAttention
-from diet_fairseq.attention.multihead import (
-    BACKENDS,
-    Context,
-    PositionalAttention,
-    Schemes,
-    present,
-)
+from diet_fairseq.attention.context import Context, Schemes, present
+from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.config import (
     INPUTS,
     SEGMENTS,

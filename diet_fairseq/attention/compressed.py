@@ -11,7 +11,8 @@ from ..positions import Limit
 from ..positions.base import look_up
 from ..positions.layout import Layout
 from ..positions.options import check_at_least
-from .multihead import Context, PositionalAttention
+from .context import Context
+from .multihead import PositionalAttention
 
 # Notation: B sentences, T tokens, k compressed keys, n positions, d model dimension.
 

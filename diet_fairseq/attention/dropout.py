@@ -1,7 +1,7 @@
-"""Dropout, quicker on a CPU.
+"""Faster dropout on a CPU.
 
-On a CPU PyTorch draws a number of its own for every element, which costs more than the matrix
-products around it. Here sixteen bits decide, four elements to a draw.
+PyTorch draws one random number per element there, which costs more than the matrix products around
+it. Here one draw of 64 bits decides over four elements, 16 bits each.
 """
 
 import torch
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
-#: what a number of sixteen bits can be; a probability is rounded to as many parts
+#: values of 16 bits; a probability is rounded to a multiple of 1 / PARTS
 PARTS = 2**16
 PER_DRAW = 4
 
@@ -31,7 +31,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class QuickDropout(FairseqDropout):
-    """fairseq's dropout module with this dropout."""
+    """fairseq's dropout module, with `dropout` above."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         acts = self.p > 0 and (self.training or self.apply_during_inference)
@@ -39,7 +39,7 @@ class QuickDropout(FairseqDropout):
 
 
 def quicken(module: nn.Module) -> None:
-    """Every dropout of fairseq's in a module becomes a quick one."""
+    """Replace every `FairseqDropout` in a module by `QuickDropout`."""
     for parent in list(module.modules()):
         for name, child in parent.named_children():
             if type(child) is FairseqDropout:

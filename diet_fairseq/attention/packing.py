@@ -1,4 +1,4 @@
-"""Without padding: what is done to every token alone is done to the real tokens alone."""
+"""Packing: layers that treat every token alone compute the real tokens only, without padding."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from ..positions.layout import Layout
 
 # Notation: B sentences of T slots hold N real tokens; x is what a layer computes for each, d wide.
 
-#: pack where so much of a batch is padding or more (docs/performance.md): packing takes time too
+#: the share of padding from which packing pays (docs/performance.md)
 SHARE = 0.2
 
 
@@ -27,7 +27,7 @@ class Packing:
 
     @staticmethod
     def of(layout: Layout) -> "Packing | None":
-        """None where there is too little padding to gain by it, and on a GPU, not measured yet."""
+        """None if there is too little padding, or on a GPU, where it has not been measured."""
         mask = layout.padding_mask
         if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():
             return None

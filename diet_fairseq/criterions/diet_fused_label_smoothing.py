@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..stack.shortcuts import has_hooks, has_methods_of, speaks_plainly
+from ..stack.shortcuts import has_hooks, has_methods_of, has_standard_output
 
 #: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
 ROWS = 128
@@ -139,7 +139,7 @@ def projects_last(model: Any) -> bool:
     """
     while hasattr(model, "module"):
         model = model.module
-    if not speaks_plainly(model):
+    if not has_standard_output(model):
         return False
     projection = model.decoder.output_projection
     return (

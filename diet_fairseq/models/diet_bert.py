@@ -10,14 +10,11 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
 from ..positions import PositionScheme
-from . import diet_roberta
+from . import diet_roberta, tupe_checkpoints
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
 
 logger = logging.getLogger(__name__)
-
-#: modules that the released TUPE code has on its encoder, and we have in ``positions``
-TUPE_PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attention_bias")
 
 
 @register_model("diet_bert")
@@ -74,7 +71,7 @@ class DietBertModel(DietRobertaModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Read fairseq's and TUPE's checkpoints; new heads start from the checkpoint's pooler."""
         prefix = f"{name}." if name else ""
-        self._rename_tupe(state_dict, prefix)
+        tupe_checkpoints.rename(state_dict, prefix, self.pooler)
         before = dict(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
         if f"{prefix}nsp_head.weight" not in before:
@@ -91,18 +88,6 @@ class DietBertModel(DietRobertaModel):
             logger.warning("leaving out the checkpoint's next-sentence head: there is no --nsp")
             for part in ("weight", "bias"):
                 del state_dict[f"{prefix}nsp_head.{part}"]
-
-    def _rename_tupe(self, state_dict: dict[str, Tensor], prefix: str) -> None:
-        official = False
-        for key in list(state_dict):
-            start, found, after = key.partition(".sentence_encoder.")
-            if found and after.split(".")[0] in TUPE_PARTS:
-                state_dict[f"{start}{found}positions.{after}"] = state_dict.pop(key)
-                official = True
-        if official and f"{prefix}pooler.weight" not in state_dict:
-            logger.warning("the checkpoint of TUPE's code has no pooler: it starts afresh")
-            for part, value in self.pooler.state_dict().items():
-                state_dict[f"{prefix}pooler.{part}"] = value
 
 
 def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..positions import PositionScheme
 from ..positions.layout import first_tokens
 from ..positions.options import check_at_least
 from ..stack import warm_start
-from ..stack.stack import PositionalEncoder
+from ..stack.encoder import PositionalEncoder
 from .architectures import (
     Size,
     check_no_segments,

@@ -19,7 +19,8 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
-from ..stack.stack import PositionalDecoder, PositionalEncoder
+from ..stack.decoder import PositionalDecoder
+from ..stack.encoder import PositionalEncoder
 from .architectures import (
     check_no_segments,
     check_task,

@@ -49,7 +49,7 @@ def _folder_of(member: tarfile.TarInfo) -> str:
 
 
 def explained(load_archive_file: Callable) -> Callable:
-    """Say in words what is no model, and no archive of one."""
+    """Say what is wrong with a file that is no archive of a model."""
 
     @wraps(load_archive_file)
     def wrapper(archive_file: str) -> Any:

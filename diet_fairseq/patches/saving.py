@@ -1,7 +1,7 @@
 """A checkpoint is there whole or not at all, and training doesn't begin if it can't be saved.
 
-Every file is written aside, as ``NAME.tmp`` in the same folder, and renamed when all of it is on
-the disk. A kill at any moment leaves the old file or the new one.
+Every file is first written as ``NAME.tmp`` in the same folder, and renamed when all of it is on the
+disk. A process that is killed at any moment leaves the old file or the new one.
 """
 
 import fcntl

@@ -1,9 +1,9 @@
-"""fairseq's beam search, quicker: the same translations, for stock transformers as well.
+"""Faster beam search with the same translations, for stock transformers as well.
 
-What fairseq does on the way to them and this doesn't: to copy the encoder's output and its keys
-and values for every hypothesis, and to reorder them at every step; to decode the first step once
-for every hypothesis, all of which are alike; to normalise, search for NaN, mask and add scores over
-the whole vocabulary, instead of over the few tokens that can be chosen.
+It saves work that fairseq's search does: copying the encoder's output and its keys and values for
+every hypothesis, and reordering them at every step; decoding the first step for every hypothesis,
+when all are equal; normalising, looking for NaN, masking and adding scores over the whole
+vocabulary, where a few tokens can be chosen.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
 from ..errors import UserError
-from ..stack.shortcuts import speaks_plainly
+from ..stack.shortcuts import has_standard_output
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
 # t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.
@@ -57,7 +57,7 @@ class QuickBeamSearch(SequenceGenerator):
         return (
             type(self.model) is EnsembleModel
             and self.model.models_size == 1
-            and speaks_plainly(model)
+            and has_standard_output(model)
             and all(type(a) is MultiheadAttention for a in _cross_attentions(model.decoder))
             and type(self.search) is BeamSearch
             and 2 * self.beam_size < self.vocab_size

@@ -178,7 +178,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         WRAP,
         interrupts.in_words,
         why="Ctrl-C ends in a traceback",
-        until="fairseq's commands end in words when they are interrupted",
+        until="fairseq's commands handle Ctrl-C",
     ),
     Patch(
         "fairseq.distributed.utils:call_main",
@@ -199,7 +199,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         WRAP,
         program.interruptible_training,
         why="Ctrl-C does not say how to go on",
-        until="fairseq-train ends in words when it is interrupted",
+        until="fairseq-train handles Ctrl-C",
     ),
     Patch(
         "fairseq.checkpoint_utils:torch_persistent_save",
@@ -271,14 +271,14 @@ TABLE: tuple[Patch | Setting, ...] = (
         ADD,
         None,
         why="--mask-whole-words ends in an AttributeError",
-        until="fairseq's task masked_lm knows of --bpe",
+        until="fairseq's task masked_lm reads --bpe",
     ),
     Patch(
         "fairseq.tasks.masked_lm:get_whole_word_mask",
         REPLACE,
         masking.word_starts,
         why="--mask-whole-words does not know SentencePiece's words",
-        until="fairseq's task masked_lm knows of --bpe",
+        until="fairseq's task masked_lm reads --bpe",
     ),
     Patch(
         "fairseq.data.iterators:EpochBatchIterator.__init__",

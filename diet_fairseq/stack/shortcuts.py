@@ -1,4 +1,4 @@
-"""Which models our quicker ways may serve: those that speak as fairseq's transformer does."""
+"""Which models the faster search and criterion apply to: those with fairseq's own output layer."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from fairseq.models.transformer import (
 )
 from torch import nn
 
-from .stack import PositionalDecoder
+from .decoder import PositionalDecoder
 
-#: a subclass may do anything with its features, its attention and the encoder's output
+#: exact types: a subclass may change its features, its attention or the encoder's output
 DECODERS = (TransformerDecoderBase, TransformerDecoder, PositionalDecoder)
-NORMALISING = ("get_normalized_probs", "get_normalized_probs_scriptable")
-SPEAKING = ("forward", "extract_features", "output_layer", *NORMALISING)
+PROBABILITIES = ("get_normalized_probs", "get_normalized_probs_scriptable")
+OUTPUT = ("forward", "extract_features", "output_layer", *PROBABILITIES)
 
 
-def speaks_plainly(model: Any) -> bool:
+def has_standard_output(model: Any) -> bool:
     """Whether a model's log-probabilities are the log-softmax of what fairseq's decoder projects.
 
     That is not so with an adaptive softmax, a pointer-generator, or any method of its own.
@@ -25,21 +25,21 @@ def speaks_plainly(model: Any) -> bool:
     decoder: Any = getattr(model, "decoder", None)
     return (
         isinstance(model, TransformerModelBase)
-        and has_methods_of(TransformerModelBase, model, *NORMALISING)
+        and has_methods_of(TransformerModelBase, model, *PROBABILITIES)
         and type(decoder) in DECODERS
-        and has_methods_of(type(decoder), decoder, *SPEAKING)
+        and has_methods_of(type(decoder), decoder, *OUTPUT)
         and decoder.adaptive_softmax is None
     )
 
 
 def has_methods_of(kind: type, thing: Any, *names: str) -> bool:
-    """Whether these methods are the class's: no subclass has its own, nor the object itself."""
+    """Whether these methods are the class's own: no subclass or object overrides them."""
     return all(
         getattr(getattr(thing, name), "__func__", None) is getattr(kind, name) for name in names
     )
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether anybody wants to know what goes into a module or comes out of it."""
+    """Whether a hook is registered that would see the module's input or output."""
     kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
     return any(getattr(module, kind) for kind in kinds)

@@ -1,4 +1,4 @@
-"""``--finetune-from-model`` with a model of other positions: what fits is taken, the rest told."""
+"""``--finetune-from-model`` across position schemes: what matches is loaded, the rest is logged."""
 
 import logging
 import re
@@ -40,19 +40,19 @@ def starting(model: nn.Module) -> Iterator[None]:
 
 
 def parameters_for(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The checkpoint's parameters, adapted to the model if it is what training starts from."""
+    """The checkpoint's parameters, adapted to the model if training starts from them."""
     return adapt(model, checkpoint) if hasattr(model, "starts_from_another") else checkpoint
 
 
 def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The checkpoint's parameters as this model's.
 
-    What is new of positions and segments starts at zero (`PositionScheme.zero`), and the queries
-    are rescaled where the content score has another scale (`PositionScheme.score_terms`): the new
-    model starts as the old one, less what of its positions is left out.
+    New parameters of positions and segments start at zero (`PositionScheme.zero`), and queries are
+    rescaled where the content score has another scale (`PositionScheme.score_terms`): the new model
+    computes what the old one did, without those of its positions that are left out.
 
-    Where anything but positions, segments and what reads them differs, a shape differs, or nothing
-    does, the checkpoint comes back as it is, for the strict load to judge.
+    If nothing differs, a shape differs, or anything beyond positions, segments and what reads them,
+    the checkpoint is returned as it is, and PyTorch's strict load decides.
     """
     own = model.state_dict()
     checkpoint = with_gains(model, checkpoint)
@@ -114,7 +114,7 @@ def _once(names: Iterable[str]) -> list[str]:
 
 
 def announced(load_checkpoint: Callable) -> Callable:
-    """Let it be known when the trainer loads the model to start from."""
+    """Mark the model while the trainer loads what it starts from."""
 
     @wraps(load_checkpoint)
     def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:

@@ -122,7 +122,7 @@ def to_cpu(load_checkpoint_to_cpu: Callable) -> Callable:
 
 
 def one_by_one(load_model_ensemble_and_task: Callable) -> Callable:
-    """Load models one by one, so that each one's faults are told of its file."""
+    """Load models one by one, so that an error names the file it is about."""
 
     @wraps(load_model_ensemble_and_task)
     def wrapper(
@@ -167,7 +167,7 @@ def _placed(error: NotALiteral, path: str) -> NotALiteral:
 
 
 def restored(load_checkpoint: Callable) -> Callable:
-    """Resume from what is a file, and say in words why one can't be resumed from."""
+    """Resume from regular files only, and say why one can't be resumed from."""
 
     @wraps(load_checkpoint)
     def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
@@ -206,7 +206,7 @@ def read_any(file: Any, map_location: Any = None, **_: Any) -> Any:
 
 
 def built(build: Callable, option: str) -> Callable:
-    """Say in words that the files which cut text can't be read."""
+    """Say which tokenizer or subword model can't be read."""
 
     @wraps(build)
     def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:

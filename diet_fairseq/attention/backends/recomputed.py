@@ -7,6 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .call import AttentionCall
+from .fused import fused
+from .reference import reference
+
 # Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head.
 
 
@@ -65,3 +69,13 @@ class RecomputedAttention(torch.autograd.Function):
                 of_k[b, h] = change.T @ queries
                 of_score[b % len(score), h % score.size(1)] += change
         return of_q, of_k, of_v, of_score.to(score.dtype), None
+
+
+def recomputed(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    """`RecomputedAttention`, but for dropout, whose weights it would have to draw again."""
+    if call.dropout:
+        return reference(call)
+    score = call.term.dense()
+    if score is None:
+        return fused(call)
+    return RecomputedAttention.apply(call.q, call.k, call.v, score, call.layout.mask), None

@@ -1,0 +1,27 @@
+"""Which backend ``--attention-backend auto`` takes."""
+
+import torch
+
+from ..context import Schemes
+
+
+def quickest(
+    schemes: Schemes, queries: int, keys: int, dropout: float, device: torch.device
+) -> str:
+    """The backend's name that "auto" takes, by what was measured (docs/performance.md).
+
+    On a CPU PyTorch's fused attention is quicker for many keys, but has neither dropout nor a
+    gradient for a score that is added: it then falls back to something slower than the plain
+    equation. Factors have a gradient, but make vectors longer. On a GPU nothing was measured so
+    far.
+    """
+    if dropout or device.type != "cpu" or any(scheme.reads_queries for scheme in schemes):
+        return "reference"
+    inference = not torch.is_grad_enabled()
+    factored = schemes and all(scheme.factored for scheme in schemes)
+    # the score of few queries, as in decoding, is small
+    if factored and min(queries, keys) >= (2048 if inference else 1024):
+        return "factors"
+    if inference or not schemes:
+        return "sdpa" if keys >= 128 else "reference"
+    return "reference"

@@ -1,0 +1,68 @@
+"""What acts in attention beyond its input: the schemes, their term, and how they travel."""
+
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+
+from ..positions import PositionScheme
+from ..positions.layout import Layout
+from .packing import Packing
+
+#: what acts in one attention call, side by side: the position scheme, the segments' scores
+Schemes = tuple[PositionScheme, ...]
+Factors = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """What schemes add to the content score whatever the input: a score, or pairs of factors."""
+
+    score: Tensor | None = None
+    factors: tuple[Factors, ...] = ()
+
+    @staticmethod
+    def of(schemes: Schemes, layout: Layout, factored: bool = False) -> "Term":
+        """The schemes' sum; ``factored``: products stay apart where a scheme has them."""
+        scores, factors = [], []
+        for scheme in schemes:
+            term = scheme.term(layout, factored)
+            if isinstance(term, tuple):
+                factors.append(term)
+            elif term is not None:
+                scores.append(term)
+        return Term(reduce(torch.add, scores) if scores else None, tuple(factors))
+
+    def dense(self) -> Tensor | None:
+        """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
+        scores = [query.float() @ key.float().mT for query, key in self.factors]
+        scores += [] if self.score is None else [self.score]
+        return reduce(torch.add, scores) if scores else None
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What attention must know beyond its input; travels through the layers as an argument.
+
+    Attributes:
+        layout: where queries and keys stand
+        shared: the schemes that all layers share; empty where every layer has its own
+        term: their term, computed once for all layers; None where each computes it (activation
+            checkpointing would run backward through it twice)
+        backend: what the term was computed for, a key of `BACKENDS`: so all layers attend
+        compress: what compresses the keys and values of all layers, if they share it
+        packing: how the tokens are packed that layers are given; None: they are not
+    """
+
+    layout: Layout
+    shared: Schemes = ()
+    term: Term | None = None
+    backend: str = ""
+    compress: nn.Module | None = None
+    packing: Packing | None = None
+
+
+def present(*schemes: PositionScheme | None) -> Schemes:
+    """Those that are there."""
+    return tuple(scheme for scheme in schemes if scheme is not None)

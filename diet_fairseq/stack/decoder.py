@@ -1,0 +1,145 @@
+"""fairseq's decoder with positions in self-attention and, where asked for, in cross-attention."""
+
+from typing import Any
+
+from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor, nn
+
+from ..attention.context import Context, present
+from ..attention.dropout import quicken
+from ..attention.multihead import PositionalAttention
+from ..positions import check_length
+from ..positions.layout import Layout
+from . import passes
+from .placement import Placement
+
+
+class PositionalDecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's layer around our attention; its padding masks carry the `Context`."""
+
+    def __init__(
+        self, cfg: Any, placement: Placement, crossing: Placement, no_encoder_attn: bool = False
+    ) -> None:
+        # before fairseq's constructor, which builds the attention
+        self.placement, self.crossing = placement, crossing
+        super().__init__(cfg, no_encoder_attn)
+
+    def build_self_attention(
+        self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> PositionalAttention:
+        return self.placement.attention()
+
+    def build_encoder_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
+        if self.crossing.scheme is None:
+            return super().build_encoder_attention(embed_dim, cfg)
+        return self.crossing.attention()
+
+
+class PositionalDecoder(TransformerDecoderBase):
+    """fairseq's decoder, its parameters, and the schemes its layers share, if any.
+
+    ``positions`` is self-attention's, ``cross_positions`` cross-attention's.
+    """
+
+    def __init__(
+        self,
+        cfg: Any,
+        dictionary: Any,
+        embed_tokens: nn.Embedding,
+        no_encoder_attn: bool = False,
+        output_projection: nn.Module | None = None,
+    ) -> None:
+        self.placement, self.crossing = placement, crossing = Placement.in_decoder(cfg)
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
+        self.positions = placement.for_stack().get("positions")
+        self.cross_positions = None if no_encoder_attn else crossing.for_stack().get("positions")
+        self.limit = placement.limit(self.embed_positions)
+        quicken(self)
+
+    def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
+        layer = PositionalDecoderLayer(cfg, self.placement, self.crossing, no_encoder_attn)
+        return passes.wrap_layer(layer, cfg)
+
+    def extract_features_scriptable(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]] | None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
+        """As fairseq's: prev_output_tokens (B, T) -> features (B, T, d), and attention (B, T, S).
+
+        With ``incremental_state`` only the last token is a query, and T is 1.
+        """
+        passes.refuse_recording()
+        layout = Layout.of_self_attention(
+            prev_output_tokens.eq(self.padding_idx),
+            causal=not full_context_alignment,
+            queries=None if incremental_state is None else 1,
+        )
+        check_length(layout, self.limit)
+        x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)  # (T, B, d)
+
+        context = passes.context_of(self, layout, present(self.positions))
+        source, crossing = None, None  # (S, B, d), and what cross-attention must know
+        if encoder_out is not None and encoder_out["encoder_out"]:
+            source = encoder_out["encoder_out"][0]
+            crossing = self._crossing(layout, encoder_out["encoder_padding_mask"][0])
+
+        aligned = self.num_layers - 1 if alignment_layer is None else alignment_layer
+        attention: Tensor | None = None
+        states: list[Tensor | None] = [x]
+        for index, layer in enumerate(self.layers):
+            x, weights, _ = layer(
+                x,
+                source,
+                crossing,
+                incremental_state,
+                self_attn_padding_mask=context,
+                need_attn=index == aligned,
+                need_head_weights=index == aligned,
+            )
+            states.append(x)
+            if index == aligned and weights is not None:
+                attention = weights[:alignment_heads].mean(dim=0)  # (H, B, T, S) -> (B, T, S)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        x = x.transpose(0, 1)  # (B, T, d)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        return x, {"attn": [attention], "inner_states": states}
+
+    def _crossing(self, layout: Layout, source_padding_mask: Tensor) -> Tensor | Context:
+        """Stock cross-attention takes the (B, S) mask itself, ours a `Context`."""
+        if self.crossing.scheme is None:
+            return source_padding_mask
+        cross_layout = Layout.of_cross_attention(layout, source_padding_mask)
+        return passes.context_of(
+            self, cross_layout, present(self.cross_positions), attention="encoder_attn"
+        )
+
+    def _embed(self, tokens: Tensor, incremental_state: Any) -> Tensor:
+        """(B, T) -> (B, T, d); while decoding the last token alone, (B, 1, d)."""
+        positions = None
+        if self.embed_positions is not None:
+            positions = self.embed_positions(tokens, incremental_state=incremental_state)
+        if incremental_state is not None:
+            tokens = tokens[:, -1:]
+            positions = None if positions is None else positions[:, -1:]
+        x = self.embed_scale * self.embed_tokens(tokens)
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if positions is not None:
+            x = x + positions
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout_module(x)
+
+    def max_positions(self) -> int:
+        """The longest output; without an absolute table any length goes."""
+        return self.limit.positions

@@ -1,0 +1,110 @@
+"""fairseq's encoder with positions in every layer's attention, and segments."""
+
+from typing import Any
+
+import torch
+from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from ..attention.context import present
+from ..attention.dropout import quicken
+from ..attention.multihead import PositionalAttention
+from ..attention.packing import Packing
+from ..positions import check_length
+from ..positions.base import look_up
+from ..positions.layout import Layout
+from ..positions.segments import checked_segments
+from . import passes
+from .placement import Placement
+
+
+class PositionalEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's layer around our attention; ``encoder_padding_mask`` carries the `Context`."""
+
+    def __init__(self, cfg: Any, placement: Placement) -> None:
+        self.placement = placement  # before fairseq's constructor, which builds the attention
+        super().__init__(cfg)
+
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> PositionalAttention:
+        return self.placement.attention()
+
+
+class PositionalEncoder(TransformerEncoderBase):
+    """fairseq's encoder, its parameters, and what positions and segments add to them.
+
+    ``positions``, ``segments`` and ``compress_layer`` are what its layers share, if anything;
+    ``embed_segments`` are the segments at the input, (S, d), if they act there.
+    """
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        self.placement = placement = Placement.in_encoder(cfg)
+        super().__init__(cfg, dictionary, embed_tokens)
+        shared = placement.for_stack()
+        self.positions, self.segments = shared.get("positions"), shared.get("segments")
+        self.compress_layer = placement.compression_for_stack()
+        self.limit = placement.limit(self.embed_positions)
+        self.num_segments = placement.config.num_segments
+        self.embed_segments = None
+        if placement.config.segment_scheme == "input":
+            self.embed_segments = nn.Embedding(self.num_segments or 0, embed_tokens.embedding_dim)
+        quicken(self)
+
+    def build_encoder_layer(self, cfg: Any) -> nn.Module:
+        return passes.wrap_layer(PositionalEncoderLayer(cfg, self.placement), cfg)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """As fairseq's: src_tokens (B, T) -> its dictionary, encoder_out (T, B, d) and the rest.
+
+        ``segments`` (B, T) int64 says to which segment each token belongs; None: all to the first.
+        """
+        passes.refuse_recording()
+        padding_mask = src_tokens.eq(self.padding_idx)  # (B, T)
+        if segments is not None and self.num_segments is not None:
+            segments = checked_segments(segments, src_tokens, self.num_segments)
+        layout = Layout.of_self_attention(padding_mask, segments=segments)
+        check_length(layout, self.limit)
+        if self.embed_segments is not None:
+            ids = torch.zeros_like(src_tokens) if segments is None else segments
+            embedded = look_up(ids, self.embed_segments.weight)  # (B, T, d)
+            tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
+            token_embeddings = tokens + (embedded / self.embed_scale).to(tokens.dtype)
+        x, embedded = self.forward_embedding(src_tokens, token_embeddings)  # (B, T, d)
+        if layout.padding_mask is not None:
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+        x = x.transpose(0, 1)  # (T, B, d)
+
+        packing = Packing.of(layout)
+        if packing is not None:
+            x = packing.pack(x)  # (N, 1, d)
+        shared = present(self.positions, self.segments)
+        context = passes.context_of(self, layout, shared, packing)
+        states = [x]
+        for layer in self.layers:
+            x = layer(x, encoder_padding_mask=context)
+            states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        states = states if return_all_hiddens else []
+        if packing is not None:
+            x, *states = map(packing.unpack, (x, *states))
+        return {
+            "encoder_out": [x],  # (T, B, d)
+            "encoder_padding_mask": [padding_mask],  # (B, T)
+            "encoder_embedding": [embedded],  # (B, T, d)
+            "encoder_states": states,  # of (T, B, d)
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [(~padding_mask).sum(dim=1, dtype=torch.int32).unsqueeze(1)],  # (B, 1)
+        }
+
+    def max_positions(self) -> int:
+        """The longest input; without an absolute table any length goes."""
+        return self.limit.positions

@@ -1,0 +1,54 @@
+"""What encoders and decoders have in common: how layers are wrapped, and what one pass shares."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import nn
+
+from ..attention.context import Context, Schemes, Term
+from ..attention.packing import Packing
+from ..errors import UserError
+from ..positions.layout import Layout
+
+
+def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
+    """What fairseq does to every layer: activation checkpointing and FSDP, where asked for."""
+    if not cfg.checkpoint_activations:
+        return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+    layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0)
+
+
+def refuse_recording() -> None:
+    """What a recording of one batch leaves out is needed for another, whose padding differs."""
+    exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
+    if torch.jit.is_tracing() or exporting():
+        raise UserError(
+            "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
+            "with position schemes do less for one without padding: use the model as it is, or "
+            "torch.compile"
+        )
+
+
+def context_of(
+    stack: Any,
+    layout: Layout,
+    shared: Schemes,
+    packing: Packing | None = None,
+    attention: str = "self_attn",
+) -> Context:
+    """The `Context` of one forward pass through a stack's layers, for this attention of theirs.
+
+    What the layers share is computed for the backend that the first of them chooses, and all take
+    that backend: the form of the term and what reads it can't differ.
+    """
+    context = Context(
+        layout, shared, compress=getattr(stack, "compress_layer", None), packing=packing
+    )
+    if not shared or not len(stack.layers) or stack.cfg.checkpoint_activations:
+        return context
+    backend = getattr(stack.layers[0], attention).backend_for(shared, layout)
+    return replace(context, term=Term.of(shared, layout, backend == "factors"), backend=backend)

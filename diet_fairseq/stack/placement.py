@@ -1,0 +1,156 @@
+"""Which scheme acts where: parsed once a stack, and handed down to its layers."""
+
+from typing import Any
+
+from ..attention.compressed import Compression, LinformerAttention, projection_length
+from ..attention.multihead import PositionalAttention
+from ..config import PositionConfig
+from ..errors import UserError
+from ..positions import AttentionShape, Limit, PositionScheme
+from ..positions.segments import SegmentScores
+
+#: what encoders and decoders without an absolute table accept: as fairseq's sinusoidal table says
+UNLIMITED = int(1e5)
+
+
+class Placement:
+    """Which scheme one kind of attention has, and where: in every layer, or once for all."""
+
+    def __init__(
+        self,
+        config: PositionConfig,
+        heads: int,
+        embed_dim: int,
+        queries: Limit,
+        keys: Limit,
+        causal: bool = False,
+        cross: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """``options`` are those of fairseq's attention that all layers have in common."""
+        if embed_dim % heads:
+            raise UserError(
+                f"a width of {embed_dim} can't be split among {heads} attention heads: change "
+                "--encoder-embed-dim or --encoder-attention-heads, or the decoder's"
+            )
+        self.config = config
+        self.options = options or {}
+        self.width, self.heads = embed_dim, heads
+        self.scheme: type[PositionScheme] | None = config.scheme
+        if cross:
+            self.scheme = config.scheme.cross if config.position_cross_attention else None
+        elif not config.scheme.in_attention:
+            self.scheme = None
+        if config.scheme.compressed:
+            if causal or cross:
+                raise UserError(
+                    f"the position scheme {config.position_scheme} compresses all keys, later ones "
+                    "too, so no decoder can have it: take --arch "
+                    f"roberta_{config.position_scheme} or bert_{config.position_scheme}, or "
+                    "another scheme"
+                )
+            length = projection_length(config.projection_length, queries)
+            keys = Limit(length, "--projection-length")
+        self.shape = AttentionShape(
+            heads=1 if config.position_sharing == "head" else heads,
+            head_dim=embed_dim // heads,
+            embed_dim=embed_dim,
+            queries=queries,
+            keys=keys,
+            causal=causal,
+            cross=cross,
+        )
+
+    @staticmethod
+    def in_encoder(cfg: Any) -> "Placement":
+        """Self-attention of an encoder that has these options of fairseq's."""
+        flag = "--max-positions" if hasattr(cfg, "max_positions") else "--max-source-positions"
+        limit = Limit(cfg.max_source_positions, flag)
+        return Placement(
+            PositionConfig.of(cfg),
+            cfg.encoder.attention_heads,
+            cfg.encoder.embed_dim,
+            queries=limit,
+            keys=limit,
+            options={"self_attention": True, **_options(cfg)},
+        )
+
+    @staticmethod
+    def in_decoder(cfg: Any) -> tuple["Placement", "Placement"]:
+        """Self-attention and cross-attention of such a decoder."""
+        config = PositionConfig.of(cfg)
+        heads, embed_dim = cfg.decoder.attention_heads, cfg.decoder.embed_dim
+        source = Limit(cfg.max_source_positions, "--max-source-positions")
+        target = Limit(cfg.max_target_positions, "--max-target-positions")
+        options = {"self_attention": True, **_options(cfg)}
+        own = Placement(config, heads, embed_dim, target, target, causal=True, options=options)
+        options = {
+            "encoder_decoder_attention": True,
+            "kdim": cfg.encoder.embed_dim,
+            "vdim": cfg.encoder.embed_dim,
+            **_options(cfg),
+        }
+        return own, Placement(config, heads, embed_dim, target, source, cross=True, options=options)
+
+    def for_layer(self) -> dict[str, PositionScheme]:
+        """``positions`` and ``segments`` of one layer, where there are such."""
+        return {} if self.config.position_sharing == "layer" else self._build()
+
+    def for_stack(self) -> dict[str, PositionScheme]:
+        """The same, of all layers together."""
+        return self._build() if self.config.position_sharing == "layer" else {}
+
+    def limit(self, embed_positions: Any) -> Limit:
+        """How long an input may be, and by which flag: tables of offsets go on for ever."""
+        absolute = self.config.scheme.absolute
+        flag = self.shape.queries.flag
+        positions = self.shape.queries.positions if absolute else UNLIMITED
+        if embed_positions is not None:
+            positions = min(self.shape.queries.positions, embed_positions.max_positions)
+        return Limit(positions, flag)
+
+    def attention(self) -> PositionalAttention:
+        """The attention of one layer."""
+        kind: type[PositionalAttention] = PositionalAttention
+        options = self.options
+        if self.config.scheme.compressed:
+            kind, options = LinformerAttention, options | self._compressions()
+        return kind(
+            self.width,
+            self.heads,
+            **self.for_layer(),
+            score_terms=1 if self.scheme is None else self.scheme.score_terms,
+            backend=self.config.attention_backend,
+            **options,
+        )
+
+    def compression_for_stack(self) -> Compression | None:
+        """What compresses the keys and values of all layers together."""
+        return self._compression() if self.config.projection_sharing == "layer" else None
+
+    def _compressions(self) -> dict[str, Compression]:
+        """``compress_k`` and ``compress_v`` of one layer, where there are such."""
+        names = {"none": ("compress_k", "compress_v"), "key-value": ("compress_k",)}
+        sharing = self.config.projection_sharing or "none"
+        return {name: self._compression() for name in names.get(sharing, ())}
+
+    def _compression(self) -> Compression:
+        return Compression(self.shape.queries.positions, self.shape.keys.positions)
+
+    def _build(self) -> dict[str, PositionScheme]:
+        built: dict[str, PositionScheme] = {}
+        if self.scheme is not None:
+            built["positions"] = self.config.build(self.shape, self.scheme)
+        if self.config.segment_scheme == "per-head":
+            gain = {} if self.config.position_gain is None else {"gain": self.config.position_gain}
+            built["segments"] = SegmentScores(self.shape, self.config.num_segments or 0, **gain)
+        return built
+
+
+def _options(cfg: Any) -> dict[str, Any]:
+    """What fairseq's layers give their attention."""
+    return {
+        "dropout": cfg.attention_dropout,
+        "q_noise": cfg.quant_noise.pq,
+        "qn_block_size": cfg.quant_noise.pq_block_size,
+    }
