@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-PLOTS = ["matplotlib"]  # --plot of `encoder grid` and `encoder report`
+PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 

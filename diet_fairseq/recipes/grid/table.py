@@ -90,10 +90,8 @@ def markdown(found: Found, baseline: str | None = None) -> str:
 
 def plot(found: Found, path: Path) -> None:
     """A curve for every row: the mean of its seeds, and a band from the lowest to the highest."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError("curves need matplotlib: pip install 'diet_fairseq[plots]'") from error
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
