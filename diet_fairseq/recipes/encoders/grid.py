@@ -5,7 +5,6 @@ fairseq's last checkpoint. ``--table`` prints what is finished as Markdown, ``--
 """
 
 import math
-import re
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 from ...errors import UserError
-from ..common import cells, grid
+from ..common import cells, grid, train_log
 from .folder import USUAL
 
 #: row of the table -> what `pretrain` is given
@@ -92,7 +91,7 @@ class Cell(grid.Cell):
             "valid loss": loss,
             "perplexity": math.exp(loss),
             "curve": curve,
-            **cells.read_log(log),
+            **train_log.totals(log),
             **{name: getattr(budget, name) for name in ("encoder", "preset", "size", "jobs")},
             "gpus": budget.gpus,
             **self.shape,
@@ -103,16 +102,9 @@ class Cell(grid.Cell):
 
 
 def read_curve(log: Path) -> list[tuple[int, float]]:
-    """Updates, and the loss on the held-out text in nats, of all parts of a resumed run.
-
-    fairseq logs losses to base 2.
-    """
-    found = re.findall(
-        r"\| valid on '\w+' subset \| loss ([\d.]+) .*\| num_updates (\d+)",
-        log.read_text(encoding="utf-8"),
-    )
-    curve = {int(updates): float(bits) * math.log(2) for bits, updates in found}
-    return sorted(curve.items())
+    """Updates, and the loss on the held-out text in nats; fairseq logs losses to base 2."""
+    curve = train_log.curves(log).get("valid", [])
+    return [(updates, values["loss"] * math.log(2)) for updates, values in curve]
 
 
 def table(wanted: list[Cell]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..common import cells, grid
+from ..common import cells, grid, train_log
 from .chosen import add_corpus
 from .corpora.raw import pair_of
 
@@ -98,7 +98,7 @@ class Cell(grid.Cell):
             "size": budget.size,
             "updates": budget.updates,
             **cells.load(self.run_folder / "evaluation-test" / "scores.json"),
-            **cells.read_log(self.run_folder / "train.log"),
+            **train_log.totals(self.run_folder / "train.log"),
             "jobs": budget.jobs,
             "gpus": budget.gpus,
         }
