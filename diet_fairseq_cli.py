@@ -174,6 +174,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         args, more = parser.parse_known_args(words)
         return _call(parser, args, more)
+    except KeyboardInterrupt:  # while the package is imported; later, it has more to say
+        parser.exit(130, "\ninterrupted: the same command begins anew\n")
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise

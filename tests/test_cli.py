@@ -112,6 +112,16 @@ def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch
     )  # fmt: skip
 
 
+def test_a_command_is_interrupted_in_words_before_it_begins(capsys, monkeypatch):
+    def interrupted(self, name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Command, "function", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        main(["schemes"])
+    assert capsys.readouterr().err == "\ninterrupted: the same command begins anew\n"
+
+
 def test_every_such_package_is_in_its_extra():
     asked = {re.sub(r"[\s\"]", "", line) for line in requires("diet_fairseq") or ()}
     for package, extra in EXTRAS.items():

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -128,16 +127,3 @@ def save(result: Path, found: dict[str, Any], command: Sequence[str]) -> None:
 
 def load(result: Path) -> dict[str, Any]:
     return json.loads(result.read_text(encoding="utf-8"))
-
-
-def read_log(log: Path) -> dict[str, Any]:
-    """Parameters and seconds as fairseq counts them, earlier parts of a resumed run included."""
-    text = log.read_text(encoding="utf-8")
-    [parameters, *_] = re.findall(r"num\. shared model params: ([\d,]+)", text)
-    *_, updates = re.findall(r"\| num_updates (\d+)", text)
-    *_, seconds = re.findall(r"\| wall (\d+)", text)
-    return {
-        "parameters": int(parameters.replace(",", "")),
-        "updates done": int(updates),
-        "seconds": int(seconds),
-    }

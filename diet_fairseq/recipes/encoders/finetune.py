@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
-from ..common import cells, programs
+from ..common import cells, programs, train_log
 from ..common.stages import MADE_FROM, difference
 from .folder import add_folder
 from .glue_tasks import Task
@@ -250,9 +248,9 @@ class Cell(cells.Cell):
             "rate": self.rate,
             "epochs": self.epochs,
             "seed": self.seed,
-            "curves": read_curves(log),
+            "curves": train_log.curves(log),
             "model": model_of(self.folder / BEST),
-            **cells.read_log(log),
+            **train_log.totals(log),
         }
         self.tidy()
         return found
@@ -287,21 +285,6 @@ def visible(device: str) -> str:
     """The name of a GPU, where only some are visible to us."""
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     return names.split(",")[int(device)] if names else device
-
-
-def read_curves(log: Path) -> dict[str, list[tuple[int, dict[str, float]]]]:
-    """Of each dev set, the updates and the metrics then; of all parts of a resumed run."""
-    found: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
-    for split, rest in re.findall(
-        r"\| valid on '(\w+)' subset \| (.*)", log.read_text(encoding="utf-8")
-    ):
-        values = {
-            name: float(value)
-            for name, value in (part.rsplit(" ", 1) for part in rest.split(" | "))
-            if re.fullmatch(r"-?[\d.]+(e-?\d+)?", value)
-        }
-        found[split][int(values["num_updates"])] = values
-    return {split: sorted(curve.items()) for split, curve in found.items()}
 
 
 def model_of(checkpoint: Path) -> dict[str, Any]:
