@@ -9,6 +9,8 @@ from tests.support.commands import TINY, Done, corpus, run
 
 LONG = "w1 " * 12
 LINES = ["w1 w2", "w3", LONG, "w4 w5 w6", LONG]
+#: a model that has learned nothing does not come to an end by itself
+SHORT = ("--max-len-b", "5")
 SMALL = [*TINY[2:], "--max-update", "1", "--max-source-positions", "10"]
 
 
@@ -27,7 +29,20 @@ def model(request: pytest.FixtureRequest, data: Path) -> Path:
 
 
 def interactive(data: Path, model: Path, lines: list[str], *options: object) -> Done:
-    arguments = [data, "--path", model, "-s", "de", "-t", "en", "--cpu", "--beam", "2", *options]
+    arguments = [
+        data,
+        "--path",
+        model,
+        "-s",
+        "de",
+        "-t",
+        "en",
+        "--cpu",
+        "--beam",
+        "2",
+        *SHORT,
+        *options,
+    ]
     return run("interactive", *arguments, stdin="".join(f"{line}\n" for line in lines))
 
 

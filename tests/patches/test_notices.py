@@ -18,7 +18,7 @@ def test_fairseq_says_nothing_about_old_interfaces(data, tmp_path):
     assert "Warning" not in train("--save-dir", tmp_path).err
     assert "Warning" in train("--save-dir", tmp_path / "2", plugin=False).err  # the control
     path = tmp_path / "checkpoint_last.pt"
-    assert "Warning" not in run("generate", data, "--path", path, "--cpu", "--beam", 2).err
+    assert "Warning" not in run("generate", data, "--path", path, "--cpu", "--max-len-b", 5).err
 
 
 def test_masked_language_models_train_with_numpy_2(data, tmp_path):

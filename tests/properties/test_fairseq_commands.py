@@ -9,6 +9,7 @@ from tests.support.commands import TINY, Done, corpus, run
 
 SHORT = [*TINY[2:], "--max-update", "2", "--no-epoch-checkpoints"]
 PAIR = ["--source-lang", "de", "--target-lang", "en", "--cpu"]
+TRANSLATE = [*PAIR, "--max-len-b", "5"]  # it has learned no end
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_a_trained_model_translates_without_repeating_flags(
     data: Path, tmp_path: Path, scheme: str
 ) -> None:
     path = train(data, tmp_path, "--arch", f"transformer_{scheme}")
-    done = run("generate", data, *PAIR, "--path", path, "--beam", "3")
+    done = run("generate", data, *TRANSLATE, "--path", path, "--beam", "3")
     assert len(translations(done)) == 4
 
 
@@ -48,12 +49,15 @@ def test_a_trained_model_validates_and_translates_what_is_typed(data: Path, tmp_
     )
     assert done.status == 0, done.err
     assert "valid on 'valid' subset" in done.out + done.err
-    assert len(translations(run("interactive", data, *PAIR, "--path", path, stdin="w1 w2\n"))) == 1
+    assert (
+        len(translations(run("interactive", data, *TRANSLATE, "--path", path, stdin="w1 w2\n")))
+        == 1
+    )
 
 
 def test_bf16_trains_on_a_cpu_and_translates(data: Path, tmp_path: Path) -> None:
     path = train(data, tmp_path, "--arch", "transformer_diet_rel", "--bf16")
-    assert len(translations(run("generate", data, *PAIR, "--path", path))) == 4
+    assert len(translations(run("generate", data, *TRANSLATE, "--path", path))) == 4
 
 
 def test_a_checkpoint_of_another_scheme_is_refused_by_parameter(data: Path, tmp_path: Path) -> None:
