@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import shlex
 import subprocess
 import sys

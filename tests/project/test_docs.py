@@ -17,7 +17,7 @@ import pytest
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.positions import SCHEMES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 #: folders that are made by running things
 MADE = {".venv", "build", "dist", "bench", "demo", "multi30k", "wmt18", "roberta"}

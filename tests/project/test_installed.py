@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.road import sentences
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHIPPED = ("diet_fairseq", "diet_fairseq_cli.py", "setup.py", "pyproject.toml", "README.md",
            "LICENSE", "MANIFEST.in")  # fmt: skip
 pytestmark = pytest.mark.slow

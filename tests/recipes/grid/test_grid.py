@@ -34,7 +34,7 @@ evaluate = "--average 5"
 [rows]
 stock = "stock"
 """
-VALID = "| valid on 'valid' subset | loss {} | ppl 1 | nsp_accuracy {} | num_updates {}\n"
+VALID = "| valid on 'valid' subset | loss {} | ppl 1.0 | nsp_accuracy {} | num_updates {}\n"
 LOG = (
     "| num. shared model params: 2,322,432 (num. trained: 1)\n"
     "{}| num_updates 200 | train_wall 81 | wall 120\n"
@@ -202,7 +202,7 @@ def test_a_grid_that_is_not_there_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(Path(__file__).parents[2].glob("examples/*/grids/*.toml")), ids=lambda p: p.stem
+    "path", sorted(Path(__file__).parents[3].glob("examples/*/grids/*.toml")), ids=lambda p: p.stem
 )
 def test_the_grids_of_the_examples_can_be_read(path):
     assert list(spec.read(path).cells())

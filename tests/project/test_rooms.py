@@ -10,7 +10,7 @@ import pytest
 import diet_fairseq
 
 PACKAGE = Path(diet_fairseq.__file__).parent
-TABLE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text().split("## The rooms")[1]
+TABLE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text().split("## The rooms")[1]
 #: the rooms, from the ground up; what stands in one row is one floor
 FLOORS = [
     re.findall(r"`([\w./]+)`", row.split("|")[1])
