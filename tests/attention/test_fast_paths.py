@@ -82,9 +82,9 @@ def test_auto_takes_what_was_measured_to_be_quickest(
     taken = []
     for name, backend in tiny.BACKENDS.items():
 
-        def watched(q, k, v, term, *rest, name=name, backend=backend):
-            taken.append((name, bool(term.factors)))
-            return backend(q, k, v, term, *rest)
+        def watched(call, name=name, backend=backend):
+            taken.append((name, bool(call.term.factors)))
+            return backend(call)
 
         monkeypatch.setitem(tiny.BACKENDS, name, watched)
     model = tiny.fresh(Case(scheme, family="roberta"), max_positions=1030)
@@ -109,9 +109,9 @@ def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):
 def test_fast_paths_are_really_taken(monkeypatch):
     factors = []
 
-    def watched(q, k, v, term, *rest):
-        factors.append(term.factors)
-        return original(q, k, v, term, *rest)
+    def watched(call):
+        factors.append(call.term.factors)
+        return original(call)
 
     original = tiny.BACKENDS["factors"]
     monkeypatch.setitem(tiny.BACKENDS, "factors", watched)
