@@ -35,8 +35,8 @@ class PositionalEncoder(TransformerEncoderBase):
     """fairseq's encoder, its parameters, and what positions and segments add to them.
 
     ``positions``, ``segments`` and ``compress_layer`` are what its layers share, if anything;
-    ``embed_segments`` are the segments at the input, (S, d), if they act there. ``project_in`` follows
-    embeddings that are not as wide as the layers, as in ELECTRA.
+    ``embed_segments`` are the segments at the input, (S, d), if they act there. ``project_in``
+    follows embeddings that are not as wide as the layers, as in ELECTRA.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
