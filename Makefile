@@ -28,7 +28,7 @@ demo: setup ## train, translate and score on a small made-up language pair (5 mi
 	@$(PY) examples/demo/run.py
 
 test: setup ## the tests, but for the slow ones and those for a GPU
-	@$(PY) -m pytest -n auto --dist loadfile $(PYTEST)
+	@$(PY) -m pytest -n auto --dist worksteal $(PYTEST)
 
 test-slow: override PYTEST += -m "slow and not gpu"
 test-slow: test ## the slow tests

@@ -6,8 +6,8 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-PLOTS = ["matplotlib"]
-DATA = ["sacremoses", "tqdm"]  # examples/wmt18 and examples/multi30k
+PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
+DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(
@@ -28,6 +28,8 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=find_packages(include=["diet_fairseq", "diet_fairseq.*"]),
+    py_modules=["diet_fairseq_cli"],
+    entry_points={"console_scripts": ["diet-fairseq=diet_fairseq_cli:main"]},
     package_data={"diet_fairseq": ["py.typed"]},
     zip_safe=False,  # --user-dir needs a folder
     python_requires=">=3.11",

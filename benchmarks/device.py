@@ -11,6 +11,7 @@ second and the share of the device's ``--peak`` TFLOP/s that the model's product
 
 import argparse
 import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def measure(args: argparse.Namespace, length: int) -> tuple[list[Timing], int, f
     first = next(iter(trainers.values()))
     sentences = max(1, args.tokens // length)
     batch = batch_of(first.task, lengths_of(None, sentences, length))
-    steps = {name: lambda t=t: t.train_step([batch]) for name, t in trainers.items()}
+    steps = {name: partial(t.train_step, [batch]) for name, t in trainers.items()}
     timings = in_turn(steps, args.rounds, warmup=3, clock=now)
     return timings, sentences * length, flop_of(first, args.size, sentences, length)
 

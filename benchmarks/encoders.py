@@ -10,6 +10,7 @@ With ``--mixed TEXT`` the sentences of a batch are as long as lines of a text, f
 """
 
 import argparse
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def measure(
         trainer.train_step([batch])
 
     return {
-        what: in_turn({name: lambda t=t, run=run: run(t) for name, t in trainers.items()}, rounds)
+        what: in_turn({name: partial(run, t) for name, t in trainers.items()}, rounds)
         for what, run in (("inference", forward), ("training", step))
     }
 

@@ -5,7 +5,7 @@ import multiprocessing
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Timing:
 
 
 def in_turn(
-    candidates: dict[str, Callable[[], object]],
+    candidates: Mapping[str, Callable[[], object]],
     rounds: int,
     warmup: int = 1,
     clock: Callable[[], float] = time.process_time,

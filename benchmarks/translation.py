@@ -13,6 +13,7 @@ import random
 import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def measure_training(trainers: dict[str, Trainer], rounds: int) -> list[Timing]:
         for sample in samples:
             trainer.train_step([sample])
 
-    return in_turn({name: lambda t=t: steps(t) for name, t in trainers.items()}, rounds)
+    return in_turn({name: partial(steps, t) for name, t in trainers.items()}, rounds)
 
 
 def measure_generation(trainers: dict[str, Trainer], rounds: int) -> list[Timing]:

@@ -1,4 +1,4 @@
-"""The plugin's options, their defaults, their checks: all of them, in one flat dataclass."""
+"""The position options in one flat dataclass, with their defaults and checks."""
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
@@ -11,7 +11,7 @@ from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
 from .positions.options import Check, Option, check_at_least, options_in
 
-#: schemes that decoders can have, too
+#: schemes for encoder-decoder models
 TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
 SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
@@ -31,7 +31,7 @@ def option(
 
 
 def declared() -> Iterator[tuple[str, Any, Any]]:
-    """The fields that follow from the schemes' own declarations: name, type, field."""
+    """The fields for the options that schemes declare: name, type, field."""
     found: dict[str, Option] = {}
     for scheme in SCHEMES.values():
         found |= options_in(scheme)
@@ -41,15 +41,15 @@ def declared() -> Iterator[tuple[str, Any, Any]]:
         yield f"position_{name}", kind, option(given.help, given.choices, default, given.check)
 
 
-#: the schemes' options, each with the name of a constructor's argument behind "position_"
+#: the schemes' options: "position_" and the name of a constructor's argument
 SchemeOptions: Any = dataclasses.make_dataclass("SchemeOptions", declared(), frozen=True)
 
 
 @dataclass(frozen=True)
 class PositionConfig(SchemeOptions):
-    """How position information reaches attention. None: the scheme's own default."""
+    """How position information enters the model. None: the scheme's default."""
 
-    position_scheme: str = option("how attention learns positions", SCHEMES)
+    position_scheme: str = option("the position scheme (default: that of --arch)", SCHEMES)
     position_sharing: str | None = option(
         "parameters shared by nothing, by the heads of a layer, or by all layers", SHARING
     )
@@ -57,30 +57,30 @@ class PositionConfig(SchemeOptions):
         "positions added to the input as well, with any scheme", INPUTS
     )
     position_cross_attention: bool = option(
-        "absolute schemes: a term of their own in cross-attention, too", default=False
+        "diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention", default=False
     )
     projection_length: int | None = option(
-        "linear schemes: how many keys are left, Linformer's k (default: max positions / 4)"
+        "linear schemes: number k of compressed keys (default: --max-positions / 4)"
     )
     projection_sharing: str | None = option(
-        "linear schemes: a matrix for the keys and one for the values of every layer (none), one "
-        "for both, or one for all layers (default: none)",
+        "linear schemes: matrices for the keys and for the values of every layer (none), one for "
+        "both (key-value), or one for all layers (layer) (default: none)",
         PROJECTIONS,
     )
     segment_scheme: str | None = option(
-        "what tells segments apart: nothing, a vector at the input, or a score in every head",
+        "segments are ignored, an embedding at the input, or a score in every head",
         SEGMENTS,
     )
-    num_segments: int | None = option("segments that are told apart (default: 2)")
+    num_segments: int | None = option("number of segments (default: 2)")
     attention_backend: str = option(
-        "how attention is computed; auto goes by what was measured",
+        "how attention is computed; auto: the fastest by measurement",
         BACKEND_CHOICES,
         default="auto",
     )
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """Add one flag per field. No defaults: fairseq's architectures fill what is not given."""
+        """Add one flag per field, without defaults: architectures fill in what is not given."""
         for field in dataclasses.fields(PositionConfig):
             kind: dict[str, Any] = {"action": "store_true"}
             if field.type is not bool:
@@ -92,7 +92,7 @@ class PositionConfig(SchemeOptions):
 
     @staticmethod
     def of(args: Namespace | Any) -> "PositionConfig":
-        """The options among fairseq's arguments, checked, the scheme's defaults filled in."""
+        """Read and check the options among fairseq's arguments, and fill in the defaults."""
         given: dict[str, Any] = {
             field.name: getattr(args, field.name, field.default)
             for field in dataclasses.fields(PositionConfig)
@@ -115,7 +115,7 @@ class PositionConfig(SchemeOptions):
         return PositionConfig(**given)
 
     def write_to(self, args: Namespace | Any) -> None:
-        """Let fairseq's arguments, and so the checkpoint, carry every option's value."""
+        """Write every option into fairseq's arguments, which the checkpoint saves."""
         for name, value in dataclasses.asdict(self).items():
             setattr(args, name, value)
 
@@ -126,13 +126,13 @@ class PositionConfig(SchemeOptions):
     def build(
         self, shape: AttentionShape, scheme: type[PositionScheme] | None = None
     ) -> PositionScheme:
-        """The module of this scheme, or of another that shares its options."""
+        """Build the module of this scheme, or of another one with the same options."""
         scheme = scheme or self.scheme
         options = {name: getattr(self, f"position_{name}") for name in options_in(scheme)}
         return scheme(shape, **options)
 
     def __str__(self) -> str:
-        """One line that names a run: every option that is in force."""
+        """One line that identifies a run: every option in force."""
         given = dataclasses.asdict(self)
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
@@ -166,7 +166,7 @@ class PositionConfig(SchemeOptions):
                 if acts_in_attention(s) and field.name in options_of(s)
             ]
             raise UserError(
-                f"{flag(field.name)}{'' if value is True else f' {value}'} is no option of the "
+                f"{flag(field.name)}{'' if value is True else f' {value}'} is not an option of the "
                 f"position scheme {name}: leave it out, or take one of {', '.join(having)}"
             )
         if self.num_segments is not None:
@@ -178,8 +178,9 @@ class PositionConfig(SchemeOptions):
             check_at_least("--num-segments", self.num_segments, 1)
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
-                f"--segment-scheme per-head can't be with the position scheme {name}: each of its "
-                "compressed keys is a mixture of tokens of all segments; take input or none"
+                f"--segment-scheme per-head can't be combined with the position scheme {name}: "
+                "each of its compressed keys is a mixture of tokens of all segments; take input or "
+                "none"
             )
         fused = self.attention_backend not in (None, "auto", "reference")
         if fused and self.scheme.reads_queries:
@@ -195,12 +196,12 @@ def flag(field: str) -> str:
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:
-    """Whether it is more than its positions at the input, which then are an option of their own."""
+    """Whether the scheme changes attention, so that positions at the input are an option."""
     return scheme.in_attention or scheme.compressed
 
 
 def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """All fields of `PositionConfig` that mean something to the scheme, and their defaults."""
+    """The fields of `PositionConfig` that apply to the scheme, with their defaults."""
     options = {f"position_{name}": given.default for name, given in options_in(scheme).items()}
     options["position_input"] = scheme.input
     if scheme.in_attention:

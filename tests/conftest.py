@@ -12,7 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 import torch
-from property_table import property_table
+
+from tests.support.property_table import property_table
 
 logging.getLogger("fairseq").setLevel(logging.WARNING)
 

@@ -1,13 +1,13 @@
 """Average the parameters of several checkpoints into one.
 
-    python -m diet_fairseq.average_checkpoints --inputs checkpoints --num-epoch-checkpoints 5 \\
+    diet-fairseq average --inputs checkpoints --num-epoch-checkpoints 5 \\
         --output checkpoints/averaged.pt
 
 takes the flags of fairseq's script of this name, which its packages leave out.
 """
 
-import argparse
 import re
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,7 @@ def _place(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(
-        prog="python -m diet_fairseq.average_checkpoints",
-        description="Average the parameters of several checkpoints into one.",
-    )
+def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--inputs", nargs="+", required=True, type=Path, metavar="PATH",
         help="checkpoints, or the one folder they are in")  # fmt: skip
@@ -107,10 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                            help=f"average the last N {kind} checkpoints of the folder")  # fmt: skip
     add("--checkpoint-upper-bound", type=int, metavar="N",
         help="leave out what is later than this epoch or update")  # fmt: skip
-    options = parser.parse_args(arguments)
 
-    paths, bound = options.inputs, options.checkpoint_upper_bound
-    chosen = [kind for kind in _KINDS if getattr(options, kind) is not None]
+
+def run(args: Namespace) -> None:
+    paths, bound = args.inputs, args.checkpoint_upper_bound
+    chosen = [kind for kind in _KINDS if getattr(args, kind) is not None]
     if bound is not None and not chosen:
         raise UserError(
             f"--checkpoint-upper-bound {bound} goes with --num-epoch-checkpoints or "
@@ -122,10 +118,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"--inputs {paths[0]}: with --num-{kind}-checkpoints give the one folder that "
                 "holds the checkpoints"
             )
-        paths = find(paths[0], kind, getattr(options, kind), bound)
+        paths = find(paths[0], kind, getattr(args, kind), bound)
     print(f"averaging {len(paths)} checkpoints:", *paths, sep="\n  ")
-    saving.save(average(paths), str(options.output))
-    print(f"wrote {options.output}")
+    saving.save(average(paths), str(args.output))
+    print(f"wrote {args.output}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """``python -m diet_fairseq.average_checkpoints``."""
+    parser = ArgumentParser(
+        prog="python -m diet_fairseq.average_checkpoints",
+        description="Average the parameters of several checkpoints into one.",
+    )
+    add_arguments(parser)
+    run(parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Parameter counts of DIET's Table 6, by building its models.
 
-``python -m diet_fairseq.parameters`` prints them beside the paper's: BERT-base for 512 positions
+``diet-fairseq parameters`` prints them beside the paper's: BERT-base for 512 positions
 with pooler, next-sentence head and two segments, with the vocabularies of the English and the
 multilingual model. Nothing is allocated.
 """
 
 import logging
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,11 @@ def count(arch: str, vocabulary: int, **options: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def main() -> None:
+def add_arguments(parser: ArgumentParser) -> None:
+    """There are none: the table is the paper's."""
+
+
+def run(args: Namespace) -> None:
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
     columns = " | ".join(f"{name} | paper" for name in VOCABULARIES)
     print(f"| BERT-base with | {columns} |\n|{' --- |' * 5}")
@@ -100,6 +104,11 @@ def main() -> None:
     for row in TABLE_6:
         if row.remark:
             print(f"\n{row.name}: {row.remark}.")
+
+
+def main() -> None:
+    """``python -m diet_fairseq.parameters``."""
+    run(Namespace())
 
 
 if __name__ == "__main__":

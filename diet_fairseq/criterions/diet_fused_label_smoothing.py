@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..stack.shortcuts import has_hooks, has_methods_of, has_standard_output
 
-#: tokens whose logits are there at a time: few enough for a CPU's cache
+#: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
 ROWS = 128
 
 
 class LinearCrossEntropy(torch.autograd.Function):
-    """Cross entropy with label smoothing, output projection included; gradients come with it.
+    """The output projection and cross entropy with label smoothing, with gradients.
 
     As in fairseq, the target has probability 1 - smoothing and each of the other V - 1 words
     smoothing / (V - 1). With y that distribution and p = softmax(x W^T), the gradient of the logits
-    is p - y, and that of x and W one product more each: everything is done while a few rows of
-    logits are in the cache, and nothing of size (N, V) exists.
+    is p - y, and those of x and W take one more product each. All of this is computed while a few
+    rows of logits are in the cache, and nothing of size (N, V) exists.
 
-    Probabilities and sums over tokens are in float32, whatever x and W are in: the terms of W's
+    Probabilities and sums over tokens are in float32 for any type of x and W, as the terms of W's
     gradient nearly cancel. There is no second derivative.
 
     Args:
@@ -44,8 +44,8 @@ class LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        others = smoothing / (len(weight) - 1)  # y of all words but the target
-        extra = 1 - smoothing - others  # what y has more at the target
+        others = smoothing / (len(weight) - 1)  # y of all words except the target
+        extra = 1 - smoothing - others  # the difference of y at the target
         wanted = any(ctx.needs_input_grad)
         grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
         loss = nll = torch.zeros((), device=x.device)
@@ -63,7 +63,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             nll = nll + here
             loss = loss + extra * here
             loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
-            if wanted:  # p - y, but for what is the same for all words, which follows below
+            if wanted:  # p - y, except for the part that is the same for all words, added below
                 change = exponential.scatter_add_(1, goal, -extra * normaliser)
                 found.copy_((change.to(x.dtype) @ weight) / normaliser)
                 grad_weight.addmm_(change.T, (rows / normaliser).float())
@@ -76,19 +76,19 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        # once_differentiable says nothing where grad_loss is a constant: gradients then are, too
+        # once_differentiable doesn't raise if grad_loss is a constant, as the gradients then are
         if torch.is_grad_enabled():
             raise UserError(
                 "the criterion fused_label_smoothed_cross_entropy has no second derivative, which "
                 "create_graph=True is for: take label_smoothed_cross_entropy"
             )
         grad_x, grad_weight = ctx.saved_tensors
-        # autograd casts the second, once, to W's type
+        # autograd casts the second to W's type
         return grad_x * grad_loss, grad_weight * grad_loss, None, None
 
 
 class _Features:
-    """Stands for a model whose output projection is left to the criterion."""
+    """A model without its output projection, which is left to the criterion."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -101,11 +101,11 @@ class _Features:
     "fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig
 )
 class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
-    """``label_smoothed_cross_entropy``, quicker on a CPU for any transformer, stock ones as well.
+    """``label_smoothed_cross_entropy``, faster on a CPU for any transformer, stock ones included.
 
-    Only real tokens are projected. It is fairseq's own on a GPU, in fp16, for a loss of every
-    token, with an adaptive softmax, with accuracies or a prefix to ignore, and for models that come
-    to their probabilities in a way of their own or have hooks on it.
+    Only real tokens are projected. fairseq's own criterion is used on a GPU, in fp16, for a loss
+    per token, with an adaptive softmax, with accuracies or an ignored prefix, and for models that
+    compute probabilities in another way or have hooks on it.
     """
 
     def forward(
@@ -133,9 +133,9 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 
 
 def projects_last(model: Any) -> bool:
-    """Whether a model's logits are its features times its output projection, and no more happens.
+    """Whether a model's logits are its features times its output projection, and nothing else.
 
-    A model may be wrapped, as for distributed training.
+    A model may be wrapped, for example for distributed training.
     """
     while hasattr(model, "module"):
         model = model.module

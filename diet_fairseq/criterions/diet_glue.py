@@ -1,4 +1,4 @@
-"""Criterion ``glue``: the loss of a class or a number, and GLUE's metrics over a whole set."""
+"""Criterion ``glue``: classification or regression loss, and GLUE's metrics over a whole set."""
 
 import math
 from collections.abc import Sequence
@@ -29,23 +29,22 @@ class GlueCriterionConfig(FairseqDataclass):
     metrics: str = field(
         default="",
         metadata={
-            "help": "parted by commas, of a class: accuracy, f1, matthews; of a number: pearson, "
-            "spearman (default: accuracy, or both of a number)"
+            "help": "separated by commas; classification: accuracy, f1, matthews; regression: "
+            "pearson, spearman (default: accuracy, or both for regression)"
         },
     )
-    positive_label: str = field(default="1", metadata={"help": "the label that f1 is of"})
+    positive_label: str = field(default="1", metadata={"help": "the label whose f1 is computed"})
 
 
 @register_criterion("glue", dataclass=GlueCriterionConfig)
 class GlueLoss(FairseqCriterion):
-    """Cross entropy, or the squared error, and the metrics that ``--metrics`` names.
+    """Cross entropy or squared error, and the metrics that ``--metrics`` names.
 
-    Metrics are of the whole set, not means over batches: F1 and correlations of a set are no mean
-    of its batches'. Every process sends its predictions (B,) and targets (B,) to all others.
-    fairseq's ``sentence_prediction`` gathers them in one process only, and knows labels that are
-    numbers only.
+    Metrics are of the whole set, as F1 and correlations are not means over batches. Every process
+    sends its predictions (B,) and targets (B,) to all others. fairseq's ``sentence_prediction``
+    collects them within one process only, and needs labels that are numbers.
 
-    Logged: ``loss``, over log 2 as all of fairseq's, and each metric in percent.
+    Logged: ``loss``, divided by log 2 as everywhere in fairseq, and each metric in percent.
     """
 
     def __init__(self, cfg: GlueCriterionConfig, task: Any) -> None:
@@ -59,7 +58,7 @@ class GlueLoss(FairseqCriterion):
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss summed over the batch, its size, and what is logged."""
+        """The loss summed over the batch, the batch size, and the logging output."""
         if self.head not in getattr(model, "classification_heads", {}):
             raise UserError(
                 f"the model has no head {self.head}: take --task glue and --arch bert_<scheme>, "
@@ -103,7 +102,7 @@ class GlueLoss(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """Predictions can't."""
+        """False: predictions are concatenated."""
         return False
 
 

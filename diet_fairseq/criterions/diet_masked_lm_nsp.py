@@ -1,4 +1,4 @@
-"""Criterion ``masked_lm_nsp``: BERT's loss, of masked tokens and of the next sentence."""
+"""Criterion ``masked_lm_nsp``: BERT's loss for masked tokens and for the next sentence."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ..errors import UserError
 
 
 class _Witness:
-    """Stands for the model, and keeps what it gives beside the logits."""
+    """Calls the model, and keeps its second output."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -31,17 +31,17 @@ class _Witness:
 class MaskedLmNspLoss(MaskedLmLoss):
     """fairseq's ``masked_lm`` plus the cross entropy of the next sentence.
 
-    BERT's loss is the mean over masked tokens plus the mean over pairs, and so it is here for
-    every batch. fairseq sums the losses and masked tokens of all processes and accumulated batches
-    and divides once; a batch's mean over pairs therefore enters times its masked tokens. In the
-    end every masked token counts the same, and a batch's pairs count by its share of the masked
-    tokens, which add up to one whole mean over pairs on any number of processes.
+    As in BERT, the loss of a batch is the mean over masked tokens plus the mean over pairs. fairseq
+    sums the losses and masked tokens of all processes and accumulated batches and divides once, so
+    a batch's mean over pairs is multiplied by its number of masked tokens. In the result every
+    masked token has the same weight, and the pairs of a batch are weighted by its share of the
+    masked tokens; these weights add up to one on any number of processes.
 
     Logged: ``mlm_loss`` and ``nsp_loss`` and their sum ``loss``, all to base 2 as in fairseq,
     ``ppl`` of the masked tokens, ``nsp_accuracy`` from 0 to 1.
 
-    Needs ``next_sentence`` (B,) in the batch (``--task masked_lm_nsp``) and ``nsp_logits`` (B, 2)
-    beside the model's logits (``bert_*`` with ``--nsp``); else raises `UserError`.
+    Raises `UserError` unless the batch has ``next_sentence`` (B,) (``--task masked_lm_nsp``) and
+    the model returns ``nsp_logits`` (B, 2) (``bert_*`` with ``--nsp``).
     """
 
     def forward(

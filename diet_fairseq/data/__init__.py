@@ -1,1 +1,1 @@
-"""Texts and pairs of them as samples of fairseq's."""
+"""fairseq datasets of texts and pairs of texts, and metrics."""

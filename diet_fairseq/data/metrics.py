@@ -1,4 +1,4 @@
-"""What GLUE's tasks are measured by, over all examples of a set at once, in percent."""
+"""The metrics of GLUE's tasks, over all examples of a set, in percent."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from sklearn import metrics
 
 from ..errors import UserError
 
-#: (labels, predictions, the positive label's number) -> from -1 or 0 to 1
+#: (labels, predictions, index of the positive label) -> a number up to 1
 Metric = Callable[[np.ndarray, np.ndarray, int | None], float]
 
 CLASSIFICATION: dict[str, Metric] = {
@@ -27,17 +27,17 @@ METRICS = CLASSIFICATION | REGRESSION
 
 
 def correlation(function: Callable, targets: np.ndarray, found: np.ndarray) -> float:
-    """Where one side is the same throughout, nothing goes with anything: 0."""
+    """The correlation, which is 0 if one side is constant."""
     if len(targets) < 2:
         return 0.0
     return float(np.nan_to_num(function(found, targets).statistic))
 
 
 def chosen(names: str, regression: bool, positive: int | None) -> tuple[str, ...]:
-    """The metrics of a comma-separated list, checked; none: the usual ones.
+    """Check the metrics in a comma-separated list; an empty one gives the defaults.
 
     Args:
-        positive: number of the label that F1 is of; None: no label has the name given
+        positive: index of the label whose F1 is computed; None: there is no label of that name
     """
     known = REGRESSION if regression else CLASSIFICATION
     wanted = tuple(names.split(",")) if names else tuple(REGRESSION if regression else ["accuracy"])
@@ -58,8 +58,8 @@ def chosen(names: str, regression: bool, positive: int | None) -> tuple[str, ...
 def percent(
     name: str, targets: Sequence[float], found: Sequence[float], positive: int | None = 1
 ) -> float:
-    """The metric's value times 100, rounded to three digits behind the point."""
+    """The metric's value times 100, rounded to three decimals."""
     with warnings.catch_warnings():
-        # fairseq measures single batches, too, in which all may be alike
+        # fairseq also evaluates single batches, which may be constant
         warnings.simplefilter("ignore")
         return round(100 * METRICS[name](np.asarray(targets), np.asarray(found), positive), 3)

@@ -1,4 +1,4 @@
-"""Pairs of texts for next-sentence prediction, drawn from documents as BERT drew them."""
+"""Pairs of texts for next-sentence prediction, drawn from documents as in BERT."""
 
 from array import array
 from bisect import bisect_left
@@ -12,25 +12,25 @@ from torch import Tensor
 
 from ..errors import UserError
 
-#: <s> A </s> B </s>
+#: the number of special tokens in <s> A </s> B </s>
 SPECIAL = 3
-#: the shortest text that BERT aims at, both sides together
+#: the shortest target length in BERT, of both sides together
 SHORTEST = 2
 
 Span = tuple[int, int]
 
 
 class SentencePairs(FairseqDataset):
-    """``<s> A </s> B </s>``: half of the time B follows A, else it is of another document.
+    """``<s> A </s> B </s>``: half of the time B follows A, otherwise it is from another document.
 
-    What is paired is a dataset of lines as fairseq-preprocess writes them: each ends in ``</s>``,
-    and a line of ``</s>`` alone parts documents. A and B are runs of whole lines whose inner
-    ``</s>`` are dropped, so that ``</s>`` has one meaning. The same arguments give the same pairs.
+    The input is a dataset of lines as fairseq-preprocess writes them: each ends in ``</s>``, and a
+    line with only ``</s>`` separates documents. A and B are runs of whole lines without their inner
+    ``</s>``, so that ``</s>`` has one meaning. The same arguments give the same pairs.
 
     fairseq's own ``BlockPairDataset`` keeps the inner ``</s>``, draws from numpy's global state,
-    wants BERT's dictionary and sums up a text again for every line that it gets.
+    needs BERT's dictionary, and sums the lengths of a text again for every line.
 
-    Raises `UserError` when there is nothing to pair; ``name`` says what.
+    Raises `UserError` if there is nothing to pair; ``name`` is the data's name in the message.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SentencePairs(FairseqDataset):
             )
         self.lines, self.bos, self.eos = lines, bos, eos
         lengths = np.asarray(lines.sizes, dtype=np.int64) - 1  # without </s>
-        # Line n holds the tokens starts[n] to starts[n + 1] of a text that has no </s>.
+        # Line n has the tokens starts[n] to starts[n + 1] of the text without </s>.
         self.starts = np.concatenate([[0], lengths.cumsum()])
         documents = runs(lengths > 0)
         if len(documents) < 2:
@@ -66,7 +66,7 @@ class SentencePairs(FairseqDataset):
         for one, other, follow in pairs:
             spans.extend((*one, *other))
             follows.append(follow)
-        self.spans = np.frombuffer(spans, dtype=np.int64).reshape(-1, 4)  # where A and B begin, end
+        self.spans = np.frombuffer(spans, dtype=np.int64).reshape(-1, 4)  # begin and end of A, of B
         self.follows = np.frombuffer(follows, dtype=np.int8).astype(np.int64)  # 1: B follows A
         self.sizes = self.spans @ np.array([-1, 1, -1, 1]) + SPECIAL
 
@@ -101,7 +101,7 @@ class SentencePairs(FairseqDataset):
 
 
 class Segments(BaseWrapperDataset):
-    """The segment ids of `SentencePairs`, as a dataset beside it."""
+    """The segment ids of the samples of `SentencePairs` or `Texts`, as a dataset."""
 
     def __getitem__(self, index: int) -> Tensor:
         return self.dataset.segments(index)
@@ -118,13 +118,13 @@ def pair_up(
 ) -> Iterator[tuple[Span, Span, bool]]:
     """A, B, and whether B follows A: BERT's ``create_instances_from_document`` for every document.
 
-    A document is read in chunks that have as many lines as fill a sample; with probability
-    ``short`` all its chunks are shorter, by a length drawn once. A chunk is parted into A and B at
-    a line drawn, or its B is replaced by lines of another document and stands in the next chunk.
-    One thing differs: a chunk has two lines where there are two. BERT's has one where that fills a
-    sample, so that a text of long lines (paragraphs) would hardly have a B that follows. As in
-    BERT, the last line of a document may be left alone and then is followed by another document's:
-    the share of those that follow is a little below one half.
+    A document is read in chunks of as many lines as fill a sample; with probability ``short`` all
+    its chunks have a shorter length, drawn once. A chunk is split into A and B at a random line, or
+    its B is replaced by lines of another document and goes to the next chunk. One thing differs
+    from BERT: a chunk has at least two lines if there are two. BERT's has one if that fills a
+    sample, so that in a text of long lines (paragraphs) B would hardly ever follow A. As in BERT,
+    the last line of a document may be left over and is then paired with another document, so that
+    B follows A in a little less than half of the pairs.
     """
     for number, (begin, end) in enumerate(documents.tolist()):
         target = draw.randint(SHORTEST, longest) if draw.random() < short else longest
@@ -145,7 +145,7 @@ def pair_up(
 
 
 def filled(starts: np.ndarray, begin: int, end: int, length: int, at_least: int = 1) -> int:
-    """The line before ``end`` at which lines from ``begin`` on have that length together."""
+    """The line, at most ``end``, up to which the lines from ``begin`` have that length together."""
     return min(max(bisect_left(starts, starts[begin] + length), begin + at_least), end)
 
 
@@ -154,9 +154,9 @@ def span(starts: np.ndarray, lines: Span) -> Span:
 
 
 def shortened(one: Span, other: Span, longest: int, draw: Random) -> tuple[Span, Span]:
-    """Both cut to ``longest`` together: the longer one first, then each in turn.
+    """Both cut to ``longest`` together: first the longer one, then both in turn.
 
-    Every token is taken from the front or the back, as a coin falls.
+    Every token is removed from the front or the back at random.
     """
     lengths = one[1] - one[0], other[1] - other[0]
     if sum(lengths) > longest:

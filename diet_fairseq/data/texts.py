@@ -1,4 +1,4 @@
-"""One text or two, side by side, as a sentence encoder reads them."""
+"""Samples of one text or a pair, as a sentence encoder reads them."""
 
 import numpy as np
 import torch
@@ -8,18 +8,18 @@ from torch import Tensor
 from ..errors import UserError
 from .sentence_pairs import SPECIAL
 
-#: the shortest sample that has room for a token of every text
+#: the shortest sample with a token of each of two texts
 SHORTEST = 2 + SPECIAL
 
 
 class Texts(FairseqDataset):
-    """``<s> A </s>``, or ``<s> A </s> B </s>``, where B may have a separator in front.
+    """``<s> A </s>``, or ``<s> A </s> B </s>``, optionally with a separator before B.
 
-    What is put together are datasets of lines as fairseq-preprocess writes them: each ends in
-    ``</s>``. A sample longer than ``longest`` is shortened as BERT's code does: the longer of the
-    two texts loses its end first, then both in turn; every ``</s>`` stays.
+    The inputs are datasets of lines as fairseq-preprocess writes them: each ends in ``</s>``. A
+    sample longer than ``longest`` is shortened as in BERT's code: first the longer of the two texts
+    is cut at its end, then both in turn; every ``</s>`` stays.
 
-    Raises `UserError` when there is nothing, or as many of the one as of the other are not there.
+    Raises `UserError` if there are no texts, or different numbers of first and second texts.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Texts(FairseqDataset):
             others = np.asarray(other.sizes, dtype=np.int64) - 1
             special = SPECIAL + len(self.before[1])
         room = longest - special
-        # What the longer one must leave: all of what is too much, or down to one half.
+        # The longer one is cut until the sample fits, but not to less than one half.
         keep = np.minimum(own, np.maximum(room - others, (room + 1) // 2))
-        #: (N, 2): the tokens of either text that are kept, without </s>
+        #: (N, 2): how many tokens of each text are kept, without </s>
         self.kept = np.stack([keep, np.minimum(others, room - keep)], axis=1)
-        #: (N,): how many samples lost something is what ``shortened`` says
+        #: the number of samples that were shortened
         self.shortened = int((self.kept.sum(axis=1) < own + others).sum())
         self.sizes = self.kept.sum(axis=1) + special
 

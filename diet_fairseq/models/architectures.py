@@ -1,4 +1,4 @@
-"""What all models have in common: architectures named by a scheme, and the options they settle."""
+"""What all models have in common: architectures named after schemes, and checks of options."""
 
 import logging
 from argparse import Namespace
@@ -16,7 +16,7 @@ from ..version import __version__
 
 logger = logging.getLogger(__name__)
 
-#: fills in a size's defaults, as fairseq's architecture functions do
+#: fills in the defaults of a size, like fairseq's architecture functions
 Size = Callable[[Namespace], None]
 
 
@@ -31,9 +31,9 @@ def register_architectures(
 
     Args:
         sizes: suffix of the architecture's name -> fairseq's function for that size
-        defaults: what the family takes for options that are not given
-        input_flags: fairseq's own flags for positions at the input, which ``--position-input``
-            takes the place of
+        defaults: the family's values for options that are not given
+        input_flags: fairseq's flags for positions at the input, which ``--position-input``
+            replaces
     """
 
     def architecture(arch: str, name: str, size: Size) -> Size:
@@ -55,7 +55,7 @@ def register_architectures(
                 if getattr(args, option, None) is None:
                     setattr(args, option, value)
             if getattr(args, "bf16", False) and find_spec("torch_xla") is None:
-                args.tpu = False  # fairseq takes bf16 for a TPU's, and stops where there is none
+                args.tpu = False  # fairseq sets it with --bf16, and then needs torch_xla
             size(args)
 
         return fill
@@ -67,13 +67,19 @@ def register_architectures(
 
 
 def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
-    """Check the options, and write what is in force into the arguments that a checkpoint keeps.
+    """Check the options, and write those in force into the arguments that a checkpoint saves.
 
     Args:
-        unsupported: options of fairseq's own model that would go round our attention
+        unsupported: options of fairseq's own model that would bypass our attention
     """
     for name in unsupported:
-        if getattr(args, name, None) not in (None, False, 0, -1, ""):  # fairseq's ways to say no
+        if getattr(args, name, None) not in (
+            None,
+            False,
+            0,
+            -1,
+            "",
+        ):  # fairseq's ways to say that an option is off
             raise UserError(
                 f"--{name.replace('_', '-')} {getattr(args, name)} does not go together with "
                 "position schemes: leave it out, or use fairseq's own model"
@@ -94,7 +100,7 @@ def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:
 
 
 def check_task(task: Any, unfit: tuple[type, ...], family: str, instead: str) -> None:
-    """Refuse tasks whose samples are not what the family's models read."""
+    """Refuse tasks whose samples the family's models can't read."""
     if isinstance(task, unfit):
         names = {kind: name for name, kind in TASK_REGISTRY.items()}
         raise UserError(

@@ -1,4 +1,4 @@
-"""Encoders with segments, pooler and next-sentence head: `bert_<scheme>` and its sizes."""
+"""Encoders with segments, a pooler and a next-sentence head: `bert_<scheme>` and its sizes."""
 
 import logging
 from argparse import ArgumentParser, Namespace
@@ -19,12 +19,11 @@ logger = logging.getLogger(__name__)
 
 @register_model("diet_bert")
 class DietBertModel(DietRobertaModel):
-    """Devlin et al. (2019): a RoBERTa with segments, a pooler and, with ``--nsp``, what reads it.
+    """Devlin et al. (2019): RoBERTa with segments, a pooler and, with ``--nsp``, its head.
 
-    ``pooler`` is (d, d), with tanh after it; ``nsp_head`` (2, d) says whether the second segment
-    follows the first (class 1). A pooler that nothing reads is not trained. Where next sentences
-    trained it, a new classification head's inner layer starts as the checkpoint's pooler, whose
-    place it takes.
+    ``pooler`` is (d, d), followed by tanh; ``nsp_head`` (2, d) predicts whether the second segment
+    follows the first (class 1). Without ``--nsp`` the pooler is not trained. If it was trained, the
+    inner layer of a new classification head starts as the checkpoint's pooler, which it replaces.
 
     Checkpoints of the released TUPE code load into ``bert_tupe_a`` and ``bert_tupe_r`` with
     ``--segment-scheme none``.
@@ -60,7 +59,7 @@ class DietBertModel(DietRobertaModel):
         classification_head_name: str | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As RoBERTa's; with ``--nsp`` there is ``nsp_logits`` (B, 2) beside."""
+        """As RoBERTa's; with ``--nsp`` the second output also has ``nsp_logits`` (B, 2)."""
         x, extra = super().forward(
             src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
         )
@@ -70,13 +69,13 @@ class DietBertModel(DietRobertaModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Read what fairseq and TUPE wrote before, and give new heads the checkpoint's pooler."""
+        """Read fairseq's and TUPE's checkpoints; new heads start from the checkpoint's pooler."""
         prefix = f"{name}." if name else ""
         tupe_checkpoints.rename(state_dict, prefix, self.pooler)
         before = dict(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
         if f"{prefix}nsp_head.weight" not in before:
-            return  # nobody trained the pooler
+            return  # the pooler was not trained
         for head in self.classification_heads:
             for part in ("weight", "bias"):
                 inner = f"{prefix}classification_heads.{head}.dense.{part}"
@@ -92,7 +91,7 @@ class DietBertModel(DietRobertaModel):
 
 
 def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """What BERTs take for options that are not given."""
+    """The values of options that are not given."""
     return {**diet_roberta.defaults(scheme), "segment_scheme": scheme.segment_scheme}
 
 

@@ -30,7 +30,7 @@ from .architectures import (
     settle,
 )
 
-#: options of fairseq's encoders that would go round our attention
+#: options of fairseq's encoders that would bypass our attention
 UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep")
 #: tasks that need a decoder
 GENERATING = (
@@ -42,7 +42,7 @@ GENERATING = (
 
 
 class PositionalRobertaEncoder(RobertaEncoder):
-    """fairseq's encoder with its language-model head, where segments are not lost on the way."""
+    """fairseq's encoder with its language-model head, which also passes segments on."""
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
         return PositionalEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
@@ -56,7 +56,7 @@ class PositionalRobertaEncoder(RobertaEncoder):
         segments: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's, and ``segments`` (B, T) int64; what is returned beside also has features.
+        """As fairseq's, with ``segments`` (B, T) int64; the second output also has features.
 
         Returns:
             (B, T, V), or (masked tokens, V), or features (B, T, d); and ``inner_states`` of
@@ -75,12 +75,12 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return self.output_layer(features, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
-        """The longest input; without an absolute table any length goes."""
+        """The longest input; without an absolute table the length is not limited."""
         return self.sentence_encoder.max_positions()
 
 
 class PositionalHubInterface(RobertaHubInterface):
-    """fairseq's, asking the model itself, which knows where a sentence begins."""
+    """fairseq's, but it calls the model, whose heads read the first real token."""
 
     def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
         """(B, T) -> (B, classes): log-probabilities, or logits."""
@@ -92,8 +92,8 @@ class PositionalHubInterface(RobertaHubInterface):
 class DietRobertaModel(RobertaModel):
     """fairseq's RoBERTa whose attention has a position scheme.
 
-    Parameter names are fairseq's; ``roberta_learned`` loads stock state dicts strictly. What reads
-    a whole sentence reads its first real token, on whichever side the padding is.
+    Parameter names are fairseq's; ``roberta_learned`` loads stock state dicts strictly.
+    Classification heads read the first real token, on whichever side the padding is.
     """
 
     has_segments: ClassVar[bool] = False
@@ -101,11 +101,11 @@ class DietRobertaModel(RobertaModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        # fairseq's layers know these, its RoBERTa has no flags for them
+        # fairseq's layers have these options, but its RoBERTa has no flags for them
         parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
-            help="compute activations again on the way back: less memory, more time",
+            help="recompute activations in the backward pass: less memory, more time",
         )
         parser.add_argument(
             "--offload-activations",
@@ -147,7 +147,7 @@ class DietRobertaModel(RobertaModel):
         classification_head_name: str | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As `PositionalRobertaEncoder.forward`; a head's name gives (B, classes) instead."""
+        """As `PositionalRobertaEncoder.forward`; with the name of a head, (B, classes)."""
         features_only = features_only or classification_head_name is not None
         x, extra = self.encoder(src_tokens, features_only, return_all_hiddens, **kwargs)
         if classification_head_name is not None:
@@ -157,7 +157,7 @@ class DietRobertaModel(RobertaModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> RobertaHubInterface:
-        """As fairseq's; its ``predict`` reads the first real token, too."""
+        """As fairseq's, but ``predict`` reads the first real token."""
         hub = super().from_pretrained(*args, **kwargs)
         return PositionalHubInterface(hub.cfg, hub.task, hub.model)
 
@@ -206,7 +206,7 @@ SIZES: dict[str, Size] = {
 
 
 def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """What encoders take for options that are not given."""
+    """The values of options that are not given."""
     untied = "position_untie_cls" in options_of(scheme)
     return {"position_untie_cls": "official"} if untied else {}
 

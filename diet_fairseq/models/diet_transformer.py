@@ -29,7 +29,7 @@ from .architectures import (
     settle,
 )
 
-#: options of fairseq's transformer that would go round our attention
+#: options of fairseq's transformer that would bypass our attention
 UNSUPPORTED = (
     "cross_self_attention",
     "base_layers",

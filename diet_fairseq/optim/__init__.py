@@ -1,4 +1,4 @@
-"""Optimizers and a learning-rate schedule; importing it registers them with fairseq."""
+"""Optimizers and a learning-rate schedule; importing them registers them with fairseq."""
 
 from . import fused_adamw, lamb_torch, linear_ratio
 

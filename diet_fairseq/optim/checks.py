@@ -1,4 +1,4 @@
-"""The values that optimizers take, read and checked: each is right, or a `UserError`."""
+"""Checks of the values of optimizers' options; invalid ones raise `UserError`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ from ..literals import literal
 
 
 def betas(flag: str, given: str | Iterable[float]) -> tuple[float, float]:
-    """Two numbers; the command line gives them as text, a configuration file may as a list."""
+    """Two numbers, given as text on the command line, or as a list in a configuration file."""
     try:
         first, second = map(_number, literal(given) if isinstance(given, str) else given)
         if 0 <= first < 1 and 0 <= second < 1:
@@ -33,9 +33,9 @@ def not_negative(flag: str, value: float) -> float:
 
 
 def state_has(needed: set[str], having: Iterable[Iterable[str]], optimizer: str) -> None:
-    """Refuse the state of another optimizer, which fairseq takes for this one's in fp16 and bf16.
+    """Refuse the state of another optimizer, which fairseq would load in fp16 and bf16.
 
-    ``having`` are the names of what the checkpoint holds, part by part.
+    ``having`` has the names of the checkpoint's values, for each part of its state.
     """
     for names in having:
         missing = sorted(needed - set(names))

@@ -1,4 +1,4 @@
-"""``--optimizer fused_adamw``: fairseq's Adam, step for step, in one kernel of PyTorch's."""
+"""``--optimizer fused_adamw``: fairseq's Adam, step for step, in PyTorch's fused kernel."""
 
 import math
 from collections import defaultdict
@@ -16,21 +16,21 @@ from . import checks, resuming
 
 
 class AdamW(torch.optim.AdamW):
-    """PyTorch's fused AdamW (Loshchilov & Hutter 2019) with eps where fairseq's Adam has it.
+    """PyTorch's fused AdamW (Loshchilov & Hutter 2019) with eps as in fairseq's Adam.
 
-    Of the moments m and v after t updates, with c_i = 1 - beta_i^t, PyTorch makes the step
+    With the moments m and v after t updates, and c_i = 1 - beta_i^t, PyTorch's step is
 
         m / c_1 / (sqrt(v / c_2) + eps)
 
-    and fairseq, in the quicker order of section 2 of Kingma & Ba (2015),
+    and fairseq's, in the more efficient order of section 2 of Kingma & Ba (2015),
 
         sqrt(c_2) / c_1 * m / (sqrt(v) + eps) = m / c_1 / (sqrt(v / c_2) + eps / sqrt(c_2)).
 
-    So PyTorch is told eps / sqrt(c_2). t is the parameter's own: one that had no gradient in some
-    updates, as of a layer that LayerDrop left out, has had fewer.
+    So PyTorch is given eps / sqrt(c_2). Every parameter has its own t, which is smaller if it
+    had no gradient in some updates, for example in a layer that LayerDrop left out.
     """
 
-    supports_flat_params = True  # every number is updated by itself
+    supports_flat_params = True  # the update is elementwise
 
     def __init__(self, params: Iterable[Tensor], **options: Any) -> None:
         super().__init__(params, fused=True, **options)
@@ -51,13 +51,13 @@ class AdamW(torch.optim.AdamW):
         return loss
 
     def _parts(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The group by its parameters' number of updates, this one included, each with its eps."""
+        """Split the group by the number of updates, this one included, each part with its eps."""
         parts: dict[int, list[Tensor]] = defaultdict(list)
         for parameter in group["params"]:
             if parameter.grad is None:
                 continue
             if parameter.grad.stride() != parameter.stride():
-                # The kernel takes all numbers in the order in which they lie in memory.
+                # The kernel reads all tensors in the order of memory.
                 parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
             self._updates[parameter] = self._updates_of(parameter) + 1
             parts[self._updates[parameter]].append(parameter)
@@ -66,21 +66,21 @@ class AdamW(torch.optim.AdamW):
             yield {**group, "params": parameters, "eps": eps}
 
     def _updates_of(self, parameter: Tensor) -> int:
-        """PyTorch's own count is on the GPU, where a look at it would make the CPU wait."""
+        """PyTorch's own count may be on the GPU, where reading it would make the CPU wait."""
         if parameter not in self._updates:
             state = self.state.get(parameter)
             return int(state["step"]) if state else 0
         return self._updates[parameter]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a state of this optimizer or of fairseq's Adam, whose ``step`` is an int."""
+        """Resume from a state of this optimizer or of fairseq's Adam, whose ``step`` is an int."""
         needed = {"step", *resuming.MOMENTS}
         super().load_state_dict(resuming.taken(state_dict, self, "fused_adamw", needed, "state"))
 
 
 @dataclass
 class FusedAdamWConfig(FairseqDataclass):
-    """The options of fairseq's adam, so that recipes carry over."""
+    """The options of fairseq's adam, so that existing commands carry over."""
 
     adam_betas: Any = field(
         default="(0.9, 0.999)", metadata={"help": "decay rates of the two moments"}
@@ -96,7 +96,7 @@ class FusedAdamWConfig(FairseqDataclass):
 class FusedAdamW(FairseqOptimizer):
     """`AdamW` in fairseq: on CPU and GPU, with ``--fp16`` and ``--bf16`` on float32 copies.
 
-    Not with ``--memory-efficient-fp16``: the kernel wants moments of the parameters' type.
+    ``--memory-efficient-fp16`` is not supported: the kernel needs moments of the parameters' type.
     """
 
     def __init__(self, cfg: Any, params: Iterable[Tensor]) -> None:

@@ -24,22 +24,22 @@ class LambTorchConfig(FairseqDataclass):
         default=1e-6, metadata={"help": "added to the root of the second moment"}
     )
     weight_decay: float = field(
-        default=0.0, metadata={"help": "weight decay of all but vectors (biases, LayerNorm)"}
+        default=0.0, metadata={"help": "weight decay, except for vectors (biases, LayerNorm)"}
     )
     lr: list[float] = field(default=II("optimization.lr"))
 
 
 @register_optimizer("lamb_torch", dataclass=LambTorchConfig)
 class LambTorch(FairseqOptimizer):
-    """LAMB (You et al. 2020) of the package pytorch-optimizer, as ALBERT was trained with it.
+    """LAMB (You et al. 2020) from the package pytorch-optimizer, as in ALBERT.
 
     With Adam's r = m / (sqrt(v) + eps), and u = r + weight_decay x, a tensor x becomes
-    x - lr |x| / |u| u. What the paper leaves open or does in two ways follows ALBERT's released
-    code: no bias correction, no bounds on |x|, and biases and LayerNorm, here all tensors of one
-    dimension, have neither weight decay nor the ratio |x| / |u|.
+    x - lr |x| / |u| u. Where the paper is ambiguous this follows ALBERT's released code:
+    no bias correction, no bounds on |x|, and neither weight decay nor the ratio |x| / |u| for
+    biases and LayerNorm, which here are all tensors of one dimension.
 
-    ``--fp16`` needs ``--fp16-no-flatten-grads``, because the ratio is of each tensor by itself;
-    ``--bf16`` needs nothing.
+    ``--fp16`` also needs ``--fp16-no-flatten-grads``, because each tensor has its own ratio;
+    ``--bf16`` works as it is.
     """
 
     def __init__(self, cfg: Any, params: Iterable[Tensor]) -> None:
@@ -59,7 +59,7 @@ class LambTorch(FairseqOptimizer):
         self._optimizer = Lamb(
             [group for group in groups if group["params"]],
             weight_decouple=False,  # weight decay is part of u
-            adam_debias=True,  # the package's other way divides lr by 1 - beta_1^t
+            adam_debias=True,  # otherwise the package divides lr by 1 - beta_1^t
             **self.optimizer_config,
         )
         self._optimizer.clamp = float("inf")

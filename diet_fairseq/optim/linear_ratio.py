@@ -1,4 +1,4 @@
-"""``--lr-scheduler linear_ratio``: warm-up over a part of training, then linearly down."""
+"""``--lr-scheduler linear_ratio``: linear warm-up over a part of training, then linear decay."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from . import resuming
 @dataclass
 class LinearRatioConfig(FairseqDataclass):
     warmup_ratio: float = field(
-        default=0.06, metadata={"help": "the part of all updates that is warm-up"}
+        default=0.06, metadata={"help": "the fraction of all updates that is warm-up"}
     )
     end_learning_rate: float = field(
         default=0.0, metadata={"help": "the learning rate after the last update"}
@@ -29,15 +29,15 @@ class LinearRatioConfig(FairseqDataclass):
 
 @register_lr_scheduler("linear_ratio", dataclass=LinearRatioConfig)
 class LinearRatio(FairseqLRScheduler):
-    """The schedule that BERT and RoBERTa are fine-tuned with, told as they tell it: in ratios.
+    """The schedule of BERT's and RoBERTa's fine-tuning, with warm-up given as a ratio.
 
-    It is fairseq's polynomial_decay with ``--total-num-update`` the number of updates after which
-    training ends, by ``--max-update`` or ``--max-epoch``, and ``--warmup-updates`` that times
-    ``--warmup-ratio``, rounded down as in fairseq's recipes for GLUE. A run that resumes takes
-    the number from its own options and data: more epochs are another schedule.
+    It is fairseq's polynomial_decay, where ``--total-num-update`` is the number of updates after
+    which training ends, by ``--max-update`` or ``--max-epoch``, and ``--warmup-updates`` is that
+    number times ``--warmup-ratio``, rounded down as in fairseq's recipes for GLUE. A resumed run
+    computes the number from its own options and data, so more epochs give another schedule.
 
-    Updates that fp16 leaves out count under ``--max-epoch``: the end is then a bit above
-    ``--end-learning-rate``.
+    With ``--max-epoch``, updates that fp16 skips are counted, so that the final rate is slightly
+    above ``--end-learning-rate``.
     """
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
@@ -62,11 +62,11 @@ class LinearRatio(FairseqLRScheduler):
                 f"--end-learning-rate must be from 0 to --lr {cfg.lr[0]}, but is "
                 f"{cfg.end_learning_rate}: leave it out for 0"
             )
-        #: of updates; None until the trainer says how many batches an epoch has
+        #: number of updates; None until the trainer has set the number of batches per epoch
         self.total: int | None = cfg.max_update or None
 
     def learn_epoch_size(self, batches: int) -> None:
-        """Take the number of updates from --max-epoch, if --max-update does not come first."""
+        """Compute the number of updates from --max-epoch, unless --max-update comes first."""
         if self.cfg.max_epoch:
             epochs = range(1, self.cfg.max_epoch + 1)
             total = sum(self._updates_in(epoch, batches) for epoch in epochs)
@@ -74,7 +74,7 @@ class LinearRatio(FairseqLRScheduler):
 
     def _updates_in(self, epoch: int, batches: int) -> int:
         every = self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
-        # fairseq leaves out the last batch, and then an update of fewer than `every`.
+        # fairseq leaves out the last batch, and then an update of fewer than `every` batches.
         return (batches - 1) // every if self.cfg.skip_remainder_batch else -(-batches // every)
 
     def load_state_dict(self, state_dict: Any) -> None:

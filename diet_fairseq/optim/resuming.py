@@ -1,7 +1,7 @@
-"""A checkpoint's state of an optimizer is compared with the parameters before it is taken.
+"""Compare the optimizer's state in a checkpoint with the parameters before loading it.
 
-PyTorch takes moments as they come, and its fused kernel then counts on their having the
-parameter's shape and its order in memory: of others it reads and writes beyond the end.
+PyTorch loads moments unchecked, and its fused kernel relies on their having the parameter's shape
+and memory layout: with others it reads and writes beyond the end.
 """
 
 from itertools import chain
@@ -20,11 +20,13 @@ Table = dict[Any, Any]
 
 
 def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts: str) -> Table:
-    """What ``optimizer.load_state_dict`` may take of a checkpoint's state, or a `UserError`.
+    """The part of a checkpoint's state that is safe for ``optimizer.load_state_dict``.
 
     ``counts`` says where the optimizer called ``name`` counts its updates, in the ``state`` of
-    every parameter or in its ``param_groups``; what is ``needed`` there tells its state from
-    another's. Of all other options only a group's numbers are the checkpoint's, as in fairseq.
+    every parameter or in its ``param_groups``; the keys ``needed`` there identify its state. As in
+    fairseq, only the numbers of a group come from the checkpoint, and no other options.
+
+    Raises `UserError` if the state is damaged, another optimizer's or another model's.
     """
     try:
         state, groups = _parts(saved)
@@ -51,11 +53,11 @@ def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts:
 
 
 class _Unfit(Exception):
-    """What is wrong with a state."""
+    """A state that can't be used, with the reason."""
 
 
 def _parts(saved: Any) -> tuple[dict[Any, Table], list[Table]]:
-    """The state by parameter, and the groups, as PyTorch writes them."""
+    """The state of each parameter, and the groups, as PyTorch saves them."""
     if isinstance(saved, dict):
         state, groups = saved.get("state"), saved.get("param_groups")
         if isinstance(state, dict) and isinstance(groups, list):
@@ -66,7 +68,7 @@ def _parts(saved: Any) -> tuple[dict[Any, Table], list[Table]]:
 
 
 def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
-    """The parameters by their numbers in the checkpoint."""
+    """The parameters by their indices in the checkpoint."""
     theirs, here = ([group["params"] for group in some] for some in (groups, ours))
     sizes = [list(map(len, some)) for some in (theirs, here)]
     if sizes[0] != sizes[1]:
@@ -102,14 +104,14 @@ def _number(name: str, saved: Any, below: int = 2**53) -> float:
 
 
 def number_in(saved: Any) -> float | None:
-    """An int or a float, also where it is kept in a tensor; None for all else."""
+    """An int or a float, possibly in a tensor; None for anything else."""
     if _is_plain(saved, (torch.int64, *FLOATS)) and saved.numel() == 1:
         saved = saved.item()
     return saved if isinstance(saved, int | float) and not isinstance(saved, bool) else None
 
 
 def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
-    """A copy with the parameter's type and layout: PyTorch's kernel takes numbers as they lie."""
+    """A copy with the parameter's type and memory layout, which PyTorch's kernel relies on."""
     if not _is_plain(value, FLOATS):
         raise _Unfit(f"its {name} is not a plain tensor of floating-point numbers")
     if value.shape != parameter.shape:
@@ -119,7 +121,7 @@ def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
 
 
 def _is_plain(value: Any, dtypes: tuple[torch.dtype, ...]) -> bool:
-    """Whether it is a tensor whose numbers lie in memory."""
+    """Whether it is a dense tensor with data in memory."""
     return (
         isinstance(value, Tensor)
         and value.layout is torch.strided

@@ -1,8 +1,4 @@
-"""A checkpoint is there whole or not at all, and training doesn't begin if it can't be saved.
-
-Every file is first written as ``NAME.tmp`` in the same folder, and renamed when all of it is on the
-disk. A process that is killed at any moment leaves the old file or the new one.
-"""
+"""A checkpoint is there whole or not at all, and training doesn't begin if it can't be saved."""
 
 import fcntl
 import operator
@@ -10,59 +6,31 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
+from ..atomic import ASIDE, written
 from ..errors import UserError
 from .stand_in import StandIn
 
 LAST = "checkpoint_last.pt"  # fairseq's, of --restore-file
 
 
-@contextmanager
-def aside(path: str) -> Iterator[IO[bytes]]:
-    """A file to write to, which becomes ``path`` when all is written; a failure is a UserError."""
-    temporary = f"{path}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        # The rename itself is on the disk when the folder is.
-        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except BaseException as error:
-        with suppress(OSError):
-            os.remove(temporary)
-        # torch.save wraps what the disk says into an error of its own.
-        for cause in (error, error.__context__):
-            if isinstance(cause, OSError):
-                raise UserError(
-                    f"{path} can't be written: {cause.strerror}; make room or give another place "
-                    "(checkpoints: --save-dir); the files already there are as they were"
-                ) from error
-        raise
-
-
 def save(obj: Any, filename: str, async_write: bool = False) -> None:
     """Save with torch, at once or not at all. Nothing is retried: a full disk stays full."""
-    with aside(filename) as file:
+    with written(filename, "wb") as file:
         torch.save(obj, file)
 
 
 def copy(source: str, target: str, overwrite: bool = False) -> str:
     """Copy a file, at once or not at all."""
-    with aside(target) as file, open(source, "rb") as original:
+    with written(target, "wb") as file, open(source, "rb") as original:
         shutil.copyfileobj(original, file, 1 << 20)
     return target
 
@@ -83,7 +51,7 @@ def prepare_save_dir(folder: str) -> None:
     with _writable(folder):
         with tempfile.TemporaryFile(dir=folder):
             pass
-        for leftover in Path(folder).glob("checkpoint*.pt.tmp"):
+        for leftover in Path(folder).glob(f"checkpoint*.pt{ASIDE}"):
             leftover.unlink()
 
 

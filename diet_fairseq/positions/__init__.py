@@ -1,7 +1,7 @@
-"""The position schemes: the table of contents.
+"""The table of position schemes.
 
 A new scheme is one file here and one line below: the command line's choices, the architectures, the
-error texts and the property tests follow from it.
+error messages and the property tests follow from it.
 """
 
 from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length

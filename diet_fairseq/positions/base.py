@@ -1,4 +1,4 @@
-"""The contract of a position scheme."""
+"""The interface of a position scheme."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,7 +21,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What a scheme must know of the attention it serves.
+    """What a scheme must know about the attention that it is part of.
 
     ``heads`` is 1 where all heads share one set of parameters (``--position-sharing head``); the
     score then broadcasts over heads.
@@ -37,24 +37,24 @@ class AttentionShape:
 
 
 class PositionScheme(nn.Module):
-    """Tells every attention head where queries and keys stand.
+    """Gives every attention head the positions of queries and keys.
 
-    Attention computes, with q, k, v already split into heads,
+    With q, k and v already split into heads, attention computes
 
         softmax(q k^T / sqrt(score_terms d_h) + score + query_score(q) + mask) v  [+ value term]
 
-    and a scheme implements whichever of these it has, given a `Layout`:
+    and a scheme implements those of the following terms that it has, given a `Layout`:
 
-    - ``factors(layout)``: ((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)), where the score is their product;
-      attention may then append them to q and k and never build a Tq x Tk score. None otherwise.
-    - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled; in float32 where parameters are in half
-      precision (`look_up`), attention casts it. By default the product of the factors.
-    - ``query_score(q, layout)``: (B, H, Tq, Tk), from q (B, H, Tq, d_h) as scaled for the content.
+    - ``factors(layout)``: ((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)) if the score is their product;
+      attention may then append them to q and k and never build a Tq x Tk score. Otherwise None.
+    - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled. It is in float32 even if parameters are
+      in half precision (`look_up`), and attention casts it. By default the product of the factors.
+    - ``query_score(q, layout)``: (B, H, Tq, Tk), from q (B, H, Tq, d_h), scaled as for the content.
     - ``value_term(weights, layout)``: (B, H, Tq, d_h), from weights (B, H, Tq, Tk).
 
-    Keyword-only arguments of ``__init__`` are the scheme's options: ``rank`` is
+    Keyword-only arguments of ``__init__`` are the scheme's options: ``rank`` becomes
     ``--position-rank``, and its annotation may hold an `Option` with help, choices and a check.
-    Everything else on the command line is refused for it.
+    Position options that a scheme does not declare are refused for it.
     """
 
     #: default of ``--position-sharing``
@@ -63,18 +63,18 @@ class PositionScheme(nn.Module):
     input: ClassVar[str] = "none"
     #: default of ``--segment-scheme`` in models that have segments
     segment_scheme: ClassVar[str] = "input"
-    #: False: the scheme is nothing but its input positions, attention asks nobody
+    #: False: the scheme only adds positions to the input, and attention is the plain one
     in_attention: ClassVar[bool] = True
-    #: True: the score depends on where tokens stand, not only on offsets; inputs are limited
+    #: True: the score depends on absolute positions, so the length of inputs is limited
     absolute: ClassVar[bool] = False
-    #: True: what it adds depends on the queries, so no fused attention can take it
+    #: True: its score depends on the content of the queries, so no fused attention can add it
     reads_queries: ClassVar[bool] = False
-    #: True: it has `factors`, and they are all that it adds
+    #: True: it has `factors`, and adds nothing else
     factored: ClassVar[bool] = False
-    #: True: keys and values are compressed along time (`linformer.py`), and so Tk above is their
-    #: number k; for encoders only
+    #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
+    #: number k of compressed keys; for encoders only
     compressed: ClassVar[bool] = False
-    #: the scheme that cross-attention takes with ``--position-cross-attention``
+    #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
     #: how many terms share the scale of the content score
     score_terms: ClassVar[int] = 1
@@ -84,14 +84,14 @@ class PositionScheme(nn.Module):
         self.shape = shape
 
     def zero(self) -> None:
-        """Make all it adds zero, but so that it learns: where an existing model starts from."""
+        """Make the score zero but trainable, for a model that starts from another one."""
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
 
     def term(self, layout: Layout, factored: bool) -> Tensor | tuple[Tensor, Tensor] | None:
-        """What attention calls: the score or, where they are wanted and there are any, factors."""
+        """The score, or its factors if they are wanted and exist. Attention calls this."""
         if self.absolute:
-            # in self-attention of the tokens, who ask, as compressed keys are fewer
+            # In self-attention the limit applies to tokens, not to compressed keys.
             check_length(layout, self.shape.keys if self.shape.cross else self.shape.queries)
         pair = self.factors(layout) if factored else None
         return self.score(layout) if pair is None else pair
@@ -114,13 +114,13 @@ class PositionScheme(nn.Module):
 
 
 class InputPositions(PositionScheme):
-    """Positions that are added to the input, or none at all: attention is the plain one."""
+    """Positions that are added to the input, or none at all; attention is the plain one."""
 
     in_attention = False
 
 
 def check_length(layout: Layout, limit: Limit) -> None:
-    """Refuse a layout with keys that an absolute table of ``limit`` rows doesn't hold."""
+    """Refuse a layout with more keys than an absolute table of ``limit`` rows has."""
     longest = layout.key_positions.size(1)
     if longest <= limit.positions:
         return
@@ -134,9 +134,9 @@ def check_length(layout: Layout, limit: Limit) -> None:
 
 
 def look_up(rows: Tensor, table: Tensor) -> Tensor:
-    """`F.embedding`, of a table in half precision in float32.
+    """`F.embedding`, with a table in half precision cast to float32.
 
-    The gradients of thousands of tokens meet in a row: a sum in half precision would lose them.
+    The gradient of a row sums those of thousands of tokens, which half precision would lose.
     """
     return F.embedding(rows, table.to(torch.promote_types(table.dtype, torch.float32)))
 
@@ -146,7 +146,7 @@ def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:
 
     Args:
         table: (n, H * r)
-        positions: (B|1, T) int64; those at padding may lie beyond the table
+        positions: (B|1, T) int64; those of padding may lie beyond the table
 
     Returns:
         (B|1, H, T, r)

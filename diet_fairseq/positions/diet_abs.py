@@ -1,4 +1,4 @@
-"""DIET-ABS: a free product of low rank, per head."""
+"""DIET-ABS: a freely learned matrix of low rank per head."""
 
 import math
 from typing import Annotated
@@ -22,8 +22,8 @@ class DietAbs(ScoreParameters):
 
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
     draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
-    gradient. A local one begins with a shifted diagonal in every head (`shifted_diagonals`), where
-    the paper's figures 4 and 7 end. d_p is d_h by default.
+    gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`), as the
+    trained heads in figures 4 and 7 of the paper. d_p is d_h by default.
     """
 
     absolute = True
@@ -45,7 +45,7 @@ class DietAbs(ScoreParameters):
         for parameter in (self.query, self.key):
             nn.init.normal_(parameter, std=0.02 / self.gain)
         if self.start == "local":
-            # compressed keys stand as far apart as their number says
+            # compressed keys are spread evenly over the tokens
             stride = self.key.size(1) / self.query.size(1) if self.compressed else 1.0
             factors = shifted_diagonals(
                 first_offsets(shape.heads, shape.causal),
@@ -57,7 +57,7 @@ class DietAbs(ScoreParameters):
                 parameter.data[..., : factor.size(-1)] = factor / self.gain
 
     def zero(self) -> None:
-        nn.init.zeros_(self.key)  # and not the query: two zeros would have no gradient
+        nn.init.zeros_(self.key)  # but not the query: two zero factors would have no gradient
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         return (
@@ -80,13 +80,14 @@ def shifted_diagonals(
 ) -> tuple[Tensor, Tensor]:
     """Factors whose product is `PEAK` where key - query is a head's offset, and small elsewhere.
 
-    A sum of r / 2 cosines of the distance from there, with frequencies (k + 1/2) 2 pi / r: it is 0
-    at all other distances below r.
+    The product is a sum of r / 2 cosines of the distance from that offset, with frequencies
+    (k + 1/2) 2 pi / r; it is 0 at all other distances below r.
 
     Args:
         offsets: (H,), the offset of each head
-        queries: (Tq,), where they stand; keys: (Tk,)
-        rank: the largest r that is wanted
+        queries: (Tq,), the positions of the queries
+        keys: (Tk,), the positions of the keys
+        rank: the largest r allowed
 
     Returns:
         (H, Tq, r) and (H, Tk, r), r even

@@ -1,4 +1,4 @@
-"""How soon a score is learned: its gain, and where its heads look at the start."""
+"""What makes a score learn soon: its gain, and offsets that its heads start at."""
 
 from typing import Any
 
@@ -7,28 +7,28 @@ from torch import Tensor
 
 from .base import AttentionShape, PositionScheme
 
-#: of the initial score, at the offset of each head, with ``--position-start local``
+#: the initial score at the offset of each head with ``--position-start local``
 PEAK = 3.0
-#: heads start at offsets of at most so many tokens; the ones beyond begin again at 0
+#: the largest distance of a head's first offset; further heads begin again at 0
 FURTHEST = 4
 
 
 class ScoreParameters(PositionScheme):
-    """A scheme whose parameters, times a gain, are its score or the factors of it.
+    """A scheme whose score, or each factor of it, is a gain times its parameters.
 
     Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
     to a score as it is therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
-    while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the score is
-    ``gain`` times what the parameters say (docs/results.md measures which gain), whatever the
-    optimizer. The initial score doesn't depend on it.
+    while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the parameters
+    are multiplied by ``gain`` (docs/results.md has measurements), whatever the optimizer. The
+    initial score doesn't depend on it.
 
-    The gain belongs to the parameters and stands beside them in a state dict. One without it, as
-    every checkpoint of version 0.1 and of TUPE's released code, has gain 1.
+    The gain belongs to the parameters and is saved with them in the state dict. A state dict
+    without it, such as all checkpoints of version 0.1 and of TUPE's released code, has gain 1.
 
     Attributes:
         gain: what the parameters are multiplied by
-        start: "blind": the score begins as the paper has it; "local": with a peak at an offset of
-            its own in every head
+        start: "blind": the initial score is the paper's; "local": it has a peak at an offset of its
+            own in every head
     """
 
     def __init__(self, shape: AttentionShape, gain: float, start: str = "blind") -> None:
@@ -37,12 +37,12 @@ class ScoreParameters(PositionScheme):
         self.start = start
 
     def gained(self, parameter: Tensor) -> Tensor:
-        """The parameter times the gain, in float32 or wider: sums of many gradients meet in it."""
+        """The parameter times the gain, in float32 or wider, as its gradient sums many terms."""
         return parameter.to(torch.promote_types(parameter.dtype, torch.float32)) * self.gain
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        # not a buffer, which half precision would round
+        # not a buffer, which `half()` would round
         destination[f"{prefix}gain"] = torch.tensor(self.gain, dtype=torch.float64)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
@@ -53,9 +53,9 @@ class ScoreParameters(PositionScheme):
 
 
 def first_offsets(heads: int, causal: bool) -> Tensor:
-    """(H,) the offset j - i that each head looks at first: 0, -1, 1, -2, 2, ...
+    """(H,): the offset j - i that each head looks at initially: 0, -1, 1, -2, 2, ...
 
-    Where attention is causal: 0, -1, -2, ... Heads beyond `FURTHEST` begin again at 0.
+    In causal attention: 0, -1, -2, ... After `FURTHEST` the offsets begin again at 0.
     """
     distances = range(1, FURTHEST + 1)
     offsets = [0, *(sign * d for d in distances for sign in ((-1,) if causal else (-1, 1)))]

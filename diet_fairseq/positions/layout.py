@@ -1,4 +1,4 @@
-"""Where the queries and the keys of one attention call stand. Pure; imports torch only."""
+"""The positions of the queries and keys of one attention call. Imports torch only."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,14 +8,14 @@ from torch import Tensor
 
 
 def token_positions(padding_mask: Tensor | None, length: int, device: torch.device) -> Tensor:
-    """0-based positions of the real tokens; what stands at padding is arbitrary but valid.
+    """0-based positions of the real tokens; those of padding are arbitrary but valid.
 
     Args:
-        padding_mask: (B, T) bool, True at padding, or None where nothing is padded on the left.
+        padding_mask: (B, T) bool, True at padding, or None if nothing is padded on the left.
 
     Returns:
-        (B, T) int64, or (1, T) where the mask is None: positions count real tokens, so that they
-        don't depend on the side of the padding.
+        (B, T) int64, or (1, T) if the mask is None. Positions count real tokens, so they don't
+        depend on the side of the padding.
     """
     if padding_mask is None:
         return torch.arange(length, device=device).unsqueeze(0)  # (1, T)
@@ -24,19 +24,19 @@ def token_positions(padding_mask: Tensor | None, length: int, device: torch.devi
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The places of one attention call: queries (Tq), keys (Tk), and what may see what.
+    """The positions of queries (Tq) and keys (Tk) in one attention call, and the mask.
 
     In self-attention the queries are the last Tq of the Tk keys, so decoding a single token needs
-    no code of its own. B is 1 where all sentences of the batch stand alike.
+    no separate code. B is 1 if all sentences of the batch have the same positions.
 
     Attributes:
         query_positions: (B|1, Tq) int64
         key_positions: (B|1, Tk) int64
         padding_mask: (B, Tk) bool, True at keys that are padding; None: no padding
         causal: queries don't see keys that come after them
-        segments: (B, Tk) int64, which segment each key belongs to; None: all to the first
-        length: how many tokens there are, where in every sentence they stand at 0, 1, ... and all
-            of them ask; None: they don't
+        segments: (B, Tk) int64, the segment of each key; None: all keys are in segment 0
+        length: the number of tokens, if positions are 0, 1, ... in every sentence and every token
+            is a query; otherwise None
     """
 
     query_positions: Tensor
@@ -53,7 +53,7 @@ class Layout:
         queries: int | None = None,
         segments: Tensor | None = None,
     ) -> "Layout":
-        """The layout of a (B, T) bool padding mask; ``queries``: only the last so many ask."""
+        """The layout of a (B, T) bool padding mask; the queries are the last so many tokens."""
         length = padding_mask.size(1)
         # one transfer from the device instead of two
         padded, left = torch.stack([padding_mask.any(), padding_mask[:, 0].any()]).tolist()
@@ -69,7 +69,7 @@ class Layout:
 
     @staticmethod
     def of_cross_attention(target: "Layout", source_padding_mask: Tensor) -> "Layout":
-        """Queries stand where the target's do, keys where the source's (B, S) real tokens do."""
+        """Queries have positions in the target, keys in the source (its (B, S) padding mask)."""
         source = Layout.of_self_attention(source_padding_mask)
         return Layout(target.query_positions, source.key_positions, source.padding_mask)
 
@@ -77,37 +77,37 @@ class Layout:
     def offset_line(self) -> Tensor:
         """(Tq + Tk - 1,) int64: every offset j - i that occurs in self-attention, ascending.
 
-        Offsets count slots, padding included: between real tokens that is the same number.
+        Offsets count padding, too; between real tokens that makes no difference.
         """
         queries, keys = self.query_positions.size(1), self.key_positions.size(1)
         return torch.arange(1 - keys, queries, device=self.key_positions.device)
 
     @cached_property
     def offsets(self) -> Tensor:
-        """(Tq, Tk) int64: key slot - query slot, j - i, in self-attention."""
+        """(Tq, Tk) int64: the offset j - i of key and query in self-attention."""
         return toeplitz(self.offset_line, self.query_positions.size(1))
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """(B|1, 1, Tq|1, Tk) bool, True where a query doesn't see a key; None: all is seen."""
+        """(B|1, 1, Tq|1, Tk) bool, True where a query doesn't see a key; None: no mask."""
         mask = None
         if self.padding_mask is not None:
             mask = self.padding_mask[:, None, None, :]  # (B, 1, 1, Tk)
         if self.causal and self.query_positions.size(1) > 1:
             future = self.offsets > 0  # (Tq, Tk)
-            # Left padding leaves padding queries with nothing to see, and softmax with NaN: they
-            # see themselves, and nobody reads what comes out.
+            # With left padding, padding queries would see no key, and softmax would give NaN.
+            # So they see themselves; their output is not used.
             future = future if mask is None else (future | mask) & (self.offsets != 0)
             mask = future.expand(1, 1, *future.shape) if mask is None else future
         return mask
 
 
 def toeplitz(line: Tensor, rows: int) -> Tensor:
-    """The matrix whose entry (i, j) depends on j - i alone.
+    """The matrix whose entry (i, j) depends on j - i only.
 
     Args:
-        line: (..., rows + columns - 1), ascending: a value for each offset that occurs,
-            the last row standing at the last column
+        line: (..., rows + columns - 1), ascending: a value for each offset that occurs; the last
+            row has the position of the last column
 
     Returns:
         (..., rows, columns). Its gradient is summed along diagonals, not scattered.
@@ -116,5 +116,5 @@ def toeplitz(line: Tensor, rows: int) -> Tensor:
 
 
 def first_tokens(x: Tensor, padding_mask: Tensor) -> Tensor:
-    """What stands at the first real token of each sentence: (B, T, d), (B, T) -> (B, d)."""
+    """The vector of the first real token of each sentence: (B, T, d), (B, T) -> (B, d)."""
     return x[torch.arange(len(x), device=x.device), (~padding_mask).int().argmax(dim=1)]

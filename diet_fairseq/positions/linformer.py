@@ -1,4 +1,4 @@
-"""What attention over compressed keys knows of positions: Linformer and DIET-ABS-LIN."""
+"""Position schemes of attention with compressed keys: Linformer and DIET-ABS-LIN."""
 
 from torch import Tensor
 
@@ -19,8 +19,8 @@ class DietAbsLin(DietAbs):
     """DIET-ABS-LIN, Chen et al. (2021), eq. 4: Linformer with score(i, j) = (P_Q P_K^T)_ij.
 
     ``query`` is P_Q of every head, (H, n, d_p), ``key`` is P_K, (H, k, d_p): j counts compressed
-    keys. The paper prints d for d_p, and says neither that rank nor how P is shared: here as in
-    `DietAbs`. Segments are at the input, as in the paper's rows.
+    keys. The paper writes d for d_p and states neither this rank nor how P is shared; both are as
+    in `DietAbs`. Segments are at the input, as in the paper's tables.
     """
 
     segment_scheme = "input"

@@ -1,4 +1,4 @@
-"""What the constructor of a scheme says of its options: all else follows from it."""
+"""How the constructor of a scheme declares its options."""
 
 import inspect
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from ..errors import UserError
 
-#: the flag and the value given -> nothing, or a `UserError`
+#: takes the flag and its value; raises `UserError`
 Check = Callable[[str, Any], Any]
 
 
@@ -16,18 +16,18 @@ Check = Callable[[str, Any], Any]
 class Option:
     """The option ``--position-NAME``, where NAME is a keyword-only argument of a constructor.
 
-    A scheme gives it as the annotation of that argument,
+    A scheme annotates that argument with it,
 
         def __init__(self, shape, *, clip: Annotated[int, Option("largest ...", check=...)] = 16)
 
-    An argument of a plain type, such as ``clip: int = 16``, is an option without help and checks.
+    An argument with a plain type, such as ``clip: int = 16``, is an option without help or checks.
 
     Attributes:
         help: for ``--help``
-        choices: what may be given; None: whatever has the type
-        check: refuses what has the type and can't be
+        choices: the values allowed; None: any value of the type
+        check: refuses values that have the type and are not allowed
         type: int, float, str or bool; by default that of the annotation
-        default: by default that of the argument; None: the scheme knows
+        default: by default that of the argument; None: the scheme decides
     """
 
     help: str = ""
@@ -38,7 +38,7 @@ class Option:
 
 
 def options_in(scheme: type) -> dict[str, Option]:
-    """The scheme's own options by their names, as its constructor declares them."""
+    """The options that the scheme's constructor declares, by name."""
     hints = get_type_hints(scheme.__init__, include_extras=True)  # type: ignore[misc]
     found = {}
     for name, parameter in inspect.signature(scheme).parameters.items():
@@ -76,7 +76,7 @@ def positive(flag: str, value: float) -> None:
         raise UserError(f"{flag} must be a number above 0, but is {value}")
 
 
-#: how far offsets have parameters of their own
+#: the options that several schemes have
 Clip = Annotated[
     int | None,
     Option(
@@ -87,7 +87,7 @@ Clip = Annotated[
 Gain = Annotated[
     float,
     Option(
-        "the score is so many times what the parameters say, each factor where it is a product "
+        "factor between the parameters and the score, or each factor of the score "
         "(default: by scheme; 1 with --position-start blind)",
         check=positive,
     ),
@@ -95,13 +95,13 @@ Gain = Annotated[
 Start = Annotated[
     str,
     Option(
-        "training starts with no say in positions (blind, as the papers have it, with gain 1) or "
-        "with every head looking at an offset of its own (local)",
+        "initial score: as in the papers, with gain 1 (blind), or with a peak at an offset of its "
+        "own in every head (local)",
         choices=("blind", "local"),
     ),
 ]
-Buckets = Annotated[int, Option("buckets of t5 and tupe_r (default: 32)", check=at_least(4))]
+Buckets = Annotated[int, Option("t5, tupe_r: number of buckets (default: 32)", check=at_least(4))]
 MaxDistance = Annotated[
     int,
-    Option("offset from which on all share t5's and tupe_r's last bucket (default: 128)"),
+    Option("t5, tupe_r: distance from which on offsets share the last bucket (default: 128)"),
 ]

@@ -16,7 +16,7 @@ from .options import Buckets, Clip, Gain, MaxDistance, Start, check_at_least
 class OffsetScalars(ScoreParameters):
     """score(i, j) = gain weight[row(j - i)], one column per head.
 
-    Offsets beyond the outermost one that has a row share its row, so no input is too long.
+    Offsets beyond the outermost one share its row, so no input is too long.
     """
 
     row_of_offset: Tensor
@@ -32,7 +32,7 @@ class OffsetScalars(ScoreParameters):
     ) -> None:
         """``row_of_offset``: the row of each offset from -c to c.
 
-        A blind start draws the score from N(0, std); a local one has a peak in every head that
+        A blind start draws the score from N(0, std); a local start has a peak in every head that
         falls off by 1/e with each token.
         """
         super().__init__(shape, gain, start)
@@ -42,7 +42,7 @@ class OffsetScalars(ScoreParameters):
         nn.init.normal_(self.weight, std=std / self.gain)
         if self.start == "local":
             offsets = sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True)
-            # of the offsets that share a row the last and nearest; some rows have none
+            # of the offsets that share a row the nearest, which comes last; some rows have none
             nearest = {row_of_offset[offset + self.outermost]: offset for offset in offsets}
             places = torch.tensor([nearest.get(row, math.inf) for row in range(rows)])  # (rows,)
             distances = (places.unsqueeze(1) - first_offsets(shape.heads, shape.causal)).abs()
@@ -56,7 +56,7 @@ class OffsetScalars(ScoreParameters):
     def score(self, layout: Layout) -> Tensor:
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
         line = look_up(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
-        line = line.T.contiguous()  # fused attention copies scores whose keys lie apart
+        line = line.T.contiguous()  # fused attention copies scores whose keys are not contiguous
         return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
 
 
@@ -64,8 +64,8 @@ class DietRel(OffsetScalars):
     """DIET-REL, Chen et al. (2021), eq. 3: a scalar R_{i-j} for every offset, unscaled.
 
     ``weight`` is (2 c + 1, H); row r holds the scalar of j - i = r - c. By default c = n - 1, so
-    the table of a model of n positions has the paper's 2n - 1 rows and nothing is clipped in it.
-    A blind start is zero.
+    the table of a model of n positions has the paper's 2n - 1 rows, and no offset within n
+    positions is clipped. A blind start is zero.
     """
 
     sharing = "none"
@@ -85,10 +85,10 @@ class DietRel(OffsetScalars):
 
 
 class T5(OffsetScalars):
-    """Raffel et al. (2020): a scalar per bucket of offsets, as T5 buckets them, unscaled.
+    """Raffel et al. (2020): a scalar per bucket of offsets, with T5's buckets, unscaled.
 
     ``weight`` is (buckets, H); a blind start is N(0, d^-1/2) as in Hugging Face's port. The decoder
-    buckets the past alone. Beside a content score with 1 / sqrt(d_h), as DIET and TUPE state it.
+    has buckets for the past only. The content score is divided by sqrt(d_h), as in DIET and TUPE.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]
 
 
 def bucket(offset: int, causal: bool, buckets: int, max_distance: int) -> int:
-    """T5's bucket of the offset j - i: small distances exactly, larger ones by their logarithm.
+    """T5's bucket of the offset j - i: one per small distance, logarithmic for larger ones.
 
-    Keys after the query have the upper half of the buckets or, where attention is causal, share
-    bucket 0 with the query itself.
+    Keys after the query have the upper half of the buckets or, in causal attention, share bucket 0
+    with the query itself.
     """
     first, distance = 0, max(-offset, 0)
     if not causal:

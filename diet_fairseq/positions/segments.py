@@ -1,4 +1,4 @@
-"""Segments in every head: DIET's E_S, beside any position scheme."""
+"""A score of segments in every head: DIET's E_S, with any position scheme."""
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +15,8 @@ class SegmentScores(ScoreParameters):
     """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, zero at the start.
 
     ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of
-    the key; the formula does not make it symmetric. It is shared as the position scheme is. A
-    layout without segments is all segment 0, which softmax is blind to.
+    the key; the formula does not make it symmetric. It is shared like the position scheme. In
+    a layout without segments every token is in segment 0, which softmax is invariant to.
     """
 
     def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:
@@ -36,7 +36,7 @@ class SegmentScores(ScoreParameters):
 
 
 def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
-    """(B, T) ids as int64; those that are not 0 to ``number`` - 1, one a token, are refused."""
+    """(B, T) ids as int64; refused unless there is one from 0 to ``number`` - 1 for each token."""
     if segments.shape != tokens.shape:
         raise UserError(
             f"segments are {tuple(segments.shape)}, but tokens are {tuple(tokens.shape)}: give one "

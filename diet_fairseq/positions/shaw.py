@@ -1,4 +1,4 @@
-"""Shaw et al. (2018): learned vectors per clipped offset, met by the query and by the weights."""
+"""Shaw et al. (2018): an embedding per clipped offset, added to keys and optionally values."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class Shaw(PositionScheme):
 
     ``keys`` and, with ``--position-values``, ``values`` are (H, 2k + 1, d_h), Xavier at the start;
     row r holds offset j - i = r - k. By default k = 16 and one table serves all heads of a layer,
-    as tensor2tensor has it. Unlike DIET's and T5's scalars the term is scaled, as q is.
+    as in tensor2tensor. Unlike DIET's and T5's scalars the term is scaled, like q.
     """
 
     sharing = "head"
@@ -40,9 +40,9 @@ class Shaw(PositionScheme):
 
     def query_score(self, query: Tensor, layout: Layout) -> Tensor:
         rows, row_of_pair = self._rows(layout)
-        # a product with each row that occurs, and then each pair of tokens picks its own
+        # the product with each row that occurs, from which each pair of tokens picks one
         products = query @ self.keys[:, rows].mT  # (B, H, Tq, rows)
-        # in float32, as below: up to Tk numbers meet in a row
+        # in float32, as below: the gradient of a product sums up to Tk numbers
         score = products.float().gather(-1, row_of_pair.expand(*query.shape[:2], -1, -1))
         return score.to(query.dtype)
 
@@ -58,7 +58,7 @@ class Shaw(PositionScheme):
         return weight_of_row.to(weights.dtype) @ table.to(weights.dtype)
 
     def _rows(self, layout: Layout) -> tuple[slice, Tensor]:
-        """The rows whose offsets occur, and which of them each (i, j) takes: (Tq, Tk) int64."""
+        """The rows whose offsets occur, and the one among them of each (i, j): (Tq, Tk) int64."""
         queries, keys = layout.query_positions.size(1), layout.key_positions.size(1)
         first, last = -min(self.clip, keys - 1), min(self.clip, queries - 1)
         rows = slice(first + self.clip, last + self.clip + 1)

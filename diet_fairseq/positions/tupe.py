@@ -17,7 +17,7 @@ UNTIE_CLS = ("no", "paper", "official")
 UntieCls = Annotated[
     str,
     Option(
-        "tupe: reset the scores of the first token as the paper or as the released code does",
+        "tupe: reset the first token's scores as the paper or as the released code does",
         choices=UNTIE_CLS,
     ),
 ]
@@ -26,14 +26,14 @@ UntieCls = Annotated[
 class TupeA(PositionScheme):
     """TUPE-A, Ke et al. (2021), eq. 10: score(i, j) = reset((p_i U^Q)(p_j U^K)^T / sqrt(2 d_h)).
 
-    The content score shares the scale: it is divided by sqrt(2 d_h) too. As in the released code
-    p passes a LayerNorm, and U^Q and U^K have biases. Their names are the released code's, so that
-    its checkpoints can be read.
+    The content score shares the scale: it is divided by sqrt(2 d_h), too. As in the released code,
+    p passes through a LayerNorm, and U^Q and U^K have biases. Parameter names are those of the
+    released code, so that its checkpoints can be read.
 
-    reset: where the query stands first ([CLS] asks) the score is theta_1, else where the key stands
-    first it is theta_2, one pair per head, products of two more rows of the table (appendix B).
-    The table then has n + 1 rows: row 0 is p_theta1, row 1 is p_theta2, position t stands in row
-    t + 1. Position 0 shares row 1 with p_theta2 without harm: all its scores are reset.
+    reset: if the query is the first token ([CLS]) the score is theta_1, otherwise if the key is the
+    first token it is theta_2. Each head has its own pair, products of two more rows of the table
+    (appendix B). The table then has n + 1 rows: row 0 is p_theta1, row 1 is p_theta2, and position
+    t has row t + 1. Position 0 can share row 1 with p_theta2, as all its scores are reset.
     """
 
     absolute = True
@@ -51,7 +51,7 @@ class TupeA(PositionScheme):
         self.scale = (self.score_terms * shape.head_dim) ** -0.5
         width = shape.heads * shape.head_dim
         self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)
-        # In cross-attention keys are source positions and have a table of their own.
+        # In cross-attention the keys are source positions, which have their own table.
         self.pos_key = (
             nn.Embedding(shape.keys.positions + self.first_row, shape.embed_dim)
             if shape.cross
@@ -97,7 +97,7 @@ class TupeA(PositionScheme):
         if positions.size(0) == 1 or positions.size(1) == 1:
             rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
             return rows.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
-        # sentences that stand differently: project every row once, not once per sentence
+        # positions differ between sentences: project every row once, not once per sentence
         projected = linear(self.pos_ln(table[: positions.size(1)]))  # (T, H * d_h)
         return take_rows(projected, positions, self.shape.heads)
 
@@ -109,9 +109,10 @@ class TupeR(TupeA):
     """TUPE-R, Ke et al. (2021), eq. 11: TUPE-A plus T5's buckets, which are not scaled.
 
     ``untie_cls`` "paper" resets the sum of the two to one theta, as eq. 11 states; "official"
-    resets each on its own, as the released code does, and holds the relative part's thetas in rows
-    of ``relative_attention_bias`` that T5's rule never gives: theta_1 in row buckets / 2, theta_2
-    in an additional row at the end. Causal buckets leave no such row: theirs are the last two.
+    resets each separately, as the released code does, with the relative part's thetas in rows of
+    ``relative_attention_bias`` that no offset uses: theta_1 in row buckets / 2, which T5's rule
+    never gives, and theta_2 in an additional row at the end. Causal buckets use all rows, so there
+    both are additional rows.
     """
 
     factored = False
@@ -160,7 +161,7 @@ def stands_first(positions: Tensor) -> Tensor:
 
 
 def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Tensor:
-    """theta_1 (H,) where the first token asks, else theta_2 (H,) where it is asked."""
+    """theta_1 (H,) where the query is the first token, else theta_2 (H,) where the key is."""
     key_first = stands_first(layout.key_positions).mT  # (B|1, 1, 1, Tk)
     score = torch.where(key_first, theta_2[:, None, None], score)
     query_first = stands_first(layout.query_positions)  # (B|1, 1, Tq, 1)
@@ -172,7 +173,7 @@ def untied(
 ) -> tuple[Tensor, Tensor]:
     """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).
 
-    Of a query that stands first only the last column is left, of a first key only the last two.
+    Of the first token's query only the last column is left, of its key only the last two.
     """
     query_first = stands_first(layout.query_positions)  # (B|1, 1, Tq, 1)
     key_first = stands_first(layout.key_positions)  # (B|1, 1, Tk, 1)

@@ -1,4 +1,4 @@
-"""Task ``glue``: what one text or a pair of texts is, a class or a number."""
+"""Task ``glue``: classification or regression of one text or a pair of texts."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
-#: with --group-by-length, samples whose lengths differ by less may stand in any order
+#: with --group-by-length, samples whose lengths differ by less are in random order
 LENGTHS_ALIKE = 8
 
 
@@ -39,7 +39,9 @@ class GlueConfig(FairseqDataclass):
     )
     num_classes: int = field(
         default=-1,
-        metadata={"help": "classes, or numbers of a regression (default: the labels', or 1)"},
+        metadata={
+            "help": "number of classes (default: that of the labels; 1 with --regression-target)"
+        },
     )
     separator_token: int = field(
         default=-1,
@@ -48,14 +50,17 @@ class GlueConfig(FairseqDataclass):
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the data"})
     group_by_length: bool = field(
         default=False,
-        metadata={"help": "batches of samples that are about as long: less padding, less time"},
+        metadata={"help": "batches of samples of similar lengths: less padding, less time"},
     )
     max_positions: int = field(
-        default=512, metadata={"help": "positions of the model, as it was pretrained"}
+        default=512, metadata={"help": "number of positions of the pretrained model"}
     )
     max_length: int = field(
         default=-1,
-        metadata={"help": "tokens of a sample; longer ones are shortened (--max-positions)"},
+        metadata={
+            "help": "largest number of tokens in a sample; longer ones are shortened "
+            "(default: --max-positions)"
+        },
     )
     regression_target: bool = II("criterion.regression_target")
     classification_head_name: str = II("criterion.classification_head_name")
@@ -64,15 +69,15 @@ class GlueConfig(FairseqDataclass):
 
 @register_task("glue", dataclass=GlueConfig)
 class GlueTask(SentencePredictionTask):
-    """fairseq's ``sentence_prediction``, on the same files, for models that know segments, too.
+    """fairseq's ``sentence_prediction``, on the same files, with segments.
 
     A sample is ``<s> A </s>`` or ``<s> A </s> B </s>`` (`Texts`), and ``net_input["segments"]``
     (B, T) int64 is 0 for A, its two marks and padding, 1 for B and its ``</s>``, as ``bert_*``
-    was pretrained (Devlin et al. 2019, section 3); models without segments pass it over.
-    ``target`` is (B,) int64, the label's place in ``label/dict.txt``, or float32.
+    was pretrained (Devlin et al. 2019, section 3); models without segments ignore it.
+    ``target`` is (B,) int64, the label's index in ``label/dict.txt``, or float32.
 
-    Raises `UserError` for an empty split, a label that the dictionary doesn't have, a number that
-    is none, and a ``--num-classes`` that the labels don't fit into.
+    Raises `UserError` for an empty split, a label that the dictionary doesn't have, a target that
+    is not a number, and a ``--num-classes`` smaller than the number of labels.
     """
 
     @classmethod
@@ -124,7 +129,7 @@ class GlueTask(SentencePredictionTask):
     def texts(
         self, one: FairseqDataset, other: FairseqDataset | None = None, name: str = "the data"
     ) -> Texts:
-        """Lines that end in ``</s>``, as samples."""
+        """Samples of lines that end in ``</s>``."""
         return Texts(
             one,
             other,
@@ -137,7 +142,7 @@ class GlueTask(SentencePredictionTask):
     def samples(
         self, texts: Texts, targets: list[int] | list[float] | None = None
     ) -> NestedDictionaryDataset:
-        """What the model and the criterion are given."""
+        """The batches for the model and the criterion."""
         parts = {
             "id": IdDataset(),
             "net_input.src_tokens": RightPadDataset(texts, self.source_dictionary.pad()),
@@ -156,7 +161,7 @@ class GlueTask(SentencePredictionTask):
         return data_utils.load_indexed_dataset(path, dictionary, combine=combine)
 
     def _classes(self, split: str) -> list[int] | None:
-        """None where there are no labels, as with GLUE's test sets."""
+        """None without labels, as in GLUE's test sets."""
         lines = self._lines("label", split)
         if lines is None:
             return None
@@ -180,7 +185,7 @@ class GlueTask(SentencePredictionTask):
 
 
 def labels_of(dictionary: Any) -> list[str]:
-    """The labels' names, class by class, less what fairseq adds to a dictionary."""
+    """The names of the labels by class, without the symbols that fairseq adds."""
     names = dictionary.symbols[dictionary.nspecial :]
     return [name for name in names if name != "<mask>" and not name.startswith("madeupword")]
 

@@ -1,4 +1,4 @@
-"""Task ``masked_lm_nsp``: masked language modelling with next-sentence prediction, as BERT's."""
+"""Task ``masked_lm_nsp``: masked language modelling with next-sentence prediction, as in BERT."""
 
 import logging
 import os
@@ -24,18 +24,18 @@ logger = logging.getLogger(__name__)
 
 @register_task("masked_lm_nsp", dataclass=MaskedLMConfig)
 class MaskedLMNspTask(MaskedLMTask):
-    """fairseq's ``masked_lm`` on samples ``<s> A </s> B </s>``, see `SentencePairs`.
+    """fairseq's ``masked_lm`` on samples ``<s> A </s> B </s>`` (`SentencePairs`).
 
-    To what ``masked_lm`` gives, a batch adds ``net_input["segments"]`` (B, T) int64, 0 for the
-    first text and for padding, 1 for the second, and ``next_sentence`` (B,) int64, 1 where the
-    second follows the first.
+    In addition to what ``masked_lm`` gives, a batch has ``net_input["segments"]`` (B, T) int64, 0
+    for the first text and for padding, 1 for the second, and ``next_sentence`` (B,) int64, 1 if
+    the second follows the first.
 
-    Masking is fairseq's own. It spares no special token: as in its RoBERTa, ``<s>`` and ``</s>``
-    are masked and predicted like any other token (each is a word of its own for
-    ``--mask-whole-words``), and only never put in as random replacements. BERT spared them.
+    Masking is fairseq's own. As in its RoBERTa, ``<s>`` and ``</s>`` are masked and predicted like
+    any other token (each is a word for ``--mask-whole-words``), but never inserted as random
+    replacements. BERT does not mask them.
 
-    Every epoch pairs the training text anew, out of the seed and the epoch alone: resumed, a run
-    has the pairs that it would have had, and all processes of a run have the same.
+    Every epoch pairs the training text anew. Pairs depend on the seed and the epoch only, so a
+    resumed run has the pairs of an uninterrupted one, and all processes have the same.
     """
 
     def __init__(self, cfg: MaskedLMConfig, dictionary: Any = None) -> None:
@@ -49,7 +49,7 @@ class MaskedLMNspTask(MaskedLMTask):
                 )
 
     def has_sharded_data(self, split: str) -> bool:
-        """fairseq loads such data for every epoch, with the epoch's number."""
+        """True, so that fairseq loads the data for every epoch, with the epoch's number."""
         return True
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:

@@ -105,11 +105,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def find_plugin() -> Path:
     """The folder of the plugin: the installed one, or the one of this repository."""
-    sys.path.append(str(HERE.parents[1]))
     spec = importlib.util.find_spec("diet_fairseq")
-    if spec is None or spec.origin is None:
+    folder = Path(spec.origin).parent if spec and spec.origin else HERE.parents[1] / "diet_fairseq"
+    if not folder.is_dir():
         sys.exit("error: no diet_fairseq here: install it, or name its folder with --user-dir")
-    return Path(spec.origin).parent
+    return folder
 
 
 def digest(files: Iterator[Path]) -> str:
@@ -387,10 +387,8 @@ class Demo:
     ) -> None:
         """Run one of fairseq's tools; what it says goes to a log, and to ``follow`` by lines."""
         command = [sys.executable, "-u", "-m", f"fairseq_cli.{tool}", *map(str, arguments)]
-        paths = [str(self.user_dir.resolve().parent), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         # Threads that wait for each other by spinning slow each other down on a busy machine.
-        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
         last = ""
         with (
             open(self.log(name), "a", encoding="utf-8") as log,

@@ -1,12 +1,8 @@
-"""Pretraining and fine-tuning of encoders, from raw text on."""
+"""Encoders from raw text on: ``run.py COMMAND ...`` is ``diet-fairseq encoder COMMAND ...``."""
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from roberta.cli import main
+from diet_fairseq_cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__))
+    sys.exit(main(["encoder", *sys.argv[1:]]))

@@ -1,45 +1,11 @@
-"""WMT18 news translation from raw text to a newstest2018 BLEU, as in DIET's Table 4."""
+"""WMT18 news translation from raw text to a newstest2018 BLEU, as in DIET's Table 4.
+
+``run.py COMMAND ...`` is ``diet-fairseq translation COMMAND --corpus wmt18 ...``.
+"""
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from translation.cli import main
-from translation.recipes import Corpus
-
-#: what DIET trained on; Europarl has an archive for each pair
-ARCHIVES = (
-    "http://www.statmt.org/europarl/v7/{other}-en.tgz",
-    "http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
-    "http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz",
-)
-
-
-def download(folder: Path, archives: Path, pair: tuple[str, str]) -> None:
-    """Europarl v7, Common Crawl and News Commentary v13; newstest2013 and newstest2018."""
-    from common.download import extract, fetch
-    from translation import test_sets
-
-    english, other = pair
-    for template in ARCHIVES:
-        url = template.format(other=other)
-        archive = archives / url.rpartition("/")[2]
-        fetch(url, archive)
-        extract(archive, rf".+\.{other}-{english}\.({other}|{english})", folder, "train.")
-    test_sets.write("wmt13", folder, "valid", english, other)
-    test_sets.write("wmt18", folder, "test", english, other)
-
-
-WMT18 = Corpus(
-    name="wmt18",
-    download=download,
-    files={"train": "train*", "valid": "valid", "test": "test"},
-    vocabulary=32_000,
-    test_set="wmt18",
-    pairs=(("en", "de"), ("en", "cs")),
-)
+from diet_fairseq_cli import main
 
 if __name__ == "__main__":
-    main(WMT18, __doc__)
+    sys.exit(main(["translation", *sys.argv[1:2], "--corpus=wmt18", *sys.argv[2:]]))

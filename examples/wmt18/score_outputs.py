@@ -16,14 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from common.text import read_lines
 from sacrebleu.metrics import BLEU, CHRF, TER
 from tqdm import tqdm
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.common.text import read_lines
 
 
 class Figure(NamedTuple):

@@ -1,0 +1,8 @@
+"""``python -m diet_fairseq`` is the command ``diet-fairseq``."""
+
+import sys
+
+from diet_fairseq_cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""Files that are there whole or not at all.
+
+Every file is first written as ``NAME.tmp`` in the same folder, and renamed when all of it is on the
+disk. A process that is killed at any moment leaves the old file or the new one.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from .errors import UserError
+
+ASIDE = ".tmp"
+
+
+@contextmanager
+def written(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A file to write to, which becomes ``path`` when all is written; a failure is a UserError.
+
+    Text is UTF-8, its lines end in a newline alone.
+    """
+    aside = f"{path}{ASIDE}"
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
+    try:
+        with open(aside, mode, encoding=encoding, newline=newline) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        rename(aside, path)
+    except BaseException as error:
+        with suppress(OSError):
+            os.remove(aside)
+        if isinstance(error, UserError):
+            raise
+        # torch.save wraps what the disk says into an error of its own.
+        for cause in (error, error.__context__):
+            if isinstance(cause, OSError):
+                raise UserError(
+                    f"{path} can't be written: {cause.strerror}; make room or give another place "
+                    "(checkpoints: --save-dir); the files already there are as they were"
+                ) from error
+        raise
+
+
+def rename(aside: str | Path, path: str | Path) -> None:
+    """Give what is whole its name, for good: the rename is on the disk when its folder is."""
+    os.replace(aside, path)
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

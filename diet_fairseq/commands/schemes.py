@@ -1,0 +1,91 @@
+"""``schemes``: each scheme's sizes and options, which ``fairseq-train --help`` can't show."""
+
+import dataclasses
+import inspect
+import textwrap
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+from ..config import TRANSLATION, PositionConfig, acts_in_attention, flag, options_of
+from ..errors import UserError
+from ..models import diet_bert, diet_roberta
+from ..positions import SCHEMES
+
+#: family of architectures -> what it takes for options that are not given, by scheme
+FAMILIES = {
+    "transformer": lambda scheme: {},
+    "roberta": diet_roberta.defaults,
+    "bert": diet_bert.defaults,
+}
+FIELDS = {field.name: field for field in dataclasses.fields(PositionConfig)}
+WIDTH = 100
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("names", metavar="SCHEME", nargs="*", help="show these only (all)")
+
+
+def run(args: Namespace) -> None:
+    for name in args.names:
+        if name not in SCHEMES:
+            raise UserError(f"no scheme {name}: take some of {', '.join(SCHEMES)}")
+    for name in args.names or SCHEMES:
+        print(*described(name), "", sep="\n")
+    print("with every scheme", *common(), sep="\n")
+
+
+def described(name: str) -> Iterator[str]:
+    """The lines of a scheme: what it is, its architectures, its own options."""
+    scheme = SCHEMES[name]
+    yield f"{name}: {(inspect.getdoc(scheme) or '').splitlines()[0]}"
+    families = {family: sizes for family in FAMILIES if (sizes := sizes_of(family, name))}
+    for family, sizes in families.items():
+        yield f"    --arch {family}_{name}[{'|'.join(filter(None, sizes))}]"
+    if not acts_in_attention(scheme):
+        return
+    for field, default in options_of(scheme).items():
+        takes = {family: FAMILIES[family](scheme).get(field, default) for family in families}
+        yield from option_lines(field, said(takes))
+
+
+def sizes_of(family: str, name: str) -> list[str]:
+    """The suffixes of the scheme's architectures that the family's tasks can use."""
+    if family == "transformer" and name not in TRANSLATION:
+        return []
+    longer = tuple(f"{family}_{other}" for other in SCHEMES if other.startswith(f"{name}_"))
+    mine = [arch for arch in ARCH_CONFIG_REGISTRY if f"{arch}_".startswith(f"{family}_{name}_")]
+    found = [arch for arch in mine if not (longer and arch.startswith(longer))]
+    return [arch.removeprefix(f"{family}_{name}") for arch in found]
+
+
+def said(takes: dict[str, Any]) -> str:
+    """The default, or that of every family where they differ."""
+    values = set(takes.values())
+    if len(values) > 1:
+        return ", ".join(f"{family}: {value}" for family, value in takes.items())
+    [value] = values
+    return "" if value in (None, False) else str(value)
+
+
+def option_lines(name: str, default: str = "") -> Iterator[str]:
+    """The option as a command line has it, its default, and its help."""
+    field = FIELDS[name]
+    choices = field.metadata["choices"]
+    kinds = [kind for kind in (get_args(field.type) or (field.type,)) if kind in (int, float, str)]
+    value = "|".join(choices) if choices else "".join(kind.__name__.upper() for kind in kinds)
+    yield f"    {flag(name)} {value}{f'  (default: {default})' if default else ''}".rstrip()
+    indent = " " * 8
+    yield textwrap.fill(
+        field.metadata["help"], WIDTH, initial_indent=indent, subsequent_indent=indent
+    )
+
+
+def common() -> Iterator[str]:
+    """The options that belong to no scheme in particular."""
+    own = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
+    for name, field in FIELDS.items():
+        if name not in own and name != "position_scheme":
+            yield from option_lines(name, said({"": field.default}))

@@ -1,0 +1,1 @@
+"""What the recipes share: text, stages, subwords, fairseq's programs, grids of runs."""

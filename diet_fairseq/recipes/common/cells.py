@@ -1,0 +1,130 @@
+"""Grids of runs: a finished cell is one JSON file and is skipped, a cut one goes on."""
+
+import json
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ...atomic import written
+from ...errors import UserError
+from ...progress import heartbeat
+
+
+class Cell(ABC):
+    """One run of a grid: its commands, and what comes out of them, in one JSON file."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def result(self) -> Path:
+        """The JSON file; the cell is done when it is there."""
+
+    @abstractmethod
+    def steps(self) -> list[tuple[list[str], Path]]:
+        """Python commands, each with the log that takes what it prints."""
+
+    @abstractmethod
+    def outcome(self) -> dict[str, Any]:
+        """What came out of the commands; a `UserError` where that is not what it should be."""
+
+    @abstractmethod
+    def summary(self, outcome: dict[str, Any]) -> str:
+        """The same in a line."""
+
+    def run(self) -> str:
+        """Do it, unless that is done; returns what came out in a line, or ``FAILED: ...``."""
+        if self.result.exists():
+            return "done before"
+        steps = self.steps()
+        for command, log in steps:
+            if failure := self.call(command, log):
+                return failure
+        try:
+            outcome = self.outcome()
+        except UserError as error:
+            return f"FAILED: {error}"
+        save(self.result, outcome, steps[0][0])
+        return self.summary(outcome)
+
+    def call(self, command: list[str], log: Path) -> str:
+        """Run a step; what went wrong, or nothing."""
+        return run_logged(command, log)
+
+
+def run_all(cells: Sequence[Cell], jobs: int) -> int:
+    """Run them, ``jobs`` side by side, and say how each went; the status to exit with."""
+    started = time.monotonic()
+    failed = done = 0
+    running: list[str] = []
+
+    def say(what: str) -> None:
+        when = f"{time.monotonic() - started:6.0f} s, {done} of {len(cells)}"
+        with bar.external_write_mode():
+            print(f"[{when}] {what}", flush=True)
+
+    def run(cell: Cell) -> str:
+        running.append(cell.name)
+        try:
+            return cell.run()
+        finally:
+            running.remove(cell.name)
+
+    with (
+        tqdm(total=len(cells), disable=None) as bar,
+        heartbeat(lambda: say(f"at work: {', '.join(running)}")),
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        for cell, outcome in zip(cells, pool.map(run, cells), strict=True):
+            done += 1
+            say(f"{cell.name}: {outcome}")
+            bar.update()
+            failed += outcome.startswith("FAILED")
+    return 1 if failed else 0
+
+
+def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
+    """Run a Python command, all that it prints into the log; what went wrong, or nothing.
+
+    ``more`` is as `subprocess.call` has it.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as file:
+        whole = [sys.executable, *command]
+        status = subprocess.call(whole, stdout=file, stderr=subprocess.STDOUT, **more)
+    [_, *words] = command
+    name = " ".join(words[:3]) if words[0] == "diet_fairseq" else words[0]
+    return f"FAILED: {name} ended with status {status}, see {log}" if status else ""
+
+
+def nameable(words: Sequence[str]) -> list[str]:
+    """Words of a command line as parts of a file's name: with others, it is another run."""
+    return [re.sub(r"[^\w.+=-]+", "~", word.removeprefix("--")) for word in words]
+
+
+def save(result: Path, found: dict[str, Any], command: Sequence[str]) -> None:
+    """Write down what came out, on which machine, and the command that gives it."""
+    found = {
+        **found,
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "command": shlex.join(["python", *command]),
+    }
+    result.parent.mkdir(parents=True, exist_ok=True)
+    with written(result) as file:
+        file.write(json.dumps(found, indent=1) + "\n")
+
+
+def load(result: Path) -> dict[str, Any]:
+    return json.loads(result.read_text(encoding="utf-8"))

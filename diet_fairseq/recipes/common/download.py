@@ -1,0 +1,151 @@
+"""Files and archives from the network, that are whole when they have their name.
+
+A server may send what it likes, as long and as slowly as it likes: there is a limit to each.
+"""
+
+import hashlib
+import re
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tqdm import tqdm
+
+from ...atomic import rename
+from ...errors import UserError
+from . import transfer
+from .text import normalise
+
+BLOCK = 1 << 20
+LARGEST = 2 * 10**9  # bytes; the largest file that is downloaded here has 0.9
+
+
+def fetch(url: str, path: Path, sha256: str | None = None) -> None:
+    """Download, unless it is there.
+
+    What has come is kept in ``.partial``, and a second call goes on from there. The file gets its
+    name when it has the size that the server stated and, where one is known, the digest.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    there = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={there}-"} if there else {})
+    try:
+        with transfer.begin(request) as answer:
+            there = begins_at(url, answer, partial) if answer.status == 206 else 0
+            size = size_of(answer, there)
+            if (size or 0) > LARGEST:
+                raise UserError(
+                    f"{url}: the server announces {size:,} bytes, more than {LARGEST:,}"
+                )
+            with (
+                open(partial, "ab" if there else "wb") as file,
+                tqdm(
+                    desc=path.name,
+                    initial=there,
+                    total=size,
+                    unit="B",
+                    unit_scale=True,
+                    disable=None,
+                ) as bar,
+            ):
+                while file.tell() <= LARGEST and (block := answer.read1(BLOCK)):
+                    file.write(block)
+                    bar.update(len(block))
+    except UserError:
+        raise
+    except urllib.error.HTTPError as error:
+        if error.code != 416 or not there:  # there is nothing after what we have
+            reason = normalise(str(error.reason))
+            raise UserError(f"{url}: the server answers {error.code} {reason}") from error
+        size = size_of(error, there)
+    # No network, a connection that broke, or an answer that is none.
+    except (OSError, HTTPException, ValueError) as error:
+        reason = normalise(str(getattr(error, "reason", error)))
+        raise UserError(
+            f"{url}: {reason}; run this again to go on, or use --from-dir with files you have"
+        ) from error
+    check(url, partial, size, sha256)
+    if sha256 is None:
+        print(f"{path}: {size:,} bytes, as announced; no digest is known, so it is unchecked")
+    rename(partial, path)
+
+
+def begins_at(url: str, answer: Any, partial: Path) -> int:
+    """Where in the file a part of it begins, which is to be where ours ends."""
+    found = re.match(r"bytes (\d{1,15})-", answer.headers.get("Content-Range", ""), re.ASCII)
+    there = partial.stat().st_size if partial.exists() else 0
+    if not found or int(found[1]) != there:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"{url}: the server sends another part than asked for: run this again")
+    return there
+
+
+def size_of(answer: Any, there: int) -> int | None:
+    """Of the whole file, where the server tells."""
+    whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
+    if whole:
+        return _number(whole)
+    length = _number(answer.headers.get("Content-Length", ""))
+    return None if length is None else there + length
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,15}", text, re.ASCII) else None
+
+
+def check(url: str, partial: Path, size: int | None, sha256: str | None) -> None:
+    """Refuse a file that is not what was announced."""
+    got = partial.stat().st_size
+    if got > LARGEST:
+        partial.unlink()
+        raise UserError(f"{url}: more than {LARGEST:,} bytes came, and no end of them")
+    if size is not None and got < size:
+        raise UserError(f"{url}: {got:,} of {size:,} bytes came: run this again to go on")
+    if size is not None and got > size:
+        partial.unlink()
+        raise UserError(f"{url}: {got:,} bytes came, but {size:,} were announced: run this again")
+    if sha256 is not None:
+        with open(partial, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256:
+            partial.unlink()
+            raise UserError(f"{url}: the file's SHA-256 is {digest}, not {sha256}: run this again")
+    elif size is None:
+        partial.unlink()
+        raise UserError(f"{url}: the server states no size, so the file can't be checked")
+
+
+def extract(archive: Path, wanted: str, folder: Path, prefix: str) -> None:
+    """Unpack the files of a tar archive whose whole name matches; folders inside it don't count."""
+    found = 0
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                name = PurePosixPath(member.name).name
+                if member.isdir() or not re.fullmatch(wanted, name):
+                    continue
+                if not member.isreg():
+                    raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
+                if member.size > (free := shutil.disk_usage(folder).free):
+                    raise tarfile.ReadError(
+                        f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
+                    )
+                content = tar.extractfile(member)
+                assert content  # what is regular has some
+                with open(folder / f"{prefix}{name}", "wb") as file:
+                    shutil.copyfileobj(content, file, BLOCK)
+                found += 1
+    except Exception as error:  # damage shows as errors of any kind
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{archive} can't be unpacked ({reason}): remove it, and run this again"
+        ) from error
+    if not found:
+        raise UserError(f"{archive} holds no file named like {wanted}")

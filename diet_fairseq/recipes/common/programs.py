@@ -1,0 +1,72 @@
+"""fairseq's command-line tools, run with this plugin."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...errors import UserError
+from . import settings
+
+#: in place of a scheme: fairseq's own model, to compare with
+STOCK = "stock"
+#: for --user-dir
+PLUGIN = Path(__file__).parents[2]
+
+
+def environment() -> dict[str, str]:
+    """Ours, in which Python reads and writes UTF-8."""
+    return {**os.environ, "PYTHONUTF8": "1"}
+
+
+def python(module: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def run(command: list[str], log: Path) -> None:
+    """Run it; what it prints goes to the log, and its end is shown when it fails."""
+    with open(log, "ab") as file:
+        status = subprocess.run(
+            command, env=environment(), stdout=file, stderr=subprocess.STDOUT
+        ).returncode
+    if status:
+        end = log.read_text(encoding="utf-8", errors="replace").split("\n")[-15:]
+        print("\n".join(end), file=sys.stderr)
+        raise UserError(f"{' '.join(command[1:4])} ended with status {status}: see {log}")
+
+
+def preprocess(options: dict[str, Any], log: Path, *flags: str) -> None:
+    """fairseq-preprocess with these options and flags."""
+    flat = [value for item in options.items() for value in item]
+    run(python("fairseq_cli.preprocess", *flags, *flat), log)
+
+
+def train(command: list[str], same: list[str], run: Path, show: bool) -> None:
+    """Show the fairseq-train command and, unless that is all, become it.
+
+    ``same`` is the command as it would be on any machine, for any number of updates.
+    """
+    print("fairseq-train", shlex.join(command[3:]), flush=True)
+    if not show:
+        run.mkdir(parents=True, exist_ok=True)
+        settings.keep(run, same[3:])
+        os.execve(sys.executable, command, environment())
+
+
+def data_of(folder: Path) -> Path:
+    data = folder / "data-bin"
+    if not (folder / "prepared.json").exists():
+        raise UserError(f"{folder} holds no finished data: run `prepare` first, or name --folder")
+    return data
+
+
+def devices(gpus: int | None) -> int:
+    """How many GPUs to use; 0 is the CPU."""
+    import torch
+
+    there = torch.cuda.device_count()
+    if gpus is not None and gpus > there:
+        raise UserError(f"--gpus {gpus}: there are {there}; 0 is the CPU")
+    return there if gpus is None else gpus

@@ -1,0 +1,95 @@
+"""A run's folder keeps the settings that it was begun with; others don't go on with it.
+
+fairseq-train goes on from whatever is in its folder, with another learning rate as well, and writes
+over the best checkpoint that was there: one model would be compared with itself.
+"""
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ...atomic import written
+from ...errors import UserError
+
+NAME = "settings.json"
+#: fields of fairseq's common and checkpoint options that change what is learnt, or what is kept
+LEARNT = {
+    *("seed", "bf16", "fp16", "memory_efficient_bf16", "memory_efficient_fp16", "amp"),
+    *("finetune_from_model", "best_checkpoint_metric", "maximize_best_checkpoint_metric"),
+}
+#: how far to train, how often to look, and where from
+FREE = {
+    *("max_update", "max_epoch", "stop_time_hours", "data", "num_workers", "data_buffer_size"),
+    *("validate_interval", "validate_interval_updates", "validate_after_updates"),
+    *("disable_validation", "max_valid_steps", "max_tokens_valid", "batch_size_valid"),
+}
+
+
+def keep(run: Path, words: list[str]) -> None:
+    """Write down the settings of the fairseq-train command, or refuse other ones than are there.
+
+    What names the machine, the log and how far to train may differ.
+
+    :raises UserError: if the run was begun with others, and something would be lost.
+    """
+    # Of a run's processes, the first one answers for all.
+    if int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))):
+        return
+    path, wanted = run / NAME, settings_of(words)
+    before = load(path) if path.exists() else {}
+    other = [name for name in wanted if name in before and before[name] != wanted[name]]
+    if other and is_begun(run):
+        was = " and ".join(
+            f"{_flag(name)} {_value(before[name])} (now {_value(wanted[name])})"
+            for name in other[:3]
+        )
+        raise UserError(
+            f"{run} was begun with {was}: give the same to go on with it, or --run NAME to begin "
+            "another"
+        )
+    if other or not before:
+        run.mkdir(parents=True, exist_ok=True)
+        with written(path) as file:
+            file.write(json.dumps(wanted, indent=1) + "\n")
+
+
+def settings_of(words: list[str]) -> dict[str, Any]:
+    """All that decides what is learnt, as fairseq-train reads it: names with their values."""
+    from fairseq import options
+    from fairseq.dataclass import configs
+
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    groups = (configs.CommonConfig, configs.CheckpointConfig, configs.DistributedTrainingConfig)
+    free = FREE | ({field.name for group in groups for field in fields(group)} - LEARNT)
+    found = {name: value for name, value in vars(args).items() if name not in free}
+    # The architecture first, from which others follow.
+    found = {"arch": found.pop("arch"), **found}
+    return json.loads(json.dumps(found, default=str))
+
+
+def load(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} can't be read ({error}): remove it, or take --run NAME") from error
+
+
+def is_begun(run: Path) -> bool:
+    """Whether the run has a checkpoint, or is about to write one."""
+    from ...patches import saving
+
+    try:
+        with saving.alone_in(str(run)):
+            return any(run.glob("checkpoint*.pt"))
+    except UserError:
+        return True
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _value(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,103 @@
+"""Stages: folders that are whole or not there, and know what they were made from."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ...atomic import rename
+from ...errors import UserError
+from ...progress import heartbeat
+
+MADE_FROM = "made-from.json"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of a pipeline.
+
+    Attributes:
+        name: of its folder
+        settings: what decides what is in the folder, beside the settings of the stages before
+        make: fills the folder that it is given
+        report: what to say of the folder when it is there
+    """
+
+    name: str
+    settings: dict[str, Any]
+    make: Callable[[Path], None]
+    report: Callable[[], str] | None = None
+
+
+def run_all(folder: Path, stages: Iterable[Stage]) -> None:
+    """Run the stages, one after the other; each has a folder in this one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made_from: dict[str, Any] = {}
+    for one in stages:
+        made_from = made_from | one.settings
+        stage(folder / one.name, made_from, one.make)
+        if one.report:
+            print(one.report())
+
+
+def stage(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None]) -> None:
+    """Have ``make`` fill the folder, unless it is there already.
+
+    ``make`` works on a folder beside it, which gets its name in the end: an interrupted run
+    leaves no half stage.
+    """
+    made_from = json.loads(json.dumps(made_from))
+    if folder.exists():
+        _check(folder, made_from)
+        print(f"{folder}: done before")
+        return
+    print(f"{folder}: working")
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    started = time.monotonic()
+    # tqdm draws its bars, if there are any, around what it writes.
+    with heartbeat(lambda: tqdm.write(f"{folder}: working, {time.monotonic() - started:.0f} s")):
+        make(partial)
+    (partial / MADE_FROM).write_text(json.dumps(made_from, indent=1) + "\n", encoding="utf-8")
+    rename(partial, folder)
+
+
+def _check(folder: Path, wanted: dict[str, Any]) -> None:
+    try:
+        before = json.loads((folder / MADE_FROM).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is not ours: remove it, or take another --folder") from error
+    if other := difference(before, wanted):
+        raise UserError(
+            f"{folder} was made with another {other}: take another --folder, or remove this one "
+            "and those made after it"
+        )
+
+
+def difference(before: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """The first setting that differs, with both its values."""
+    for name in [*wanted, *before]:
+        was, is_ = before.get(name), wanted.get(name)
+        if was != is_:
+            return f"{name} ({_short(was)}, now {_short(is_)})"
+    return None
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 80 else text[:76] + " ..."
+
+
+def fingerprint(path: Path) -> list[Any]:
+    """Name, size and time of a file: whether a stage was made from this one."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}") from error
+    return [path.name, stat.st_size, stat.st_mtime_ns]

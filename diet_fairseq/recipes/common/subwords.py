@@ -1,0 +1,130 @@
+"""Subwords: one vocabulary for both languages, learnt from the training text.
+
+A model is a folder: `learn` fills it, `Subwords(folder)` reads it. Both kinds are byte pair
+encoding. SentencePiece takes raw text; subword-nmt wants words parted by sacremoses first, and
+sacremoses joins them again in the end.
+"""
+
+import io
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext, redirect_stderr
+from itertools import chain, islice
+from pathlib import Path
+from typing import Protocol
+
+import sentencepiece
+
+from ...atomic import written
+from ...errors import UserError
+from .moses import join, segment, tokenise
+from .parallel import chunks, in_processes
+from .text import read_lines
+
+#: enough to learn subwords from; bounds the memory that takes
+MOST_LINES = 1_000_000
+
+
+def thinned(text: Path, lines: int) -> Iterable[str]:
+    """The text's lines, evenly thinned where the ``lines`` of it all are more than are needed."""
+    return islice(filter(None, read_lines(text)), 0, None, -(-lines // MOST_LINES))
+
+
+class Subwords(Protocol):
+    """Text of one language as subwords parted by spaces, and back."""
+
+    @staticmethod
+    def learn(folder: Path, texts: dict[str, Iterable[str]], size: int, workers: int) -> None: ...
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def encode(self, lines: Iterable[str], language: str, workers: int) -> Iterator[str]: ...
+
+    def decode(self, line: str, language: str) -> str: ...
+
+
+class SentencePiece:
+    """Learnt from and put on raw text."""
+
+    @staticmethod
+    def learn(folder: Path, texts: dict[str, Iterable[str]], size: int, workers: int) -> None:
+        lines = [line for text in texts.values() for line in text]
+        # A web crawl holds thousands of characters that occur once, which would fill the
+        # vocabulary. With more of them than it has room for, SentencePiece would stop.
+        characters = Counter(chain.from_iterable(lines))
+        rare = dict.fromkeys(ord(char) for char, _ in characters.most_common()[size // 4 :])
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(line.translate(rare) if rare else line for line in lines),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=size,
+                character_coverage=1.0,
+                hard_vocab_limit=False,  # a small corpus may have less than was asked for
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise UserError(
+                f"SentencePiece can't learn {size:,} subwords from this text "
+                f"({' '.join(str(error).split())}): try another --vocabulary"
+            ) from error
+        with written(folder / "sentencepiece.model", "wb") as file:
+            file.write(model.getvalue())
+
+    def __init__(self, folder: Path) -> None:
+        self.model = sentencepiece.SentencePieceProcessor(
+            model_file=str(folder / "sentencepiece.model")
+        )
+
+    def encode(self, lines: Iterable[str], language: str, workers: int) -> Iterator[str]:
+        for chunk in chunks(lines):
+            for pieces in self.model.encode(chunk, out_type=str, num_threads=workers):
+                yield " ".join(pieces)
+
+    def decode(self, line: str, language: str) -> str:
+        return self.model.decode(line.split(" "))
+
+
+class SubwordNmt:
+    """Learnt from and put on words."""
+
+    @staticmethod
+    def learn(folder: Path, texts: dict[str, Iterable[str]], size: int, workers: int) -> None:
+        from subword_nmt.learn_bpe import learn_bpe
+
+        words: Counter[str] = Counter()
+        for language, lines in texts.items():
+            for line in in_processes(tokenise, lines, language, workers=workers):
+                words.update(line.split())
+        table = [f"{word} {count}" for word, count in words.items()]
+        # total_symbols: the single characters count among the subwords asked for. Where they leave
+        # no room, half as many merges are learnt all the same: the dictionary drops rare ones.
+        for total_symbols, merges in ((True, size), (False, size // 2)):
+            codes = io.StringIO()
+            # It draws a progress bar in files, too.
+            quiet = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
+            with quiet:
+                learn_bpe(table, codes, merges, is_dict=True, total_symbols=total_symbols)
+            if codes.getvalue().count("\n") > 1:  # the first line is the version
+                break
+        else:
+            raise UserError(
+                "subword-nmt finds no pair of characters that occurs twice in the training text: "
+                "give more text, or take --bpe sentencepiece"
+            )
+        with written(folder / "codes") as file:
+            file.write(codes.getvalue())
+
+    def __init__(self, folder: Path) -> None:
+        self.codes = folder / "codes"
+
+    def encode(self, lines: Iterable[str], language: str, workers: int) -> Iterator[str]:
+        return in_processes(segment, lines, language, self.codes, workers=workers)
+
+    def decode(self, line: str, language: str) -> str:
+        return join(line, language)
+
+
+KINDS: dict[str, type[Subwords]] = {"sentencepiece": SentencePiece, "subword-nmt": SubwordNmt}

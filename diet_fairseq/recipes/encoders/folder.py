@@ -1,0 +1,12 @@
+"""``--folder``: where the text, the runs and the tasks of encoders are kept."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+USUAL = Path("roberta")
+
+
+def add_folder(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--folder", type=Path, default=USUAL, help="where everything is kept (%(default)s)"
+    )

@@ -1,0 +1,114 @@
+"""``pretrain SCHEME``: shows the fairseq-train command, and becomes it."""
+
+import json
+from argparse import ArgumentParser, Namespace
+from itertools import chain
+from pathlib import Path
+
+from ...config import SCHEMES
+from ...errors import UserError
+from ..common import programs
+from ..common.programs import STOCK
+from .folder import add_folder
+from .presets import PRESETS, Preset
+
+SIZES = ("tiny", "small", "base", "large")
+#: fairseq has no RoBERTa of these sizes; roberta_<scheme>_tiny and _small are ours
+STOCK_SHAPES = {
+    "tiny": {"layers": 4, "embed-dim": 128, "ffn-embed-dim": 512, "attention-heads": 4},
+    "small": {"layers": 4, "embed-dim": 512, "ffn-embed-dim": 2048, "attention-heads": 8},
+}
+#: <s> and </s>, which a packed sample has besides its lines' subwords
+SPECIAL = 2
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("scheme", metavar="SCHEME", help=f"{', '.join([*SCHEMES, STOCK])}")
+    parser.add_argument("--preset", choices=PRESETS, default="machine", help="(%(default)s)")
+    parser.add_argument("--encoder", choices=("bert", "roberta"), default="bert", help="(bert)")
+    parser.add_argument("--nsp", action="store_true", help="predict the next sentence, as BERT")
+    parser.add_argument("--size", choices=SIZES, help="(the preset's)")
+    parser.add_argument("--updates", type=int, help="(the preset's)")
+    parser.add_argument("--batch", type=int, help="samples in an update (the preset's)")
+    parser.add_argument("--length", type=int, help="tokens in a sample (the preset's)")
+    parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--run", help="name of the run's folder (ENCODER_SCHEME-SIZE)")
+    parser.add_argument("--gpus", type=int, help="of a node; 0: the CPU (all, else the CPU)")
+    parser.add_argument("--nodes", type=int, default=1, help="(%(default)s)")
+    parser.add_argument(
+        "--per-gpu", type=int, help="samples that fit into memory; batches are gathered"
+    )
+    parser.add_argument("--show", action="store_true", help="show the command only")
+    add_folder(parser)
+
+
+def architecture(encoder: str, scheme: str, size: str) -> list[str]:
+    if scheme not in (STOCK, *SCHEMES):
+        raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
+    if scheme != STOCK:
+        return ["--arch", f"{encoder}_{scheme}_{size}"]
+    if size not in STOCK_SHAPES:
+        return ["--arch", f"roberta_{size}"]
+    shape = ((f"--encoder-{name}", str(value)) for name, value in STOCK_SHAPES[size].items())
+    return ["--arch", "roberta", *chain.from_iterable(shape)]
+
+
+def objective(args: Namespace, data: Path, length: int) -> list[str]:
+    """Full sentences packed, over the ends of documents, or pairs of texts."""
+    if args.nsp:
+        if args.encoder != "bert" or args.scheme == STOCK:
+            raise UserError(
+                "--nsp needs a BERT: take --encoder bert and one of our schemes, or leave it out"
+            )
+        return ["--nsp", "--task", "masked_lm_nsp", "--criterion", "masked_lm_nsp"]
+    settings = json.loads((data.parent / "prepared.json").read_text(encoding="utf-8"))
+    if length < settings["longest_line"] + SPECIAL:
+        raise UserError(
+            f"--length {length} is too short for lines of up to {settings['longest_line']} "
+            f"subwords: prepare the text with --longest-line {length - SPECIAL}, or take "
+            f"--length {settings['longest_line'] + SPECIAL}"
+        )
+    return ["--task", "masked_lm", "--criterion", "masked_lm", "--sample-break-mode", "complete"]
+
+
+def run_folder(args: Namespace, size: str) -> Path:
+    model = args.scheme if args.scheme == STOCK else f"{args.encoder}_{args.scheme}"
+    return args.folder / "runs" / (args.run or f"{model}-{size}{'-nsp' * args.nsp}")
+
+
+def command(preset: Preset, args: Namespace, more: list[str]) -> list[str]:
+    """The fairseq-train command; ``more`` stands last and wins."""
+    data = programs.data_of(args.folder)
+    size, length = args.size or preset.size, args.length or preset.length
+    updates, batch = args.updates or preset.updates, args.batch or preset.batch
+    run = run_folder(args, size)
+    gpus = programs.devices(args.gpus)
+    processes = max(1, gpus * args.nodes)
+    gather = -(-batch // ((args.per_gpu or preset.per_gpu) * processes))
+    # Resuming on several processes fails without the second flag.
+    parallel = ["--distributed-world-size", processes, "--load-checkpoint-on-all-dp-ranks"]
+    options = [
+        *["--user-dir", programs.PLUGIN, *architecture(args.encoder, args.scheme, size)],
+        *objective(args, data, length),
+        *["--tokens-per-sample", length],
+        *["--optimizer", *preset.optimizer, "--weight-decay", 0.01, "--clip-norm", 1.0],
+        *["--lr", preset.peak_rate],
+        *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
+        *["--batch-size", max(1, batch // (gather * processes)), "--update-freq", gather],
+        *["--max-update", updates, "--seed", args.seed, *(parallel if gpus else ["--cpu"])],
+        *["--save-dir", run, "--no-epoch-checkpoints"],
+        *["--save-interval-updates", min(preset.save_every, updates)],
+        *["--keep-interval-updates", preset.keep],
+        *["--validate-interval-updates", min(preset.validate_every, updates)],
+        *["--log-format", "simple", "--log-interval", 100, "--log-file", run / "train.log"],
+    ]
+    return [*programs.python("fairseq_cli.train", data, *options), *more]
+
+
+def pretrain(args: Namespace, more: list[str]) -> None:
+    preset = PRESETS[args.preset]
+    batch = args.batch or preset.batch
+    one_device = {"gpus": 0, "nodes": 1, "per_gpu": batch, "updates": preset.updates}
+    same = command(preset, Namespace(**vars(args) | one_device), more)
+    run = run_folder(args, args.size or preset.size)
+    programs.train(command(preset, args, more), same, run, args.show)

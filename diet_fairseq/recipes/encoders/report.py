@@ -1,0 +1,286 @@
+"""``report``: GLUE's table out of finished cells, by the papers' statistics, beside theirs."""
+
+import csv
+import json
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from ...atomic import written
+from ...errors import UserError
+from ..common import cells
+from .finetune import RESULT
+from .folder import add_folder
+from .glue_tasks import Task
+from .prepare_task import load_task
+
+#: the numbers that the papers' averages are of: DIET's 7 (tables 2, 8, 9) and TUPE's 9 (table 2)
+DIET_AVERAGE = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B")
+TUPE_AVERAGE = ("MNLI-m", "MNLI-mm", "QNLI", "QQP", "SST-2", "CoLA", "MRPC", "RTE", "STS-B")
+AVERAGES = {"DIET's avg.": DIET_AVERAGE, "TUPE's avg.": TUPE_AVERAGE}
+COLUMNS = (*DIET_AVERAGE, "MRPC", "RTE")
+
+#: a cell's value, out of those that the metric had at its checkpoints
+Statistic = Callable[[list[float]], float]
+STATISTICS: dict[str, tuple[str, Statistic]] = {
+    "diet": ("median over seeds of the maximum over checkpoints", max),
+    "tupe": ("median over seeds of the last checkpoint", lambda values: values[-1]),
+}
+GUESS = "the commonest label"
+#: in paper_tables.json, table -> the paper and what it averages
+PAPERS = {
+    "diet_table2_glue": "DIET, table 2",
+    "diet_table8_glue_segments": "DIET, table 8",
+    "diet_table9_glue_sharing": "DIET, table 9",
+    "tupe_table3_large": "TUPE, table 3",
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a row has in a column: the median over seeds, and how far they lie apart."""
+
+    value: float
+    lowest: float
+    highest: float
+    seeds: int
+    rate: float
+    epochs: int
+
+    def __str__(self) -> str:
+        spread = f" ({self.lowest:.1f} to {self.highest:.1f})" if self.seeds > 1 else ""
+        return f"{self.value:.1f}{spread}"
+
+
+@dataclass
+class Row:
+    """A line of the table: numbers by column, and what they are the median of where ours."""
+
+    source: str
+    name: str
+    #: what it has in common with the papers' rows of the same model
+    model: str = ""
+    values: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, Score] = field(default_factory=dict)
+
+    def average(self, columns: Iterable[str]) -> float | None:
+        """Plain mean of the columns; None where one is missing."""
+        found = [self.values.get(column) for column in columns]
+        return mean(found) if found and None not in found else None  # type: ignore[type-var]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--statistic", choices=(*STATISTICS, "both"), default="both", help="(%(default)s)"
+    )
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="in this order (all)")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="(all)")
+    parser.add_argument("--papers", type=Path, metavar="FILE", help="paper_tables.json")
+    parser.add_argument(
+        "--tables", nargs="+", choices=PAPERS, default=["diet_table2_glue", "tupe_table3_large"]
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them there, too")
+    add_folder(parser)
+
+
+def report(args: Namespace) -> None:
+    found = results(args.folder, args.rows, args.tasks)
+    wanted = list(STATISTICS) if args.statistic == "both" else [args.statistic]
+    papers = list(published(args.papers, args.tables)) if args.papers else []
+    tables = {name: beside([*own(found, args.folder, name), *papers]) for name in wanted}
+    print("\n\n".join(f"{title(name)}\n\n{markdown(rows)}" for name, rows in tables.items()))
+    if args.csv:
+        write_csv(args.csv, tables)
+    if args.plot:
+        plot(args.plot, tables[wanted[0]], STATISTICS[wanted[0]][0])
+
+
+Found = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+def results(folder: Path, rows: list[str] | None, tasks: list[str] | None) -> Found:
+    """Finished cells by row and task."""
+    found: Found = defaultdict(lambda: defaultdict(list))
+    for path in sorted(folder.glob(f"tasks/*/runs/*/*/{RESULT}")):
+        one = cells.load(path)
+        if (rows is None or one["row"] in rows) and (tasks is None or one["task"] in tasks):
+            found[one["row"]][one["task"]].append(one)
+    if not found:
+        raise UserError(f"{folder}/tasks holds no finished cell: run `finetune` first")
+    return {row: found[row] for row in rows or found if row in found}
+
+
+def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
+    """Our rows, what guessing gives first."""
+    names = sorted({task for of_tasks in found.values() for task in of_tasks})
+    tasks = {name: load_task(folder / "tasks" / name) for name in names}
+    guess = Row("ours", GUESS)
+    for name, task in tasks.items():
+        guessed = cells.load(folder / "tasks" / name / "encoded" / "guess.json")
+        for split, metrics in guessed.items():
+            guess.values[task.reported(split)] = metrics[task.metrics[0]]
+    yield guess
+    for name, of_tasks in found.items():
+        [some, *_] = of_tasks.values()
+        row = Row("ours", name, paper_name(as_in_papers(some[0]["model"])))
+        for task_name, some in of_tasks.items():
+            row.scores |= scores(tasks[task_name], some, STATISTICS[statistic][1])
+        row.values = {column: score.value for column, score in row.scores.items()}
+        yield row
+
+
+def scores(task: Task, some: list[dict[str, Any]], of_cell: Statistic) -> dict[str, Score]:
+    """Of every dev set, at the learning rate and epochs whose median is best on the first one.
+
+    Where some were not run with all seeds yet, only those with the most seeds are compared.
+    """
+    settings = defaultdict(list)
+    for one in some:
+        settings[one["rate"], one["epochs"]].append(one)
+    most = max(map(len, settings.values()))
+    metric = task.metrics[0]
+
+    def values(setting: tuple[float, int], split: str) -> list[float]:
+        curves = (one["curves"][split] for one in settings[setting])
+        return [of_cell([metrics[metric] for _, metrics in curve]) for curve in curves]
+
+    first = next(iter(task.dev_files))
+    best = max(
+        (setting for setting, ran in settings.items() if len(ran) == most),
+        key=lambda setting: median(values(setting, first)),
+    )
+    found = {}
+    for split in task.dev_files:
+        several = values(best, split)
+        found[task.reported(split)] = Score(
+            median(several), min(several), max(several), len(several), *best
+        )
+    return found
+
+
+def published(path: Path, tables: list[str]) -> Iterator[Row]:
+    """The papers' rows."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for table in tables:
+            for row in content[table]["rows"]:
+                name = paper_name(row)
+                yield Row(PAPERS[table], name, name, row["scores"])
+        for name, average in content["tupe_base_glue_avg"]["rows"].items():
+            if "tupe_table3_large" in tables:
+                yield Row("TUPE, table 2", name, name, {"TUPE's avg.": average})
+    except OSError as error:
+        raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"--papers {path} is no paper_tables.json: {error!r} is wrong") from error
+
+
+def as_in_papers(model: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint says of its model, as paper_tables.json would."""
+    scheme, sharing = model["position_scheme"], model["position_sharing"]
+    usual = {"diet_rel": "none", "diet_abs": "none"}.get(scheme, sharing)  # not printed there
+    return {
+        "model": {"learned": "bert"}.get(scheme, scheme or "stock"),
+        "rank": model["position_rank"],
+        "sharing": None if sharing == usual else sharing,
+        "segment": model["segment_scheme"],
+    }
+
+
+def beside(rows: list[Row]) -> list[Row]:
+    """Papers' rows right after ours of the same model, the others at the end."""
+    ours, papers = ([row for row in rows if (row.source == "ours") is own] for own in (True, False))
+    order = {id(row): len(ours) for row in papers}
+    for place, row in enumerate(ours):
+        order[id(row)] = place
+        order |= {id(paper): place for paper in papers if paper.model == row.model}
+    return sorted(rows, key=lambda row: order[id(row)])
+
+
+def paper_name(row: dict[str, Any]) -> str:
+    """What tells a table's rows apart, in its own words."""
+    parts = [row["model"]]
+    parts += [f"{name} {row[name]}" for name in ("rank", "projection") if row.get(name)]
+    parts += [f"shared {row['sharing']}"] if row.get("sharing") else []
+    parts += [f"segments {row['segment']}"] if row.get("segment") else []
+    parts += [f"{row['steps']} updates"] if row.get("steps") else []
+    return ", ".join(parts)
+
+
+def shown_columns(rows: list[Row]) -> list[str]:
+    """Those that we have, GLUE's first, then tasks of one's own."""
+    ours = {column for row in rows if row.source == "ours" for column in row.values}
+    return [*(c for c in COLUMNS if c in ours), *sorted(ours - set(COLUMNS))]
+
+
+def title(statistic: str) -> str:
+    """What the table's numbers are."""
+    return f"GLUE dev, {STATISTICS[statistic][0]}, at the best learning rate (least to most)"
+
+
+def markdown(rows: list[Row]) -> str:
+    """The table; averages where a row has all that a paper's average is of."""
+    columns = shown_columns(rows)
+    averages = {name: of for name, of in AVERAGES.items() if any(r.average(of) for r in rows)}
+    heads = ["source", "row", *columns, f"mean of these {len(columns)}", *averages]
+    lines = [" | ".join(heads), " | ".join(["---"] * len(heads))]
+    for row in rows:
+        texts = [str(row.scores.get(column, number(row.values.get(column)))) for column in columns]
+        texts.append(number(row.average(columns)))
+        texts += [number(row.values.get(name, row.average(of))) for name, of in averages.items()]
+        lines.append(" | ".join([row.source, row.name, *texts]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def write_csv(path: Path, tables: dict[str, list[Row]]) -> None:
+    """A line for every number."""
+    with written(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        heads = ("lowest", "highest", "seeds", "rate", "epochs")
+        writer.writerow(["statistic", "source", "row", "task", "value", *heads])
+        for statistic, rows in tables.items():
+            for row in rows:
+                averages = {name: row.average(of) for name, of in AVERAGES.items()}
+                for column, value in (averages | row.values).items():
+                    if value is not None:
+                        score = row.scores.get(column)
+                        more = [getattr(score, head) for head in heads] if score else [""] * 5
+                        writer.writerow([statistic, row.source, row.name, column, value, *more])
+
+
+def plot(path: Path, rows: list[Row], statistic: str) -> None:
+    """A panel for every column: ours with their spread, the papers' as lighter marks."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    columns = shown_columns(rows)
+    shown = [row for row in rows if any(column in row.values for column in columns)][::-1]
+    size = (2.5 + 1.8 * len(columns), 1.5 + 0.25 * len(shown))
+    figure, panels = pyplot.subplots(
+        1, len(columns), sharey=True, squeeze=False, figsize=size, layout="constrained"
+    )
+    for axes, column in zip(panels[0], columns, strict=True):
+        for place, row in enumerate(shown):
+            score, value = row.scores.get(column), row.values.get(column)
+            if score:
+                axes.plot([score.lowest, score.highest], [place, place], color="C0", alpha=0.4)
+            if value is not None:
+                ours = row.source == "ours"
+                axes.plot(value, place, "o" if ours else "d", color="C0" if ours else "C1")
+        axes.set(title=column, yticks=range(len(shown)))
+        axes.set_yticklabels([f"{row.name} ({row.source})" for row in shown], fontsize=7)
+        axes.grid(axis="x", alpha=0.3)
+    figure.suptitle(statistic, fontsize=9)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)

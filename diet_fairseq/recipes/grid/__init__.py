@@ -1,0 +1,1 @@
+"""Grids of runs: rows by seeds, each cell trained once, resumable, side by side; then a table."""

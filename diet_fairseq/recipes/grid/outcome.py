@@ -1,0 +1,39 @@
+"""What came out of a run: read from fairseq's log and from the scores beside it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from ..common import train_log
+
+
+def of_pretraining(run: Path) -> dict[str, Any]:
+    """Loss in nats after the last update, its curve, and what the log says of the run."""
+    log = run / "train.log"
+    curve = curve_of(log)
+    if not curve:
+        return {}
+    found = {"loss": curve[-1][1], "curve": curve, **train_log.totals(log)}
+    _, last = train_log.curves(log)["valid"][-1]
+    if "nsp_accuracy" in last:
+        found["NSP accuracy"] = last["nsp_accuracy"]
+    return found
+
+
+def of_translation(run: Path) -> dict[str, Any]:
+    """BLEU and chrF with their signatures, the validation's curve, and what the log says."""
+    log, scores = run / "train.log", run / "evaluation-test" / "scores.json"
+    if not scores.exists():
+        return {}
+    return {
+        **json.loads(scores.read_text(encoding="utf-8")),
+        "curve": curve_of(log),
+        **train_log.totals(log),
+    }
+
+
+def curve_of(log: Path) -> list[tuple[int, float]]:
+    """(updates, held-out loss in nats); fairseq's losses are to base 2."""
+    curve = train_log.curves(log).get("valid", []) if log.exists() else []
+    return [(updates, values["loss"] * math.log(2)) for updates, values in curve]

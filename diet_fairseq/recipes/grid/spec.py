@@ -1,0 +1,120 @@
+"""What a grid is: a TOML file that names rows, seeds and the budget that all rows have in common.
+
+    kind = "pretraining"                 # or "translation"
+    folder = "roberta"                   # prepared data
+    options = "--encoder roberta --updates 4000"
+    seeds = [1]
+
+    [rows]                               # row of the table = what the command is given for it
+    shaw = "shaw"
+    "diet_rel, gain 1" = "diet_rel --position-start blind"
+
+    [seeds_of]                           # rows with other seeds than the rest
+    shaw = [1, 2, 3]
+
+A translation also has ``pair = "en-de"`` and ``evaluate``, the options of the evaluation.
+"""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ...errors import UserError
+
+KINDS = ("pretraining", "translation")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid."""
+
+    grid: str
+    row: str
+    given: tuple[str, ...]
+    seed: int
+
+    @property
+    def run(self) -> str:
+        """The name of its folder among the runs."""
+        return f"{self.grid}-{re.sub(r'[^A-Za-z0-9_.]+', '-', self.row)}-s{self.seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows by seeds; see the module for what each field is in the file."""
+
+    name: str  # of the file
+    kind: str
+    folder: Path
+    rows: dict[str, str]
+    options: str = ""
+    evaluate: str = ""
+    pair: str = ""
+    seeds: list[int] = field(default_factory=lambda: [1])
+    seeds_of: dict[str, list[int]] = field(default_factory=dict)
+
+    def cells(self) -> Iterator[Cell]:
+        """All of the first seed, then all of the next: a grid that is cut has every row."""
+        seeds = {row: self.seeds_of.get(row, self.seeds) for row in self.rows}
+        for seed in sorted({seed for some in seeds.values() for seed in some}):
+            for row, given in self.rows.items():
+                if seed in seeds[row]:
+                    yield Cell(self.name, row, tuple(shlex.split(given)), seed)
+
+    def only(self, rows: list[str] | None, seeds: list[int] | None) -> list[Cell]:
+        """The cells of these rows and seeds; None: of all."""
+        for row in rows or []:
+            if row not in self.rows:
+                raise UserError(f"--rows {row!r}: the grid has {', '.join(map(repr, self.rows))}")
+        return [
+            cell
+            for cell in self.cells()
+            if (rows is None or cell.row in rows) and (seeds is None or cell.seed in seeds)
+        ]
+
+
+def read(path: Path) -> Grid:
+    """The grid of a file.
+
+    Raises:
+        UserError: what is wrong with the file
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} can't be read ({error.strerror}): name a grid's file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no TOML ({error}): mend it there") from error
+    known = {one.name: one.type for one in fields(Grid)} | {"name": None}
+    for key in found:
+        if key == "name" or key not in known:
+            names = ", ".join(name for name in known if name != "name")
+            raise UserError(f"{path} has the key {key}, which no grid has: take {names}")
+    wanted: dict[str, type] = {"kind": str, "folder": str, "rows": dict, "seeds": list}
+    wanted |= {"options": str, "evaluate": str, "pair": str, "seeds_of": dict}
+    for key, kind in wanted.items():
+        if key in ("kind", "folder", "rows") and key not in found:
+            raise UserError(f"{path} has no {key}: add it")
+        if key in found and not isinstance(found[key], kind):
+            raise UserError(f"{path}: {key} must be a TOML {kind.__name__}, but is {found[key]!r}")
+    _check(path, found)
+    return Grid(name=path.stem, **found | {"folder": Path(found["folder"])})
+
+
+def _check(path: Path, found: dict[str, Any]) -> None:
+    if found["kind"] not in KINDS:
+        raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}, not {found['kind']}")
+    if (found["kind"] == "translation") != bool(re.fullmatch(r"\w+-\w+", found.get("pair", ""))):
+        raise UserError(f'{path}: a translation, and no other kind, has pair = "SRC-TGT"')
+    if not found["rows"] or not all(isinstance(row, str) for row in found["rows"].values()):
+        raise UserError(f"{path}: every row of [rows] is text: what the command is given for it")
+    for row, seeds in [("seeds", found.get("seeds", [1])), *found.get("seeds_of", {}).items()]:
+        if not (isinstance(seeds, list) and seeds and all(type(s) is int and s > 0 for s in seeds)):
+            raise UserError(f"{path}: the seeds of {row} must be numbers above 0, not {seeds!r}")
+    for row in found.get("seeds_of", {}):
+        if row not in found["rows"]:
+            raise UserError(f"{path}: [seeds_of] names {row!r}, which is no row")

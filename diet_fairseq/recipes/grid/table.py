@@ -1,0 +1,110 @@
+"""Tables and curves of what is finished in a grid."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from scipy import stats
+
+from ...errors import UserError
+
+#: the measures a table shows where they are there, and the digits of each
+MEASURES = {"BLEU": 2, "chrF": 2, "loss": 3, "NSP accuracy": 3}
+#: row -> what came out, seed by seed
+Found = dict[str, dict[int, dict[str, Any]]]
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """The mean and, of several, their standard deviation."""
+    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{deviation}"
+
+
+def difference(ours: Sequence[float], theirs: Sequence[float], digits: int) -> str:
+    """The mean difference of runs with the same seeds, its 95% interval, and p (paired t-test)."""
+    differences = [one - other for one, other in zip(ours, theirs, strict=True)]
+    text = f"{mean(differences):+.{digits}f}"
+    if len(differences) < 2 or not any(d != differences[0] for d in differences):
+        return text
+    half = stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
+    p = stats.ttest_rel(ours, theirs).pvalue
+    return f"{text} ± {half:.{digits}f} (p = {p:.2g})"
+
+
+def at_update(found: Found, update: int) -> Found:
+    """The same runs, with the loss that they had after so many updates."""
+    moved: Found = {}
+    for row, seeds in found.items():
+        for seed, one in seeds.items():
+            losses = dict(map(tuple, one["curve"]))
+            if update not in losses:
+                validated = ", ".join(map(str, losses))
+                raise UserError(f"--at {update}: {row} was validated after {validated} updates")
+            kept = {"curve": one["curve"], "parameters": one["parameters"]}
+            moved.setdefault(row, {})[seed] = {**kept, "loss": losses[update]}
+    return moved
+
+
+def markdown(found: Found, baseline: str | None = None) -> str:
+    """Rows against the means of their seeds; with a baseline, the difference from it."""
+    runs = [one for seeds in found.values() for one in seeds.values()]
+    measures = [name for name in MEASURES if any(name in one for one in runs)]
+    first = measures[0]
+    head = ["row", *(f"{name}, nats" if name == "loss" else name for name in measures)]
+    if first == "loss":
+        head.append("perplexity")
+    if baseline is not None:
+        if baseline not in found:
+            raise UserError(f"--baseline {baseline!r} is not finished: take one of {list(found)}")
+        head.append(f"{first} against {baseline}, same seeds")
+    timed = all("seconds" in one for one in runs)
+    head += ["parameters", *(["minutes"] if timed else []), "seeds"]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for row, seeds in found.items():
+        results = list(seeds.values())
+        cells = [row]
+        for name in measures:
+            values = [one[name] for one in results if name in one]
+            cells.append(spread(values, MEASURES[name]) if values else "")
+        if first == "loss":
+            cells.append(f"{math.exp(mean(one['loss'] for one in results)):.1f}")
+        if baseline is not None:
+            both = [seed for seed in seeds if seed in found[baseline]]
+            ours, theirs = ([found[r][seed][first] for seed in both] for r in (row, baseline))
+            differs = row != baseline and both
+            cells.append(difference(ours, theirs, MEASURES[first]) if differs else "")
+        cells.append(f"{results[0]['parameters']:,}")
+        if timed:
+            cells.append(f"{mean(one['seconds'] for one in results) / 60:.1f}")
+        lines.append("| " + " | ".join([*cells, ", ".join(map(str, seeds))]) + " |")
+    signatures = {
+        f"{name}: `{one[f'{name} signature']}`  "
+        for one in runs
+        for name in measures
+        if f"{name} signature" in one
+    }
+    return "\n".join([*lines, *([""] if signatures else []), *sorted(signatures)])
+
+
+def plot(found: Found, path: Path) -> None:
+    """A curve for every row: the mean of its seeds, and a band from the lowest to the highest."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for number, (row, seeds) in enumerate(found.items()):
+        curves = [dict(map(tuple, one["curve"])) for one in seeds.values()]
+        updates = sorted(set.intersection(*(set(curve) for curve in curves)))
+        losses = [[curve[update] for curve in curves] for update in updates]
+        style = ("-", "--", ":")[number // 10 % 3]
+        (line,) = axes.plot(updates, [mean(values) for values in losses], style, label=row)
+        if len(curves) > 1:
+            low, high = [min(values) for values in losses], [max(values) for values in losses]
+            axes.fill_between(updates, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set(xlabel="updates", ylabel="loss on held-out text, nats")
+    axes.legend()
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,39 @@
+"""``--corpus``, whose defaults a command takes, and ``--folder``, where everything is kept."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from .corpora import CORPORA
+from .corpora.corpus import Corpus
+from .corpora.raw import pair_of
+
+
+def add_corpus(parser: ArgumentParser, words: Sequence[str] | None) -> Corpus:
+    """Add ``--corpus``; returns the one that is named among the words to be parsed."""
+    first = ArgumentParser(add_help=False, allow_abbrev=False)
+    for one in (first, parser):
+        one.add_argument(
+            "--corpus",
+            choices=CORPORA if one is parser else None,
+            default="wmt18",
+            help="whose files and defaults to take (%(default)s)",
+        )
+    named: str = first.parse_known_args(words)[0].corpus
+    return CORPORA.get(named, CORPORA["wmt18"])  # the parser will refuse any other name
+
+
+def add_folder(parser: ArgumentParser, corpus: Corpus) -> None:
+    parser.add_argument(
+        "--folder", type=Path, help=f"where everything is kept ({corpus.name}/SRC-TGT)"
+    )
+
+
+def corpus_of(args: Namespace) -> Corpus:
+    return CORPORA[args.corpus]
+
+
+def folder_of(args: Namespace) -> Path:
+    """The one that is named, else that of the pair of languages in the corpus's own."""
+    pair = pair_of(args.source, args.target)
+    return args.folder or Path(args.corpus, "-".join(pair))

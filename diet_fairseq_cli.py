@@ -1,0 +1,203 @@
+"""The command ``diet-fairseq``: its parser, which answers ``--help`` at once.
+
+The package is imported when a command is called, and not before: that takes seconds. It is also why
+this file stands beside the package, as fairseq_cli beside fairseq.
+"""
+
+import logging
+import sys
+from argparse import ArgumentParser, HelpFormatter, Namespace
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
+
+
+class Command(NamedTuple):
+    """What a command says of itself, and where the functions that make it are.
+
+    Attributes:
+        help: one line
+        module: of the package
+        run: takes the parsed arguments, and returns the status to exit with, or None for 0
+        add_arguments: takes the parser
+        by_corpus: ``add_arguments`` also takes the words to parse: defaults depend on ``--corpus``
+        passes_on: ``run`` also takes the words that the parser does not know, for fairseq-train
+    """
+
+    help: str
+    module: str
+    run: str = "run"
+    add_arguments: str = "add_arguments"
+    by_corpus: bool = False
+    passes_on: bool = False
+
+    def function(self, name: str) -> Any:
+        return getattr(import_module(f"diet_fairseq.{self.module}"), name)
+
+
+class Group(NamedTuple):
+    """Commands that belong together, and what they do in one line."""
+
+    help: str
+    commands: dict[str, Command]
+
+
+TRANSLATION = {
+    "prepare": Command(
+        "from raw text to what fairseq-train reads",
+        "recipes.translation.prepare",
+        "prepare",
+        by_corpus=True,
+    ),
+    "train": Command(
+        "show the fairseq-train command, and run it",
+        "recipes.translation.train",
+        "train",
+        by_corpus=True,
+        passes_on=True,
+    ),
+    "evaluate": Command(
+        "translate the test set, and score it",
+        "recipes.translation.evaluate",
+        "evaluate",
+        by_corpus=True,
+    ),
+}
+ENCODER = {
+    "prepare": Command(
+        "from raw text to what fairseq-train reads", "recipes.encoders.prepare", "prepare"
+    ),
+    "pretrain": Command(
+        "show the fairseq-train command, and run it",
+        "recipes.encoders.pretrain",
+        "pretrain",
+        passes_on=True,
+    ),
+    "prepare-glue": Command(
+        "GLUE's files to what finetune reads",
+        "recipes.encoders.prepare_task",
+        "prepare_glue",
+        "add_glue_arguments",
+    ),
+    "prepare-task": Command(
+        "tab-separated values of your own to what finetune reads",
+        "recipes.encoders.prepare_task",
+        "prepare_task",
+        "add_task_arguments",
+    ),
+    "finetune": Command(
+        "a task, with a grid of learning rates and seeds",
+        "recipes.encoders.finetune",
+        "finetune",
+        passes_on=True,
+    ),
+    "ablate": Command(
+        "pretrain and fine-tune the rows of one of DIET's ablations",
+        "recipes.encoders.ablate",
+        "ablate",
+        passes_on=True,
+    ),
+    "report": Command(
+        "GLUE's table of what is finished, beside the papers'", "recipes.encoders.report", "report"
+    ),
+    "predict": Command(
+        "labels for GLUE's test sets, or for any tab-separated values",
+        "recipes.encoders.predict",
+        "predict",
+    ),
+}
+COMMANDS: dict[str, Command | Group] = {
+    "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
+    "encoder": Group("encoders, from raw text to pretraining and fine-tuning", ENCODER),
+    "grid": Command(
+        "train many schemes with the same budget; their table and curves", "recipes.grid.run"
+    ),
+    "average": Command("average the parameters of several checkpoints", "commands.average"),
+    "parameters": Command("count the parameters of DIET's Table 6", "commands.parameters"),
+    "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
+    "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
+}
+#: packages that only some commands need -> the extra of diet_fairseq that installs them
+EXTRAS = {"matplotlib": "plots", "sacremoses": "data", "tqdm": "data"}
+
+
+class _Formatter(HelpFormatter):
+    """Has room for the names of commands beside what they do."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, max_help_position=30, **options)
+
+
+class Parser(ArgumentParser):
+    """Says what is wrong without the usage; a command's parser asks its module for its options."""
+
+    command: Command | None = None
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (--help shows all options)\n")
+
+    def add_commands(self, commands: dict[str, Any]) -> None:
+        """Add a parser for every command, and for every group's."""
+        subparsers = self.add_subparsers(required=True, metavar="COMMAND")
+        for name, command in commands.items():
+            passes_on = isinstance(command, Command) and command.passes_on
+            subparser = subparsers.add_parser(
+                name,
+                help=command.help,
+                description=f"{command.help[0].upper()}{command.help[1:]}.",
+                allow_abbrev=not passes_on,
+            )
+            if isinstance(command, Group):
+                subparser.add_commands(command.commands)
+                continue
+            subparser.command = command
+            subparser.set_defaults(command=command)
+            if passes_on:
+                subparser.epilog = (
+                    "What stands here and is not known to this command is passed to fairseq-train."
+                )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.command:
+            words = [args] if self.command.by_corpus else []
+            self.command.function(self.command.add_arguments)(self, *words)
+        return super().parse_known_args(args, namespace)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; the status to exit with."""
+    parser = Parser(prog="diet-fairseq", description="Position attention for fairseq.")
+    parser.add_commands(COMMANDS)
+    try:
+        args, more = parser.parse_known_args(words)
+        return _call(parser, args, more)
+    except KeyboardInterrupt:  # while the package is imported; later, it has more to say
+        parser.exit(130, "\ninterrupted: the same command begins anew\n")
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        extra = EXTRAS[error.name]
+        parser.exit(1, f"error: this needs {error.name}: pip install 'diet_fairseq[{extra}]'\n")
+
+
+def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
+    from diet_fairseq.interrupts import interruptible
+    from diet_fairseq.recipes.common import bounds
+
+    command: Command = args.command
+    if more and not command.passes_on:
+        parser.error(f"unknown: {' '.join(more)}")
+    if fault := bounds.fault_in(args):
+        parser.error(fault)
+    # fairseq, imported, has all libraries tell all they do.
+    logging.getLogger().setLevel(logging.WARNING)
+    run = command.function(command.run)
+    with interruptible(lambda: "the same command goes on from here"):
+        return run(args, *([more] if command.passes_on else [])) or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

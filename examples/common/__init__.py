@@ -1,1 +1,0 @@
-"""What all roads from raw text have in common: text, stages, subwords, commands, cells."""

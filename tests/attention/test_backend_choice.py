@@ -1,0 +1,113 @@
+"""How attention is computed is decided once a call, by what acts in that call."""
+
+import pytest
+import torch
+
+from diet_fairseq.attention import multihead as attention
+from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.positions.layout import Layout
+from tests.support import mutants, tiny
+from tests.support.tiny import Case, Model
+
+FACTORED = [
+    case
+    for case in tiny.IN_ATTENTION
+    if case.kind.factored and case.option("attention_backend") is None
+]
+
+
+class Calls(list[tuple[str, bool]]):
+    """The backend of each call, and whether it was given factors."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        for name, backend in tiny.BACKENDS.items():
+
+            def watched(call, name=name, backend=backend):
+                self.append((name, bool(call.term.factors)))
+                return backend(call)
+
+            patch.setitem(tiny.BACKENDS, name, watched)
+
+    def of(self, model: Model, *given: object) -> set[tuple[str, bool]]:
+        self.clear()
+        tiny.logits(model, *given)
+        return set(self)
+
+
+def with_attention_dropout(model: Model) -> Model:
+    for module in model.modules():
+        if isinstance(module, PositionalAttention):
+            module.dropout_module.p = 0.1
+    return model
+
+
+def check_one_decision(case: Case) -> None:
+    """Factors go to the backend that appends them, and to nobody else, whatever acts."""
+    model = with_attention_dropout(tiny.own(case))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "quickest", lambda *given: "reference" if given[3] else "factors")
+        calls = Calls(patch)
+        for training, retained, backend in [
+            (False, False, "factors"),
+            (True, False, "reference"),
+            (False, True, "reference"),
+            (False, False, "factors"),
+        ]:
+            model.train(training)
+            for module in model.modules():
+                if isinstance(module, PositionalAttention):
+                    module.dropout_module.apply_during_inference = retained
+            assert calls.of(model) - {("reference", True)} <= {(backend, backend == "factors")}
+            assert calls
+
+
+@tiny.each(FACTORED)
+def test_what_layers_share_is_computed_for_the_backend_that_they_take(case):
+    check_one_decision(case)
+
+
+@pytest.mark.parametrize("scheme", ["diet_abs", "tupe_a"])
+@torch.no_grad()
+def test_long_inputs_append_factors_at_inference_whatever_dropout_training_had(scheme, monkeypatch):
+    case = Case(scheme, family="roberta")
+    model = tiny.fresh(case, max_positions=2049, attention_dropout=0.1)
+    calls = Calls(monkeypatch)
+    assert calls.of(model, tiny.sentences(2048)) == {("factors", True)}
+
+
+@torch.no_grad()
+def test_decoding_one_token_appends_nothing_to_all_keys():
+    """16 times as slow as a row of scores that is added, measured at 2,100 keys."""
+    decoder = tiny.model_of(Case("diet_abs")).decoder
+    padding, shared = torch.zeros(1, 2048, dtype=torch.bool), (decoder.positions,)
+    for queries, backend in ((None, "factors"), (1, "sdpa")):
+        layout = Layout.of_self_attention(padding, causal=True, queries=queries)
+        assert decoder.layers[0].self_attn.backend_for(shared, layout) == backend
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["transformer", "none", "shaw", "diet_abs"])
+def test_attention_dropout_acts_at_inference_where_it_is_retained(name):
+    """``fairseq-generate --retain-dropout``; fairseq's own model is the first."""
+    options = {"attention_dropout": 0.5}
+    stock = name == "transformer"
+    model = tiny.stock(**options) if stock else tiny.fresh(Case(name), **options)
+
+    def differs() -> float:
+        return tiny.difference(*(tiny.encoded(model, tiny.SOURCES) for _ in range(2)))
+
+    assert differs() == 0
+    model.make_generation_fast_(retain_dropout=True)
+    assert differs() > tiny.VISIBLE
+
+
+MUTANTS: mutants.Table = [
+    (check_one_decision, mutants.a_second_decision, "diet_abs"),
+    (check_one_decision, mutants.a_second_decision, "tupe_a-roberta"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_mutant_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

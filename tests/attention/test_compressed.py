@@ -1,0 +1,367 @@
+"""Compressed keys and values: what Linformer's own code gives, what padding gets, what it costs."""
+
+import copy
+import importlib.util
+from pathlib import Path
+
+import fairseq
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from diet_fairseq.attention.compressed import Compression, LinformerAttention
+from diet_fairseq.attention.context import Context
+from diet_fairseq.patches.loading.model import difference
+from diet_fairseq.positions import SCHEMES
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.stack import warm_start
+from tests.support import mutants, tiny
+from tests.support.attentions import attentions
+from tests.support.tiny import LIMIT, PAD, SIDES, SOURCES, TOLERANCE, Case, padded
+
+close = torch.testing.assert_close
+COMPRESSED = [case for case in tiny.CASES if case.kind.compressed]
+FIRST = tiny.first_of_each_scheme(COMPRESSED)
+LINFORMER = Case("linformer", family="roberta")
+
+
+def unpadded(sentences: int, length: int) -> Layout:
+    return Layout.of_self_attention(torch.zeros(sentences, length, dtype=torch.bool))
+
+
+# --- what others give ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def released():
+    """fairseq's own Linformer attention, which knows nothing of padding."""
+    examples = Path(fairseq.__file__).parent / "examples"
+    file = examples / "linformer/linformer_src/modules/multihead_linear_attention.py"
+    if not file.is_file():
+        pytest.skip(f"this fairseq has no {file.name}")
+    spec = importlib.util.spec_from_file_location("released_linformer", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.MultiheadLinearAttention
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["E and F", "E for both"])
+def test_without_padding_it_is_fairseq_s_linformer(released, shared):
+    options = {"max_seq_len": 12, "compressed": 4, "shared_kv_compressed": int(shared)}
+    theirs = released(16, 2, self_attention=True, **options).eval()
+    f = None if shared else Compression(12, 3)
+    ours = LinformerAttention(
+        16, 2, self_attention=True, compress_k=Compression(12, 3), compress_v=f
+    ).eval()
+    ours.load_state_dict(theirs.state_dict())
+    for length in (12, 7, 1):
+        x = tiny.vectors(length, 2, 16)
+        expected, _ = theirs(x, x, x, need_weights=False)
+        got, _ = ours(x, x, x, Context(unpadded(2, length)), need_weights=False)
+        close(got, expected, **TOLERANCE)
+
+
+def test_without_padding_it_is_linformer_s_formula():
+    """Wang et al. (2020), eq. 7, where E X W_K is E (X W_K): one head, projections without bias."""
+    attention = LinformerAttention(
+        6, 1, self_attention=True, compress_k=Compression(9, 4), compress_v=Compression(9, 4)
+    )
+    e, f = attention.compress_k.weight, attention.compress_v.weight
+    with torch.no_grad():
+        for linear in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
+            linear.bias.zero_()
+        attention.out_proj.weight.copy_(torch.eye(6))
+    x = tiny.vectors(9, 6)
+    q, k, v = (
+        x @ linear.weight.T for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    expected = torch.softmax(q @ (e @ k).T / 6**0.5, dim=-1) @ (f @ v)
+    got, _ = attention(*[x.unsqueeze(1)] * 3, Context(unpadded(1, 9)), need_weights=False)
+    close(got.squeeze(1), expected, **TOLERANCE)
+
+
+#: schemes that with E = F = 1 are others
+FULL = {"linformer": "learned", "diet_abs_lin": "diet_abs"}
+
+
+@torch.no_grad()
+def check_identity(case: Case) -> None:
+    """k = n and E = F = 1, sentences of n tokens: full attention."""
+    model = tiny.own(case.but(projection_length=LIMIT))
+    for found in attentions(model):
+        for matrix in found.matrices:
+            matrix.copy_(torch.eye(LIMIT))
+    options = (("segment_scheme", case.option("segment_scheme")),) if case.family == "bert" else ()
+    full = tiny.own(Case(FULL[case.scheme], options, case.family))
+    taken = {name: value for name, value in model.state_dict().items() if "compress" not in name}
+    full.load_state_dict(taken)
+    sources = tiny.sentences(LIMIT, LIMIT, LIMIT)
+    close(tiny.logits(model, sources), tiny.logits(full, sources), **TOLERANCE)
+
+
+AS_THEY_ARE = [case for case in COMPRESSED if not case.options or case.family == "bert"]
+SHARED = [case for case in COMPRESSED if case.option("projection_sharing") != "none"]
+
+
+@tiny.each(AS_THEY_ARE + SHARED)
+def test_identity_compression_is_full_attention(case):
+    check_identity(case)
+
+
+# --- padding ---------------------------------------------------------------------------------
+
+
+def check_padding_gets_nothing(case: Case) -> None:
+    """What stands at padding reaches no other output, and gets no gradient from any."""
+    for found in attentions(tiny.model_of(case)):
+        for left in (True, False):
+            padding = padded(SOURCES, left).eq(PAD)
+            real, layout = ~padding, found.layout(padding)
+            x = tiny.vectors(*padding.shape, tiny.DIM).requires_grad_()
+            other = x.detach() + 100 * padding.unsqueeze(-1)
+            out = found(x, layout)
+            close(found(other, layout)[real], out[real], **TOLERANCE)
+            (gradient,) = torch.autograd.grad(tiny.some_loss(out[real]), x)
+            assert gradient[padding].count_nonzero() == 0
+            assert gradient[real].count_nonzero() > 0
+
+
+@tiny.each(COMPRESSED)
+def test_padding_contributes_nothing_to_a_compressed_key_or_value(case):
+    check_padding_gets_nothing(case)
+
+
+def test_causal_use_is_refused():
+    found = attentions(tiny.model_of(LINFORMER))[0]
+    causal = Layout.of_self_attention(torch.zeros(1, 5, dtype=torch.bool), causal=True)
+    with pytest.raises(TypeError, match="compressed keys are mixtures of all tokens"):
+        found(tiny.vectors(1, 5, tiny.DIM), causal)
+
+
+# --- cost ------------------------------------------------------------------------------------
+
+#: primes, so that a size tells where it comes from
+N, K, SENTENCES = 61, 13, 3
+
+
+class Sizes(TorchDispatchMode):
+    """Notes tensors, forward and backward, whose number of entries is a multiple of n x n."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.square: list[tuple[str, torch.Size]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor) and tensor.numel() and not tensor.numel() % N**2:
+                self.square.append((str(func), tensor.shape))
+        return out
+
+
+def check_linear(case: Case, n: int = N, k: int = K) -> None:
+    """No n x n tensor in a training step or a forward pass, with padding on either side or none."""
+    options = {"projection_length": k} if case.kind.compressed else {}
+    model = tiny.fresh(case.but(**options), max_positions=n, attention_dropout=0.1)
+    sources = tiny.sentences(n, n, n), tiny.sentences(n, 5, 1)
+    for training in (True, False):
+        model.train(training)
+        for some in sources:
+            for left in (True, False):
+                with torch.set_grad_enabled(training), Sizes() as sizes:
+                    out = tiny.logits(model, some, left_source=left)
+                    if training:
+                        out.sum().backward()
+                assert not sizes.square, sizes.square[:3]
+
+
+@tiny.each(COMPRESSED)
+def test_nothing_is_as_large_as_n_x_n(case):
+    check_linear(case)
+
+
+@tiny.each(FIRST)
+def test_pytorch_s_fused_attention_makes_nothing_as_large_as_n_x_n(case, monkeypatch):
+    fused, original = [], torch.nn.functional.scaled_dot_product_attention
+
+    def counted(*args, **options):
+        fused.append(args[1].size(2))
+        return original(*args, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    model = tiny.fresh(case.but(projection_length=131), max_positions=N * 3)
+    with torch.no_grad(), Sizes() as sizes:
+        tiny.logits(model, tiny.sentences(N * 3, N * 3))
+    assert fused == [131] * tiny.LAYERS  # from 128 keys on
+    assert not sizes.square
+
+
+# --- parameters ------------------------------------------------------------------------------
+
+SIZES = {
+    "none": ["layers.0.self_attn.compress_k", "layers.0.self_attn.compress_v",
+             "layers.1.self_attn.compress_k", "layers.1.self_attn.compress_v"],
+    "key-value": ["layers.0.self_attn.compress_k", "layers.1.self_attn.compress_k"],
+    "layer": ["compress_layer"],
+}  # fmt: skip
+
+
+def compressing(model) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if "compress" in name}
+
+
+def check_projection_sharing(case: Case) -> None:
+    """Two matrices a layer, one, or one for all; after a copy and a load as well."""
+    model = tiny.model_of(case)
+    k = case.option("projection_length") or LIMIT // 4
+    names = [
+        f"encoder.sentence_encoder.{n}.weight" for n in SIZES[case.option("projection_sharing")]
+    ]
+    for some in (model, copy.deepcopy(model), tiny.copy_of(model, case)):
+        found = compressing(some)
+        assert sorted(found) == sorted(names)
+        assert sorted(name for name in some.state_dict() if "compress" in name) == sorted(names)
+        assert {tuple(weight.shape) for weight in found.values()} == {(k, LIMIT)}
+        assert len({weight.data_ptr() for weight in found.values()}) == len(names)
+
+
+@tiny.each(COMPRESSED)
+def test_projections_are_shared_as_they_say(case):
+    check_projection_sharing(case)
+
+
+def check_compression_learns(case: Case) -> None:
+    """Every column of a position that occurs, in every matrix."""
+    model = tiny.model_of(case)
+    found = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
+    for name in compressing(model):
+        assert name in found, name
+        assert (found[name][:, :9].abs().amax(dim=0) > 1e-4).all(), name
+        assert found[name][:, 9:].count_nonzero() == 0, name
+
+
+@tiny.each(COMPRESSED)
+def test_every_matrix_learns_where_tokens_stand(case):
+    check_compression_learns(case)
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_projections_start_as_all_of_bert_s_matrices(case):
+    args = tiny.arguments(case, max_positions=512)
+    model = tiny.ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task)
+    for weight in compressing(model).values():
+        assert weight.shape == (128, 512)
+        assert float(weight.std()) == pytest.approx(0.02, rel=0.05)
+
+
+def test_an_input_of_one_position_has_one_key():
+    model = tiny.fresh(LINFORMER, max_positions=1)
+    assert {tuple(weight.shape) for weight in compressing(model).values()} == {(1, 1)}
+
+
+def test_diet_abs_lin_has_a_position_for_every_token_and_for_every_key():
+    model = tiny.model_of(Case("diet_abs_lin", (("position_rank", 3),), "roberta"))
+    found = {name: tuple(p.shape) for name, p in tiny.position_parameters(model).items()}
+    assert found == {
+        "encoder.sentence_encoder.positions.query": (tiny.HEADS, LIMIT, 3),
+        "encoder.sentence_encoder.positions.key": (tiny.HEADS, LIMIT // 4, 3),
+    }
+
+
+# --- starting from another model, loading ----------------------------------------------------
+
+
+def warm(case: Case, model, **options):
+    found = tiny.fresh(case, seed=2, **options)
+    with warm_start.starting(found):
+        found.load_state_dict(model.state_dict())
+    return found
+
+
+@torch.no_grad()
+def check_start(case: Case) -> None:
+    """Out of a Linformer: its positions at the input kept, DIET-ABS-LIN starts as it."""
+    linformer = tiny.model_of(LINFORMER)
+    found = warm(case, linformer)
+    for left, _ in SIDES:
+        close(
+            tiny.logits(found, left_source=left),
+            tiny.logits(linformer, left_source=left),
+            **TOLERANCE,
+        )
+
+
+@tiny.each([case for case in COMPRESSED if str(case) == "diet_abs_lin-roberta-input=learned"])
+def test_a_warm_start_out_of_linformer_changes_nothing_yet(case):
+    check_start(case)
+
+
+@tiny.each(FIRST)
+def test_a_warm_start_out_of_full_attention_takes_all_but_the_projections(case):
+    full = tiny.stock("roberta")
+    found = warm(case, full)
+    own = found.state_dict()
+    for name, value in full.state_dict().items():
+        if "embed_positions" not in name or case.scheme == "linformer":
+            assert torch.equal(own[name], value), name
+    assert compressing(found)
+
+
+def test_a_part_of_the_projections_is_not_taken_for_a_start_from_elsewhere():
+    one, two = LINFORMER.but(projection_sharing="key-value"), LINFORMER
+    for there, here, said in ((one, two, "Missing"), (two, one, "Unexpected")):
+        with pytest.raises(
+            RuntimeError, match=rf"{said} key\(s\) in state_dict: .*compress_v\.weight"
+        ):
+            warm(here, tiny.model_of(there))
+
+
+def refusal(load, *args) -> str:
+    with pytest.raises(RuntimeError) as refused:
+        load(*args)
+    return difference(refused.value)
+
+
+SAID = (
+    "encoder.sentence_encoder.layers.0.self_attn.compress_k.weight (and {} more) is {} there and "
+    "{} here"
+)
+
+
+@pytest.mark.parametrize("load", [tiny.copy_of, lambda model, case: warm(case, model)])
+@pytest.mark.parametrize(("scheme", "more"), [("linformer", 3), ("diet_abs_lin", 4)])
+def test_a_checkpoint_of_another_k_is_refused(scheme, more, load):
+    case = Case(scheme, family="roberta")
+    other = tiny.model_of(case.but(projection_length=7))
+    assert refusal(load, other, case) == SAID.format(more, "7 x 16", "4 x 16")
+
+
+@pytest.mark.parametrize(("scheme", "more"), [("linformer", 3), ("diet_abs_lin", 4)])
+def test_a_checkpoint_of_another_n_is_refused(scheme, more):
+    case = Case(scheme, family="roberta").but(position_input="none", projection_length=4)
+    other = tiny.fresh(case, max_positions=20)
+    assert refusal(tiny.copy_of, other, case) == SAID.format(more, "4 x 20", "4 x 16")
+
+
+# --- mutants ---------------------------------------------------------------------------------
+
+MUTANTS: mutants.Table = [
+    (check_identity, mutants.an_average_of_all_tokens, "linformer-roberta"),
+    (check_identity, mutants.positions_of_the_token_before, "diet_abs_lin-roberta"),
+    (check_padding_gets_nothing, mutants.padding_is_compressed, "linformer-roberta"),
+    (check_padding_gets_nothing, mutants.padding_is_compressed, "diet_abs_lin-roberta"),
+    (check_linear, mutants.keys_that_are_not_compressed, "linformer-roberta"),
+    (check_projection_sharing, mutants.values_are_compressed_as_keys, "linformer-roberta"),
+    (check_compression_learns, mutants.compression_without_gradient, "diet_abs_lin-roberta"),
+    (check_start, mutants.a_start_with_random_products, "diet_abs_lin-roberta-input=learned"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_linformer_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)
+
+
+def test_there_are_two_of_them():
+    assert {name for name, scheme in SCHEMES.items() if scheme.compressed} == set(FULL)

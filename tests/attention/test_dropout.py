@@ -1,0 +1,78 @@
+"""Our dropout is PyTorch's in distribution, scale and gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.modules import FairseqDropout
+
+from diet_fairseq.attention.dropout import QuickDropout, dropout
+from tests.support import tiny
+
+MANY = 1_000_000
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_zeros_come_with_probability_p_and_the_rest_is_scaled(p, dtype):
+    torch.manual_seed(1)
+    out = dropout(torch.ones(MANY, dtype=dtype), p)
+    assert out.dtype == dtype
+    deviation = (p * (1 - p) / MANY) ** 0.5
+    assert abs(float(out.eq(0).double().mean()) - p) < 5 * deviation + 2**-16
+    rounding = 1e-2 if dtype == torch.bfloat16 else 2e-4
+    assert float(out.max()) == pytest.approx(1 / (1 - p), rel=rounding)
+    assert len(out.unique()) == 2
+
+
+def test_neighbours_are_dropped_independently():
+    """Four of them come of one draw."""
+    torch.manual_seed(1)
+    dropped = dropout(torch.ones(MANY, 4), 0.3).eq(0).double()
+    assert torch.allclose(torch.corrcoef(dropped.T), torch.eye(4, dtype=torch.double), atol=5e-3)
+    assert torch.allclose(dropped.mean(0), torch.tensor(0.3, dtype=torch.double), atol=3e-3)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 5, 7), (0, 4)])
+def test_the_gradient_is_that_of_what_was_kept(shape):
+    x = torch.rand(shape, requires_grad=True)
+    out = dropout(x, 0.5)
+    assert out.shape == x.shape
+    out.sum().backward()
+    torch.testing.assert_close(x.grad * x, out)
+
+
+def test_the_same_seed_drops_the_same():
+    torch.manual_seed(7)
+    first = dropout(torch.ones(100), 0.5)
+    torch.manual_seed(7)
+    assert torch.equal(dropout(torch.ones(100), 0.5), first)
+    assert not torch.equal(dropout(torch.ones(100), 0.5), first)
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-9, 1 - 1e-9, 1.0])
+def test_what_sixteen_bits_cannot_say_is_left_to_pytorch(p):
+    torch.manual_seed(7)
+    ours = dropout(torch.ones(100), p)
+    torch.manual_seed(7)
+    assert torch.equal(ours, F.dropout(torch.ones(100), p))
+
+
+@pytest.mark.parametrize("family", ["transformer", "roberta"])
+def test_a_model_has_no_other_dropout_and_uses_it_in_training_alone(family):
+    case = next(c for c in tiny.CASES if c.family == family and c.scheme == "diet_rel")
+    model = tiny.fresh(case, dropout=0.5, attention_dropout=0.5)
+    kinds = [type(part) for part in model.modules() if isinstance(part, FairseqDropout)]
+    assert set(kinds) == {QuickDropout}
+    assert len(kinds) == sum(isinstance(m, FairseqDropout) for m in tiny.stock(family).modules())
+    model.eval()
+    assert torch.equal(tiny.logits(model), tiny.logits(model))
+    model.train()
+    assert not torch.equal(tiny.logits(model), tiny.logits(model))
+
+
+def test_dropout_that_was_asked_for_at_inference_acts_there():
+    module = QuickDropout(0.5, "Some").eval()
+    x = torch.ones(100)
+    assert torch.equal(module(x), x)
+    module.make_generation_fast_("some", retain_dropout=True)
+    assert not torch.equal(module(x), x)

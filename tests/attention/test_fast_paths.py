@@ -1,0 +1,134 @@
+"""Every fast path computes what the reference does, and is taken where it is quickest."""
+
+from functools import lru_cache
+
+import pytest
+import torch
+
+from diet_fairseq.attention.multihead import PositionalAttention
+from tests.support import mutants, tiny
+from tests.support.tiny import SIDES, TOLERANCE, Case
+
+close = torch.testing.assert_close
+
+
+PATHS = [
+    (case, backend)
+    for case in tiny.CASES
+    if case.option("attention_backend") is None
+    for backend in tiny.fast_paths(case)
+]
+
+
+def forward_and_backward(model: tiny.Model) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
+    """What it says of tokens padded on either side, and the gradients; dropout is 0."""
+    found = []
+    for left_source, left_target in SIDES:
+        out = tiny.logits(model.train(), left_source=left_source, left_target=left_target)
+        found.append((out.detach(), tiny.gradients(model, tiny.some_loss(out))))
+    return found
+
+
+def by_the_reference(case: Case) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
+    return forward_and_backward(tiny.own(case))
+
+
+def check_fast_path(case: Case, backend: str = "factors", expected=by_the_reference) -> None:
+    fast = tiny.copy_of(tiny.model_of(case), case.but(attention_backend=backend))
+    pairs = zip(forward_and_backward(fast), expected(case), strict=True)
+    for (out, grads), (expected_out, expected_grads) in pairs:
+        close(out, expected_out, **TOLERANCE)
+        for name, gradient in expected_grads.items():
+            # sums over many tokens, which may cancel: 2e-5 of the largest entry
+            close(
+                grads.get(name, torch.zeros_like(gradient)),
+                gradient,
+                rtol=1e-5,
+                atol=2e-5 * max(1.0, float(gradient.abs().max())),
+            )
+
+
+def check_recompute(case: Case) -> None:
+    check_fast_path(case, "recompute")
+
+
+once_by_the_reference = lru_cache(maxsize=1)(by_the_reference)  # a case's paths come in a row
+
+
+@pytest.mark.parametrize(("case", "backend"), PATHS, ids=[f"{c}-{b}" for c, b in PATHS])
+def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
+    check_fast_path(case, backend, once_by_the_reference)
+
+
+#: what "auto" takes for so many tokens, when no gradient is wanted and when one is
+AUTO = [
+    ("none", 127, "reference", "reference"),
+    ("none", 128, "sdpa", "sdpa"),
+    ("diet_rel", 127, "reference", "reference"),
+    ("diet_rel", 1024, "sdpa", "reference"),
+    ("shaw", 1024, "reference", "reference"),
+    ("diet_abs", 1023, "sdpa", "reference"),
+    ("diet_abs", 1024, "sdpa", "factors"),
+    ("tupe_a", 1024, "sdpa", "factors"),
+    ("tupe_r", 1024, "sdpa", "reference"),
+    ("diet_abs_lin", 1024, "sdpa", "reference"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO)
+def test_auto_takes_what_was_measured_to_be_quickest(
+    scheme, tokens, without, with_gradient, monkeypatch
+):
+    taken = []
+    for name, backend in tiny.BACKENDS.items():
+
+        def watched(q, k, v, term, *rest, name=name, backend=backend):
+            taken.append((name, bool(term.factors)))
+            return backend(q, k, v, term, *rest)
+
+        monkeypatch.setitem(tiny.BACKENDS, name, watched)
+    model = tiny.fresh(Case(scheme, family="roberta"), max_positions=1030)
+    sentences = tiny.sentences(tokens)
+    with torch.no_grad():
+        out = tiny.logits(model, sentences)
+    assert taken == [(without, False)] * tiny.LAYERS
+    taken.clear()
+    close(tiny.logits(model, sentences), out, rtol=1e-4, atol=1e-4)  # sums over 1,024 keys
+    assert taken == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
+
+
+def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):
+    model = tiny.fresh(Case("none", family="roberta"), max_positions=200)
+    for found in model.modules():
+        if isinstance(found, PositionalAttention):
+            found.dropout_module.p = 0.1
+    monkeypatch.setitem(tiny.BACKENDS, "sdpa", None)
+    tiny.logits(model.train(), tiny.sentences(128))
+
+
+def test_fast_paths_are_really_taken(monkeypatch):
+    factors = []
+
+    def watched(q, k, v, term, *rest):
+        factors.append(term.factors)
+        return original(q, k, v, term, *rest)
+
+    original = tiny.BACKENDS["factors"]
+    monkeypatch.setitem(tiny.BACKENDS, "factors", watched)
+    tiny.logits(tiny.model_of(Case("diet_abs").but(attention_backend="factors")))
+    assert len(factors) == 2 * tiny.LAYERS
+    assert all(factors)
+
+
+MUTANTS: mutants.Table = [
+    (check_fast_path, mutants.factors_that_lose_a_column, "diet_abs"),
+    (check_fast_path, mutants.a_mask_the_wrong_way_round, "diet_abs"),
+    (check_fast_path, mutants.fast_scores_without_gradient, "t5"),
+    (check_recompute, mutants.weights_computed_again_without_their_mask, "t5"),
+    (check_recompute, mutants.weights_computed_again_without_their_mask, "diet_abs-roberta"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_fast_paths_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -1,0 +1,141 @@
+"""Thousands of gradients meet in a row of a table: half precision loses none of them."""
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from diet_fairseq.attention.backends.recomputed import RecomputedAttention
+from diet_fairseq.positions.layout import Layout
+from tests.support import mutants, tiny
+from tests.support.attentions import Attention, attentions
+from tests.support.tiny import Case
+
+LENGTHS = (512, 400, 301, 512)
+LIMITS = dict.fromkeys(["max_positions", "max_source_positions", "max_target_positions"], 512)
+#: of single gradients to bfloat16's 8 bits, not of their sums
+ROUNDING = 0.01
+
+
+def half_and_full(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """In bfloat16, and the same numbers in float32."""
+    half = copy.deepcopy(module).bfloat16()
+    return half, copy.deepcopy(half).float()
+
+
+def weighted(out: Tensor) -> Tensor:
+    """A loss whose gradients, the same for every precision, have one sign: sums grow long."""
+    draw = torch.Generator().manual_seed(3)
+    return (out.bfloat16() * torch.rand(out.shape, generator=draw).bfloat16()).float().sum()
+
+
+def errors(found: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]:
+    """How far the gradient of every parameter is from what it should be, relative to that."""
+    for (name, one), other in zip(found.named_parameters(), expected.parameters(), strict=True):
+        if other.grad is not None:
+            yield name, float((one.grad.float() - other.grad).norm() / other.grad.norm())
+
+
+def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tensor]:
+    """All that a scheme adds in bfloat16's attention, to sentences with this padding."""
+    tokens = tiny.padded(tiny.sentences(*LENGTHS), left)
+    padding = tokens.eq(tiny.PAD)
+    segments = torch.arange(tokens.size(1)).expand_as(tokens) // 171 % 2
+    layout = attention.layout(padding, segments=segments)
+    for factored in (False, True):
+        term = scheme.term(layout, factored)
+        found = term if isinstance(term, tuple) else (term,)
+        yield from (part for part in found if part is not None and part.requires_grad)
+    heads = attention.module.num_heads
+    dtype = next(scheme.parameters()).dtype
+    q = tiny.vectors(len(tokens), heads, tokens.size(1), tiny.DIM // heads).to(dtype)
+    weights = tiny.vectors(len(tokens), heads, *layout.offsets.shape).softmax(dim=-1).to(dtype)
+    for more in (scheme.query_score(q, layout), scheme.value_term(weights, layout)):
+        if more is not None:
+            yield more
+
+
+def check_gradients(case: Case) -> None:
+    attention = attentions(tiny.fresh(case, **LIMITS))[-1]
+    for scheme in attention.schemes:
+        for left in (False, True):
+            half, full = half_and_full(scheme)
+            for number in range(len(list(terms(attention, full, left)))):
+                for module in (half, full):
+                    module.zero_grad()
+                    weighted(list(terms(attention, module, left))[number]).backward()
+                for name, error in errors(half, full):
+                    # LayerNorm's own sums are PyTorch's
+                    assert error < ROUNDING or "pos_ln" in name, (name, number, left)
+
+
+def check_compression(case: Case) -> None:
+    encoder = tiny.fresh(case, **LIMITS).encoder.sentence_encoder
+    for left in (False, True):
+        tokens = tiny.padded(tiny.sentences(*LENGTHS), left)
+        layout = Layout.of_self_attention(tokens.eq(tiny.PAD))
+        x = tiny.vectors(tokens.size(1), len(tokens), tiny.DIM).abs()
+        half, full = half_and_full(encoder.layers[0].self_attn.compress_k)
+        for module, dtype in ((half, torch.bfloat16), (full, torch.float32)):
+            weighted(module(x.bfloat16().to(dtype), layout)).backward()
+        assert dict(errors(half, full))["weight"] < ROUNDING
+
+
+def check_segments_at_the_input(case: Case) -> None:
+    tokens = tiny.padded(tiny.sentences(*LENGTHS), left=False)
+    segments = torch.arange(tokens.size(1)).expand_as(tokens) // 171 % 2
+    half, full = half_and_full(tiny.fresh(case, **LIMITS))
+    for model in (half, full):
+        found = model.encoder.sentence_encoder(tokens, segments=segments)
+        weighted(found["encoder_embedding"][0]).backward()
+    found = dict(errors(half.encoder, full.encoder))
+    assert found["sentence_encoder.embed_segments.weight"] < ROUNDING
+
+
+@tiny.each(
+    [
+        *tiny.first_of_each_scheme(tiny.IN_ATTENTION),
+        *(Case(scheme, family="roberta") for scheme in ("shaw", "tupe_a", "tupe_r")),
+        Case("shaw").but(position_values=True),
+        Case("diet_rel", family="bert"),
+    ]
+)
+def test_what_a_scheme_adds_has_the_gradients_of_single_precision(case):
+    check_gradients(case)
+
+
+def test_linformer_s_compression_has_the_gradients_of_single_precision():
+    check_compression(Case("linformer", family="roberta"))
+
+
+def test_segments_at_the_input_have_the_gradients_of_single_precision():
+    check_segments_at_the_input(Case("t5", family="bert"))
+
+
+def test_scores_summed_over_sentences_are_summed_in_single_precision_when_recomputed():
+    """A scheme may give a score in half precision; the sentences are all alike."""
+    q, k, v = tiny.vectors(3, 1, 1, 2, 4).bfloat16().expand(3, 600, 1, 2, 4)
+    score = tiny.vectors(1, 1, 2, 2, seed=5).bfloat16()
+    gradients = []
+    for dtype in (torch.bfloat16, torch.float32):
+        leaf = score.detach().to(dtype).requires_grad_()
+        out = RecomputedAttention.apply(*(x.to(dtype) for x in (q, k, v)), leaf, None)
+        out.backward(v.to(dtype))
+        gradients.append(leaf.grad.float())
+    half, full = gradients
+    assert float((half - full).norm() / full.norm()) < ROUNDING
+
+
+MUTANTS: mutants.Table = [
+    (check_gradients, mutants.sums_in_half_precision, "t5"),
+    (check_gradients, mutants.sums_in_half_precision, "diet_abs"),
+    (check_gradients, mutants.sums_in_half_precision, "diet_rel-bert"),
+    (check_compression, mutants.sums_in_half_precision, "linformer-roberta"),
+    (check_segments_at_the_input, mutants.sums_in_half_precision, "t5-bert"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_mutant_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

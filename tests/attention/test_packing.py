@@ -1,0 +1,96 @@
+"""Layers that are given the real tokens alone compute for them what they would beside padding."""
+
+from unittest import mock
+
+import pytest
+import torch
+from torch.testing import assert_close as close
+
+from diet_fairseq.attention import packing
+from diet_fairseq.attention.packing import Packing
+from diet_fairseq.positions.layout import Layout
+from tests.support import mutants, tiny
+from tests.support.tiny import PAD, SIDES, SOURCES, TOLERANCE, Case, padded
+
+FIRST = tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(tiny.ENCODERS)
+ALWAYS, NEVER = 0.0, 2.0
+
+
+def packed(share: float) -> mock._patch:
+    return mock.patch.object(packing, "SHARE", share)
+
+
+def check_packing(case: Case) -> None:
+    """Forward and backward; in training mode, too: dropout is 0."""
+    model = tiny.own(case).train()
+    for left_source, left_target in SIDES:
+        found = []
+        for share in (NEVER, ALWAYS):
+            with packed(share):
+                out = tiny.logits(model, left_source=left_source, left_target=left_target)
+                found.append((out, tiny.gradients(model, tiny.some_loss(out))))
+        (expected, expected_gradients), (out, gradients) = found
+        close(out, expected, **TOLERANCE)
+        assert gradients.keys() == expected_gradients.keys()
+        for name, gradient in expected_gradients.items():
+            # sums over many tokens: 1e-5 of the largest entry
+            allowed = 1e-5 * max(1.0, float(gradient.abs().max()))
+            close(gradients[name], gradient, rtol=1e-5, atol=allowed)
+
+
+@tiny.each(FIRST)
+def test_packed_tokens_give_the_same_forward_and_backward(case):
+    check_packing(case)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_packing_and_unpacking_lose_nothing_and_leave_padding_zero(left):
+    tokens = padded(SOURCES, left)
+    real = tokens.ne(PAD)  # (B, T)
+    with packed(ALWAYS):
+        found = Packing.of(Layout.of_self_attention(~real))
+    x = tiny.vectors(tokens.size(1), len(tokens), 4)  # (T, B, d)
+    assert found.pack(x).shape == (real.sum(), 1, 4)
+    assert torch.equal(found.unpack(found.pack(x)), x * real.T.unsqueeze(2))
+
+
+def lengths_of_layers(model, sources):
+    seen = []
+    hooks = [
+        module.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:2]))
+        for name, module in model.named_modules()
+        if name.endswith("fc1") and "decoder" not in name
+    ]
+    tiny.logits(model, sources, tiny.shifted(sources))
+    for hook in hooks:
+        hook.remove()
+    return set(seen)
+
+
+@pytest.mark.parametrize("family", ["transformer", "roberta", "bert"])
+def test_layers_are_given_real_tokens_alone_where_a_fifth_of_the_batch_is_padding(family):
+    model = tiny.fresh(Case("none", family=family))
+    assert lengths_of_layers(model, tiny.sentences(5, 10, 10)) == {(10, 3)}
+    assert lengths_of_layers(model, tiny.sentences(4, 10, 10)) == {(24, 1)}
+    assert lengths_of_layers(model, tiny.sentences(10, 10)) == {(10, 2)}
+
+
+def test_states_between_layers_come_as_ever():
+    model = tiny.fresh(Case("diet_rel"))
+    source = padded(SOURCES, False)
+    found = model.encoder(source, return_all_hiddens=True)
+    assert len(found["encoder_states"]) == tiny.LAYERS + 1
+    shapes = {tuple(state.shape) for state in found["encoder_states"]}
+    assert shapes == {(source.size(1), len(source), tiny.DIM)}
+
+
+MUTANTS: mutants.Table = [
+    (check_packing, mutants.tokens_unpacked_to_the_front, "sinusoidal"),
+    (check_packing, mutants.tokens_unpacked_to_the_front, "diet_rel-roberta"),
+    (check_packing, mutants.tokens_packed_without_gradient, "none"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_mutant_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -1,0 +1,179 @@
+"""One command, `diet-fairseq`: its help is there at once, and each command is what it says."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import requires
+
+import pytest
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from diet_fairseq.config import TRANSLATION, flag, options_of
+from diet_fairseq.errors import UserError
+from diet_fairseq.models.diet_roberta import DietRobertaModel
+from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.patches.table import TABLE
+from diet_fairseq.positions import SCHEMES
+from diet_fairseq_cli import COMMANDS, EXTRAS, Command, Group, main
+
+#: every command as its words
+WORDS = [
+    (name, *rest)
+    for name, command in COMMANDS.items()
+    for rest in ([(one,) for one in command.commands] if isinstance(command, Group) else [()])
+]
+
+
+def said(capsys, *words):
+    """What the command prints, which has to end well."""
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, *words):
+    """The line that the command ends with, and its status."""
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    return err.strip(), end.value.code
+
+
+@pytest.mark.parametrize("words", [(), ("translation",), ("encoder",)])
+def test_help_imports_neither_torch_nor_fairseq(words):
+    program = (
+        "import sys, diet_fairseq_cli\n"
+        "try:\n    diet_fairseq_cli.main()\n"
+        "finally:\n    print('imported:', *{'torch', 'fairseq', 'diet_fairseq'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", program, *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {' '.join(('diet-fairseq', *words))} ")
+    assert done.stdout.endswith("\nimported:\n")
+
+
+def test_help_names_every_command_and_what_it_does(capsys):
+    for words, commands in [((), COMMANDS), *(((n,), c.commands) for n, c in COMMANDS.items()
+                                              if isinstance(c, Group))]:  # fmt: skip
+        with pytest.raises(SystemExit, match="0"):
+            main([*words, "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        assert all(f" {name} {command.help}" in text for name, command in commands.items())
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--help"])
+    text = capsys.readouterr().out
+    command = COMMANDS[words[0]]
+    command = command if isinstance(command, Command) else command.commands[words[1]]
+    assert text.startswith(f"usage: diet-fairseq {' '.join(words)} ")
+    assert ("passed to fairseq-train" in text) == command.passes_on
+    assert callable(command.function(command.run))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("nosuch", "error: argument COMMAND: invalid choice: 'nosuch'"),
+        ("", "error: the following arguments are required: COMMAND"),
+        ("encoder", "error: the following arguments are required: COMMAND"),
+        ("encoder report --nosuch", "error: unknown: --nosuch"),
+        ("schemes --nosuch", "error: unknown: --nosuch"),
+        ("encoder pretrain shaw --updates 0", "error: --updates must be at least 1, but is 0"),
+        ("translation train --corpus nosuch", "error: argument --corpus: invalid choice: 'nosuch'"),
+    ],
+)
+def test_a_wrong_word_ends_in_one_line(words, line, capsys):
+    found, status = refused(capsys, *words.split())
+    assert found.startswith(line)
+    assert status == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "updates"), [((), "250000"), (("--corpus=multi30k",), "1000"),
+                           (("--corpus", "wmt18"), "250000")]
+)  # fmt: skip
+def test_a_corpus_brings_its_own_defaults(words, updates, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["translation", "train", *words, "--help"])
+    assert f"--updates UPDATES ({updates})" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    grid = tmp_path / "grid.toml"
+    grid.write_text('kind = "pretraining"\nfolder = "none"\nrows = {a = "shaw"}\n')
+    words = ("grid", "plot", grid, "--output", tmp_path / "curves.png")
+    assert refused(capsys, *words) == (
+        "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1
+    )  # fmt: skip
+
+
+def test_a_command_is_interrupted_in_words_before_it_begins(capsys, monkeypatch):
+    def interrupted(self, name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Command, "function", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        main(["schemes"])
+    assert capsys.readouterr().err == "\ninterrupted: the same command begins anew\n"
+
+
+def test_every_such_package_is_in_its_extra():
+    asked = {re.sub(r"[\s\"]", "", line) for line in requires("diet_fairseq") or ()}
+    for package, extra in EXTRAS.items():
+        assert f"{package};extra=={extra}" in {line.replace("'", "") for line in asked}
+
+
+def test_patches_shows_every_change_and_why(capsys):
+    text = said(capsys, "patches")
+    blocks = text.strip().split("\n\n")
+    assert len(blocks) == len(TABLE)
+    for change, block in zip(TABLE, blocks, strict=True):
+        target, what, *rest = block.splitlines()
+        assert target == change.target
+        assert what.endswith(change.what())
+        assert [line.split("  ")[-1] for line in rest] == [
+            change.why, change.until, change.needed_with
+        ]  # fmt: skip
+
+
+def test_patches_are_a_markdown_table_too(capsys):
+    lines = said(capsys, "patches", "--markdown").splitlines()
+    assert len(lines) == len(TABLE) + 2
+    assert {line.count(" | ") for line in lines} == {4}
+
+
+def test_schemes_shows_each_with_its_architectures_and_options(capsys):
+    blocks = said(capsys, "schemes").strip().split("\n\n")
+    assert [block.partition(":")[0] for block in blocks[:-1]] == list(SCHEMES)
+    for name, block in zip(SCHEMES, blocks, strict=False):
+        if SCHEMES[name].in_attention:
+            assert all(f"    {flag(field)}" in block for field in options_of(SCHEMES[name]))
+        assert ("--arch transformer_" in block) == (name in TRANSLATION)
+    assert "--attention-backend" in blocks[-1]
+
+
+def test_every_architecture_of_ours_is_shown(capsys):
+    shown = set()
+    for start, sizes in re.findall(r"--arch (\w+)\[(.*)\]", said(capsys, "schemes")):
+        shown |= {start, *(start + size for size in sizes.split("|"))}
+    ours = {
+        name
+        for name, model in ARCH_MODEL_REGISTRY.items()
+        if issubclass(model, DietTransformerModel | DietRobertaModel)
+    }
+    unfit = {f"transformer_{name}" for name in set(SCHEMES) - set(TRANSLATION)}
+    wanted = {name for name in ours if not name.startswith(tuple(unfit))}
+    assert shown == wanted - {"diet_transformer", "diet_roberta", "diet_bert"}
+
+
+def test_one_scheme_can_be_asked_for(capsys):
+    text = said(capsys, "schemes", "t5")
+    assert text.startswith("t5: ")
+    assert "tupe_a:" not in text
+    with pytest.raises(UserError, match="no scheme rotary: take some of none, sinusoidal"):
+        main(["schemes", "rotary"])

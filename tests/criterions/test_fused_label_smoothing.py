@@ -1,0 +1,110 @@
+"""``fused_label_smoothed_cross_entropy`` is fairseq's ``label_smoothed_cross_entropy``."""
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+from diet_fairseq.criterions import diet_fused_label_smoothing as fused
+from diet_fairseq.criterions.diet_fused_label_smoothing import FusedLabelSmoothedCrossEntropy
+from tests.support import tiny
+from tests.support.tiny import PAD, SOURCES, TARGETS
+
+close = torch.testing.assert_close
+
+
+def sample_of(left: bool = False):
+    source, read = tiny.padded(SOURCES, True), tiny.padded(TARGETS, left)
+    target = tiny.padded([some.roll(-1) for some in TARGETS], left)
+    lengths = source.ne(PAD).sum(1)
+    net_input = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": read}
+    return {"net_input": net_input, "target": target, "ntokens": int(target.ne(PAD).sum())}
+
+
+def losses(kind, model, sample, smoothing=0.1, **options):
+    """The loss, what is logged, the gradients."""
+    criterion = kind(tiny.Task, sentence_avg=False, label_smoothing=smoothing, **options)
+    loss, size, logged = criterion(model, sample)
+    return loss, size, logged, tiny.gradients(model, loss)
+
+
+def assert_same(ours, theirs):
+    close(ours[0], theirs[0], **tiny.TOLERANCE)
+    assert ours[1] == theirs[1]
+    assert ours[2].keys() == theirs[2].keys()
+    for name, value in theirs[2].items():
+        close(torch.as_tensor(ours[2][name]), torch.as_tensor(value), **tiny.TOLERANCE)
+    tiny.assert_same(ours[3], theirs[3])
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often the fused path was taken."""
+    times = []
+    apply = fused.LinearCrossEntropy.apply
+    monkeypatch.setattr(
+        fused.LinearCrossEntropy, "apply", lambda *given: times.append(1) or apply(*given)
+    )
+    return times
+
+
+MODELS = {
+    "ours": lambda: tiny.own(tiny.TRANSLATION[0]),
+    "stock": tiny.stock,
+    "tied": lambda: tiny.fresh(tiny.TRANSLATION[0], share_all_embeddings=True),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 4, 128])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_losses_and_gradients_are_fairseq_s(model, smoothing, rows, monkeypatch, counted):
+    monkeypatch.setattr(fused, "ROWS", rows)
+    model = model()
+    for left in (False, True):
+        ours, theirs = (
+            losses(kind, model, sample_of(left), smoothing)
+            for kind in (FusedLabelSmoothedCrossEntropy, LabelSmoothedCrossEntropyCriterion)
+        )
+        assert_same(ours, theirs)
+    assert counted
+
+
+def test_without_gradients_the_loss_is_the_same(counted):
+    model, sample = tiny.model_of(tiny.TRANSLATION[0]), sample_of()
+    with_them = losses(FusedLabelSmoothedCrossEntropy, model, sample)[0]
+    with torch.no_grad():
+        criterion = FusedLabelSmoothedCrossEntropy(tiny.Task, False, 0.1)
+        assert criterion(model, sample)[0] == with_them
+
+
+@pytest.mark.parametrize("options", [{"report_accuracy": True}, {"ignore_prefix_size": 1}])
+def test_what_needs_all_logits_is_fairseq_s_own(options, counted):
+    model, sample = tiny.model_of(tiny.TRANSLATION[0]), sample_of()
+    ours, theirs = (
+        losses(kind, model, sample, **options)
+        for kind in (FusedLabelSmoothedCrossEntropy, LabelSmoothedCrossEntropyCriterion)
+    )
+    assert_same(ours, theirs)
+    assert not counted
+
+
+def test_extreme_logits_overflow_nothing():
+    x, weight = torch.eye(4) * 1e4, torch.eye(4)
+    x.requires_grad_()
+    loss, nll = fused.LinearCrossEntropy.apply(x, weight, torch.tensor([0, 1, 2, 0]), 0.0)
+    assert loss == nll == 1e4  # the last target is the one that the model rules out
+    loss.backward()
+    assert x.grad.isfinite().all()
+
+
+def test_the_gradient_is_scaled_by_what_follows():
+    x, weight = torch.randn(5, 3, requires_grad=True), torch.randn(7, 3, requires_grad=True)
+    target = torch.arange(5)
+    grads = [
+        torch.autograd.grad(
+            scale * fused.LinearCrossEntropy.apply(x, weight, target, 0.1)[0], (x, weight)
+        )
+        for scale in (1, 3)
+    ]
+    for one, three in zip(*grads, strict=True):
+        close(3 * one, three)

@@ -1,0 +1,236 @@
+"""Where the fused criterion's short cut ends: it then does what fairseq's does, or says so."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    label_smoothed_nll_loss,
+)
+from fairseq.distributed import ModuleProxyWrapper
+from fairseq.models.transformer import TransformerDecoder, TransformerModel
+
+from diet_fairseq.criterions.diet_fused_label_smoothing import (
+    FusedLabelSmoothedCrossEntropy,
+    LinearCrossEntropy,
+)
+from diet_fairseq.errors import UserError
+from tests.criterions.test_fused_label_smoothing import assert_same, counted, losses, sample_of
+from tests.patches import test_beam_search
+from tests.support import tiny
+from tests.support.tiny import EOS, FIRST_WORD, VOCABULARY
+
+__all__ = ["counted"]  # a fixture
+BOTH = (FusedLabelSmoothedCrossEntropy, LabelSmoothedCrossEntropyCriterion)
+
+
+def compare(model):
+    ours, theirs = (losses(kind, model, sample_of()) for kind in BOTH)
+    assert_same(ours, theirs)
+
+
+class BoundedDecoder(TransformerDecoder):
+    def output_layer(self, features):
+        return super().output_layer(features).tanh()
+
+
+class OtherTargets(TransformerModel):
+    def get_targets(self, sample, net_output):
+        return sample["target"].flip(0)
+
+
+class SummedModel(TransformerModel):
+    def forward(self, *args, **kwargs):
+        x, extra = super().forward(*args, **kwargs)
+        return x + x.sum(dim=-1, keepdim=True).sin(), extra
+
+
+def with_an_output_layer_of_its_own(model):
+    project = model.decoder.output_layer
+    model.decoder.output_layer = lambda features: -project(features)
+
+
+def with_a_bias(model):
+    model.decoder.output_projection.bias = torch.nn.Parameter(torch.randn(VOCABULARY))
+
+
+def hooked(part):
+    def change(model):
+        module = {"model": model, "decoder": model.decoder}.get(
+            part, model.decoder.output_projection
+        )
+        module.register_forward_hook(
+            lambda module, given, out: 2 * out if torch.is_tensor(out) else (2 * out[0], out[1])
+        )
+
+    return change
+
+
+def hooked_before(model):
+    model.decoder.output_projection.register_forward_pre_hook(lambda module, given: (-given[0],))
+
+
+def hooked_backwards(model):
+    model.decoder.output_projection.register_full_backward_hook(
+        lambda module, grad_in, grad_out: tuple(2 * g for g in grad_in)
+    )
+
+
+def renormalised(model):
+    torch.nn.utils.parametrizations.weight_norm(model.decoder.output_projection)
+
+
+CHANGES = {
+    "a decoder's output layer": test_beam_search.as_another(BoundedDecoder, "decoder"),
+    "a decoder's probabilities": test_beam_search.CHANGES["decoder"],
+    "a model's probabilities": test_beam_search.CHANGES["model"],
+    "a model's targets": test_beam_search.as_another(OtherTargets, "itself"),
+    "a model's forward": test_beam_search.as_another(SummedModel, "itself"),
+    "an object's output layer": with_an_output_layer_of_its_own,
+    "a bias": with_a_bias,
+    "a hook on the projection": hooked("projection"),
+    "a hook on the decoder": hooked("decoder"),
+    "a hook on the model": hooked("model"),
+    "a hook before": hooked_before,
+    "a hook on the gradient": hooked_backwards,
+    "a parametrization": renormalised,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_happens_between_features_and_loss_is_not_passed_by(change, counted):
+    model = tiny.stock()
+    change(model)
+    compare(model)
+    assert not counted
+
+
+@pytest.mark.parametrize("options", [{}, {"full_context_alignment": True}], ids=str)
+def test_a_model_that_gives_no_features_is_fairseq_s(options, counted):
+    compare(tiny.stock("transformer_align", alignment_layer=0, **options))
+    assert not counted
+
+
+@pytest.mark.parametrize("model", ["transformer", "bart_base"])
+def test_fairseq_s_own_models_are_served_also_as_a_trainer_wraps_them(model, counted):
+    model = tiny.stock(model)
+    compare(model)
+    ours, theirs = (losses(kind, ModuleProxyWrapper(Wrapped(model)), sample_of()) for kind in BOTH)
+    assert_same(ours, theirs)
+    assert len(counted) == 2
+
+
+class Wrapped(torch.nn.Module):
+    """As fairseq's and PyTorch's data-parallel modules are."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
+
+
+def test_a_model_in_double_precision_is_served_and_one_in_half_is_fairseq_s(counted):
+    model = tiny.stock()
+    compare(model.double())
+    assert len(counted) == 1
+    compare(model.half())
+    assert len(counted) == 1
+
+
+def test_the_losses_of_all_tokens_are_given_where_they_are_asked_for():
+    model = tiny.model_of(tiny.TRANSLATION[0])
+    ours, theirs = (kind(tiny.Task, False, 0.1)(model, sample_of(), reduce=False) for kind in BOTH)
+    assert ours[0].numel() > 1
+    torch.testing.assert_close(ours[0], theirs[0])
+    for name in ("loss", "nll_loss"):
+        torch.testing.assert_close(ours[2][name], theirs[2][name])
+
+
+def test_a_second_derivative_is_refused():
+    x, weight = torch.randn(5, 3, requires_grad=True), torch.randn(7, 3, requires_grad=True)
+    loss, _ = LinearCrossEntropy.apply(x, weight, torch.arange(5), 0.1)
+    with pytest.raises(UserError) as error:
+        torch.autograd.grad(loss, x, create_graph=True)
+    assert str(error.value) == (
+        "the criterion fused_label_smoothed_cross_entropy has no second derivative, which "
+        "create_graph=True is for: take label_smoothed_cross_entropy"
+    )
+
+
+# bf16
+
+
+def test_gradients_in_bf16_are_as_exact_as_fairseq_s():
+    """Of thousands of tokens whose targets are learned: in a row of W's gradient they cancel."""
+    weight = torch.randn(28, 16)
+    target = torch.randint(28, (4000,))
+    x = weight[target] + 0.1 * torch.randn(4000, 16)
+
+    def gradients(kind, dtype):
+        given = [some.to(dtype).requires_grad_() for some in (x.bfloat16(), weight.bfloat16())]
+        if kind is LinearCrossEntropy:
+            loss, _ = kind.apply(*given, target, 0.1)
+        else:
+            log_p = torch.log_softmax(given[0] @ given[1].T, dim=1, dtype=torch.float32)
+            loss, _ = kind(log_p, target, 0.1)
+        return torch.autograd.grad(loss, given)
+
+    exact = gradients(label_smoothed_nll_loss, torch.float64)
+    ours, theirs = (
+        gradients(kind, torch.bfloat16) for kind in (LinearCrossEntropy, label_smoothed_nll_loss)
+    )
+    for our, their, wanted in zip(ours, theirs, exact, strict=True):
+        assert our.dtype is torch.bfloat16
+        assert (our - wanted).norm() < 1.2 * (their - wanted).norm() < 0.1 * wanted.norm()
+
+
+def frequent_and_rare(sentences: int = 80, length: int = 12):
+    """Sentences to turn round, of words as unequally frequent as a language's."""
+    ranks = torch.arange(1.0, VOCABULARY - FIRST_WORD + 1)
+    source = FIRST_WORD + torch.multinomial(ranks**-1.5, sentences * length, replacement=True)
+    source = source.view(sentences, length)
+    target = source.flip(1)
+    net_input = {
+        "src_tokens": source,
+        "src_lengths": torch.full((sentences,), length),
+        "prev_output_tokens": target.roll(1, dims=1).index_fill(1, torch.tensor(0), EOS),
+    }
+    return {"net_input": net_input, "target": target, "ntokens": target.numel()}
+
+
+def trained_in_bf16(kind, sample, updates: int = 20):
+    """As fairseq trains in bf16: parameters are kept in float32. The model and its losses."""
+    model = tiny.stock().train().bfloat16()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    kept = [p.detach().float() for p in parameters]
+    adam = torch.optim.Adam(kept, lr=0.01)
+    found = []
+    for _ in range(updates):
+        loss, size, _ = kind(tiny.Task, False, 0.1)(model, sample)
+        for p, grad in zip(kept, torch.autograd.grad(loss / size, parameters), strict=True):
+            p.grad = grad.float()
+        adam.step()
+        with torch.no_grad():
+            for p, precise in zip(parameters, kept, strict=True):
+                p.copy_(precise)
+        found.append(float(loss / size))
+    return model, torch.tensor(found)
+
+
+@pytest.mark.slow
+def test_training_in_bf16_goes_as_with_fairseq_s():
+    sample = frequent_and_rare()
+    (model, ours), (_, theirs) = (trained_in_bf16(kind, sample) for kind in BOTH)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
+    # and where it ended, gradients are as near to those of float32
+    precise = copy.deepcopy(model).float()
+    wanted = losses(BOTH[1], precise, sample)[3]["decoder.output_projection.weight"]
+    errors = []
+    for kind in BOTH:
+        gradient = losses(kind, model, sample)[3]["decoder.output_projection.weight"]
+        assert gradient.dtype is torch.bfloat16
+        errors.append(float((gradient - wanted).norm() / wanted.norm()))
+    assert errors[0] < 1.2 * errors[1] < 0.1

@@ -1,0 +1,333 @@
+"""What encoders have beside positions: segments, heads, sizes; the numbers of TUPE's own code."""
+
+import logging
+import socket
+import sys
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.models.diet_roberta import PositionalHubInterface
+from diet_fairseq.positions import SCHEMES
+from tests.support import mutants, tiny
+from tests.support.tiny import PAD, SOURCES, TOLERANCE, Case, padded
+
+close = torch.testing.assert_close
+BERTS = [case for case in tiny.ENCODERS if case.family == "bert"]
+FIRST = tiny.first_of_each_scheme(tiny.ENCODERS)
+FIRST_BERTS = tiny.first_of_each_scheme(BERTS)
+
+
+# --- segments --------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def check_segments(case: Case) -> None:
+    """Which token belongs to which segment matters; that there is only one does not, in heads."""
+    model = tiny.model_of(case)
+    (words,) = tiny.sentences(8)
+    halves = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
+    outs = {
+        name: model(words[None], segments=segments)[0]
+        for name, segments in {
+            "not given": None,
+            "all first": torch.zeros_like(halves),
+            "all second": torch.ones_like(halves),
+            "halves": halves,
+            "the other half": 1 - halves,
+        }.items()
+    }
+    assert torch.equal(outs["not given"], outs["all first"])
+    told_apart = case.option("segment_scheme") != "none"
+    for name in ("halves", "the other half"):
+        assert (tiny.difference(outs[name], outs["all first"]) > tiny.VISIBLE) == told_apart
+    if case.option("segment_scheme") == "input":
+        assert tiny.difference(outs["all second"], outs["all first"]) > tiny.VISIBLE
+    else:
+        close(outs["all second"], outs["all first"], **TOLERANCE)
+
+
+@tiny.each(BERTS)
+def test_segments_matter_where_the_model_has_them(case):
+    check_segments(case)
+
+
+def test_segment_scores_start_at_zero_one_matrix_per_head():
+    args = tiny.arguments(Case("diet_rel", family="bert"), num_segments=3)
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task)
+    found = [module.weight for name, module in tiny.schemes_in(model).items() if "segm" in name]
+    assert [tuple(weight.shape) for weight in found] == [(tiny.HEADS, 3, 3)] * tiny.LAYERS
+    assert not any(weight.count_nonzero() for weight in found)
+
+
+@pytest.mark.parametrize("scheme", ["input", "per-head"])
+@pytest.mark.parametrize(("found", "said"), [(2, 2), (-1, -1)])
+def test_a_segment_id_out_of_range_is_refused(scheme, found, said):
+    model = tiny.model_of(Case("diet_rel", (("segment_scheme", scheme),), "bert"))
+    tokens = padded(SOURCES, left=False)
+    segments = torch.zeros_like(tokens)
+    segments[0, 3] = found
+    with pytest.raises(UserError) as refused:
+        model(tokens, segments=segments)
+    assert str(refused.value) == (
+        f"a batch has segment id {said}, but with --num-segments 2 ids are 0 to 1: mend the data, "
+        "or train with more segments"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["input", "per-head"])
+def test_segments_are_one_id_a_token_of_any_integer_type(scheme):
+    model = tiny.model_of(Case("diet_rel", (("segment_scheme", scheme),), "bert"))
+    tokens = padded(SOURCES, left=False)
+    segments = torch.ones_like(tokens)
+    close(model(tokens, segments=segments.int())[0], model(tokens, segments=segments)[0])
+    assert model(tokens[:0], segments=segments[:0])[0].shape[0] == 0
+    with pytest.raises(UserError) as refused:
+        model(tokens, segments=segments[:1])
+    assert str(refused.value) == (
+        "segments are (1, 9), but tokens are (3, 9): give one segment id for each token"
+    )
+
+
+# --- what reads the first token --------------------------------------------------------------
+
+
+@torch.no_grad()
+def check_heads(case: Case) -> None:
+    """A classification head and the next-sentence head read the first real token of a sentence."""
+    options = {"nsp": True} if case.family == "bert" else {}
+    model = tiny.fresh(case, **options)
+    model.register_classification_head("task", num_classes=3)
+    model.eval()
+
+    def read(sources, left):
+        tokens = padded(sources, left)
+        segments = tiny.segments_of(model, sources, left)
+        classes, extra = model(tokens, segments=segments, classification_head_name="task")
+        return torch.cat([classes, *([extra["nsp_logits"]] if options else [])], dim=1)
+
+    alone = torch.cat([read([source], left=True) for source in SOURCES])
+    for left in (True, False):
+        close(read(SOURCES, left), alone, **TOLERANCE)
+    changed = [torch.cat([tiny.sentences(2, seed=9)[0][:1], source[1:]]) for source in SOURCES[:2]]
+    assert tiny.difference(read(changed, left=True), alone[:2]) > tiny.VISIBLE
+
+
+@tiny.each(FIRST + FIRST_BERTS)
+def test_heads_read_the_first_real_token_on_whichever_side_the_padding_is(case):
+    check_heads(case)
+
+
+def test_a_new_head_starts_as_the_pooler_of_the_checkpoint():
+    case = Case("diet_rel", family="bert")
+    pretrained = tiny.fresh(case, nsp=True)
+    model = tiny.fresh(case, seed=2, nsp=True)
+    model.register_classification_head("task", num_classes=3)
+    model.load_state_dict(pretrained.state_dict())
+    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
+    tuned = model.state_dict()
+    tuned["classification_heads.task.dense.weight"] += 1
+    model.load_state_dict(dict(tuned))
+    assert torch.equal(
+        model.classification_heads["task"].dense.weight,
+        tuned["classification_heads.task.dense.weight"],
+    )
+
+
+def test_a_pooler_that_nothing_reads_is_not_trained():
+    case = Case("diet_rel", family="bert")
+    assert not tiny.fresh(case).pooler.weight.requires_grad
+    assert tiny.fresh(case, nsp=True).pooler.weight.requires_grad
+
+
+def test_a_pooler_that_nothing_trained_is_no_start_for_heads():
+    case = Case("diet_rel", family="bert")
+    model = tiny.fresh(case)
+    for name in ("one", "other"):
+        model.register_classification_head(name, num_classes=2)
+    model.load_state_dict(tiny.model_of(case).state_dict())
+    one, other = (model.classification_heads[name].dense.weight for name in ("one", "other"))
+    assert not torch.equal(one, other)
+
+
+def test_a_head_of_another_number_of_classes_starts_as_the_pooler():
+    pretrained = tiny.fresh(Case("diet_rel", family="bert"), nsp=True)
+    pretrained.register_classification_head("task", num_classes=2)
+    model = tiny.fresh(Case("diet_rel", family="bert"), seed=2, nsp=True)
+    model.register_classification_head("task", num_classes=3)
+    model.load_state_dict(pretrained.state_dict())
+    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
+
+
+def test_without_nsp_the_checkpoint_s_next_sentence_head_is_left_out_and_told(caplog):
+    case = Case("diet_rel", family="bert")
+    pretrained = tiny.fresh(case, nsp=True)
+    model = tiny.fresh(case, seed=2)
+    model.register_classification_head("task", num_classes=3)
+    with caplog.at_level(logging.WARNING):
+        model.load_state_dict(pretrained.state_dict())
+    assert "leaving out the checkpoint's next-sentence head: there is no --nsp" in caplog.text
+    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
+    close(tiny.logits(model), tiny.logits(pretrained), **TOLERANCE)
+
+
+@torch.no_grad()
+def test_the_hub_interface_reads_the_first_real_token_too():
+    model = tiny.fresh(Case("t5", family="roberta"))
+    model.register_classification_head("task", num_classes=3)
+    hub = PositionalHubInterface(tiny.Namespace(bpe=None), tiny.Task(), model.eval())
+    right, left = (hub.predict("task", padded(SOURCES, left)) for left in (False, True))
+    close(left, right, **TOLERANCE)
+    close(right.exp().sum(-1), torch.ones(3), **TOLERANCE)
+    logits = hub.predict("task", padded(SOURCES, left=True), return_logits=True)
+    close(logits.log_softmax(-1), right, **TOLERANCE)
+
+
+# --- data parallel ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def one_process():
+    """torch.distributed with this process alone."""
+    hook = sys.excepthook  # torch puts one of its own there, which names the process
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+    sys.excepthook = hook
+
+
+def step_in_parallel(case: Case) -> None:
+    """torch's own data parallel refuses a second step when the first left a parameter out."""
+    model = tiny.fresh(case, nsp=True) if case.family == "bert" else tiny.fresh(case)
+    parallel = torch.nn.parallel.DistributedDataParallel(model.train())
+    for _ in range(2):
+        tokens = padded(SOURCES, left=False)
+        segments = tiny.segments_of(model, SOURCES, left=False)
+        out, extra = parallel(tokens, segments=segments)
+        loss = tiny.some_loss(out)
+        if "nsp_logits" in extra:
+            loss = loss + tiny.some_loss(extra["nsp_logits"])
+        loss.backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+@tiny.each(tiny.ENCODERS)
+def test_torch_s_data_parallel_finds_no_unused_parameter(case, one_process):
+    step_in_parallel(case)
+
+
+# --- TUPE's released code --------------------------------------------------------------------
+
+
+@pytest.fixture(params=["tupe_a", "tupe_r"])
+def released(request, shared_data):
+    """(our model, a checkpoint as TUPE's code writes it, its numbers); see SOURCE.md there."""
+    path = shared_data / "tupe_reference" / f"{request.param}.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path.name} in the shared data")
+    numbers = {name: torch.from_numpy(array) for name, array in np.load(path).items()}
+    words = Dictionary()
+    for number in range(40 - len(words)):
+        words.add_symbol(str(number))
+    args = tiny.Namespace(
+        arch=f"bert_{request.param}",
+        segment_scheme="none",
+        max_positions=32,
+        encoder_layers=3,
+        encoder_embed_dim=24,
+        encoder_ffn_embed_dim=48,
+        encoder_attention_heads=4,
+    )
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    task = tiny.Namespace(source_dictionary=words)
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+    checkpoint = {
+        f"decoder.sentence_encoder.{name.removeprefix('weight/')}": value
+        for name, value in numbers.items()
+        if name.startswith("weight/")
+    }
+    for name, value in model.encoder.lm_head.state_dict().items():
+        checkpoint[f"decoder.lm_head.{name}"] = value.clone()
+    tied = checkpoint["decoder.sentence_encoder.embed_tokens.weight"]
+    checkpoint["decoder.lm_head.weight"] = tied
+    return model, checkpoint, numbers
+
+
+def test_a_checkpoint_of_tupe_s_code_gives_its_numbers_after_every_layer(released, caplog):
+    model, checkpoint, numbers = released
+    with caplog.at_level(logging.WARNING):
+        model.load_state_dict(checkpoint)
+    assert "the checkpoint of TUPE's code has no pooler: it starts afresh" in caplog.text
+    _, extra = model(numbers["tokens"], features_only=True, return_all_hiddens=True)
+    real = numbers["tokens"].ne(PAD)
+    assert len(extra["inner_states"]) == 4
+    for layer, state in enumerate(extra["inner_states"]):
+        close(state.transpose(0, 1)[real], numbers[f"state_{layer}"][real], **TOLERANCE)
+
+
+def test_tupe_s_numbers_do_not_depend_on_the_side_of_the_padding(released):
+    model, checkpoint, numbers = released
+    model.load_state_dict(checkpoint)
+    tokens = numbers["tokens"]
+    left = padded([row[row.ne(PAD)] for row in tokens], left=True)
+    (x, _), (y, _) = (model(some, features_only=True) for some in (tokens, left))
+    close(y[left.ne(PAD)], x[tokens.ne(PAD)], **TOLERANCE)
+
+
+# --- sizes and counts ------------------------------------------------------------------------
+
+#: layers, width, inner width, heads
+SIZES = {
+    "": (12, 768, 3072, 12),
+    "_tiny": (4, 128, 512, 4),
+    "_small": (4, 512, 2048, 8),
+    "_base": (12, 768, 3072, 12),
+    "_large": (24, 1024, 4096, 16),
+}
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_has_an_encoder_of_every_size(family, scheme):
+    for suffix, size in SIZES.items():
+        args = tiny.Namespace()
+        ARCH_CONFIG_REGISTRY[f"{family}_{scheme}{suffix}"](args)
+        names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+        assert tuple(getattr(args, f"encoder_{name}") for name in names) == size
+        assert (args.position_scheme, args.dropout) == (scheme, 0.1)
+
+
+def test_segments_are_by_default_where_diet_has_them():
+    found = {case.scheme: case.option("segment_scheme") for case in FIRST_BERTS}
+    per_head = {"diet_rel", "diet_abs"}
+    assert found == {name: "per-head" if name in per_head else "input" for name in SCHEMES}
+
+
+def test_data_parallel_catches_a_pooler_that_is_trained_for_nothing(one_process, monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "requires_grad_", lambda self, *_: self)
+    model = tiny.fresh(Case("diet_rel", family="bert"))
+    parallel = torch.nn.parallel.DistributedDataParallel(model.train())
+    tiny.some_loss(parallel(padded(SOURCES, left=False))[0]).backward()
+    with pytest.raises(RuntimeError, match="not used in producing loss"):
+        parallel(padded(SOURCES, left=False))
+
+
+MUTANTS: mutants.Table = [
+    (check_segments, mutants.segments_that_get_lost, "diet_rel-bert"),
+    (check_segments, mutants.segments_that_get_lost, "t5-bert"),
+    (check_heads, mutants.heads_that_read_column_0, "t5-roberta"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_encoders_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -1,0 +1,76 @@
+"""What our models are not for is refused in words: other tasks, recordings of them."""
+
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from tests.support import tiny
+from tests.support.commands import TINY, corpus, documents, run
+from tests.support.tiny import Case
+
+RECORDERS = {
+    "trace": lambda model, given: torch.jit.trace(model, given, strict=False),
+    "export": lambda model, given: torch.export.export(model, given, strict=False),
+    "strict export": lambda model, given: torch.export.export(model, given, strict=True),
+}
+RECORDED = "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
+
+
+def inputs_of(model):
+    source, target = tiny.padded(tiny.SOURCES, True), tiny.padded(tiny.TARGETS, False)
+    lengths = torch.tensor([len(some) for some in tiny.SOURCES])
+    return (source,) if tiny.is_encoder(model) else (source, lengths, target)
+
+
+@pytest.mark.parametrize("record", RECORDERS.values(), ids=RECORDERS)
+@tiny.each([Case("none"), Case("diet_rel"), Case("none", family="roberta")])
+def test_recordings_are_refused(case, record):
+    """`none`, too: what is done depends on the padding."""
+    model = tiny.model_of(case)
+    with pytest.raises(Exception, match=RECORDED) as error:  # a strict export wraps it
+        record(model, inputs_of(model))
+    assert isinstance(error.value, UserError) or record is RECORDERS["strict export"]
+
+
+class Logits(torch.nn.Module):
+    """What a recorder would be content with."""
+
+    def __init__(self, decoder):
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, tokens):
+        return self.decoder(tokens)[0]
+
+
+def test_so_are_those_of_a_part():
+    decoder = tiny.model_of(Case("none")).decoder
+    with pytest.raises(UserError, match=RECORDED):
+        torch.jit.trace(Logits(decoder), (tiny.padded(tiny.TARGETS, False),))
+
+
+ENCODER_DECODER = (
+    "does not go together with --arch transformer_...: take --task translation; for masked_lm and "
+    "fine-tuning an --arch roberta_... or bert_..., for language_modeling fairseq's transformer_lm"
+)
+ENCODER = (
+    "does not go together with --arch roberta_... or bert_...: take --task masked_lm, or one that "
+    "fine-tunes; for translation an --arch transformer_..."
+)
+
+
+@pytest.mark.parametrize(
+    ("arch", "task", "why"),
+    [
+        ("transformer_none", "language_modeling", ENCODER_DECODER),
+        ("transformer_diet_rel", "masked_lm", ENCODER_DECODER),
+        ("bert_none", "language_modeling", ENCODER),
+        ("roberta_t5", "translation", ENCODER),
+    ],
+)
+def test_tasks_of_other_models_are_refused(arch, task, why, tmp_path):
+    make = corpus if task == "translation" else documents
+    small = [flag for flag in TINY if why is ENCODER_DECODER or not flag.startswith("--decoder")]
+    done = run("train", make(tmp_path), *small, "--arch", arch, "--task", task, "--no-save")
+    assert done.status == 1
+    assert done.last == f"error: --task {task} {why}"

@@ -1,0 +1,176 @@
+"""Optimizers and the schedule in fairseq-train: what it logs, and where killed runs end."""
+
+import json
+import re
+from functools import partial
+
+import pytest
+import torch
+
+from diet_fairseq.patches import loading
+from tests.support import commands
+from tests.support.commands import TINY, kill_on_call, run
+
+TRAIN = (
+    *TINY, "--lr-scheduler", "linear_ratio", "--warmup-ratio", "0.3", "--max-epoch", "2",
+    "--save-interval-updates", "2", "--keep-interval-updates", "1",
+)  # fmt: skip
+OPTIMIZERS = {
+    "fused_adamw": ("--optimizer", "fused_adamw", "--adam-betas", "(0.9, 0.98)",
+                    "--adam-eps", "1e-6", "--weight-decay", "0.01"),
+    "lamb_torch": ("--optimizer", "lamb_torch", "--lamb-betas", "(0.9, 0.98)",
+                   "--lamb-eps", "1e-6", "--weight-decay", "0.01"),
+}  # fmt: skip
+BF16 = ("--bf16", "--arch", "transformer_t5_tiny")
+IN_TRAINING = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def logged(done, key):
+    """All values of a key in fairseq's log, in their order."""
+    assert done.status == 0, done.err
+    lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
+    return [float(line[key]) for line in lines if key in line]
+
+
+def tensors(folder):
+    """What training has come to: the parameters, and the optimizer's state by parameter."""
+    with open(folder / "checkpoint_last.pt", "rb") as file:
+        state = loading.read(file, "cpu")
+    found = dict(state["model"])
+    for number, of_one in state["last_optimizer_state"]["state"].items():
+        found |= {f"{number}.{name}": torch.as_tensor(value) for name, value in of_one.items()}
+    return found
+
+
+def assert_same_end(one, other):
+    one, other = tensors(one), tensors(other)
+    assert one.keys() == other.keys()
+    assert [n for n, value in one.items() if not torch.equal(value, other[n])] == []
+
+
+def assert_nearly_same_end(one, other):
+    """fairseq saves bf16 parameters, not the float32 copies: a resumed run starts from rounded
+    ones, with any optimizer."""
+    one, other = tensors(one), tensors(other)
+    assert one.keys() == other.keys()
+    for name in (n for n in one if not n[0].isdigit()):  # the model's
+        torch.testing.assert_close(one[name], other[name], rtol=0.01, atol=0.005)
+
+
+@IN_TRAINING
+@pytest.mark.parametrize(
+    ("more", "assert_end"),
+    [
+        pytest.param((), assert_same_end, id="float32"),
+        pytest.param(BF16, assert_nearly_same_end, id="bf16", marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been(
+    optimizer, more, assert_end, data, tmp_path
+):
+    train = partial(run, "train", data, *TRAIN, *optimizer, *more, "--save-dir")
+    whole = train(tmp_path / "whole")
+    # Four batches an epoch; the rate is that of the update to come.
+    rates = [0.005, 0.01, 0.01 * 5 / 6, 0.01 * 4 / 6, 0.005, 0.01 * 2 / 6, 0.01 / 6, 0]
+    assert logged(whole, "lr") == pytest.approx(rates, abs=1e-7)
+    in_epoch_two = ("fairseq.trainer:Trainer.train_step", 7)
+    killed = train(tmp_path / "killed", first=partial(kill_on_call, *in_epoch_two))
+    assert killed.status == -9, killed.err
+    resumed = train(tmp_path / "killed")
+    assert "Loaded checkpoint" in resumed.text
+    assert logged(resumed, "lr") == pytest.approx(rates[6:], abs=1e-7)
+    assert_end(tmp_path / "killed", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [
+        (("--max-epoch", "3", "--update-freq", "1,3"), 4 + 2 + 2),
+        (("--max-epoch", "3", "--update-freq", "1,3", "--skip-remainder-batch"), 3 + 1 + 1),
+        (("--max-epoch", "2", "--max-update", "5"), 5),
+    ],
+)
+def test_the_rate_is_zero_when_training_ends(options, updates, data, tmp_path):
+    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], *options, "--save-dir", tmp_path)
+    rates = logged(done, "lr")
+    assert len(rates) == updates
+    assert rates[-1] == 0 < rates[-2]
+    assert max(rates) == 0.01
+
+
+def test_epochs_of_several_shards_are_refused(data, tmp_path):
+    done = run(
+        "train", f"{data}:{data}", *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path
+    )
+    assert (done.status, done.last) == (
+        1,
+        "error: --lr-scheduler linear_ratio can't tell how many updates --max-epoch 2 is, as not "
+        "every epoch has the same batches: give --max-update",
+    )
+
+
+def test_fairseq_train_says_what_is_wrong_with_an_option(data, tmp_path):
+    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path,
+               "--adam-betas", "print(1)")  # fmt: skip
+    assert (done.status, done.last) == (
+        1,
+        "error: --adam-betas must be two numbers from 0 to below 1, but is 'print(1)': write "
+        "'(0.9, 0.999)'",
+    )
+
+
+def test_fairseqs_adam_is_not_resumed_in_float32_without_a_word(data, tmp_path):
+    done = run("train", data, *TRAIN, "--save-dir", tmp_path, "--max-epoch", "1")
+    assert done.status == 0, done.err
+    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path)
+    assert (done.status, done.last) == (
+        1,
+        f"error: {tmp_path}/checkpoint_last.pt can't be resumed from: Optimizer does not match; "
+        "please reset the optimizer (--reset-optimizer). FairseqAdam vs FusedAdamW",
+    )
+
+
+ON_GPU = [argument for argument in TRAIN if argument != "--cpu"]
+
+
+@pytest.mark.gpu
+@IN_TRAINING
+@pytest.mark.parametrize("more", [(), ("--fp16", "--fp16-no-flatten-grads"), BF16])
+def test_on_a_gpu_a_killed_run_resumes(optimizer, more, data, tmp_path):
+    train = partial(run, "train", data, *ON_GPU, *optimizer, *more, "--save-dir")
+    assert train(tmp_path / "whole").status == 0
+    in_epoch_two = ("fairseq.trainer:Trainer.train_step", 7)
+    assert train(tmp_path / "killed", first=partial(kill_on_call, *in_epoch_two)).status == -9
+    resumed = train(tmp_path / "killed")
+    assert resumed.status == 0, resumed.err
+    one, other = tensors(tmp_path / "killed"), tensors(tmp_path / "whole")
+    for name in (n for n in one if not n[0].isdigit()):  # GPUs add in any order
+        torch.testing.assert_close(one[name].float(), other[name].float(), rtol=0.01, atol=0.005)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_fp16_gets_over_an_overflow(data, tmp_path):
+    """Flat parameters, and a scale so large that the first updates are left out."""
+    done = run("train", data, *ON_GPU, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path,
+               "--fp16", "--fp16-init-scale", 2**40, "--fp16-scale-tolerance", "0")  # fmt: skip
+    assert done.status == 0, done.err
+    assert "gradient overflow detected" in done.text
+    with open(tmp_path / "checkpoint_last.pt", "rb") as file:
+        state = loading.read(file, "cpu")
+    counts = [of_one["step"] for of_one in state["last_optimizer_state"]["state"].values()]
+    assert counts == [state["optimizer_history"][-1]["num_updates"]]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_lamb_wants_its_tensors_apart(data, tmp_path):
+    done = run("train", data, *ON_GPU, *OPTIMIZERS["lamb_torch"], "--fp16", "--save-dir", tmp_path)
+    assert (done.status, done.last) == (
+        1,
+        "error: --fp16 makes one long vector of all parameters, but the optimizer LambTorch needs "
+        "each by itself: add --fp16-no-flatten-grads, or take --bf16",
+    )

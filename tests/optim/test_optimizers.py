@@ -1,0 +1,324 @@
+"""Optimizers take the known steps, resumed or not, in half precision, too."""
+
+import sys
+from functools import partial
+
+import pytest
+import torch
+from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer
+from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
+from omegaconf import OmegaConf
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.optim.fused_adamw import AdamW, FusedAdamW
+from diet_fairseq.optim.lamb_torch import LambTorch
+from diet_fairseq.patches.explaining import mistake_behind
+from tests.support.optimizers import (
+    EACH,
+    GRADIENTS,
+    HYPER,
+    ROUNDING,
+    SHAPES,
+    STEPS,
+    always,
+    build,
+    difference,
+    fused_adamw,
+    give_gradients,
+    lamb_torch,
+    moved,
+    parameters,
+    sometimes,
+    through_a_file,
+    trajectory,
+)
+
+# fused_adamw
+
+
+class OneCount(AdamW):
+    """A mutant: all parameters have had as many updates as there were."""
+
+    steps = 0
+
+    def _updates_of(self, parameter):
+        return self.steps
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.steps += 1
+
+
+@GRADIENTS
+def test_fused_adamw_takes_the_steps_of_fairseqs_adam(there):
+    assert difference(moved(AdamW, there), moved(Adam, there)) <= ROUNDING
+
+
+def test_torchs_adamw_alone_takes_other_steps():
+    """The control: it has eps elsewhere."""
+    alone = partial(torch.optim.AdamW, fused=True)
+    assert difference(moved(alone), moved(Adam)) > 1000 * ROUNDING
+
+
+def test_each_parameter_has_its_own_number_of_updates():
+    """The control to `sometimes`."""
+    assert difference(moved(OneCount), moved(Adam)) <= ROUNDING
+    assert difference(moved(OneCount, sometimes), moved(Adam, sometimes)) > 10 * ROUNDING
+
+
+def test_gradients_may_lie_otherwise_in_memory_than_parameters():
+    """PyTorch's kernel alone takes one entry's gradient for another's."""
+    ends = []
+    for make in (AdamW, Adam):
+        (p,) = params = parameters()[:1]
+        p.grad = (
+            1e-5 * torch.randn(*SHAPES[0][::-1], generator=torch.Generator().manual_seed(1)).t()
+        )
+        make(params, **HYPER).step()
+        ends.append(p.detach())
+    assert difference(*ends) <= ROUNDING
+
+
+def test_the_registered_optimizer_is_that_one():
+    params = parameters()
+    assert difference(trajectory(fused_adamw(params), params), moved(Adam)) <= ROUNDING
+
+
+def test_eps_stays_as_given():
+    params = parameters()
+    optimizer = fused_adamw(params)
+    trajectory(optimizer, params, steps=range(3))
+    assert optimizer.state_dict()["param_groups"][0]["eps"] == 1e-6
+    optimizer.load_state_dict(through_a_file(optimizer.state_dict()), {"eps": 1e-3, "lr": 0.5})
+    assert (optimizer.param_groups[0]["eps"], optimizer.get_lr()) == (1e-3, 0.5)
+
+
+@GRADIENTS
+def test_fused_adamw_goes_on_from_fairseqs_adam(there):
+    """Whose count of updates is an int in its checkpoints."""
+    params = parameters()
+    adam = Adam(params, **HYPER)
+    trajectory(adam, params, there, range(25))
+    optimizer = fused_adamw(params)
+    optimizer.load_state_dict(through_a_file(adam.state_dict()))
+    end = trajectory(optimizer, params, there, range(25, STEPS))
+    assert difference(end, moved(Adam, there)) <= ROUNDING
+    counts = [state["step"] for state in optimizer.optimizer.state.values()]
+    assert {count.dtype for count in counts} == {torch.float32}
+    assert optimizer.param_groups[0]["fused"]
+
+
+# lamb_torch
+
+
+def lamb_by_loops(there):
+    """ALBERT's LAMB, tensor by tensor."""
+    params, moments = [p.data for p in parameters(size=1)], {}
+    b1, b2, eps, decay = *HYPER["betas"], HYPER["eps"], HYPER["weight_decay"]
+    for step in range(STEPS):
+        give_gradients(given := [torch.nn.Parameter(p) for p in params], step, there)
+        for number, x in enumerate(params):
+            gradient = given[number].grad
+            if gradient is None:
+                continue
+            m, v = moments.get(number, (0, 0))
+            m, v = b1 * m + (1 - b1) * gradient, b2 * v + (1 - b2) * gradient**2
+            moments[number] = m, v
+            u = m / (v.sqrt() + eps)
+            ratio = 1
+            if x.dim() > 1:
+                u = u + decay * x
+                ratio = x.norm() / u.norm()
+            x -= 0.01 * (1 - step / STEPS) * ratio * u
+    return torch.cat([p.flatten() for p in params])
+
+
+@GRADIENTS
+def test_lamb_is_the_published_one(there):
+    params = parameters(size=1)
+    assert params[0].norm() > 10  # more than the package would let it count as
+    end = trajectory(lamb_torch(params), params, there)
+    assert difference(end, lamb_by_loops(there)) <= 10 * ROUNDING
+
+
+def test_the_packages_own_lamb_is_another():
+    """The control: its defaults bound norms, divide lr, and decay outside the ratio."""
+    from pytorch_optimizer import Lamb
+
+    assert difference(moved(Lamb, size=1), lamb_by_loops(always)) > 1000 * ROUNDING
+
+
+def test_without_the_package_lamb_says_which_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
+    with pytest.raises(UserError) as error:
+        lamb_torch(parameters())
+    assert str(error.value) == (
+        "--optimizer lamb_torch needs the package pytorch-optimizer, which is not here: pip "
+        "install 'pytorch-optimizer>=4.1,<5', or take --optimizer fused_adamw"
+    )
+
+
+@EACH
+@GRADIENTS
+def test_an_interrupted_optimizer_ends_where_an_uninterrupted_one_does(make, there):
+    whole = trajectory(make(params := parameters()), params, there)
+    first = make(params := parameters())
+    trajectory(first, params, there, range(25))
+    second = make(params := [torch.nn.Parameter(p.detach().clone()) for p in params])
+    second.load_state_dict(through_a_file(first.state_dict()), {})
+    assert torch.equal(trajectory(second, params, there, range(25, STEPS)), whole)
+
+
+@EACH
+def test_the_state_of_another_optimizer_is_refused(make):
+    """fairseq compares names of optimizers, and in fp16 and bf16 all have one."""
+    other = {fused_adamw: lamb_torch, lamb_torch: fused_adamw}[make]
+    trajectory(stranger := other(params := parameters()), params, steps=range(2))
+    with pytest.raises(UserError) as error:
+        make(parameters()).load_state_dict(stranger.state_dict())
+    name, lacking = {
+        fused_adamw: ("fused_adamw", "step"),
+        lamb_torch: ("lamb_torch", "adam_debias, step, weight_decouple"),
+    }[make]
+    assert str(error.value) == (
+        f"--optimizer {name} can't go on from the checkpoint, which another one wrote: it has no "
+        f"{lacking}; take the --optimizer that it was trained with, or start a new one with "
+        "--reset-optimizer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "text"),
+    [
+        (kind, {f"{name}_{key}": value}, text.format(name=name))
+        for kind, name in ((FusedAdamW, "adam"), (LambTorch, "lamb"))
+        for key, value, text in [
+            *(
+                ("betas", value, "--{name}-betas must be two numbers from 0 to below 1, but is "
+                 f"{value!r}: write '(0.9, 0.999)'")
+                for value in ("(0.9, 1)", "(0.9,)", "(0.9, 'x')", "(-0.1, 0.9)", "0.9", "",
+                              "print(1)", [True, 0])
+            ),
+            *(
+                ("eps", value, f"--{{name}}-eps must be a number above 0, but is {value}: write "
+                 "1e-6, say")
+                for value in (0.0, -1.0, float("nan"), float("inf"))
+            ),
+        ]
+    ] + [
+        (kind, {"weight_decay": -1.0},
+         "--weight-decay must be a number from 0 on, but is -1.0: write 0.01, say")
+        for kind in (FusedAdamW, LambTorch)
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused_in_words(kind, options, text):
+    with pytest.raises(UserError) as error:
+        build(kind, parameters(), **options)
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize("given", ["(0.8, 0.9)", "[0.8, 0.9]", "0.8,0.9", (0.8, 0.9), [0.8, 0.9]])
+def test_betas_are_text_or_a_list(given):
+    assert build(FusedAdamW, parameters(), adam_betas=given).optimizer_config["betas"] == (0.8, 0.9)
+
+
+# half precision
+
+
+def wrapped(make, monkeypatch, wrapper=FP16Optimizer, dtype=torch.float16, **options):
+    """(optimizer, parameters) as fairseq wraps it for half precision, on a CPU."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the number of a CPU
+
+    def build_optimizer(_, params):
+        return make([p for d in params for p in d.values()] if isinstance(params, list) and
+                    isinstance(params[0], dict) else params)  # fmt: skip
+
+    monkeypatch.setattr("fairseq.optim.build_optimizer", build_optimizer)
+    common = {"fp16_init_scale": 4, "fp16_scale_window": 128, "fp16_scale_tolerance": 0.0,
+              "threshold_loss_scale": None, "min_loss_scale": 1e-4}  # fmt: skip
+    cfg = OmegaConf.create({"common": common | options, "optimizer": {}})
+    params = [torch.nn.Parameter(p.detach().to(dtype)) for p in parameters()]
+    return wrapper.build_optimizer(cfg, params), params
+
+
+def half_trajectory(optimizer, params, steps=range(STEPS)):
+    """Where the float32 copies are after these updates."""
+    fp16 = optimizer.scaler is not None
+    for step in steps:
+        optimizer.zero_grad()
+        give_gradients(params, step)
+        if fp16:  # gradients of this size are nothing in fp16: they come scaled
+            give_gradients(copies := [p.detach().float() for p in params], step)
+            for p, copy in zip(params, copies, strict=True):
+                p.grad = (4e4 * copy.grad).half()
+            optimizer.multiply_grads(1e-4)
+        optimizer._needs_sync = True
+        optimizer.clip_grad_norm(0.0)
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in optimizer.fp32_optimizer.params])
+
+
+def fairseqs_adam(params):
+    options = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.01}
+    return FairseqAdam(FairseqAdamConfig(lr=[0.01], **options), params)
+
+
+HALF = {
+    "fp16": {},
+    "fp16, not flat": {"fp16_no_flatten_grads": True},
+    "bf16": {"bf16": True, "dtype": torch.bfloat16},
+}
+
+
+@pytest.mark.parametrize("options", HALF.values(), ids=list(HALF))
+def test_in_half_precision_fused_adamw_takes_the_steps_of_fairseqs_adam(options, monkeypatch):
+    end = half_trajectory(*wrapped(fused_adamw, monkeypatch, **options))
+    adams = half_trajectory(*wrapped(fairseqs_adam, monkeypatch, **options))
+    assert difference(end, adams) <= ROUNDING
+
+
+@pytest.mark.parametrize("options", HALF.values(), ids=list(HALF))
+@pytest.mark.parametrize("before", [fused_adamw, fairseqs_adam])
+def test_in_half_precision_fused_adamw_resumes(before, options, monkeypatch):
+    whole = half_trajectory(*wrapped(before, monkeypatch, **options))
+    first, params = wrapped(before, monkeypatch, **options)
+    half_trajectory(first, params, range(25))
+    second, _ = wrapped(fused_adamw, monkeypatch, **options)
+    for new, old in zip(second.fp32_optimizer.params, first.fp32_optimizer.params, strict=True):
+        new.data.copy_(old.data)
+    second.load_state_dict(through_a_file(first.state_dict()), {})
+    end = half_trajectory(second, second.fp16_params, range(25, STEPS))
+    assert difference(end, whole) <= (0 if before is fused_adamw else ROUNDING)
+
+
+def test_lamb_wants_its_tensors_apart(monkeypatch):
+    with pytest.raises(RuntimeError) as error:
+        wrapped(lamb_torch, monkeypatch)
+    assert mistake_behind(error.value) == (
+        "--fp16 makes one long vector of all parameters, but the optimizer LambTorch needs each "
+        "by itself: add --fp16-no-flatten-grads, or take --bf16"
+    )
+    wrapped(lamb_torch, monkeypatch, fp16_no_flatten_grads=True)
+
+
+@EACH
+def test_moments_in_half_precision_are_refused(make, monkeypatch):
+    with pytest.raises(ValueError, match="Unsupported") as error:
+        wrapped(make, monkeypatch, MemoryEfficientFP16Optimizer)
+    name = {fused_adamw: "FusedAdamW", lamb_torch: "LambTorch"}[make]
+    assert mistake_behind(error.value) == (
+        "--memory-efficient-fp16 and --memory-efficient-bf16 keep no float32 copy of the "
+        f"parameters, which the optimizer {name} needs: take --fp16 or --bf16, or --optimizer adam"
+    )
+
+
+# on a GPU
+
+
+@pytest.mark.gpu
+@GRADIENTS
+def test_on_a_gpu_fused_adamw_takes_the_steps_of_fairseqs_adam(there):
+    assert (
+        difference(moved(AdamW, there, device="cuda"), moved(Adam, there, device="cuda"))
+        <= ROUNDING
+    )

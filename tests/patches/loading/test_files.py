@@ -1,0 +1,298 @@
+"""Reading a checkpoint's file: plain data comes out of it, or one line that says what is wrong."""
+
+import ast
+import importlib
+import io
+import os
+import re
+import sys
+import zipfile
+from argparse import Namespace
+from collections import OrderedDict
+from pathlib import Path
+
+import fairseq
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
+from diet_fairseq.patches.stand_in import StandIn
+from diet_fairseq.patches.table import LOADERS, PATCHES
+from tests.support import commands, hostile
+from tests.support.checkpoints import Touch, refusal, saved
+from tests.support.commands import TINY, run
+
+NOW = (*TINY, "--max-update", "1", "--disable-validation")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _applied():
+    PATCHES.apply()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+# --- Plain data
+
+
+def test_plain_data_comes_out_as_it_went_in(tmp_path):
+    tied = torch.nn.Parameter(torch.arange(4.0))
+    half = torch.arange(6).half().view(2, 3).t()
+    parts = {
+        "extra": [None, True, 3, 2.5, 2**70, "text", b"bytes", (1, (2,)), {1: "a", "b": {3}}],
+        "args": Namespace(lr=[0.1], inner=Namespace(a=1)),
+        "model": OrderedDict(a=tied, b=tied, half=half),
+        "kinds": [torch.float16, torch.Size([2]), torch.device("cpu")],
+    }
+    state = loading.read(saved(tmp_path / "x.pt", **parts))
+    model = state.pop("model")
+    assert state == {"cfg": {}, **{key: value for key, value in parts.items() if key != "model"}}
+    assert model["a"] is model["b"]
+    torch.testing.assert_close(dict(model), {"a": tied.data, "b": tied.data, "half": half})
+
+
+def cycle():
+    value = []
+    value.append([value])
+    return value
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def shared(depth):
+    """2**depth zeros in ``depth`` lists."""
+    value = [0]
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+WITH_METHODS = Namespace(a=1)
+vars(WITH_METHODS)["__deepcopy__"] = 1
+
+ODDITIES = {
+    "cycle": (cycle(), "contains itself"),
+    "depth": (nested(60), "is nested more than 50 deep"),
+    "sharing": (shared(40), "comes to more than 20,000,000 values"),
+    "key": ({(1, 2): 3}, "(1, 2) is not a name"),
+    "method": (WITH_METHODS, "__deepcopy__ is not a name"),
+    "function": (torch.Tensor, "is of the type _TensorMeta, which no checkpoint needs"),
+    "sparse": (torch.zeros(2).to_sparse(), "is a sparse or nested tensor"),
+    "meta": (torch.zeros(2, device="meta"), "is a tensor without numbers (on the device meta)"),
+    "expanded": (torch.zeros(1).expand(1 << 40), "is a tensor of more numbers than are in the fil"),
+    "quantized": (torch.quantize_per_tensor(torch.zeros(2), 1, 0, torch.qint8), "is a quantized"),
+}
+
+
+@pytest.mark.parametrize("oddity", ODDITIES)
+@pytest.mark.parametrize("part", ["model", "cfg", "last_optimizer_state"])
+def test_oddities_are_refused_by_their_place(oddity, part, tmp_path):
+    value, words = ODDITIES[oddity]
+    text = refusal(saved(tmp_path / "x.pt", **{part: {"a": [0, {"b": value}]}}))
+    assert text.startswith(f"refused: {part}.a.1.b")
+    assert words in text
+
+
+@pytest.mark.parametrize("value", ["text", 1, None, {}])
+def test_weights_that_are_no_tensors_are_refused(value, tmp_path):
+    text = refusal(saved(tmp_path / "x.pt", model={"encoder.w\x1b[2J": value}))
+    assert text == r"refused: encoder.w\x1b[2J of its model is no tensor; give another file"
+
+
+class Named:
+    """Its pickle names a function whose name acts on a terminal."""
+
+    def __reduce__(self):
+        return os.getcwd, ()
+
+
+def test_nothing_in_a_refusal_acts_on_a_terminal(tmp_path):
+    path = saved(tmp_path / "x.pt", x=Named())
+    path.write_bytes(hostile._repacked(path.read_bytes(), lambda p: (
+        p.replace(b"cposix\ngetcwd\n", b"cevil\n\x1b[2J\x07" + b"x" * 5000 + b"\n"))))  # fmt: skip
+    assert r"it holds evil.\x1b[2J\x07xxx" in refusal(path)
+    assert r"cfg.\x1b[2J" in refusal(saved(path, cfg={"\x1b[2J": "${a}"}))
+    assert r"'\x1b[2J${a}'" in refusal(saved(path, cfg={"a": "\x1b[2J${a}"}))
+    assert len(refusal(saved(path, cfg={"a" * 10000: "${" + "b" * 10000}))) < 1000
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is_is_refused(tmp_path):
+    path = saved(tmp_path / "x.pt", x="a" * 1_000_000)
+    with zipfile.ZipFile(path) as good:
+        entries = {name: good.read(name) for name in good.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        for name, content in entries.items():
+            bomb.writestr(name, content)
+    assert torch.load(path)["x"] == "a" * 1_000_000  # the control: PyTorch unpacks it
+    assert refusal(path).startswith("refused: what it holds unpacks to more than its size")
+    with open(path, "rb") as file, pytest.raises(UserError, match="unpacks to more"):
+        loading.read(file)
+
+
+# --- Regular files
+
+
+@pytest.fixture(params=["folder", "pipe", "device", "broken link"])
+def no_file(request, tmp_path):
+    path = tmp_path / "x.pt"
+    match request.param:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "broken link":
+            path.symlink_to(tmp_path / "nowhere")
+    what = "a folder" if request.param == "folder" else "no regular file"
+    return path, f"{path} is {what}: give a checkpoint, such as checkpoint_best.pt"
+
+
+def test_what_is_no_regular_file_is_not_read(no_file):
+    path, words = no_file
+    with pytest.raises(UserError) as error:
+        loading.read(path)
+    assert str(error.value) == words
+
+
+@pytest.mark.parametrize("way", ["--restore-file", "--finetune-from-model", "--save-dir", "--path"])
+def test_no_command_takes_what_is_no_regular_file(way, no_file, data, tmp_path):
+    """Training would begin from scratch and end with status 0, generation wait for the pipe."""
+    path, words = no_file
+    saving = ("--save-dir", tmp_path / "save")
+    match way:
+        case "--path":
+            action = hostile.command("generate", data, "--path", path, "--cpu")
+        case "--save-dir":
+            path.rename(path.with_name("checkpoint_last.pt"))
+            words = words.replace("x.pt", "checkpoint_last.pt")
+            action = hostile.command("train", data, *NOW, "--save-dir", tmp_path)
+        case _:
+            action = hostile.command("train", data, *NOW, way, path, *saving)
+    outcome = hostile.attempt(action, tmp_path / "run")
+    assert outcome.status == 1
+    if path.is_symlink() and not path.exists() and way != "--save-dir":
+        assert "there is no" in outcome.err.splitlines()[-1]
+    else:
+        assert outcome.err.splitlines()[-1] == f"error: {words}"
+
+
+# --- fairseq's other modules that load
+
+
+def modules_that_load():
+    root = Path(fairseq.__path__[0])
+    for path in root.rglob("*.py"):
+        inside = path.relative_to(root).with_suffix("").parts
+        if inside[0] != "examples" and re.search(r"\btorch\.load\(", path.read_text()):
+            yield ".".join(("fairseq", *inside))
+
+
+def test_every_module_of_fairseq_that_loads_is_protected():
+    found = set(modules_that_load())
+    assert found == {*LOADERS, "fairseq.checkpoint_utils", "fairseq.distributed.utils"}
+    for name in found:
+        assert isinstance(importlib.import_module(name).torch, StandIn), name
+
+
+@pytest.mark.parametrize("module", sorted(modules_that_load()))
+def test_no_module_runs_what_it_loads_whatever_the_environment_says(module, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    marker, path = tmp_path / "it-ran", tmp_path / "x.pt"
+    torch.save(Touch(marker), path)
+    load = importlib.import_module(module).torch.load
+    for file in (str(path), io.BytesIO(path.read_bytes())):
+        with pytest.raises(UserError, match="is refused: it holds"):
+            load(file)
+    assert not marker.exists()
+    torch.load(path)
+    assert marker.exists()  # the control
+
+
+def test_other_modules_load_what_is_no_checkpoint(tmp_path):
+    torch.save({"codes": torch.arange(3)}, tmp_path / "x.pt")
+    for module in LOADERS:
+        read = sys.modules[module].torch.load(tmp_path / "x.pt", map_location="cpu")
+        assert read["codes"].tolist() == [0, 1, 2]
+
+
+# --- Files that cut text
+
+
+UNREADABLE = {
+    "cut": "is no model of SentencePiece, or is damaged: give another",
+    "folder": "give the files that it needs, whole",
+    "missing": "there is no file",
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_model_that_cuts_text_and_cant_be_read(kind, data, tmp_path):
+    import sentencepiece
+
+    (tmp_path / "text").write_text("a b c d e f g\n" * 20)
+    sentencepiece.SentencePieceTrainer.Train(
+        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "whole"), vocab_size=12
+    )
+    path = tmp_path / "x.model"
+    if kind == "cut":
+        path.write_bytes((tmp_path / "whole.model").read_bytes()[:300])
+    elif kind == "folder":
+        path.mkdir()
+    train = run("train", data, *NOW, "--save-dir", tmp_path, plugin=False)
+    assert train.status == 0, train.err
+    bpe = ("--bpe", "sentencepiece", "--sentencepiece-model", path)
+    checkpoint = ("--path", tmp_path / "checkpoint_last.pt", "--cpu")
+    done = hostile.attempt(hostile.command("generate", data, *checkpoint, *bpe), tmp_path / "run")
+    assert done.status == 1
+    assert done.fault is None
+    assert done.err.startswith("error: ")
+    assert UNREADABLE[kind] in done.err.splitlines()[-1]
+
+
+def test_a_good_model_that_cuts_text_is_as_before():
+    assert fairseq.data.encoders.build_bpe(Namespace(bpe=None)) is None
+    characters = fairseq.data.encoders.build_bpe(Namespace(bpe="characters"))
+    assert characters.encode("ab") == "a b"
+
+
+# --- Models that don't fit
+
+
+def test_a_state_that_is_no_checkpoints_fails_as_it_did(data):
+    """PyTorch's own error, without a file: who loads a state by hand knows where it is from."""
+    from fairseq.models.lstm import LSTMModel
+    from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+    words = fairseq.data.Dictionary()
+    task = TranslationTask(TranslationConfig(), words, words)
+    model = LSTMModel.build_model(_lstm(), task)
+    with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict for LSTMModel"):
+        model.load_state_dict({})
+
+
+def _lstm():
+    args = Namespace(encoder_embed_dim=8, encoder_hidden_size=8, decoder_embed_dim=8,
+                     decoder_hidden_size=8, decoder_out_embed_dim=8, criterion="cross_entropy",
+                     max_source_positions=9, max_target_positions=9)  # fmt: skip
+    fairseq.models.ARCH_CONFIG_REGISTRY["lstm"](args)
+    return args
+
+
+def test_ast_finds_what_the_pattern_finds():
+    """The modules found above are those that call `torch.load`, not those that speak of it."""
+    for name in modules_that_load():
+        tree = ast.parse(Path(importlib.import_module(name).__file__).read_text())
+        assert any(
+            isinstance(n, ast.Attribute) and n.attr == "load" and isinstance(n.value, ast.Name)
+            and n.value.id == "torch" for n in ast.walk(tree)
+        ), name  # fmt: skip

@@ -1,0 +1,147 @@
+"""An archive of a model is unpacked into its own folder, or refused before anything is written."""
+
+import io
+import os
+import shutil
+import tarfile
+
+import pytest
+from fairseq import file_utils, hub_utils
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches.table import PATCHES
+from tests.support import commands
+from tests.support.commands import TINY, run
+
+
+@pytest.fixture(autouse=True)
+def _applied():
+    PATCHES.apply()
+    PATCHES.apply()  # a second call changes nothing
+
+
+def member(name, kind=tarfile.REGTYPE, link="", text=b"x"):
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname, made.size = kind, link, len(text) if kind == tarfile.REGTYPE else 0
+    return made, io.BytesIO(text)
+
+
+def archive(path, *members):
+    with tarfile.open(path, "w:gz") as tar:
+        for made, content in members:
+            tar.addfile(made, content)
+    return path
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a neighbour that must stay as it is, and a folder for temporary files."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    for name in ("temporary", "own"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "neighbour").write_text("as it was")
+    return tmp_path
+
+
+def files(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir())
+
+
+def refused(path):
+    with pytest.raises(UserError) as error:
+        file_utils.load_archive_file(str(path))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+FOLDER = tarfile.DIRTYPE
+OUTSIDE = {
+    "above": [member("top", FOLDER), member("../evil")],
+    "above, in a folder": [member("top", FOLDER), member("top/../../evil")],
+    "absolute": [member("/evil/x")],
+    "in no folder": [member("model.pt")],
+    "two folders": [member("one/model.pt"), member("other/model.pt")],
+    "two dots in common": [member("..a/model.pt"), member("..b/model.pt")],
+    "a link to elsewhere": [member("top/link", tarfile.SYMTYPE, "../../neighbour")],
+    "an absolute link": [member("top/link", tarfile.SYMTYPE, "/etc/passwd")],
+    "a link inside": [member("top/a"), member("top/link", tarfile.SYMTYPE, "a")],
+    "a hard link": [member("top/link", tarfile.LNKTYPE, "../neighbour")],
+    "through a link": [member("top/link", tarfile.SYMTYPE, "../.."), member("top/link/evil")],
+    "a pipe": [member("top/pipe", tarfile.FIFOTYPE)],
+    "a device": [member("top/device", tarfile.CHRTYPE)],
+    "control characters": [member("top/\x1b[2J", tarfile.FIFOTYPE)],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("members", OUTSIDE.values(), ids=list(OUTSIDE))
+def test_what_could_end_up_elsewhere_is_refused_and_nothing_is_written(place, members):
+    path = archive(place / "own" / "model.tar.gz", *members)
+    before, content = files(place), path.read_bytes()
+    text = refused(path)
+    assert text.startswith(f"{path} is no archive of a model that can be unpacked (")
+    assert text.endswith("): give one from a source that you trust, or a folder")
+    assert "\x1b" not in text
+    assert files(place) == before
+    assert path.read_bytes() == content
+    assert (place / "neighbour").read_text() == "as it was"
+
+
+def test_without_the_plugin_an_archive_writes_outside(place, monkeypatch):
+    """The control."""
+    if not hasattr(tarfile, "data_filter") or tarfile.TarFile.extraction_filter is not None:
+        pytest.skip("this Python's tarfile is safe by itself")
+    monkeypatch.setattr(file_utils, "tarfile", tarfile)
+    top = [member("top", FOLDER), member("../evil")]
+    with pytest.raises((OSError, UserError)):
+        file_utils.load_archive_file.__wrapped__(str(archive(place / "own" / "m.tar.gz", *top)))
+    assert (place / "temporary" / "evil").exists()
+
+
+def test_an_archive_larger_than_the_disk_is_refused(place, monkeypatch):
+    """A file of zeros is small in an archive."""
+    usage = shutil.disk_usage(place)._replace(free=5)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    path = archive(place / "own" / "model.tar.gz", member("top/a", text=b"123456"))
+    assert "(it needs 6 bytes, and " in refused(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08\x00"])
+def test_what_is_no_archive_is_named(place, content):
+    path = place / "own" / "model.tar.gz"
+    path.write_bytes(content)
+    assert "is no archive of a model that can be unpacked" in refused(path)
+    whole = archive(place / "own" / "whole.tar.gz", member("top/a", text=os.urandom(9999)))
+    path.write_bytes(whole.read_bytes()[:5000])
+    assert "is no archive of a model that can be unpacked" in refused(path)
+    assert path.exists()
+
+
+def test_a_model_that_is_not_there_is_named(place):
+    assert refused(place / "none.tar.gz") == (
+        f"there is no model {place}/none.tar.gz: give a folder, or an archive"
+    )
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_archive_of_one_folder_takes_its_place(place, listed):
+    """Also where two names begin alike and the folder is not named by itself."""
+    members = [member("top", FOLDER)] * listed + [member("top/dict.de"), member("top/dict.en")]
+    path = archive(place / "own" / "model.tar.gz", *members)
+    assert file_utils.load_archive_file(str(path)) == str(path)
+    assert files(place) == ["neighbour", "own/model.tar.gz/dict.de", "own/model.tar.gz/dict.en"]
+
+
+def test_a_model_is_loaded_from_its_archive(tmp_path):
+    data = commands.corpus(tmp_path)
+    done = run("train", data, *TINY, "--max-update", 1, "--disable-validation", "--save-dir",
+               tmp_path / "top")  # fmt: skip
+    assert done.status == 0, done.err
+    for side in ("de", "en"):
+        shutil.copy(data / f"dict.{side}.txt", tmp_path / "top")
+    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "top", "top")
+    hub = hub_utils.from_pretrained(
+        str(tmp_path / "model.tar.gz"), "checkpoint_last.pt", source_lang="de", target_lang="en"
+    )
+    assert sum(p.numel() for p in hub["models"][0].parameters()) > 0

@@ -1,0 +1,92 @@
+"""Two trainings don't write into one folder, and a killed one keeps nobody out."""
+
+import errno
+import fcntl
+import os
+import signal
+import time
+from functools import partial
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches import saving
+from tests.support import commands
+from tests.support.commands import TINY, kill_on_call, run, two_ranks
+
+IN_USE = "--save-dir {} is in use by another training: wait for its end, or give another folder"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def test_a_second_training_is_refused_and_touches_nothing(data, tmp_path):
+    half = tmp_path / "checkpoint_last.pt.tmp"  # what the first is just writing
+    half.touch()
+    command = ("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path)
+    with saving.alone_in(str(tmp_path)):
+        second = run(*command)
+    assert (second.status, second.last) == (1, f"error: {IN_USE.format(tmp_path)}")
+    assert list(tmp_path.iterdir()) == [half]
+    assert run(*command).status == 0
+
+
+def test_a_folder_is_free_when_its_training_ends_in_the_same_process(tmp_path):
+    for _ in range(2):
+        with saving.alone_in(str(tmp_path)), pytest.raises(UserError, match="is in use"):
+            saving.alone_in(str(tmp_path)).__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_saves_nothing_may_run_beside_it(data, tmp_path):
+    with saving.alone_in(str(tmp_path)):
+        done = run("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path, "--no-save")
+    assert done.status == 0, done.err
+
+
+def test_a_killed_run_keeps_nobody_out_by_its_workers(tmp_path):
+    """A worker that reads data may live some seconds longer than the process that started it."""
+    reading, writing = os.pipe()
+    killed = os.fork()
+    if not killed:
+        try:
+            with saving.alone_in(str(tmp_path)):
+                worker = os.fork()
+                if worker:
+                    os.write(writing, str(worker).encode())
+                time.sleep(60)
+        finally:
+            os._exit(0)
+    worker = int(os.read(reading, 20))
+    with pytest.raises(UserError), saving.alone_in(str(tmp_path)):
+        pass
+    os.kill(killed, signal.SIGKILL)
+    os.waitpid(killed, 0)
+    with saving.alone_in(str(tmp_path)):
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_a_file_system_without_locks_is_tolerated(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with saving.alone_in(str(tmp_path)):
+        pass
+
+
+@pytest.mark.slow
+def test_a_killed_training_is_gone_on_with_at_once(data, tmp_path):
+    command = ("train", data, *TINY, "--max-update", 6, "--save-dir", tmp_path, "--num-workers", 2)
+    killed = run(*command, first=partial(kill_on_call, "fairseq.trainer:Trainer.train_step", 6))
+    assert killed.status == -9
+    done = run(*command)
+    assert done.status == 0, done.err
+
+
+@pytest.mark.slow
+def test_processes_of_one_run_are_one_training(data, tmp_path):
+    done = two_ranks(data, tmp_path, "--max-update", 2)
+    assert [one.status for one in done] == [0, 0], done[0].err + done[1].err

@@ -1,0 +1,130 @@
+"""Who waits reads a line at least every 20 seconds, whatever takes long."""
+
+import logging
+import re
+import threading
+import time
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from diet_fairseq import progress
+from tests.support import commands
+from tests.support.commands import TINY, run
+from tests.support.road import cells, evaluate, stages
+
+NOW = 0.1  # seconds instead of 20
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", NOW)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def test_the_promise_is_twenty_seconds():
+    assert progress.EVERY == 20
+
+
+def test_silence_is_broken_again_and_again(impatient):
+    said = []
+    with progress.heartbeat(lambda: said.append(time.monotonic())):
+        start = time.monotonic()
+        time.sleep(8 * NOW)
+        end = time.monotonic()
+    assert len(said) >= 3
+    assert all(later - sooner >= 0.9 * NOW for sooner, later in pairwise([start, *said]))
+    time.sleep(2 * NOW)
+    assert said[-1] <= end + NOW
+
+
+def test_who_hears_something_is_silent(impatient):
+    said, log = [], logging.getLogger("fairseq.test")
+    with progress.heartbeat(lambda: said.append(1), log):
+        for _ in range(10):
+            log.warning("there")
+            time.sleep(NOW / 4)
+    assert said == []
+    assert not log.handlers
+
+
+def test_nothing_is_left_of_it(impatient):
+    before = threading.active_count()
+    with pytest.raises(KeyError), progress.heartbeat(lambda: None):
+        raise KeyError
+    assert threading.active_count() == before
+
+
+def slow(seconds):
+    """A training whose updates, validations and translations take their time."""
+    from fairseq.tasks.fairseq_task import FairseqTask
+    from fairseq.trainer import Trainer
+
+    progress.EVERY = NOW
+    for owner, name in (
+        (Trainer, "train_step"),
+        (Trainer, "valid_step"),
+        (FairseqTask, "inference_step"),
+    ):
+        original = getattr(owner, name)
+
+        def late(*args, original=original, **kwargs):
+            time.sleep(seconds)
+            return original(*args, **kwargs)
+
+        setattr(owner, name, late)
+
+
+def test_training_says_where_it_is_between_its_lines(data, tmp_path):
+    simple = ("--log-format", "simple", "--log-interval", 100)
+    done = run("train", data, *TINY, *simple, "--max-update", 2, "--save-dir", tmp_path,
+               first=partial(slow, 3 * NOW))  # fmt: skip
+    assert done.status == 0, done.err
+    for update in (1, 2):
+        assert len(re.findall(rf"epoch 001: at work on {update} of 4", done.text)) >= 2
+    assert "epoch 001 | valid on 'valid' subset: at work on 1 of 1" in done.text
+    done = run("generate", data, "--cpu", "--path", tmp_path / "checkpoint_last.pt",
+               first=partial(slow, 3 * NOW))  # fmt: skip
+    assert ": at work on 1 of 1" in done.text
+
+
+def test_a_stage_says_that_it_is_at_work(impatient, tmp_path, capsys):
+    stages.stage(tmp_path / "long", {}, lambda folder: time.sleep(5 * NOW))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{tmp_path}/long: working"
+    assert len(said) >= 3
+    assert all(re.fullmatch(rf"{tmp_path}/long: working, \d+ s", line) for line in said[1:])
+
+
+def test_translating_says_how_much_is_done(impatient, capsys):
+    def printed():
+        yield "translated 2\n"
+        time.sleep(3 * NOW)
+        yield "translated 3\n"
+        time.sleep(3 * NOW)
+        yield "H-0\t-0.5\tein\n"
+
+    assert list(evaluate.counted(printed(), 1000)) == ["H-0\t-0.5\tein\n"]
+    said = capsys.readouterr().out
+    assert "translated: 2 of 1,000\n" in said
+    assert "translated: 5 of 1,000\n" in said
+
+
+class Cell:
+    name = "t5, seed 1"
+
+    def run(self):
+        time.sleep(3 * NOW)
+        return "BLEU 30"
+
+
+def test_a_grid_names_the_cell_at_work(impatient, capsys):
+    assert cells.run_all([Cell(), Cell()], 1) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"\[ +\d s, 0 of 2\] at work: t5, seed 1\n", said)
+    assert re.search(r"\[ +\d s, 1 of 2\] t5, seed 1: BLEU 30\n", said)

@@ -1,0 +1,157 @@
+"""A checkpoint is there whole or not at all, and training that can't save doesn't begin."""
+
+import errno
+import os
+import resource
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches import saving
+from tests.support import commands
+from tests.support.commands import TINY, run
+
+NOW = (*TINY, "--max-update", "2", "--disable-validation")
+ADVICE = "make room or give another place (checkpoints: --save-dir); the files already there are "
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def small_disk(size):
+    """No file of this process can grow beyond ``size``: what a full disk is to a save."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def full_disk():
+    def fsync(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    os.fsync = fsync
+
+
+@pytest.fixture
+def limited():
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield small_disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("write", ["save", "copy"])
+def test_a_failing_write_leaves_the_old_file(write, limited, tmp_path):
+    target, source = tmp_path / "a.pt", tmp_path / "b.pt"
+    saving.save({"old": 1}, str(target))
+    saving.save(torch.zeros(50_000), str(source))
+    before = target.read_bytes()
+    limited(10_000)
+    what = {"save": torch.zeros(50_000), "copy": str(source)}[write]
+    with pytest.raises(UserError) as error:
+        getattr(saving, write)(what, str(target))
+    assert str(error.value) == f"{target} can't be written: File too large; {ADVICE}as they were"
+    assert target.read_bytes() == before
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+    target = tmp_path / "a.pt"
+    target.write_text("old")
+
+    def interrupted():
+        with written(target, "wb") as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.pt"]
+
+
+def test_a_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
+    calls = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("sync"), sync(fd)))
+    monkeypatch.setattr(os, "replace", lambda *a: (calls.append("rename"), replace(*a)))
+    saving.save({}, str(tmp_path / "a.pt"))
+    assert calls == ["sync", "rename", "sync"]  # the file, its name, the folder
+
+
+def test_what_a_user_has_is_left_alone(tmp_path):
+    """Only what a killed save left is removed, and nothing is written over on trying."""
+    for name in ("dummy", "notes.tmp", "checkpoint_last.pt", "checkpoint_last.pt.tmp"):
+        (tmp_path / name).write_text(name)
+    saving.prepare_save_dir(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint_last.pt", "dummy", "notes.tmp"]
+    assert (tmp_path / "dummy").read_text() == "dummy"
+
+
+def test_training_on_a_full_disk_ends_at_once(data, tmp_path):
+    done = run("train", data, *NOW, "--save-dir", tmp_path, first=full_disk)
+    assert done.status == 1
+    path = tmp_path / "checkpoint_last.pt"
+    assert done.last == (
+        f"error: {path} can't be written: No space left on device; {ADVICE}as they were"
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_training_does_not_begin_where_it_can_not_save(data, tmp_path):
+    (tmp_path / "file").touch()
+    done = run("train", data, *NOW, "--save-dir", tmp_path / "file" / "save")
+    assert done.status == 1
+    assert done.last == (
+        f"error: --save-dir {tmp_path}/file/save can't be written to: Not a directory; give "
+        "another folder"
+    )
+    assert "num. shared model params" not in done.text
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+def test_a_file_to_start_from_must_be_there(flag, data, tmp_path):
+    done = run("train", data, *NOW, "--save-dir", tmp_path, flag, "typo.pt")
+    assert done.status == 1
+    assert done.last == f"error: {flag} typo.pt: there is no such file; check the path"
+    assert "num. shared model params" not in done.text
+
+
+def options(tmp_path, **values):
+    defaults = {
+        "write_checkpoints_asynchronously": False, "restore_file": "checkpoint_last.pt",
+        "finetune_from_model": None, "checkpoint_suffix": "", "save_dir": str(tmp_path),
+    }  # fmt: skip
+    return SimpleNamespace(**{**defaults, **values})
+
+
+def test_a_file_in_the_save_dir_is_proposed(tmp_path):
+    (tmp_path / "x.pt").touch()
+    with pytest.raises(UserError) as error:
+        saving.check_options(options(tmp_path, restore_file="x.pt"))
+    assert str(error.value) == (
+        f"--restore-file x.pt: there is no such file; did you mean {tmp_path}/x.pt?"
+    )
+
+
+def test_no_last_checkpoint_is_a_fresh_start(tmp_path):
+    saving.check_options(options(tmp_path))
+
+
+def test_a_file_with_the_suffix_is_enough(tmp_path):
+    (tmp_path / "x-part.pt").touch()
+    name = str(tmp_path / "x.pt")
+    saving.check_options(options(tmp_path, restore_file=name, checkpoint_suffix="-part"))
+
+
+def test_asynchronous_writing_is_refused(data, tmp_path):
+    """fairseq without iopath trains nothing and ends with status 0."""
+    done = run("train", data, *NOW, "--save-dir", tmp_path, "--write-checkpoints-asynchronously")
+    assert done.status == 1
+    assert done.last == (
+        "error: --write-checkpoints-asynchronously can't save safely: leave it out"
+    )

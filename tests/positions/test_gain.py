@@ -1,0 +1,198 @@
+"""Scores are a gain times their parameters; heads may start at offsets of their own."""
+
+import pytest
+import torch
+
+from diet_fairseq.positions import SCHEMES
+from diet_fairseq.positions.gain import FURTHEST, PEAK, ScoreParameters, first_offsets
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.options import options_in
+from diet_fairseq.positions.segments import SegmentScores
+from diet_fairseq.stack import warm_start
+from tests.positions.test_schemes import scheme_of
+from tests.support import mutants, tiny
+from tests.support.tiny import TOLERANCE, Case
+
+close = torch.testing.assert_close
+
+GAINED = [name for name, scheme in SCHEMES.items() if "gain" in options_in(scheme)]
+LOCAL = [name for name, scheme in SCHEMES.items() if "start" in options_in(scheme)]
+#: of an absolute scheme or of offsets, without padding
+LAYOUT = Layout.of_self_attention(torch.zeros(1, 12, dtype=torch.bool))
+
+
+def case_of(name: str, **options: object) -> Case:
+    return Case(name, family="roberta").but(**options)
+
+
+def gains_in(model: tiny.Model) -> dict[str, float]:
+    return {
+        name: module.gain
+        for name, module in model.named_modules()
+        if isinstance(module, ScoreParameters)
+    }
+
+
+@pytest.mark.parametrize("start", ["blind", "local"])
+@pytest.mark.parametrize("name", GAINED)
+def test_the_initial_score_does_not_depend_on_the_gain(name, start):
+    options = {"start": start} if name in LOCAL else {}
+    scores = []
+    for gain in (1.0, 7.0):
+        torch.manual_seed(3)
+        scores.append(scheme_of(name, n=16, gain=gain, **options).score(LAYOUT))
+    close(scores[0], scores[1], **TOLERANCE)
+    assert name == "diet_rel" or bool(scores[0].any())
+
+
+def check_gain(case: Case) -> None:
+    """A gain of 3 is three times the parameters, whichever path computes the score."""
+    for backend in ["reference", *tiny.fast_paths(case)]:
+        model = tiny.own(case.but(attention_backend=backend))
+        expected = tiny.logits(model)
+        with torch.no_grad():
+            for module in model.modules():
+                if isinstance(module, ScoreParameters):
+                    module.gain *= 3
+                    for parameter in module.parameters(recurse=False):
+                        parameter /= 3
+        close(tiny.logits(model), expected, **TOLERANCE)
+
+
+GAINED_CASES = [
+    case
+    for case in tiny.CASES
+    if case.scheme in GAINED or case.option("segment_scheme") == "per-head"
+    if case.option("attention_backend") is None
+]
+
+
+@tiny.each(GAINED_CASES)
+def test_a_gain_multiplies_the_parameters_on_every_path(case):
+    check_gain(case)
+
+
+@pytest.mark.parametrize("name", [name for name in GAINED if name != "tupe_r"])
+def test_an_update_moves_the_score_by_the_gain_times_the_learning_rate(name):
+    """Of products each factor moves: to first order by the gain times the other one."""
+    scheme = scheme_of(name, n=12, gain=5.0, start="local")
+    before = scheme.score(LAYOUT).detach()
+    optimizer = torch.optim.Adam(scheme.parameters(), lr=1e-3, eps=1e-12)
+    scheme.score(LAYOUT).sum().backward()
+    optimizer.step()
+    moved = (scheme.score(LAYOUT).detach() - before).abs()
+    if scheme.factored:
+        query, key = (factor.detach().abs().sum(-1) for factor in scheme.factors(LAYOUT))
+        most = 5e-3 * (query.max() + key.max()) * 1.05
+        assert 0 < float(moved.max()) <= float(most)
+    else:
+        close(moved, torch.full_like(moved, 5e-3), rtol=1e-3, atol=1e-5)
+
+
+# --- checkpoints -------------------------------------------------------------------------------
+
+
+def without_gains(state: dict) -> dict:
+    """As checkpoints were before there was a gain."""
+    return {name: value for name, value in state.items() if not name.endswith(".gain")}
+
+
+@tiny.each(GAINED_CASES)
+def test_parameters_without_a_gain_load_with_gain_1_and_those_with_one_keep_it(case):
+    for gain in (1.0, 4.0):
+        options = {"position_gain": gain} if case.scheme in GAINED else {}
+        old = tiny.fresh(case.but(**options))
+        for module in old.modules():
+            if isinstance(module, ScoreParameters):
+                module.gain = gain
+        state = old.state_dict()
+        new = tiny.fresh(case, seed=2)
+        new.load_state_dict(without_gains(state) if gain == 1 else state)
+        assert set(gains_in(new).values()) == {gain}
+        close(tiny.logits(new), tiny.logits(old), rtol=0, atol=0)
+
+
+def test_half_precision_leaves_the_gain_as_it_is():
+    scheme = scheme_of("diet_rel", gain=30.1)
+    fresh = scheme_of("diet_rel")
+    fresh.load_state_dict(scheme.bfloat16().state_dict())
+    assert fresh.gain == 30.1
+
+
+def test_parameters_without_a_gain_are_one_model_s_start_as_well():
+    """`--finetune-from-model` with a checkpoint of version 0.1, into a model with a new part."""
+    old = tiny.own(Case("diet_rel", family="bert").but(segment_scheme="none", position_gain=1.0))
+    new = tiny.fresh(Case("diet_rel", family="bert").but(segment_scheme="input"), seed=2)
+    parameters = warm_start.adapt(new, without_gains(old.state_dict()))
+    new.load_state_dict(parameters)
+    assert set(gains_in(new).values()) == {1.0}
+    close(tiny.logits(new), tiny.logits(old), **TOLERANCE)
+
+
+# --- the start ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, causal):
+    if SCHEMES[name].compressed:
+        return  # its keys are no tokens
+    heads = FURTHEST + 1
+    scheme = scheme_of(name, heads=heads, n=12, causal=causal, start="local")
+    score = scheme.score(LAYOUT)[0].detach()  # (H, T, T)
+    offsets = first_offsets(heads, causal).tolist()
+    assert len(set(offsets)) == heads
+    assert offsets[0] == 0
+    assert not causal or max(offsets) == 0  # no head looks at the future
+    for head, offset in enumerate(offsets):
+        diagonal = score[head].diagonal(offset)
+        close(diagonal, torch.full_like(diagonal, PEAK), rtol=1e-4, atol=1e-4)
+        others = score[head].tril() if causal else score[head].clone()
+        others.diagonal(offset).fill_(-torch.inf)
+        assert float(others.max()) < PEAK / 2
+
+
+def test_heads_beyond_the_offsets_begin_again():
+    assert first_offsets(4, causal=False).tolist() == [0, -1, 1, -2]
+    assert first_offsets(4, causal=True).tolist() == [0, -1, -2, -3]
+    for causal, different in ((False, 2 * FURTHEST + 1), (True, FURTHEST + 1)):
+        offsets = first_offsets(2 * different, causal).tolist()
+        assert offsets == 2 * offsets[:different]
+        assert len(set(offsets)) == different
+        assert max(map(abs, offsets)) == FURTHEST
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_a_local_start_takes_any_rank(rank):
+    scheme = scheme_of("diet_abs", rank=rank, start="local")
+    assert scheme.query.size(-1) == rank
+    assert torch.isfinite(scheme.score(LAYOUT)).all()
+
+
+def test_a_blind_start_is_the_plain_form_of_the_papers_unless_a_gain_is_given():
+    for name in LOCAL:
+        config = tiny.PositionConfig.of(tiny.arguments(case_of(name, position_start="blind")))
+        assert (config.position_start, config.position_gain) == ("blind", 1.0)
+        both = case_of(name, position_start="blind", position_gain=5.0)
+        assert tiny.PositionConfig.of(tiny.arguments(both)).position_gain == 5.0
+
+
+def test_segments_have_the_gain_that_is_given():
+    def gain_of(**options: float) -> float:
+        model = tiny.fresh(Case("diet_rel", family="bert").but(**options))
+        [gain] = {m.gain for m in model.modules() if isinstance(m, SegmentScores)}
+        return gain
+
+    assert gain_of(position_gain=1.0) == 1
+    assert gain_of(position_gain=3.0) == 3
+
+
+MUTANTS: mutants.Table = [
+    (check_gain, mutants.factors_without_the_gain, "diet_abs"),
+    (check_gain, mutants.segments_without_the_gain, "diet_rel-bert"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_gain_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -1,0 +1,277 @@
+"""What can't work is refused in words, each of them pinned: name, rule, value, what to do."""
+
+import pytest
+import torch
+from fairseq import options
+
+from diet_fairseq.config import (
+    BACKEND_CHOICES,
+    INPUTS,
+    PROJECTIONS,
+    SEGMENTS,
+    SHARING,
+    PositionConfig,
+    acts_in_attention,
+)
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
+from diet_fairseq.positions.tupe import UNTIE_CLS, TupeA
+from tests.support import tiny
+from tests.support.tiny import Case
+
+
+def parsed(*flags: str):
+    """fairseq's own reading of a command line."""
+    parser = options.get_training_parser()
+    small = ["--encoder-layers", "1"]
+    translating = any(flag.startswith("transformer") for flag in flags)
+    small += ["--decoder-layers", "1"] if translating else ["--task", "masked_lm"]
+    return options.parse_args_and_arch(parser, ["data", *small, *flags])
+
+
+def build(*flags: str):
+    return tiny.from_arguments(parsed(*flags))
+
+
+def flags_of(line: str) -> list[str]:
+    """A command line; its architecture is a tiny one unless it names another."""
+    scheme, *rest = line.split()
+    return ["--arch", f"transformer_{scheme}_tiny", *rest]
+
+
+def listed(names) -> str:
+    return ", ".join(names)
+
+
+def having(option: str) -> str:
+    """The schemes that have an option."""
+    found = [name for name in SCHEMES if acts_in_attention(SCHEMES[name])]
+    return listed(n for n in found if f"position_{option}" in tiny.options_of(SCHEMES[n]))
+
+
+def no_option(scheme: str, flag: str, option: str) -> str:
+    return (
+        f"{flag} is not an option of the position scheme {scheme}: leave it out, or take one of "
+        f"{having(option)}"
+    )
+
+
+def round_about(flag: str) -> str:
+    return (
+        f"{flag} does not go together with position schemes: leave it out, or use fairseq's own "
+        "model"
+    )
+
+
+def at_the_input(flag: str, arch: str) -> str:
+    return (
+        f"{flag} does not go together with --arch {arch}: say what is added to the input by "
+        "--position-input"
+    )
+
+
+def no_decoder(scheme: str) -> str:
+    return (
+        f"the position scheme {scheme} compresses all keys, later ones too, so no decoder can have "
+        f"it: take --arch roberta_{scheme} or bert_{scheme}, or another scheme"
+    )
+
+
+def no_projection(scheme: str, flag: str) -> str:
+    return (
+        f"{flag} is not an option of the position scheme {scheme}: leave it out, or take one of "
+        "linformer, diet_abs_lin"
+    )
+
+
+def no_segments_of_mixtures(scheme: str) -> str:
+    return (
+        f"--segment-scheme per-head can't be combined with the position scheme {scheme}: each of "
+        "its compressed keys is a mixture of tokens of all segments; take input or none"
+    )
+
+
+#: the scheme and flags -> what is said
+REFUSED = {
+    "none --position-scheme t5": "--position-scheme t5 contradicts --arch transformer_none_tiny, "
+    "whose scheme is none: leave it out, or take --arch transformer_t5_tiny",
+    "diet_abs --position-rank 0": "--position-rank must be at least 1, but is 0",
+    "diet_rel --position-clip 0": "--position-clip must be at least 1, but is 0",
+    "shaw --position-clip -3": "--position-clip must be at least 1, but is -3",
+    "diet_rel --position-gain 0": "--position-gain must be a number above 0, but is 0.0",
+    "diet_abs --position-gain nan": "--position-gain must be a number above 0, but is nan",
+    "shaw --position-gain 3": no_option("shaw", "--position-gain 3.0", "gain"),
+    "tupe_r --position-start local": no_option("tupe_r", "--position-start local", "start"),
+    "t5 --position-buckets 3": "--position-buckets must be at least 4, but is 3",
+    "t5 --position-buckets 6": "--position-buckets must be a multiple of 4, but is 6",
+    "tupe_r --position-buckets 30": "--position-buckets must be a multiple of 4, but is 30",
+    "t5 --position-max-distance 16": "--position-max-distance must be larger than half of "
+    "--position-buckets (16), but is 16",
+    "diet_rel --position-rank 3": no_option("diet_rel", "--position-rank 3", "rank"),
+    "diet_rel --position-values": no_option("diet_rel", "--position-values", "values"),
+    "diet_abs --position-clip 3": no_option("diet_abs", "--position-clip 3", "clip"),
+    "shaw --position-buckets 8": no_option("shaw", "--position-buckets 8", "buckets"),
+    "shaw --position-max-distance 8": no_option(
+        "shaw", "--position-max-distance 8", "max_distance"
+    ),
+    "t5 --position-untie-cls paper": no_option("t5", "--position-untie-cls paper", "untie_cls"),
+    "t5 --position-cross-attention": no_option(
+        "t5", "--position-cross-attention", "cross_attention"
+    ),
+    "sinusoidal --position-sharing head": no_option(
+        "sinusoidal", "--position-sharing head", "sharing"
+    ),
+    "none --position-input learned": no_option("none", "--position-input learned", "input"),
+    "shaw --attention-backend sdpa": "--attention-backend sdpa can't compute the position scheme "
+    "shaw, whose score depends on the query: take auto or reference",
+    "t5 --segment-scheme per-head": "--segment-scheme per-head: a translation model has no "
+    "segments: leave it out",
+    "t5 --segment-scheme input": "--segment-scheme input: a translation model has no segments: "
+    "leave it out",
+    "t5 --no-token-positional-embeddings": at_the_input(
+        "--no-token-positional-embeddings", "transformer_t5_tiny"
+    ),
+    "t5 --encoder-learned-pos": at_the_input("--encoder-learned-pos", "transformer_t5_tiny"),
+    "none --decoder-learned-pos": at_the_input("--decoder-learned-pos", "transformer_none_tiny"),
+    "t5 --no-cross-attention --cross-self-attention": round_about("--cross-self-attention True"),
+    "t5 --base-layers 1": round_about("--base-layers 1"),
+    "t5 --encoder-xformers-att-config {}": round_about("--encoder-xformers-att-config {}"),
+    "t5 --decoder-xformers-att-config {}": round_about("--decoder-xformers-att-config {}"),
+    "linformer": no_decoder("linformer"),
+    "diet_abs_lin": no_decoder("diet_abs_lin"),
+    "diet_abs --projection-length 4": no_projection("diet_abs", "--projection-length 4"),
+    "t5 --projection-sharing layer": no_projection("t5", "--projection-sharing layer"),
+}
+
+
+REFUSED_BY_ENCODERS = {
+    "roberta_t5_tiny --segment-scheme input": "--segment-scheme input: a RoBERTa has no segments: "
+    "leave it out, or take --arch bert_...",
+    "roberta_t5_tiny --num-segments 3": "--num-segments 3 means nothing without segments: leave it "
+    "out, or take --segment-scheme input or per-head in a model that has segments",
+    "bert_t5_tiny --segment-scheme none --num-segments 3": "--num-segments 3 means nothing without "
+    "segments: leave it out, or take --segment-scheme input or per-head in a model that has "
+    "segments",
+    "bert_t5_tiny --num-segments 0": "--num-segments must be at least 1, but is 0",
+    "bert_linformer_tiny --segment-scheme per-head": no_segments_of_mixtures("linformer"),
+    "bert_diet_abs_lin_tiny --segment-scheme per-head": no_segments_of_mixtures("diet_abs_lin"),
+    "roberta_linformer_tiny --projection-length 0": "--projection-length must be at least 1, but "
+    "is 0",
+    "roberta_diet_abs_lin_tiny --projection-length 17": "--projection-length must be at most "
+    "--max-positions (16), but is 17",
+    "bert_diet_abs_lin_tiny --position-rank 0": "--position-rank must be at least 1, but is 0",
+    "roberta_linformer_tiny --position-rank 3": no_option("linformer", "--position-rank 3", "rank"),
+    "roberta_linformer_tiny --position-sharing none": no_option(
+        "linformer", "--position-sharing none", "sharing"
+    ),
+    "roberta_diet_abs_lin_tiny --position-cross-attention": no_option(
+        "diet_abs_lin", "--position-cross-attention", "cross_attention"
+    ),
+    "bert_learned_tiny --position-sharing head": no_option(
+        "learned", "--position-sharing head", "sharing"
+    ),
+    "roberta_t5 --position-scheme shaw": "--position-scheme shaw contradicts --arch roberta_t5, "
+    "whose scheme is t5: leave it out, or take --arch roberta_shaw",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED_BY_ENCODERS)
+def test_encoders_refuse_what_can_not_work(line):
+    with pytest.raises(UserError) as refused:
+        build("--arch", *line.split(), "--max-positions", "16")
+    assert str(refused.value) == REFUSED_BY_ENCODERS[line]
+
+
+def test_segments_in_heads_are_shared_also_without_positions_there():
+    model = build("--arch", *["bert_learned_tiny", "--segment-scheme", "per-head"],
+                  *["--position-sharing", "layer", "--max-positions", "16"])  # fmt: skip
+    assert list(tiny.schemes_in(model)) == ["encoder.sentence_encoder.segments"]
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_command_line_that_can_not_work_is_refused(line):
+    with pytest.raises(UserError) as refused:
+        build(*flags_of(line))
+    assert str(refused.value) == REFUSED[line]
+
+
+CHOICES = {
+    "position_scheme": SCHEMES,
+    "position_sharing": SHARING,
+    "position_input": INPUTS,
+    "position_untie_cls": UNTIE_CLS,
+    "projection_sharing": PROJECTIONS,
+    "segment_scheme": SEGMENTS,
+    "attention_backend": BACKEND_CHOICES,
+}
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_a_word_that_is_no_choice_is_refused_with_all_that_are(field, capsys):
+    flag = "--" + field.replace("_", "-")
+    with pytest.raises(SystemExit):
+        parsed("--arch", "transformer_tupe_a", flag, "wrong")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"{flag}: invalid choice: 'wrong'" in last
+    assert all(choice in last for choice in CHOICES[field])
+    # a checkpoint's arguments have passed no parser
+    args = tiny.Namespace(**{"position_scheme": "tupe_a", field: "wrong"})
+    with pytest.raises(UserError) as refused:
+        PositionConfig.of(args)
+    assert str(refused.value) == f"{flag} must be one of {listed(CHOICES[field])}, but is wrong"
+
+
+def test_without_a_scheme_all_are_named():
+    with pytest.raises(UserError) as refused:
+        PositionConfig.of(tiny.Namespace())
+    assert str(refused.value) == (
+        f"--position-scheme is missing: choose one of {listed(SCHEMES)}, "
+        "or an --arch that names one"
+    )
+
+
+def test_tupe_itself_refuses_another_way_to_untie():
+    limit = Limit(4, "--max-source-positions")
+    with pytest.raises(UserError) as refused:
+        TupeA(AttentionShape(1, 4, 4, limit, limit), untie_cls="yes")
+    assert str(refused.value) == (
+        "--position-untie-cls must be one of no, paper, official, but is yes"
+    )
+
+
+@tiny.each(tiny.first_of_each_scheme(tiny.CASES))
+def test_torchscript_is_refused_in_words(case):
+    with pytest.raises(UserError) as refused:
+        torch.jit.script(tiny.model_of(case))
+    assert str(refused.value) == (
+        "TorchScript can't compile models with position schemes: use the model as it is, or "
+        "torch.compile"
+    )
+
+
+ACCEPTED_BY_ENCODERS = [
+    "linformer --position-input none",
+    "linformer --projection-length 16 --projection-sharing key-value",
+    "diet_abs_lin --projection-length 1 --position-rank 3 --position-sharing head",
+]
+
+
+@pytest.mark.parametrize("line", ACCEPTED_BY_ENCODERS, ids="--arch roberta_{}".format)
+def test_encoders_accept_what_can_work(line):
+    scheme, *rest = line.split()
+    build("--arch", f"roberta_{scheme}_tiny", *rest, "--max-positions", "16")
+
+
+ACCEPTED = ["t5", "none", "learned", "diet_rel --position-input learned"]
+
+
+@pytest.mark.parametrize("line", ACCEPTED, ids="--arch {}".format)
+def test_what_can_work_is_not_refused(line):
+    build(*flags_of(line))
+
+
+def test_the_command_line_reaches_the_model():
+    model = build(*flags_of("diet_abs --position-rank 3 --position-sharing none"))
+    assert {s.query.shape[-1] for s in tiny.schemes_in(model).values()} == {3}
+    assert len(tiny.schemes_in(model)) == 2
+    assert Case("diet_abs").kind is type(next(iter(tiny.schemes_in(model).values())))

@@ -1,0 +1,323 @@
+"""Facts about single schemes: what their sources state, beyond the equation."""
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.options import options_in
+from tests.support import mutants, tiny
+from tests.support.attentions import attentions
+from tests.support.tiny import LIMIT, PAD, TOLERANCE, Case, padded
+
+close = torch.testing.assert_close
+
+
+def full(length: int, causal: bool = False) -> Layout:
+    return Layout.of_self_attention(torch.zeros(1, length, dtype=torch.bool), causal)
+
+
+def scheme_of(name: str, heads: int = 2, n: int = LIMIT, causal: bool = False, **options):
+    """A scheme of its own, with parameters as they are at the start."""
+    limit = Limit(n, "--max-source-positions")
+    return SCHEMES[name](AttentionShape(heads, 8, 16, limit, limit, causal), **options)
+
+
+# --- the contract ----------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def check_contract(case: Case) -> None:
+    """Shapes as `PositionScheme` says, and factors that multiply to the score."""
+    tokens = padded(tiny.SOURCES, left=True)
+    sentences, length = tokens.shape
+    for found in attentions(tiny.model_of(case)):
+        scheme, layout = found.scheme, found.layout(tokens.eq(PAD))
+        if scheme is None:
+            continue
+        score, factors = scheme.score(layout), scheme.factors(layout)
+        keys = found.seen(tokens.eq(PAD)).size(-1)
+        query = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
+        query_score = scheme.query_score(query, layout)
+        assert (query_score is not None) == scheme.reads_queries
+        assert (score is None) == scheme.reads_queries
+        if query_score is not None:
+            assert query_score.shape == (sentences, tiny.HEADS, length, length)
+        if score is not None:
+            assert score.shape[0] in (1, sentences)
+            assert score.shape[1] in (1, tiny.HEADS)
+            assert score.shape[2:] == (length, keys)
+        assert (factors is not None) == scheme.factored
+        if factors is not None:
+            close(factors[0] @ factors[1].mT, score, **TOLERANCE)
+
+
+@tiny.each(tiny.IN_ATTENTION)
+def test_a_scheme_keeps_the_contract(case):
+    check_contract(case)
+
+
+# --- length ----------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def check_too_long(case: Case) -> None:
+    """Tables of positions end, and say so; tables of offsets go on with the outermost one."""
+    model = tiny.model_of(case)
+    fits, too_long = tiny.sentences(5, LIMIT + 4)
+    limited = case.kind.absolute or case.option("position_input") != "none"
+    together = [tiny.logits(model, [fits, source], [fits, fits])[:5] for source in (fits, fits[:1])]
+    close(*together, **TOLERANCE)
+    wide = torch.nn.functional.pad(fits, (0, LIMIT), value=PAD)  # padded, not long
+    close(tiny.logits(model, [wide], [wide]), tiny.logits(model, [fits], [fits]), **TOLERANCE)
+    sides = [("source-", too_long, fits), ("target-", fits, too_long)]
+    if tiny.is_encoder(model):
+        sides = [("", too_long, fits)]
+    for side, source, target in sides:
+        if not limited:
+            assert tiny.logits(model, [source], [target]).isfinite().all()
+            continue
+        text = (
+            f"a sentence of {LIMIT + 4} tokens is longer than the {LIMIT} positions of the model "
+            f"(--max-{side}positions): shorten it, or train with a larger --max-{side}positions"
+        )
+        assert refusal(tiny.logits, model, [source], [target]) == text
+        assert (model.decoder if side == "target-" else model.encoder).max_positions() == LIMIT
+
+
+def refusal(call, *args) -> str:
+    """The text that a user reads."""
+    try:
+        call(*args)
+    except UserError as error:
+        return str(error)
+    raise AssertionError("nothing was refused")
+
+
+@tiny.each(tiny.CASES)
+def test_too_long_an_input_names_the_limit_or_goes_on_with_the_outermost_offset(case):
+    check_too_long(case)
+
+
+@pytest.mark.parametrize("name", ["shaw", "t5", "diet_rel"])
+def test_beyond_its_table_a_relative_scheme_has_the_score_of_the_outermost_offset(name):
+    options = {"buckets": 8, "max_distance": 10} if name == "t5" else {"clip": 3}
+    edge = 3 if name != "t5" else 10
+    scheme = scheme_of(name, **options)
+    layout = full(30)
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.normal_()
+        same_query = tiny.vectors(1, 2, 1, 8).expand(-1, -1, 30, -1)
+        score = scheme.score(layout)
+        score = scheme.query_score(same_query, layout) if score is None else score
+    for offset in (*range(-29, -edge), *range(edge + 1, 30)):
+        outermost = score.diagonal(edge if offset > 0 else -edge, dim1=-2, dim2=-1)[..., :1]
+        line = score.diagonal(offset, dim1=-2, dim2=-1)
+        close(line, outermost.expand_as(line), **TOLERANCE)
+
+
+# --- T5 --------------------------------------------------------------------------------------
+
+#: the first distance of each bucket where they stop being exact, 32 buckets up to 128: computed
+#: with the released T5, Hugging Face's port and TUPE's code
+BOTH_WAYS = {8: 8, 12: 9, 16: 10, 23: 11, 32: 12, 46: 13, 64: 14, 91: 15}
+CAUSAL = {16: 16, 19: 17, 21: 18, 24: 19, 27: 20, 31: 21, 35: 22, 40: 23, 46: 24, 52: 25}
+CAUSAL |= {59: 26, 67: 27, 77: 28, 87: 29, 99: 30, 113: 31}
+
+
+def buckets_of(distances, causal: bool = False, sign: int = -1) -> list[int]:
+    return [relative.bucket(sign * distance, causal, 32, 128) for distance in distances]
+
+
+@pytest.mark.parametrize(("first", "causal"), [(BOTH_WAYS, False), (CAUSAL, True)])
+def test_t5_s_buckets_begin_where_the_released_code_s_do(first, causal):
+    expected, current = [], 0
+    exact = min(first)
+    for distance in range(600):
+        current = distance if distance < exact else first.get(distance, current)
+        expected.append(current)
+    assert buckets_of(range(600), causal) == expected
+    table = relative.bucket_of_offset(causal, 32, 128)
+    assert table[128::-1] == expected[:129]
+
+
+def test_t5_s_buckets_are_monotone_and_separate_the_sides():
+    before, after = buckets_of(range(600)), buckets_of(range(1, 600), sign=1)
+    assert before == sorted(before)
+    assert after == sorted(after)
+    assert max(before) == 15
+    assert (min(after), max(after)) == (17, 31)  # nothing falls into 16
+    assert set(buckets_of(range(1, 600), causal=True, sign=1)) == {0}
+
+
+# --- DIET-ABS and DIET-REL -------------------------------------------------------------------
+
+
+@torch.no_grad()
+def check_rank(case: Case) -> None:
+    """The score of every head has rank d_p at most; random parameters reach it."""
+    rank = case.option("position_rank") or tiny.DIM // tiny.HEADS
+    for found in attentions(tiny.model_of(case)):
+        layout = found.layout(torch.zeros(1, LIMIT, dtype=torch.bool))
+        for head in found.scheme.score(layout)[0]:
+            assert torch.linalg.matrix_rank(head, rtol=1e-4) == rank
+
+
+@tiny.each([Case("diet_abs"), Case("diet_abs").but(position_rank=3)])
+def test_diet_abs_has_the_rank_it_is_given(case):
+    check_rank(case)
+
+
+def test_diet_abs_reaches_ranks_that_positions_at_the_input_can_not():
+    """Chen et al. (2021), theorem 1, with the construction of its proof."""
+    n, d, d_h, d_p = 24, 12, 4, 6
+    project = torch.eye(d, d_h, dtype=torch.double)  # W_Q = W_K
+    content = torch.eye(n, d, dtype=torch.double) @ project
+    scheme = scheme_of("diet_abs", heads=1, n=n, rank=d_p)
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.zero_()
+            parameter[0, -d_p:] = torch.eye(d_p)
+        bias = scheme.score(full(n))[0, 0].double()
+    assert torch.linalg.matrix_rank(content @ content.T + bias) == d_h + d_p
+    at_the_input = (torch.eye(n, d) + torch.randn(n, d)).double() @ project
+    assert torch.linalg.matrix_rank(at_the_input @ at_the_input.T) <= d_h
+
+
+@pytest.mark.parametrize("clip", [1, 2, 7])
+def test_diet_rel_has_one_scalar_per_offset_and_head_up_to_its_clip(clip):
+    scheme = scheme_of("diet_rel", clip=clip)
+    with torch.no_grad():
+        scheme.weight.copy_(torch.arange(scheme.weight.numel()).view_as(scheme.weight))
+        score = scheme.score(full(9))[0]
+    for head in score:
+        assert head.unique().numel() == 2 * clip + 1
+    assert score[0].unique().tolist() != score[1].unique().tolist()
+    assert scheme_of("diet_rel").weight.shape == (2 * LIMIT - 1, 2)
+
+
+# --- TUPE ------------------------------------------------------------------------------------
+
+UNTIED = [c for c in tiny.CASES if c.option("position_untie_cls") in ("paper", "official")]
+
+
+@torch.no_grad()
+def check_untied(case: Case) -> None:
+    """What [CLS] asks is one number per head, what it is asked another; wherever it stands."""
+    tokens = padded(tiny.SOURCES, left=True)
+    for found in attentions(tiny.model_of(case)):
+        if found.scheme is None:
+            continue
+        score = found.scheme.score(found.layout(tokens.eq(PAD)))
+        for sentence, real in zip(score, tokens.ne(PAD), strict=True):
+            inner = sentence[:, real][:, :, real]
+            first_row, first_column = inner[:, :1, :], inner[:, 1:, :1]
+            close(first_row, inner[:, :1, :1].expand_as(first_row))
+            close(first_column, inner[:, 1:2, :1].expand_as(first_column))
+            if len(inner[0]) > 2:
+                rest = inner[:, 1:, 1:].flatten(1)
+                assert float(rest.std(dim=1).min()) > tiny.VISIBLE
+                assert tiny.difference(inner[:, 0, 0], inner[:, 1, 0]) > tiny.VISIBLE
+
+
+@tiny.each(UNTIED)
+def test_tupe_s_untied_cls_has_one_score_per_head_for_each_direction(case):
+    check_untied(case)
+
+
+# --- the start -------------------------------------------------------------------------------
+
+#: standard deviations at the start, of wide tables
+START = {
+    ("shaw", "keys"): (2 / (33 + 8)) ** 0.5,
+    ("shaw", "values"): (2 / (33 + 8)) ** 0.5,
+    ("t5", "weight"): 16**-0.5,
+    ("diet_rel", "weight"): 0.0,
+    ("diet_abs", "query"): 0.02,
+    ("diet_abs", "key"): 0.02,
+    ("diet_abs_lin", "query"): 0.02,
+    ("diet_abs_lin", "key"): 0.02,
+    ("tupe_a", "pos.weight"): 0.02,
+    ("tupe_a", "pos_q_linear.weight"): 0.02,
+    ("tupe_a", "pos_k_linear.weight"): 0.02,
+    ("tupe_a", "pos_q_linear.bias"): 0.0,
+    ("tupe_a", "pos_k_linear.bias"): 0.0,
+    ("tupe_r", "relative_attention_bias.weight"): 0.02,
+}
+
+
+@pytest.mark.parametrize(("name", "parameter"), START, ids=map(" ".join, START))
+def test_parameters_start_as_their_source_says(name, parameter):
+    plain = {"values": parameter == "values", "gain": 1.0, "start": "blind"}
+    options = {key: plain[key] for key in options_in(SCHEMES[name]) if key in plain}
+    tensor = scheme_of(name, heads=64, n=256, **options).get_parameter(parameter)
+    tensor, expected = tensor.detach(), START[name, parameter]
+    assert float(tensor.std()) == pytest.approx(expected, rel=0.1)
+    assert abs(float(tensor.mean())) <= 0.1 * expected
+
+
+def test_sharing_is_by_default_that_of_the_source():
+    default = {name: scheme.sharing for name, scheme in SCHEMES.items() if scheme.in_attention}
+    assert (
+        default
+        | {
+            "shaw": "head",
+            "t5": "layer",
+            "tupe_a": "layer",
+            "tupe_r": "layer",
+            "diet_rel": "none",
+            "diet_abs": "layer",
+            "diet_abs_lin": "layer",
+        }
+        == default
+    )
+
+
+# --- architectures ---------------------------------------------------------------------------
+
+#: layers, width, inner width, heads
+SIZES = {
+    "": (6, 512, 2048, 8),
+    "_tiny": (4, 128, 256, 4),
+    "_iwslt_de_en": (6, 512, 1024, 4),
+    "_wmt_en_de": (6, 512, 2048, 8),
+    "_wmt_en_de_big": (6, 1024, 4096, 16),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_has_an_architecture_of_every_size(scheme):
+    for suffix, size in SIZES.items():
+        args = tiny.Namespace()
+        ARCH_CONFIG_REGISTRY[f"transformer_{scheme}{suffix}"](args)
+        assert args.position_scheme == scheme
+        for side in ("encoder", "decoder"):
+            names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+            assert tuple(getattr(args, f"{side}_{name}") for name in names) == size
+
+
+def test_every_scheme_says_where_it_is_from():
+    for scheme in SCHEMES.values():
+        assert issubclass(scheme, PositionScheme)
+        assert scheme.__doc__ is not None
+        assert scheme.__doc__ != PositionScheme.__doc__
+
+
+# --- mutants ---------------------------------------------------------------------------------
+
+MUTANTS: mutants.Table = [
+    (check_contract, mutants.a_promise_of_factors, "t5"),
+    (check_too_long, mutants.no_length_is_refused, "diet_abs"),
+    (check_rank, mutants.factors_of_another_rank, "diet_abs"),
+    (check_untied, mutants.a_column_that_is_not_reset, "tupe_a-untie_cls=official"),
+    (check_untied, mutants.a_row_that_is_not_reset, "tupe_r-untie_cls=paper"),
+    (check_untied, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=paper"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_schemes_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

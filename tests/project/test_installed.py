@@ -1,0 +1,125 @@
+"""From the wheel, in an empty folder: every part of the command works without the checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.support.road import sentences
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ("diet_fairseq", "diet_fairseq_cli.py", "setup.py", "pyproject.toml", "README.md",
+           "LICENSE", "MANIFEST.in")  # fmt: skip
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """An environment with the wheel, which was built from the source distribution.
+
+    Its path has this environment's packages behind its own, but not what their .pth files add, as
+    the editable installation of the checkout does: only a folder of the environment itself has such
+    files read.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    tree = folder / "tree"
+    tree.mkdir()
+    for name in SHIPPED:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, tree)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, tree]
+    subprocess.run(build, check=True, capture_output=True)
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    python = folder / "env" / "bin" / "python"
+    [wheel] = folder.glob("*.whl")
+    install = ["install", "--no-deps", "--no-index", "--ignore-installed", wheel]
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, *install], check=True)
+    [site] = (folder / "env" / "lib").glob("python*/site-packages")
+    (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "env"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """The folder that commands run in."""
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture
+def call(environment, empty):
+    """Runs `diet-fairseq` with these words; returns what it printed."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*words, program="diet-fairseq"):
+        command = [environment / "bin" / program, *map(str, words)]
+        done = subprocess.run(command, cwd=empty, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("words", [(), ("translation",), ("encoder",)])
+def test_help_takes_less_than_two_seconds(call, words):
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        assert call(*words, "--help").startswith("usage: diet-fairseq")
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 2
+
+
+def test_the_package_is_the_wheel_s(call, environment):
+    program = (
+        "import diet_fairseq, diet_fairseq_cli as cli; print(diet_fairseq.__file__, cli.__file__)"
+    )
+    found = call("-c", program, program="python").split()[-2:]
+    assert all(environment in Path(path).parents for path in found)
+
+
+def test_an_encoder_is_pretrained_from_raw_text(call, environment, empty):
+    text = "\n".join(sentences(400)) + "\n"
+    (empty / "text").write_text(text)
+    prepare = ("--lines-per-document", 20, "--vocabulary", 160, "--workers", 1)
+    assert call("encoder", "prepare", "text", *prepare).endswith("ready: roberta\n")
+    shown = call("encoder", "pretrain", "diet_rel", "--gpus", 0, "--updates", 2)
+    assert f"--user-dir {environment}/" in shown
+    run = Path("roberta/runs/bert_diet_rel-tiny")
+    some = (run / "checkpoint_best.pt", run / "checkpoint_last.pt")
+    said = call("average", "--inputs", *some, "--output", "mean.pt")
+    assert said.endswith("wrote mean.pt\n")
+    assert (empty / "mean.pt").is_file()
+
+
+def test_translation_prepares_files_of_one_s_own(call, empty):
+    for split, number in (("train", 300), ("valid", 9), ("test", 9)):
+        for language, seed in (("en", 1), ("de", 2)):
+            text = "\n".join(sentences(number, seed)) + "\n"
+            (empty / f"{split}.{language}").write_text(text)
+    words = ("prepare", "en", "de", "--from-dir", ".", "--vocabulary", 160, "--workers", 1)
+    assert call("translation", *words).endswith("ready: wmt18/en-de\n")
+    shown = call("translation", "train", "shaw", "en", "de", "--gpus", 0, "--show")
+    assert "--arch transformer_shaw " in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("patches", "fairseq.trainer:Trainer.train_step"),
+        ("schemes", "    --arch bert_diet_abs_lin[_tiny|_small|_base|_large]"),
+        ("parameters", "| DIET-ABS, rank 128, share | 111,"),
+    ],
+)
+def test_the_tables_are_printed(call, name, line):
+    assert f"\n{line}" in call(name)
+    if name == "parameters":
+        assert f"\n{line}" in call("-m", "diet_fairseq.parameters", program="python")

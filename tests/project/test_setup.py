@@ -1,0 +1,279 @@
+"""Set-up says what is missing before it starts to work, and what is shipped is complete."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What set-up calls besides Python and the compiler.
+TOOLS = ["bash", "cat", "grep", "sed", "tail"]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A machine with nothing but TOOLS; returns (add a program, run set-up)."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for tool in TOOLS:
+        (programs / tool).symlink_to(shutil.which(tool))
+
+    def add(name: str, script: str) -> None:
+        path = programs / name
+        path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
+        path.chmod(0o755)
+
+    def set_up(**environment: str) -> subprocess.CompletedProcess:
+        environment = {
+            "PATH": str(programs),
+            "VENV": str(tmp_path / "venv"),
+            "TORCH": "2.13.0",
+            **environment,
+        }
+        command = [shutil.which("bash"), str(ROOT / "tools/setup.sh")]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    return add, set_up
+
+
+def python_but(pattern: str, instead: str) -> str:
+    """The script of a Python that does `instead` when its command line matches `pattern`."""
+    return f'case "$*" in {pattern}) {instead} ;; esac; exec {sys.executable} "$@"'
+
+
+def assert_refused(done: subprocess.CompletedProcess, *words: str) -> None:
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("set-up failed: ")
+    for word in words:
+        assert word in last
+
+
+def test_no_python(machine):
+    _, set_up = machine
+    assert_refused(set_up(), "Python 3.11, 3.12 or 3.13 is needed; there is no python3.")
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.14"])
+def test_unfit_python(machine, version):
+    add, set_up = machine
+    add("python3", f"echo {version}")
+    assert_refused(set_up(), f"is needed; python3 is {version}.", "PYTHON=")
+
+
+def test_named_python_is_not_replaced_by_another(machine):
+    add, set_up = machine
+    add("python3", python_but("nothing", ":"))
+    assert_refused(set_up(PYTHON="python3.99"), "there is no python3.99")
+
+
+def test_second_python_is_found(machine):
+    add, set_up = machine
+    add("python3", "echo 3.9")
+    add("python3.12", python_but("*version_info*", "echo 3.12; exit"))
+    assert_refused(set_up(), "no C++ compiler")  # the next thing that is missing
+
+
+def test_no_venv(machine):
+    add, set_up = machine
+    add("python3", python_but("*ensurepip*", "exit 1"))
+    assert_refused(set_up(), "python3 has no venv module", "-venv")
+
+
+def test_no_compiler(machine):
+    add, set_up = machine
+    add("python3", python_but("nothing", ":"))
+    assert_refused(set_up(), "no C++ compiler (g++)", "apt install g++")
+
+
+def test_no_headers(machine):
+    add, set_up = machine
+    add("python3", python_but("*Python.h*", "exit 1"))
+    add("g++", ":")
+    assert_refused(set_up(), "no C headers (Python.h)", "-dev")
+
+
+def test_no_network(machine, tmp_path):
+    """The closed port 9 stands for a network that is not there."""
+    add, set_up = machine
+    add("python3", f'exec {sys.executable} "$@"')
+    add("g++", ":")
+    nowhere = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/"}
+    done = set_up(**nowhere, PIP_RETRIES="1")
+    assert_refused(done, "pip could not reach its package index", "run this again")
+    assert "PyTorch 2.13.0" in done.stdout
+    assert (tmp_path / "venv/set-up.log").read_text()
+
+
+@pytest.fixture
+def installing(machine, tmp_path):
+    """Run set-up in an environment whose pip only says that it installs.
+
+    fairseq can be imported after so many builds of it. Returns (how it ended, pip's arguments).
+    """
+    add, set_up = machine
+    add("python3", python_but("nothing", ":"))
+    add("g++", ":")
+    calls = tmp_path / "calls"
+    calls.touch()
+
+    def call(builds: int) -> tuple[subprocess.CompletedProcess, list[str]]:
+        (tmp_path / "venv/bin").mkdir(parents=True)
+        (tmp_path / "venv/bin/activate").write_text(str(tmp_path / "venv"))
+        add(
+            "../venv/bin/python",
+            f"""case "$*" in
+            *"pip --version") ;;
+            *"pip "*" install "*) echo "$*" >>{calls} ;;
+            *fairseq.libbase*)
+                [ "$(grep -c fairseq-fixed== {calls})" -ge {builds} ] && exit
+                echo Traceback >&2; echo "ImportError: libbase.so: undefined symbol: _ZN3c10" >&2
+                exit 1 ;;
+            *) exec {sys.executable} "$@" ;;
+            esac""",
+        )
+        return set_up(), calls.read_text().splitlines()
+
+    return call
+
+
+def test_fairseq_is_compiled_here_whatever_wheel_there_is(installing):
+    done, calls = installing(1)
+    assert done.returncode == 0, done.stderr
+    assert "set-up: done." in done.stdout
+    [built] = [call for call in calls if "fairseq-fixed==" in call]
+    assert "--no-build-isolation --no-binary fairseq-fixed fairseq-fixed==0.12.3.1" in built
+    assert "--editable .[dev]" in calls[-1]
+
+
+def test_fairseq_of_another_pytorch_is_compiled_again(installing):
+    done, calls = installing(2)
+    assert done.returncode == 0, done.stderr
+    assert "fairseq again, for PyTorch 2.13.0" in done.stdout
+    [_, built] = [call for call in calls if "fairseq-fixed==" in call]
+    assert built.endswith("--no-cache-dir --force-reinstall --no-deps")
+
+
+def test_set_up_is_not_done_while_fairseq_does_not_run(installing, tmp_path):
+    done, calls = installing(3)
+    assert_refused(
+        done,
+        "fairseq was compiled, but does not run with PyTorch 2.13.0 (ImportError: libbase.so: "
+        "undefined symbol: _ZN3c10).",
+        f"what the compiler said is in {tmp_path}/venv/set-up.log",
+    )
+    assert "set-up: done." not in done.stdout
+    assert not any("--editable" in call for call in calls)
+
+
+def make(*arguments: str) -> str:
+    """What make prints, whatever make these tests themselves were started by."""
+    outer = {
+        "MAKEFLAGS",
+        "MFLAGS",
+        "MAKELEVEL",
+        "MAKEOVERRIDES",
+        "TORCH",
+        "PYTHON",
+        "VENV",
+        "PYTEST",
+    }
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    command = ["make", "--silent", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_make_lists_its_targets():
+    listed = make()
+    for target in ["setup", "demo", "test", "lint", "bench"]:
+        assert f"make {target} " in listed
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "test-slow", "lint", "bench"])
+@pytest.mark.parametrize("other", ["TORCH=2.6.0", "PYTHON=python3.12", "VENV=.venv-x"])
+def test_every_target_sets_up_first(target, other):
+    assert "tools/setup.sh" in make("--dry-run", target, other).splitlines()[0]
+
+
+def files() -> list[Path]:
+    """What is or may be committed."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in listed.split("\0")[:-1] if (path := ROOT / name).is_file()]
+
+
+def test_no_file_names_a_place_on_one_machine():
+    place = re.compile(rb"(?<![\w.])/(root|home|work|opt|Users|mnt)/\w")
+    named = [path for path in files() if place.search(path.read_bytes())]
+    assert named == []
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A folder with the wheel and the sdist, and the names of the files they were made from."""
+    folder = tmp_path_factory.mktemp("built")
+    listed = {str(path.relative_to(ROOT)) for path in files()}
+    for name in listed:  # a copy, since building leaves files behind
+        (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / "tree" / name)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, "."]
+    subprocess.run(command, cwd=folder / "tree", check=True)
+    return folder, listed
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist_hold_what_they_need(built):
+    folder, listed = built
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = set(archive.namelist())
+    package = {name for name in listed if name.startswith(("diet_fairseq/", "diet_fairseq_cli."))}
+    assert {name for name in shipped if ".dist-info/" not in name} == package
+    assert any(name.endswith("/LICENSE") for name in shipped)
+
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert listed - held <= {".gitignore", ".ci/run"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["", "import diet_fairseq"])
+def test_installed_package_is_found_from_any_folder(built, tmp_path, before):
+    """fairseq looks for a bare --user-dir beside itself, so the two are put side by side."""
+    folder, _ = built
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    fairseq = Path(importlib.util.find_spec("fairseq").origin).parent
+    skip = shutil.ignore_patterns("examples", "__pycache__")
+    shutil.copytree(fairseq, tmp_path / "site/fairseq", ignore=skip)
+
+    program = f"""{before}
+from argparse import Namespace
+from fairseq import models, utils
+utils.import_user_module(Namespace(user_dir="diet_fairseq"))
+import diet_fairseq
+assert "transformer_diet_rel" in models.ARCH_MODEL_REGISTRY
+print(diet_fairseq.__file__)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site").resolve() in Path(done.stdout.split()[-1]).resolve().parents

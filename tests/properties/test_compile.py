@@ -1,0 +1,34 @@
+"""torch.compile computes what the model computes, as those are told who try TorchScript."""
+
+import pytest
+import torch
+
+from tests.support import tiny
+from tests.support.tiny import Case
+
+CASES = [
+    *tiny.first_of_each_scheme(tiny.ENCODERS),
+    *(case for case in tiny.first_of_each_scheme(tiny.TRANSLATION) if case.scheme == "diet_abs"),
+]
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_compiled():
+    """It counts against a limit that all models share."""
+    torch.compiler.reset()
+
+
+@pytest.mark.slow
+@tiny.each(CASES)
+def test_a_compiled_model_and_its_gradients_are_the_same(case: Case):
+    model = tiny.own(case).train()
+    source, target = tiny.padded(tiny.SOURCES, left=True), tiny.padded(tiny.TARGETS, left=False)
+    inputs, real = (source, None, target), target.ne(tiny.PAD)
+    if tiny.is_encoder(model):
+        inputs, real = (source,), source.ne(tiny.PAD)
+    plain = model(*inputs)[0][real]
+    wanted = tiny.gradients(model, tiny.some_loss(plain))
+    # traced in full, both ways, but left to PyTorch's kernels: no C++ compiler may be here
+    compiled = torch.compile(model, backend="aot_eager")(*inputs)[0][real]
+    torch.testing.assert_close(compiled, plain, **tiny.TOLERANCE)
+    tiny.assert_same(tiny.gradients(model, tiny.some_loss(compiled)), wanted)

@@ -1,0 +1,126 @@
+"""Decoding step by step is decoding at once, in any batch, with and without prefixes."""
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from tests.support import mutants, tiny
+from tests.support.tiny import EOS, PAD, SOURCES, TOLERANCE, Case, padded
+
+close = torch.testing.assert_close
+
+
+def decoded(model, encoder_out, targets, state, start=0):
+    """(B, T - start, V): one token a step, as beam search asks."""
+    steps = range(start + 1, targets.size(1) + 1)
+    return torch.cat(
+        [
+            model.decoder(targets[:, :step], encoder_out=encoder_out, incremental_state=state)[0]
+            for step in steps
+        ],
+        dim=1,
+    )
+
+
+@torch.no_grad()
+def check_incremental(case: Case) -> None:
+    """At every step, also where beam search reorders, drops and doubles in mid-sentence.
+
+    Two sentences of two beams each; the first sentence ends before the second.
+    """
+    model = tiny.model_of(case)
+    one, _, other = SOURCES
+    encoder_out = model.encoder(padded([one, one, other, other], left=True), None)
+    draws = iter(tiny.sentences(*[9] * 12, seed=5))
+    targets = padded(tiny.shifted([next(draws) for _ in range(4)]), left=False)
+    state: dict = {}
+    start = 0
+    for stop, order in ((3, [1, 1, 3, 2]), (6, [3, 2]), (9, None)):
+        full = model.decoder(targets, encoder_out=encoder_out)[0]
+        steps = decoded(model, encoder_out, targets[:, :stop], state, start)
+        close(steps, full[:, start:stop], **TOLERANCE)
+        if order is not None:
+            chosen = torch.tensor(order)
+            model.decoder.reorder_incremental_state_scripting(state, chosen)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, chosen)
+            further = padded([next(draws) for _ in order], left=False)
+            targets = torch.cat([targets[chosen][:, :stop], further[:, stop:]], dim=1)
+        start = stop
+
+
+@tiny.each(tiny.TRANSLATION)
+def test_decoding_step_by_step_equals_decoding_at_once(case):
+    check_incremental(case)
+
+
+def translate(model, sources, left=True, prefixes=None):
+    """The best hypothesis of each sentence."""
+    source = padded(sources, left)
+    sample = {
+        "net_input": {
+            "src_tokens": source,
+            "src_lengths": source.ne(PAD).sum(1),
+            "prev_output_tokens": None,
+        }
+    }
+    generator = SequenceGenerator([model], tiny.WORDS, beam_size=3, max_len_b=5, min_len=2)
+    return [beam[0] for beam in generator.generate([model], sample, prefix_tokens=prefixes)]
+
+
+def assert_same_hypotheses(some, others) -> None:
+    for one, other in zip(some, others, strict=True):
+        assert one["tokens"].tolist() == other["tokens"].tolist()
+        close(one["positional_scores"], other["positional_scores"], **TOLERANCE)
+
+
+def assert_scored_as_at_once(model, sources, hypotheses) -> None:
+    """Teacher-forced, in one forward pass, the model gives each token what the search gave it."""
+    targets = [found["tokens"] for found in hypotheses]
+    scores = tiny.logits(model, sources, tiny.shifted(targets)).log_softmax(dim=-1)
+    expected = scores.gather(1, torch.cat(targets).unsqueeze(1)).squeeze(1)
+    close(torch.cat([found["positional_scores"] for found in hypotheses]), expected, **TOLERANCE)
+
+
+@torch.no_grad()
+def check_translation(case: Case) -> None:
+    """Beam search says the same of a sentence in any batch, also where prefixes are given."""
+    model = tiny.model_of(case)
+    sources = tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6)
+    prefixes = padded(tiny.sentences(3, 3, 3, 3, 2, 1, 3, 3, seed=7), left=False)
+    prefixes[prefixes == EOS] = PAD  # of 2 words, of 1, of none
+    for given in (None, prefixes):
+        together = translate(model, sources, prefixes=given)
+        assert_scored_as_at_once(model, sources, together)
+        alone = [
+            translate(model, [source], prefixes=None if given is None else given[[i]])[0]
+            for i, source in enumerate(sources[:3])
+        ]
+        assert_same_hypotheses(alone, together[:3])
+    assert_same_hypotheses(translate(model, sources, left=False, prefixes=prefixes), together)
+    for prefix, found in zip(prefixes, together, strict=True):
+        assert found["tokens"][: prefix.ne(PAD).sum()].tolist() == prefix[prefix.ne(PAD)].tolist()
+
+
+# one of each scheme, and what steps differently: cross-attention, factors
+TRANSLATED = tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(
+    [case for case in tiny.CASES if case.option("position_cross_attention")]
+)
+
+
+@tiny.each(TRANSLATED)
+def test_a_translation_depends_neither_on_the_batch_nor_on_padding_nor_on_a_prefix(case):
+    check_translation(case)
+
+
+MUTANTS: mutants.Table = [
+    (check_incremental, mutants.decoding_forgets_positions, "diet_rel"),
+    (check_incremental, mutants.decoding_forgets_what_queries_ask, "shaw"),
+    (check_incremental, mutants.the_new_token_stands_first, "diet_abs"),
+    (check_incremental, mutants.keys_that_are_not_reordered, "none"),
+    (check_translation, mutants.positions_from_arange, "diet_abs"),
+    (check_translation, mutants.decoding_forgets_positions, "t5"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_decoding_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

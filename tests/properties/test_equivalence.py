@@ -1,0 +1,278 @@
+"""The same numbers as something else: fairseq's own model, no bias, the papers' equations."""
+
+import numpy as np
+import pytest
+import torch
+from fairseq.modules import LayerDropModuleList
+
+from diet_fairseq.positions import AttentionShape, Limit
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.tupe import TupeA, TupeR
+from tests.support import mutants, tiny
+from tests.support.attentions import attentions
+from tests.support.oracles import ORACLES, Compressed, WithSegments, attention, oracle_of
+from tests.support.tiny import PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
+
+close = torch.testing.assert_close
+
+# --- fairseq's own transformer ---------------------------------------------------------------
+
+STOCK: dict[str, dict] = {
+    "none": {"no_token_positional_embeddings": True},
+    "sinusoidal": {},
+    "learned": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+}
+#: what fairseq's RoBERTa must be told for the same
+STOCK_ROBERTA: dict[str, dict] = {
+    "none": {"no_token_positional_embeddings": True},
+    "sinusoidal": {"encoder_learned_pos": False},
+    "learned": {},
+}
+#: what our loops over layers must do as fairseq's do
+OPTIONS: dict[str, dict] = {
+    "as_it_is": {},
+    "pre_norm": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "embeddings_normalized": {"layernorm_embedding": True},
+    "embeddings_not_scaled": {"no_scale_embedding": True},
+    "tied": {"share_all_embeddings": True},
+    "output_tied": {"share_decoder_input_output_embed": True},
+    "adaptive_softmax": {"adaptive_softmax_cutoff": "10,20"},
+    "decoder_of_another_width": {
+        "decoder_input_dim": 8,
+        "decoder_output_dim": 12,
+        "decoder_embed_dim": 24,
+    },
+    "no_cross_attention": {"no_cross_attention": True},
+    "one_more_decoder_layer": {"decoder_layers": 3},
+    "other_activation": {"activation_fn": "gelu"},
+}
+ROBERTA_OPTIONS = ("as_it_is", "pre_norm", "other_activation")
+OPTIONS_OF = {
+    Case("sinusoidal"): tuple(OPTIONS),
+    Case("learned", family="roberta"): ROBERTA_OPTIONS,
+}
+STOCK_CASES = [c for c in tiny.CASES if c.scheme in STOCK and c.family != "bert"]
+BOTH = [(case, name) for case in STOCK_CASES for name in OPTIONS_OF.get(case, ("as_it_is",))]
+
+
+def pair(case: Case, option: str = "as_it_is"):
+    """Stock fairseq's model and ours with its parameters, loaded strictly, in both directions."""
+    table = STOCK_ROBERTA if case.family == "roberta" else STOCK
+    theirs = tiny.stock(case.family, **table[case.scheme], **OPTIONS[option])
+    ours = tiny.copy_of(theirs, case, **OPTIONS[option])
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def check_stock(case: Case, option: str = "as_it_is") -> None:
+    ours, theirs = pair(case, option)
+    for left_source, left_target in SIDES:
+        out, expected = (
+            tiny.logits(model, left_source=left_source, left_target=left_target)
+            if not option.startswith("adaptive")
+            else features(model, left_source, left_target)
+            for model in (ours, theirs)
+        )
+        close(out, expected, **TOLERANCE)
+        tiny.assert_same(
+            tiny.gradients(ours, tiny.some_loss(out)),
+            tiny.gradients(theirs, tiny.some_loss(expected)),
+        )
+
+
+def features(model, left_source, left_target):
+    target = padded(TARGETS, left_target)
+    out, _ = model.extract_features(padded(SOURCES, left_source), None, target)
+    return out[target.ne(PAD)]
+
+
+@pytest.mark.parametrize(("case", "option"), BOTH, ids=[f"{c}-{o}" for c, o in BOTH])
+def test_input_positions_alone_are_fairseq_s_own_model(case, option):
+    check_stock(case, option)
+
+
+def test_layers_dropped_in_training_are_those_that_fairseq_drops():
+    ours, theirs = pair(Case("sinusoidal"))
+    outs = []
+    for model in (ours, theirs):
+        model.train()
+        model.encoder.layers = LayerDropModuleList(0.5, model.encoder.layers)
+        model.decoder.layers = LayerDropModuleList(0.5, model.decoder.layers)
+        torch.manual_seed(5)
+        outs.append(torch.stack([tiny.logits(model) for _ in range(8)]))
+    assert tiny.difference(outs[0][0], outs[0]) > tiny.VISIBLE
+    close(outs[0], outs[1], **TOLERANCE)
+
+
+def test_all_that_the_model_returns_is_what_fairseq_s_returns():
+    ours, theirs = pair(Case("sinusoidal"))
+    source, target = padded(SOURCES, True), padded(TARGETS, False)
+    for asked in (
+        {"return_all_hiddens": True},
+        {"alignment_layer": 0, "alignment_heads": 1},
+        {"full_context_alignment": True},
+        {"features_only": True},
+    ):
+        encoder_asked = {"return_all_hiddens": asked.get("return_all_hiddens", False)}
+        results = []
+        for model in (ours, theirs):
+            encoder_out = model.encoder(source, (source != PAD).sum(1), **encoder_asked)
+            decoder_asked = {k: v for k, v in asked.items() if k not in encoder_asked}
+            out, extra = model.decoder(target, encoder_out=encoder_out, **decoder_asked)
+            results.append((encoder_out, out, extra))
+        (our_encoder, our_out, our_extra), (their_encoder, their_out, their_extra) = results
+        assert our_encoder.keys() == their_encoder.keys()
+        read = source.ne(PAD).T  # (S, B): nobody reads what comes out at padding
+        for name, values in their_encoder.items():
+            if not values or values[0] is None:
+                continue
+            for one, other in zip(our_encoder[name], values, strict=True):
+                of_tokens = name in ("encoder_out", "encoder_states")
+                close(
+                    one[read] if of_tokens else one,
+                    other[read] if of_tokens else other,
+                    **TOLERANCE,
+                )
+        real = target.ne(PAD)
+        close(our_out[real], their_out[real], **TOLERANCE)
+        close(our_extra["attn"][0][real], their_extra["attn"][0][real], **TOLERANCE)
+        assert len(our_extra["inner_states"]) == len(their_extra["inner_states"])
+        for one, other in zip(our_extra["inner_states"], their_extra["inner_states"], strict=True):
+            close(one.transpose(0, 1)[real], other.transpose(0, 1)[real], **TOLERANCE)
+
+
+# --- a bias of zero --------------------------------------------------------------------------
+
+LEARNING = {
+    case.scheme
+    for case in tiny.first_of_each_scheme(tiny.IN_ATTENTION)
+    if tiny.position_parameters(tiny.model_of(case))
+}
+
+
+def check_zero_bias(case: Case) -> None:
+    model = tiny.own(case)
+    with torch.no_grad():
+        for parameter in tiny.position_parameters(model).values():
+            parameter.zero_()
+    at_the_input = case.option("position_input")
+    segments = "input" if case.option("segment_scheme") == "input" else "none"
+    options = (("segment_scheme", segments),) if case.family == "bert" else ()
+    plain = tiny.own(Case(at_the_input, options, case.family))
+    if case.kind.compressed:
+        compressing = (o for o in case.options if o[0].startswith("projection"))
+        options = (*options, ("position_input", at_the_input), *compressing)
+        plain = tiny.own(Case("linformer", options, case.family))
+    learned = set(tiny.position_parameters(model))
+    gains = {f"{name.rpartition('.')[0]}.gain" for name in learned}
+    state = model.state_dict()
+    plain.load_state_dict({k: v for k, v in state.items() if k not in learned | gains})
+    for inside, outside in zip(attentions(model), _same(model, plain), strict=True):
+        if inside.scheme is not None:
+            # the content score takes its share of the scale
+            outside.q_proj.weight.data *= inside.scheme.score_terms**-0.5
+            outside.q_proj.bias.data *= inside.scheme.score_terms**-0.5
+    close(tiny.logits(model), tiny.logits(plain), **TOLERANCE)
+
+
+def _same(model, plain):
+    """The attentions of ``plain`` at the places where ``model`` has positional ones."""
+    modules = dict(plain.named_modules())
+    return [modules[found.name] for found in attentions(model)]
+
+
+@tiny.each(tiny.of_scheme(*LEARNING))
+def test_a_zero_bias_is_no_bias(case):
+    check_zero_bias(case)
+
+
+# --- the papers' equations -------------------------------------------------------------------
+
+
+def check_equation(case: Case) -> None:
+    """Every attention of the model, each sentence of a padded batch, real tokens, loops."""
+    if case.scheme not in ORACLES:
+        pytest.skip(f"tests/support/oracles.py has no loops for {case.scheme}")
+    options = {name: case.option(name) for name in PER_SCHEME}
+    options = {name: value for name, value in options.items() if value is not None}
+    for found in attentions(tiny.model_of(case)):
+        if found.name.endswith("layers.1.self_attn") and found.shared:
+            continue  # the same scheme as in layer 0
+        for left, full_context in [(True, False), (False, found.causal)]:
+            padding = padded(SOURCES, left).eq(PAD)
+            segments = None
+            if case.family != "transformer":
+                segments = tiny.segments_of(tiny.model_of(case), SOURCES, left)
+            layout = found.layout(padding, full_context, segments)
+            x = tiny.vectors(*padding.shape, tiny.DIM)
+            with torch.no_grad():
+                positions = oracle_of(case.scheme, found.scheme, options)
+                if case.kind.compressed:
+                    positions = Compressed(positions, *found.matrices)
+                for row, (got, given, real) in enumerate(
+                    zip(found(x, layout), x, ~padding, strict=True)
+                ):
+                    oracle = positions
+                    if found.segments is not None:
+                        oracle = WithSegments(positions, found.segments, segments[row, real])
+                    tokens = given[real].double()
+                    expected = attention(tokens, tokens, found.module, oracle, layout.causal)
+                    close(got[real], expected.float(), **TOLERANCE)
+
+
+PER_SCHEME = ["position_buckets", "position_max_distance", "position_untie_cls"]
+
+
+@tiny.each(tiny.CASES)
+def test_attention_is_the_equation_of_the_paper(case):
+    check_equation(case)
+
+
+@pytest.mark.parametrize(("file", "scheme"), [("tupe_a", TupeA), ("tupe_r", TupeR)])
+def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, scheme):
+    """Recorded activations: see SOURCE.md beside them."""
+    path = shared_data / "tupe_reference" / f"{file}.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path.name} in the shared data")
+    numbers = {name: torch.from_numpy(array) for name, array in np.load(path).items()}
+    expected = numbers["position_bias"]  # (H, T, T)
+    heads, length, _ = expected.shape
+    width = numbers["weight/pos.weight"].size(1)
+    limit = Limit(len(numbers["weight/pos.weight"]) - 1, "--max-positions")
+    shape = AttentionShape(heads, width // heads, width, queries=limit, keys=limit)
+    bias = scheme(shape, untie_cls="official")
+    weights = {
+        name.removeprefix("weight/"): value
+        for name, value in numbers.items()
+        if name.startswith(("weight/pos", "weight/relative"))
+    }
+    bias.load_state_dict(weights)
+    padding = numbers["tokens"].eq(1)  # (B, T), on the right
+    score = bias.score(Layout.of_self_attention(padding)).expand(len(padding), -1, -1, -1)
+    assert score.shape[-1] == length
+    for sentence in score:
+        close(sentence, expected, **TOLERANCE)
+
+
+MUTANTS: mutants.Table = [
+    (check_stock, mutants.the_control_has_positions, "none"),
+    (check_stock, mutants.padding_is_seen, "sinusoidal"),
+    (check_stock, mutants.the_future_is_seen, "learned"),
+    (check_zero_bias, mutants.content_that_keeps_the_whole_scale, "tupe_a"),
+    (check_equation, mutants.offsets_with_the_other_sign, "diet_rel"),
+    (check_equation, mutants.offsets_with_the_other_sign, "t5"),
+    (check_equation, mutants.offsets_with_the_other_sign_in_shaw, "shaw"),
+    (check_equation, mutants.scalars_scaled_like_content, "diet_rel"),
+    (check_equation, mutants.a_query_score_without_its_scale, "shaw"),
+    (check_equation, mutants.values_without_positions, "shaw-values=True"),
+    (check_equation, mutants.the_encoder_s_buckets_in_the_decoder, "t5-buckets=8-max_distance=6"),
+    (check_equation, mutants.content_that_keeps_the_whole_scale, "tupe_r"),
+    (check_equation, mutants.factors_of_another_scale, "tupe_a"),
+    (check_equation, mutants.a_column_that_is_not_reset, "tupe_r-untie_cls=official"),
+    (check_equation, mutants.factors_that_lose_a_column, "diet_abs-attention_backend=factors"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_equivalence_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

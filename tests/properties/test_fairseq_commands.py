@@ -1,0 +1,73 @@
+"""Every scheme through fairseq's own commands, the flags said once."""
+
+from pathlib import Path
+
+import pytest
+
+from diet_fairseq.config import TRANSLATION
+from tests.support.commands import TINY, Done, corpus, run
+
+SHORT = [*TINY[2:], "--max-update", "2", "--no-epoch-checkpoints"]
+PAIR = ["--source-lang", "de", "--target-lang", "en", "--cpu"]
+TRANSLATE = [*PAIR, "--max-len-b", "5"]  # it has learned no end
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def train(data: Path, folder: Path, *options: str) -> Path:
+    done = run("train", data, *SHORT, *options, "--save-dir", folder)
+    assert done.status == 0, done.err
+    return folder / "checkpoint_last.pt"
+
+
+def translations(done: Done) -> list[str]:
+    assert done.status == 0, done.err
+    return [line for line in done.out.splitlines() if line.startswith("H-")]
+
+
+#: what all schemes' checkpoints say of themselves is tested in `test_state`
+QUICK = ("diet_abs", "diet_rel")
+SCHEMES = [pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in TRANSLATION]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_trained_model_translates_without_repeating_flags(
+    data: Path, tmp_path: Path, scheme: str
+) -> None:
+    path = train(data, tmp_path, "--arch", f"transformer_{scheme}")
+    done = run("generate", data, *TRANSLATE, "--path", path, "--beam", "3")
+    assert len(translations(done)) == 4
+
+
+def test_a_trained_model_validates_and_translates_what_is_typed(data: Path, tmp_path: Path) -> None:
+    path = train(data, tmp_path, "--arch", "transformer_tupe_r")
+    done = run(
+        "validate", data, *PAIR, "--task", "translation", "--max-tokens", "200", "--path", path
+    )
+    assert done.status == 0, done.err
+    assert "valid on 'valid' subset" in done.out + done.err
+    assert (
+        len(translations(run("interactive", data, *TRANSLATE, "--path", path, stdin="w1 w2\n")))
+        == 1
+    )
+
+
+def test_bf16_trains_on_a_cpu_and_translates(data: Path, tmp_path: Path) -> None:
+    path = train(data, tmp_path, "--arch", "transformer_diet_rel", "--bf16")
+    assert len(translations(run("generate", data, *TRANSLATE, "--path", path))) == 4
+
+
+def test_a_checkpoint_of_another_scheme_is_refused_by_parameter(data: Path, tmp_path: Path) -> None:
+    path = train(data, tmp_path, "--arch", "transformer_t5")
+    other = ["--arch", "transformer_diet_rel", "--save-dir", tmp_path, "--restore-file", path]
+    done = run("train", data, *SHORT, *other)
+    assert done.status != 0
+    assert done.last == (
+        f"error: {path} does not fit the model: encoder.layers.0.self_attn.positions.weight (and "
+        "1 more) is not in the checkpoint, encoder.positions.weight (and 3 more) is not in the "
+        "model; give the --arch, sizes and dictionaries it was trained with, or another checkpoint "
+        "or --save-dir"
+    )

@@ -1,0 +1,121 @@
+"""What must matter does: the order of words, in every layer, and every parameter of a scheme."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from tests.support import mutants, tiny
+from tests.support.attentions import attentions
+from tests.support.tiny import TOLERANCE, Case
+
+close = torch.testing.assert_close
+ORDER = torch.tensor([3, 0, 5, 1, 7, 2, 6, 4])
+
+
+@cache
+def loaded(case: Case) -> torch.nn.Module:
+    """A fresh model in eval mode that has loaded the parameters of the case's."""
+    return tiny.copy_of(tiny.model_of(case), case)
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    """All as they are built, and one of each scheme after a load: `test_state` has any model that
+    is loaded give the numbers of the one that was saved."""
+    made = [(case, tiny.model_of) for case in cases]
+    made += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
+    ids = [f"{case}-after_a_load" if make is loaded else str(case) for case, make in made]
+    return pytest.mark.parametrize(("case", "make"), made, ids=ids)
+
+
+@torch.no_grad()
+def check_order(case: Case, make=tiny.model_of) -> None:
+    """Words in another order: other outputs, but for a model without positions.
+
+    Of encoder and decoder; the latter reads a whole sentence, or else its mask would tell order.
+    """
+    model = make(case)
+    (words,) = tiny.sentences(8, seed=10)
+    knows_order = case.scheme != "none"
+
+    def encode():
+        return tiny.encoded(model, [words]), tiny.encoded(model, [words[ORDER]])
+
+    def decode():
+        return (
+            tiny.logits(model, [words], [some], full_context_alignment=True)
+            for some in (words, words[ORDER])
+        )
+
+    for read in (encode,) if tiny.is_encoder(model) else (encode, decode):
+        as_it_was, permuted = read()
+        moved = tiny.difference(permuted, as_it_was[ORDER])
+        assert moved > tiny.VISIBLE if knows_order else moved < TOLERANCE["atol"]
+
+
+@torch.no_grad()
+def check_every_layer(case: Case, make=tiny.model_of) -> None:
+    """Each attention on its own knows the order of its input."""
+    x = tiny.vectors(1, 8, tiny.DIM)
+    no_padding = torch.zeros(1, 8, dtype=torch.bool)
+    found = attentions(make(case))
+    places = tiny.LAYERS * (3 if case.option("position_cross_attention") else 2)
+    if case.family != "transformer":
+        places = tiny.LAYERS
+    assert len(found) == places
+    for attention in found:
+        assert attention.scheme is not None, attention.name
+        layout = attention.layout(no_padding, full_context=True)
+        moved = tiny.difference(attention(x[:, ORDER], layout), attention(x, layout)[:, ORDER])
+        assert moved > tiny.VISIBLE, attention.name
+
+
+def check_gradients(case: Case, make=tiny.model_of) -> None:
+    """Every position parameter of every layer, but for those that softmax is blind to."""
+    model = make(case)
+    found = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
+    for name in tiny.position_parameters(model):
+        assert name in found, name
+        largest = float(found[name].abs().max())
+        if blind(case, name):
+            assert largest < 1e-4, name
+        else:
+            assert largest > 1e-3, name
+
+
+def blind(case: Case, name: str) -> bool:
+    """TUPE's bias of keys adds the same to all scores of a query, unless some are reset."""
+    return name.endswith("pos_k_linear.bias") and case.option("position_untie_cls") == "no"
+
+
+@each(tiny.CASES)
+def test_the_order_of_words_matters_wherever_there_are_positions(case, make):
+    check_order(case, make)
+
+
+@each(tiny.IN_ATTENTION)
+def test_every_layer_knows_the_order_of_its_input(case, make):
+    check_every_layer(case, make)
+
+
+@each(tiny.IN_ATTENTION)
+def test_every_position_parameter_learns(case, make):
+    check_gradients(case, make)
+
+
+# --- mutants ---------------------------------------------------------------------------------
+
+MUTANTS: mutants.Table = [
+    (check_order, mutants.no_layer_has_positions, "diet_rel"),
+    (check_order, mutants.the_decoder_has_no_positions, "t5"),
+    (check_order, mutants.the_control_has_positions, "none"),
+    (check_every_layer, mutants.no_layer_has_positions, "tupe_a"),
+    (check_every_layer, mutants.the_decoder_has_no_positions, "diet_abs"),
+    (check_gradients, mutants.scores_without_gradient, "t5"),
+    (check_gradients, mutants.values_without_positions, "shaw-values=True"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_liveness_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

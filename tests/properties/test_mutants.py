@@ -1,0 +1,37 @@
+"""No property without a fault that it was seen to catch, no fault that nothing catches."""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.support import mutants
+
+TESTS = Path(__file__).parents[1]
+SUITE = [
+    import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+    for path in sorted(TESTS.rglob("test_*.py"))
+    if re.search(r"^(MUTANTS = |def check_)", path.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("module", SUITE, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_every_property_has_a_mutant(module):
+    checks = {f for name, f in inspect.getmembers(module) if name.startswith("check_")}
+    assert checks
+    assert checks == {check for check, _, _ in module.MUTANTS}
+
+
+def test_every_mutant_is_caught_by_something():
+    written = {
+        f
+        for f in vars(mutants).values()
+        if inspect.isfunction(f) and f.__module__.startswith(mutants.__name__) and _takes_a_patch(f)
+    }
+    assert written == {mutant for module in SUITE for _, mutant, _ in module.MUTANTS}
+
+
+def _takes_a_patch(function) -> bool:
+    return list(inspect.signature(function, follow_wrapped=False).parameters) == ["patch"]

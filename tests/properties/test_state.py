@@ -1,0 +1,230 @@
+"""What a model is: its parameters, shared or not, saved, loaded, copied, pruned, recomputed."""
+
+import copy
+import io
+import pickle
+from dataclasses import asdict
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import prune_state_dict
+from fairseq.modules import LayerDropModuleList
+
+from diet_fairseq.attention.context import Term
+from diet_fairseq.config import PositionConfig
+from tests.support import mutants, tiny
+from tests.support.attentions import attentions
+from tests.support.tiny import LAYERS, TOLERANCE, Case
+
+close = torch.testing.assert_close
+
+
+# --- saving ----------------------------------------------------------------------------------
+
+
+def saved(model):
+    """The state dict, through a file."""
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@torch.no_grad()
+def check_saving(case: Case) -> None:
+    model = tiny.model_of(case)
+    other = tiny.fresh(case, seed=2)
+    assert tiny.difference(tiny.logits(other), tiny.logits(model)) > tiny.VISIBLE
+    other.load_state_dict(saved(model))
+    assert torch.equal(tiny.logits(other), tiny.logits(model))
+    twice = saved(other)
+    assert all(torch.equal(twice[name], value) for name, value in saved(model).items())
+
+
+@tiny.each(tiny.CASES)
+def test_a_model_saved_and_loaded_is_the_same_bit_for_bit(case):
+    check_saving(case)
+
+
+def check_arguments(case: Case) -> None:
+    """They are what a checkpoint keeps of the command line: it names the scheme, and is enough."""
+    args = tiny.arguments(case)
+    model = tiny.from_arguments(args)
+    kept = pickle.loads(pickle.dumps(args))
+    assert kept.position_scheme == case.scheme
+    in_force = PositionConfig.of(kept)
+    for name, value in asdict(in_force).items():
+        assert vars(kept).get(name, "absent") == value, name
+        assert case.option(name) in (None, value), name
+    tiny.from_arguments(kept).load_state_dict(model.state_dict())
+
+
+@tiny.each(tiny.CASES)
+def test_the_arguments_of_a_checkpoint_name_the_scheme_and_carry_every_option(case):
+    check_arguments(case)
+
+
+# --- sharing ---------------------------------------------------------------------------------
+
+IN_HEADS = [
+    case
+    for case in tiny.CASES
+    if case.kind.in_attention or case.option("segment_scheme") == "per-head"
+]
+
+
+def check_sharing(case: Case) -> None:
+    """One module for all layers or one for each, once in the checkpoint; after a copy as well."""
+    model = tiny.model_of(case)
+    deep = copy.deepcopy(model)
+    loaded = tiny.copy_of(model, case)
+    sharing = case.option("position_sharing")
+    stacks = ["encoder"] + ["decoder"] * (case.family == "transformer")
+    stacks += ["cross"] * bool(case.option("position_cross_attention"))
+    kinds = ["positions"] * case.kind.in_attention
+    kinds += ["segments"] * (case.option("segment_scheme") == "per-head")
+    for some in (model, deep, loaded):
+        schemes = tiny.schemes_in(some)
+        assert len(schemes) == len(stacks) * len(kinds) * (1 if sharing == "layer" else LAYERS)
+        for scheme in schemes.values():
+            assert scheme.shape.heads == (1 if sharing == "head" else tiny.HEADS)
+        in_file = [name for name in some.state_dict() if name.startswith(tuple(schemes))]
+        assert len(in_file) == sum(len(scheme.state_dict()) for scheme in schemes.values())
+        parameters = tiny.position_parameters(some).values()
+        assert len({parameter.data_ptr() for parameter in parameters}) == len(parameters)
+        acting = {scheme for found in attentions(some) for scheme in found.schemes}
+        assert acting == set(schemes.values())
+    ours = {p.data_ptr() for p in model.parameters()}
+    assert ours.isdisjoint(p.data_ptr() for p in deep.parameters())
+
+
+@tiny.each(IN_HEADS)
+def test_sharing_is_what_it_says_after_a_load_and_a_deepcopy_too(case):
+    check_sharing(case)
+
+
+def check_computed_once(case: Case) -> None:
+    """Per stack of layers and forward pass, not per layer."""
+    model, times, original = tiny.model_of(case), [], Term.of
+
+    def counted(schemes, *rest):
+        times.extend(schemes)
+        return original(schemes, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Term, "of", counted)
+        tiny.logits(model)
+    assert len(times) == len(set(times)) == len(tiny.schemes_in(model))
+
+
+SHARED = [case for case in IN_HEADS if case.option("position_sharing") == "layer"]
+
+
+@tiny.each(SHARED)
+def test_what_all_layers_share_is_computed_once(case):
+    check_computed_once(case)
+
+
+# --- activation checkpointing ----------------------------------------------------------------
+
+
+def check_checkpointing(case: Case) -> None:
+    """Gradients without and with it, two batches padded differently before one backward."""
+    plain = tiny.own(case).train()
+    saving = tiny.copy_of(plain, case, checkpoint_activations=True).train()
+    found = []
+    for model in (plain, saving):
+        outs = [tiny.logits(model, left_source=s, left_target=t) for s, t in tiny.SIDES]
+        found.append(
+            tiny.gradients(model, torch.stack([tiny.some_loss(out) for out in outs]).sum())
+        )
+    expected, got = found
+    assert got.keys() == expected.keys()
+    for name, gradient in expected.items():
+        scale = max(1.0, float(gradient.abs().max()))
+        close(got[name] / scale, gradient / scale, **TOLERANCE)
+
+
+@tiny.each(tiny.CASES)
+def test_activation_checkpointing_gives_the_same_gradients(case):
+    check_checkpointing(case)
+
+
+# --- layers dropped and pruned ---------------------------------------------------------------
+
+
+def check_layers(case: Case) -> None:
+    """A layer left alone keeps its own table: dropped in training, or pruned from the file."""
+    model = tiny.fresh(case, encoder_layerdrop=0.5, decoder_layerdrop=0.5).train()
+    kept = "1"
+    only_layer_1(model)
+    dropped = tiny.logits(model)
+
+    pruning = {"encoder_layers_to_keep": kept, "decoder_layers_to_keep": kept}
+    args = tiny.arguments(case, **pruning)
+    small = tiny.from_arguments(args, seed=2)
+    assert all(len(stack.layers) == 1 for stack in stacks_of(small))
+    small.load_state_dict(prune_state_dict(model.state_dict(), args))
+    close(tiny.logits(small), dropped, **TOLERANCE)
+
+
+def stacks_of(model) -> list:
+    if tiny.is_encoder(model):
+        return [model.encoder.sentence_encoder]
+    return [model.encoder, model.decoder]
+
+
+def only_layer_1(model) -> None:
+    """Seed torch so that LayerDrop's next draws keep layer 1 of the encoder and of the decoder."""
+    assert all(isinstance(stack.layers, LayerDropModuleList) for stack in stacks_of(model))
+    for seed in range(1000):
+        torch.manual_seed(seed)
+        draws = [torch.empty(LAYERS).uniform_() > 0.5 for _ in range(2)]
+        if all(draw.tolist() == [False, True] for draw in draws):
+            torch.manual_seed(seed)
+            return
+    raise AssertionError("no such seed")
+
+
+@tiny.each(tiny.CASES)
+def test_a_layer_keeps_its_own_positions_when_others_are_dropped_or_pruned(case):
+    check_layers(case)
+
+
+# --- embeddings ------------------------------------------------------------------------------
+
+
+def check_tied(case: Case) -> None:
+    """One matrix for source, target and output: no more parameters than that."""
+    model = tiny.fresh(case, share_all_embeddings=True)
+    apart = tiny.model_of(case)
+    assert model.encoder.embed_tokens is model.decoder.embed_tokens
+    assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
+    count, more = (sum(p.numel() for p in m.parameters()) for m in (model, apart))
+    assert more - count == 2 * tiny.VOCABULARY * tiny.DIM
+    other = tiny.copy_of(model, case, share_all_embeddings=True)
+    assert torch.equal(tiny.logits(other), tiny.logits(model))
+
+
+@tiny.each(tiny.first_of_each_scheme(tiny.TRANSLATION))
+def test_tied_embeddings_stay_tied(case):
+    check_tied(case)
+
+
+# --- mutants ---------------------------------------------------------------------------------
+
+MUTANTS: mutants.Table = [
+    (check_saving, mutants.a_table_that_is_not_saved, "diet_rel"),
+    (check_arguments, mutants.options_that_are_not_written_down, "diet_rel"),
+    (check_sharing, mutants.one_table_for_all_layers_by_accident, "diet_rel"),
+    (check_sharing, mutants.a_table_for_every_layer_by_accident, "t5"),
+    (check_computed_once, mutants.every_layer_computes_what_all_share, "tupe_r"),
+    (check_checkpointing, mutants.positions_parked_from_one_pass_to_the_next, "diet_abs"),
+    (check_layers, mutants.tables_numbered_by_the_layers_that_are_kept, "diet_rel"),
+    (check_tied, mutants.embeddings_that_are_not_tied, "t5"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_state_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

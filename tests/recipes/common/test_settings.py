@@ -1,0 +1,134 @@
+"""A run is gone on with by its own settings only; `--run NAME` begins another."""
+
+import json
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches import saving
+from diet_fairseq.recipes.translation.corpora import MULTI30K
+from diet_fairseq_cli import main
+from tests.support import road
+from tests.support.road import programs
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "prepared.json").write_text('{"longest_line": 126}')
+    return tmp_path
+
+
+@pytest.fixture
+def begin(folder, monkeypatch):
+    """Starts `train` or `pretrain` with a stand-in for fairseq-train, which leaves a checkpoint."""
+
+    def become(_, command, __):
+        run = command[command.index("--save-dir") + 1]
+        (folder / run / "checkpoint_last.pt").touch()
+
+    monkeypatch.setattr(programs.os, "execve", become)
+
+    def call(command, *arguments, gpus=0):
+        monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+        words = [command, *map(str, arguments), "--folder", str(folder)]
+        if command == "train":
+            road.run(MULTI30K, *words)
+        else:
+            main(["encoder", *words])
+
+    return call
+
+
+TRAIN = ("train", "t5", "en", "de")
+PRETRAIN = ("pretrain", "t5")
+FOLDERS = {TRAIN: "t5-tiny-en-de", PRETRAIN: "bert_t5-tiny"}
+
+
+@pytest.mark.parametrize(
+    ("command", "others", "was"),
+    [
+        (TRAIN, ("--lr", "0.5"), "--lr 0.002 (now 0.5)"),
+        (TRAIN, ("--seed", 2), "--seed 1 (now 2)"),
+        (TRAIN, ("--dropout", "0"), "--dropout 0.3 (now 0.0)"),
+        (TRAIN, ("--lr=0.5", "--seed=3"), "--seed 1 (now 3) and --lr 0.002 (now 0.5)"),
+        (TRAIN, ("--max-tokens", 77), "--max-tokens 4096 (now 77)"),
+        (PRETRAIN, ("--lr", "0.5"), "--lr 0.003 (now 0.5)"),
+        (PRETRAIN, ("--seed", 2), "--seed 1 (now 2)"),
+        (PRETRAIN, ("--batch", 64), "--batch-size 32 (now 64)"),
+        (PRETRAIN, ("--encoder-layers", 2), "--encoder-layers 4 (now 2)"),
+    ],
+)  # fmt: skip
+def test_other_settings_are_refused_with_both_values(command, others, was, begin, folder):
+    begin(*command)
+    with pytest.raises(UserError) as error:
+        begin(*command, *others)
+    run = folder / "runs" / FOLDERS[command]
+    assert str(error.value) == (
+        f"{run} was begun with {was}: give the same to go on with it, or --run NAME to begin "
+        "another"
+    )
+    begin(*command, *others, "--run", "other")
+    begin(*command)  # the refused ones left no trace
+
+
+@pytest.mark.parametrize("command", [TRAIN, PRETRAIN])
+@pytest.mark.parametrize(
+    "others",
+    [
+        ("--updates", 5000),
+        ("--updates", 3),
+        ("--max-update", 5000),
+        ("--seed", 1, "--dropout", "{dropout}"),  # said, but no other
+        ("--log-interval", 10, "--num-workers", 0, "--save-interval-updates", 7, "--no-save"),
+    ],
+)
+def test_more_updates_and_what_changes_no_model_go_on(command, others, begin):
+    begin(*command)
+    dropout = {TRAIN: "0.3", PRETRAIN: "0.1"}[command]
+    begin(*command, *(str(word).format(dropout=dropout) for word in others))
+
+
+@pytest.mark.parametrize("gpus", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("command", "memory"), [(TRAIN, ("--tokens-per-gpu", 100)), (PRETRAIN, ("--per-gpu", 2))]
+)
+def test_a_run_goes_on_on_another_machine(command, memory, gpus, begin):
+    begin(*command)
+    begin(*command, "--gpus", gpus, *memory, gpus=gpus)
+
+
+def test_a_run_without_a_checkpoint_can_be_begun_anew(begin, folder):
+    begin(*TRAIN)
+    run = folder / "runs" / FOLDERS[TRAIN]
+    (run / "checkpoint_last.pt").unlink()
+    begin(*TRAIN, "--lr", "0.5")
+    assert json.loads((run / "settings.json").read_text())["lr"] == [0.5]
+
+
+def test_a_run_at_work_keeps_its_settings_before_its_first_checkpoint(begin, folder):
+    begin(*TRAIN)
+    run = folder / "runs" / FOLDERS[TRAIN]
+    (run / "checkpoint_last.pt").unlink()
+    with saving.alone_in(str(run)), pytest.raises(UserError, match=r"--lr 0.002 \(now 0.5\)"):
+        begin(*TRAIN, "--lr", "0.5")
+
+
+def test_only_the_first_of_a_run_s_processes_writes(begin, folder, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    begin(*PRETRAIN)
+    assert not (folder / "runs" / FOLDERS[PRETRAIN] / "settings.json").exists()
+
+
+def test_what_is_only_shown_is_not_kept(begin, folder):
+    begin(*TRAIN, "--show")
+    assert not (folder / "runs").exists()
+
+
+def test_settings_that_are_damaged_are_named(begin, folder):
+    begin(*TRAIN)
+    path = folder / "runs" / FOLDERS[TRAIN] / "settings.json"
+    path.write_text("{")
+    with pytest.raises(
+        UserError, match=r"settings\.json can't be read .*: remove it, or take --run"
+    ):
+        begin(*TRAIN)

@@ -1,0 +1,209 @@
+"""What a checkpoint says of itself becomes part of a command line, and no more than that."""
+
+import os
+import re
+import shlex
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
+from diet_fairseq.recipes.encoders import finetune, predict, start
+from diet_fairseq.recipes.encoders.glue_tasks import GLUE
+from tests.support import glue
+from tests.support.glue import run
+from tests.support.road import use, write
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An encoder and a task."""
+    folder = glue.encoder_folder(tmp_path_factory.mktemp("encoder"))
+    glue.pretrained(folder, "base", "roberta_diet_rel")
+    glue.made(folder / "raw", "RTE", number=4)
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        run("prepare-glue", folder / "raw", "--folder", folder, "--workers", 1)
+    return folder
+
+
+@pytest.fixture
+def edited(folder):
+    """The encoder with other options, in a run of its own; returns the file."""
+
+    def edit(change=lambda state: None, **options):
+        with open(folder / "runs/base/checkpoint_last.pt", "rb") as file:
+            state = loading.read(file, "cpu")
+        vars(state["cfg"]["model"]).update(options)
+        change(state)
+        path = folder / "runs" / "edited" / "checkpoint_last.pt"
+        path.parent.mkdir(exist_ok=True)
+        torch.save(state, path)
+        return path
+
+    return edit
+
+
+def refused(path):
+    with pytest.raises(UserError) as error:
+        start.Start(path)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def shown(folder, capsys, path, *more):
+    """The words of the one command that `finetune --show` prints."""
+    run("finetune", "RTE", path, "--folder", folder, "--gpus", 0, "--length", 32, "--seeds", 1,
+        "--show", *more)  # fmt: skip
+    return shlex.split(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "--user-dir=evil") for name in (*start.SIZES, *start.POSITIONS)),
+        ("position_scheme", "--user-dir=evil"),
+        ("position_scheme", ""),
+        ("encoder_layers", "2"),
+        ("encoder_layers", 2.0),
+        ("encoder_layers", True),
+        ("encoder_layers", [2]),
+        ("encoder_layers", torch.tensor(2)),
+        ("dropout", "0.1"),
+        ("dropout", float("nan")),
+        ("position_values", 1),
+        ("position_values", "yes"),
+        ("attention_backend", "none\n--user-dir=evil"),
+        ("arch", "--user-dir=evil"),
+        ("arch", "transformer"),
+        ("arch", None),
+        ("arch", ["roberta"]),
+    ],
+)
+def test_an_option_that_fairseq_train_would_not_take_is_refused(edited, name, value):
+    text = refused(edited(**{name: value}))
+    assert re.search(rf" is refused: (cfg\.model\.)?{name} of its configuration is ", text)
+    # A dropout is looked at already where a checkpoint is read.
+    flag = "--" + name.replace("_", "-")
+    rule = f"which {flag} does not take|but must be a number"
+    assert re.search(rf", ({rule}); use a checkpoint from a source that you trust$", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_layers", 10**8),
+        ("encoder_ffn_embed_dim", 10**8),
+        ("max_positions", 10**8),
+        ("position_clip", 10**8),
+        ("position_max_distance", 10**12),
+        ("projection_length", 10**600),
+    ],
+)
+def test_sizes_that_its_parameters_have_no_room_for_are_refused(edited, name, value):
+    text = refused(edited(**{name: value}))
+    assert re.search(rf" is refused: .*{name} of its configuration is 10000", text)
+    assert "000, " in text
+
+
+def test_control_characters_are_shown_as_such(edited):
+    assert r"'\x1b[2Jx'" in refused(edited(segment_scheme="\x1b[2Jx"))
+
+
+def test_no_folder_that_a_checkpoint_names_is_imported(folder, edited, tmp_path):
+    """What a fairseq-train that is told ``--encoder-layers --user-dir=FOLDER`` does."""
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    write(evil / "__init__.py", [f"open({str(tmp_path / 'ran')!r}, 'w')"])
+    path = edited(encoder_layers=f"--user-dir={evil}")
+    with pytest.raises(UserError, match="is refused: encoder_layers"):
+        run("finetune", "RTE", path, "--folder", folder, "--gpus", 0, "--length", 32, "--seeds", 1)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_every_option_is_one_word(folder, edited, capsys):
+    path = edited(position_clip=3, position_values=False, attention_backend="reference")
+    words = shown(folder, capsys, path)
+    assert {"--arch=roberta_diet_rel", "--encoder-layers=2", "--position-clip=3",
+            "--attention-backend=reference", "--metrics=accuracy", "--valid-subset=valid",
+            "--positive-label=1", "--best-checkpoint-metric=accuracy"} <= set(words)  # fmt: skip
+    assert "--position-values" not in words
+
+
+def test_a_dropout_of_zero_stays_zero(folder, edited, capsys):
+    words = shown(folder, capsys, edited(dropout=0.0, attention_dropout=0))
+    assert {"--dropout=0.0", "--attention-dropout=0"} <= set(words)
+
+
+def test_what_a_task_is_called_by_is_no_option(folder, capsys, monkeypatch):
+    """A prepared folder may be another's, too."""
+    task = finetune.load_task(folder / "tasks/RTE")
+    vars(task)["positive"] = "--user-dir=evil"
+    monkeypatch.setattr(finetune, "load_task", lambda _: task)
+    words = shown(folder, capsys, folder / "runs/base/checkpoint_last.pt")
+    assert "--positive-label=--user-dir=evil" in words
+
+
+def test_a_dictionary_that_a_checkpoint_names_is_not_read(edited, folder, tmp_path, capsys):
+    """A reader of the pipe would wait for ever."""
+    os.mkfifo(tmp_path / "dict.txt")
+    path = edited(lambda state: vars_of(state["cfg"]["task"]).update(data=str(tmp_path)))
+    (tmp_path / "own").mkdir()
+    one = start.Start(path.rename(tmp_path / "own" / "model.pt"))
+    assert one.dictionary() is None
+    one.check_dictionary(folder / "data-bin/dict.txt")
+    assert "its dictionary is not beside it, so only the number" in capsys.readouterr().err
+
+
+def vars_of(part):
+    return vars(part) if isinstance(part, Namespace) else part
+
+
+def test_a_pipe_is_no_checkpoint(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert refused(tmp_path / "pipe").endswith(
+        "pipe is no file but a device or a pipe: name a checkpoint"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("weights", "encoder.sentence_encoder.embed_tokens.weight of its model is no tensor; give"),
+        (torch.zeros(()), "is no encoder: give one that `pretrain` made, or a RoBERTa"),
+        (torch.zeros(3), "is no encoder: give one that `pretrain` made, or a RoBERTa"),
+    ],
+)
+def test_weights_that_are_none_make_no_encoder(edited, table, words):
+    name = "encoder.sentence_encoder.embed_tokens.weight"
+    text = refused(edited(lambda state: state["model"].update({name: table})))
+    assert words in text
+
+
+def test_an_encoder_that_was_not_fine_tuned_predicts_nothing(folder):
+    path = folder / "runs/base/checkpoint_last.pt"
+    with pytest.raises(UserError) as error:
+        run("predict", "RTE", "--folder", folder, "--checkpoint", path)
+    assert str(error.value) == f"{path} has learnt no task yet: give one that `finetune` made"
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "classes", "said"),
+    [("RTE", "own", 1, 1), ("RTE", "another", 2, 0), ("STS-B", "own", 2, 2)],
+)
+def test_a_model_of_other_classes_predicts_nothing(monkeypatch, task, head, classes, said):
+    model = torch.nn.Module()
+    model.classification_heads = {head: Namespace(out_proj=Namespace(out_features=classes))}
+    loaded = [model], None, Namespace(cfg=Namespace(classification_head_name="own"))
+    monkeypatch.setattr(
+        predict.checkpoint_utils, "load_model_ensemble_and_task", lambda *_, **__: loaded
+    )
+    with pytest.raises(UserError) as error:
+        predict.Predictor(Path("x.pt"), GLUE[task], Path(), False, 1)
+    assert str(error.value) == (
+        f"x.pt tells {said} classes apart, which is not what {task} wants: give one that "
+        "`finetune` made for it"
+    )

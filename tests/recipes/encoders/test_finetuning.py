@@ -1,0 +1,394 @@
+"""Fine-tuning as a user runs it: cells, how they go on, their table, predictions, refusals."""
+
+import csv
+import json
+import random
+import shlex
+import subprocess
+import sys
+from argparse import Namespace
+from functools import partial
+from itertools import pairwise
+
+import pytest
+from fairseq import options
+
+from diet_fairseq.config import PositionConfig
+from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.encoders import ablate, finetune, report
+from tests.support import commands as fairseq
+from tests.support import glue
+from tests.support.glue import run
+from tests.support.road import EXAMPLES, cells, sentences, text, use, write
+
+
+def forked(command, stdout, stderr, env=None, first=None):
+    """Stands in for `subprocess.call`: fairseq's commands in a fork, without the imports."""
+    name = command[2].removeprefix("fairseq_cli.")
+    done = fairseq.run(name, *command[3:], plugin=False, first=first)
+    stdout.write(done.text.encode())
+    return done.status
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    use(monkeypatch)
+    monkeypatch.setattr("subprocess.call", forked)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An encoder, a pair task, and one of numbers."""
+    folder = glue.encoder_folder(tmp_path_factory.mktemp("encoder"))
+    glue.pretrained(folder, "base", "roberta_diet_rel")
+    draw = random.Random(1)
+    some = sentences(60)
+    for name, file in (("RTE", "rte"), ("STS-B", "sts")):
+        (folder / file / name).mkdir(parents=True)
+        for split, size in (("train", 16), ("dev", 9), ("test", 5)):
+            rows = []
+            for number in range(size):
+                one, other = draw.sample(some, 2)
+                label = ("entailment", "not_entailment")[number % 2]
+                sts = [str(number), *"gfyoss", one, other, f"{draw.uniform(0, 5):.2f}"]
+                rows.append([str(number), one, other, label] if name == "RTE" else sts)
+            header = glue.tabs(glue.LAYOUTS[name][split][0])
+            rows = [row[: len(header.split("\t"))] for row in rows]
+            write(folder / file / name / f"{split}.tsv", [header, *("\t".join(r) for r in rows)])
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        for file in ("rte", "sts"):
+            run("prepare-glue", folder / file, "--folder", folder, "--workers", 1)
+    return folder
+
+
+def tune(folder, task, *more, checkpoint="runs/base/checkpoint_last.pt"):
+    return run("finetune", task, folder / checkpoint, "--folder", folder, "--gpus", 0, "--epochs",
+               1, "--length", 32, "--batch", 8, *more)  # fmt: skip
+
+
+def result(folder, task, row, cell):
+    return cells.load(folder / "tasks" / task / "runs" / row / cell / "result.json")
+
+
+@pytest.fixture(scope="module")
+def tuned(folder):
+    """Two seeds of the one task, one of the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subprocess.call", forked)
+        assert tune(folder, "RTE", "--seeds", 1, 2, "--row", "ours", "--encoder", "bert") == 0
+        assert tune(folder, "STS-B", "--seeds", 1, "--row", "ours", "--encoder", "bert") == 0
+    return folder
+
+
+def test_a_cell_starts_from_the_checkpoint_keeps_its_curve_and_the_best_parameters(tuned):
+    cell = "lr0.0003_epochs1_seed2"
+    found = result(tuned, "RTE", "ours", cell)
+    assert (found["task"], found["row"], found["seed"], found["rate"]) == ("RTE", "ours", 2, 3e-4)
+    [[updates, values]] = found["curves"]["valid"]
+    assert updates == 2
+    assert 0 <= values["accuracy"] <= 100
+    assert found["model"]["arch"] == "bert_diet_rel"
+    assert found["model"]["segment_scheme"] == "per-head"
+    kept = tuned / "tasks/RTE/runs/ours" / cell
+    assert (kept / "checkpoint_best.pt").exists()
+    assert not (kept / "checkpoint_last.pt").exists()
+    log = (kept / "train.out").read_text()
+    assert "starts from another model" in log
+    assert "new here: encoder.sentence_encoder.layers.*.self_attn.segments.weight" in log
+
+
+def test_a_finished_cell_is_not_run_again(tuned, monkeypatch, capsys):
+    monkeypatch.setattr("subprocess.call", lambda *_, **__: pytest.fail("ran"))
+    assert tune(tuned, "RTE", "--seeds", 1, 2, "--row", "ours", "--encoder", "bert") == 0
+    said = capsys.readouterr().out
+    assert said.count("done before") == 2
+    assert "RTE, ours, lr0.0003_epochs1_seed2: done before" in said
+
+
+def test_a_cut_cell_goes_on_and_ends_as_if_it_had_not_been_cut(folder, tuned, monkeypatch):
+    in_the_second_epoch = partial(fairseq.kill_on_call, "fairseq.trainer:Trainer.train_step", 4)
+    killed = partial(forked, first=in_the_second_epoch)
+    flags = ("--seeds", 1, "--row", "cut", "--epochs", 2)
+    monkeypatch.setattr("subprocess.call", killed)
+    assert tune(folder, "RTE", *flags) == 1
+    cell = folder / "tasks/RTE/runs/cut/lr0.0003_epochs2_seed1"
+    assert (cell / "checkpoint_last.pt").exists()
+    monkeypatch.setattr("subprocess.call", forked)
+    assert tune(folder, "RTE", *flags) == 0
+    found = result(folder, "RTE", "cut", cell.name)
+    assert [updates for updates, _ in found["curves"]["valid"]] == [2, 4]
+    assert "Loaded checkpoint" in (cell / "train.out").read_text()
+    assert tune(folder, "RTE", *flags[:2], "--row", "whole", *flags[4:]) == 0
+    whole = result(folder, "RTE", "whole", cell.name)["curves"]
+    assert [values["loss"] for _, values in whole["valid"]] == [
+        values["loss"] for _, values in found["curves"]["valid"]
+    ]
+
+
+def test_a_failed_cell_does_not_stop_the_others(folder, monkeypatch, capsys):
+    calls = []
+
+    def failing(command, stdout, stderr, env=None):
+        calls.append(command)
+        return 3
+
+    monkeypatch.setattr("subprocess.call", failing)
+    assert tune(folder, "RTE", "--row", "failing", "--seeds", 1, 2, 3) == 1
+    assert len(calls) == 3
+    assert capsys.readouterr().out.count("FAILED: fairseq_cli.train ended with status 3") == 3
+
+
+def test_from_scratch_nothing_is_taken(folder, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        cells.subprocess, "call", lambda command, *_, **__: calls.append(command) or 1
+    )
+    tune(folder, "RTE", "--scratch", "--seeds", 1)
+    [command] = calls
+    assert "--finetune-from-model" not in command
+    assert "--arch=roberta_diet_rel" in command
+    assert (folder / "tasks/RTE/runs/base-scratch/grid.json").exists()
+
+
+def test_cells_are_spread_over_the_gpus(folder, monkeypatch):
+    seen = []
+
+    def call(command, stdout, stderr, env):
+        seen.append((env.get("CUDA_VISIBLE_DEVICES"), "--cpu" in command))
+        return 1
+
+    monkeypatch.setattr("subprocess.call", call)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    run("finetune", "RTE", folder / "runs/base/checkpoint_last.pt", "--folder", folder, "--row",
+        "spread", "--length", 32, "--seeds", 1, 2, 3, 4)  # fmt: skip
+    assert sorted(seen) == [("0", False)] * 2 + [("1", False)] * 2
+
+
+@pytest.fixture
+def shown(folder, capsys):
+    """The commands that `finetune --show` prints."""
+
+    def call(*more):
+        run("finetune", *more, "--folder", folder, "--gpus", 0, "--show")
+        return capsys.readouterr().out.splitlines()
+
+    return call
+
+
+def test_the_papers_grids(folder, shown):
+    start = folder / "runs/base/checkpoint_last.pt"
+    tupe = shown("RTE", start, "--grid", "tupe", "--length", 32)
+    assert len(tupe) == 4 * 5
+    assert all("--batch-size 32" in line and "--warmup-ratio 0.06" in line for line in tupe)
+    assert all("--max-epoch 10 " in line and "--adam-eps 1e-6" in line for line in tupe)
+    assert {line.split("--lr ")[1].split()[0] for line in tupe} == {
+        "2e-05", "3e-05", "4e-05", "5e-05",
+    }  # fmt: skip
+    diet = shown("STS-B", start, "--grid", "diet", "--length", 32)
+    assert len(diet) == 4 * 5 * 2
+    assert all("--warmup-ratio 0.1" in line and "--regression-target" in line for line in diet)
+    assert {line.split("--max-epoch ")[1].split()[0] for line in diet} == {"5", "10"}
+    assert "--validate-interval-updates 3500" in diet[0]
+    grids = finetune.GRIDS
+    assert (grids["tupe"].length, grids["diet"].length) == (512, 128)
+    assert (grids["tupe"].epochs_of_large, grids["tupe"].rates[0]) == ((5,), 2e-5)
+
+
+def test_what_is_not_known_here_is_passed_on(folder, shown):
+    [line] = shown("RTE", folder / "runs/base/checkpoint_last.pt", "--length", 32, "--seeds", 1,
+                   "--encoder", "bert", "--segment-scheme", "input")  # fmt: skip
+    assert "--arch=bert_diet_rel" in line
+    assert "--segment-scheme input" in line
+
+
+# Predictions
+
+
+def test_predictions_are_in_glue_s_form(tuned):
+    run("predict", "RTE", "--folder", tuned)
+    lines = (tuned / "submission" / "RTE.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == list("01234")
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "not_entailment"}
+    run("predict", "STS-B", "--folder", tuned, "--output", tuned / "elsewhere")
+    lines = (tuned / "elsewhere" / "STS-B.tsv").read_text().splitlines()
+    assert all(0 <= float(line.split("\t")[1]) <= 5 for line in lines[1:])
+
+
+def test_any_file_is_labelled_as_the_dev_set_was(tuned):
+    """The accuracy of the labels written is that of training's last look at the dev set."""
+    dev = tuned / "rte/RTE/dev.tsv"
+    cell = tuned / "tasks/RTE/runs/ours/lr0.0003_epochs1_seed1"
+    run("predict", "RTE", "--folder", tuned, "--checkpoint", cell / "checkpoint_best.pt", "--tsv",
+        dev, "--text", "sentence1", "sentence2", "--output", tuned / "labels")  # fmt: skip
+    found = (tuned / "labels").read_text().splitlines()
+    right = [line.split("\t")[-1] for line in text.read_lines(dev)][1:]
+    accuracy = 100 * sum(map(str.__eq__, found, right)) / len(right)
+    [[_, values]] = result(tuned, "RTE", "ours", cell.name)["curves"]["valid"]
+    assert values["accuracy"] == pytest.approx(accuracy, abs=1e-3)
+
+
+def test_predicting_needs_a_finished_cell_and_as_many_columns(tuned):
+    with pytest.raises(UserError) as error:
+        run("predict", "RTE", "--folder", tuned, "--row", "nobody")
+    assert str(error.value) == (
+        f"{tuned}/tasks/RTE/runs/nobody has no checkpoint of a finished cell: run `finetune` "
+        "first, or name a --checkpoint"
+    )
+    with pytest.raises(UserError) as error:
+        run("predict", "RTE", "--folder", tuned, "--tsv", tuned / "rte/RTE/dev.tsv", "--text",
+            "sentence1")  # fmt: skip
+    assert str(error.value) == "--text has 1 columns, but RTE has 2: name as many"
+
+
+# The table
+
+
+def test_the_table_is_made_of_finished_cells(tuned, capsys, shared_data):
+    tables = shared_data.parent / "paper_tables.json"
+    run("report", "--folder", tuned, "--rows", "ours", "--papers", tables, "--csv",
+        tuned / "glue.csv", "--plot", tuned / "glue.png")  # fmt: skip
+    said = capsys.readouterr().out
+    assert said.startswith("GLUE dev, median over seeds of the maximum over checkpoints")
+    assert "| source | row | STS-B | RTE | mean of these 2 | DIET's avg. | TUPE's avg. |" in said
+    assert "| ours | the commonest label | 0.0 | 55.6 | 27.8 |" in said
+    ours, paper = said.index("| ours | ours |"), said.index("| DIET, table 2 | diet_rel, segments")
+    assert ours < paper < said.index("| DIET, table 2 | bert, segments input | 89.0 |")
+    assert said[:paper].count("\n") == said[:ours].count("\n") + 1  # right after it
+    with open(tuned / "glue.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    [row] = (r for r in rows if r["row"] == "ours" and r["task"] == "RTE" and
+             r["statistic"] == "tupe")  # fmt: skip
+    assert (row["seeds"], row["rate"], row["epochs"]) == ("2", "0.0003", "1")
+    assert (tuned / "glue.png").read_bytes().startswith(b"\x89PNG")
+
+
+# Refusals
+
+
+def refused(folder, *arguments, **more):
+    with pytest.raises(UserError) as error:
+        tune(folder, *arguments, **more)
+    return str(error.value)
+
+
+def test_a_row_is_not_gone_on_with_in_another_way(tuned):
+    assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", "--batch", 4) == (
+        f'{tuned}/tasks/RTE/runs/ours was begun with another --batch-size ("8", now "4"): take '
+        "another --row, or remove this one"
+    )
+    other = glue.pretrained(tuned, "other", "roberta_diet_rel")
+    assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", checkpoint=other).startswith(
+        f"{tuned}/tasks/RTE/runs/ours was begun with another checkpoint ("
+    )
+
+
+def test_another_dictionary_is_refused(folder, tmp_path):
+    start = tmp_path / "runs" / "base" / "checkpoint_last.pt"
+    start.parent.mkdir(parents=True)
+    start.write_bytes((folder / "runs/base/checkpoint_last.pt").read_bytes())
+    (tmp_path / "data-bin").mkdir()
+    lines = (folder / "data-bin" / "dict.txt").read_text().splitlines()
+    theirs = write(tmp_path / "data-bin" / "dict.txt", [lines[1], lines[0], *lines[2:]])
+    task = folder / "tasks/RTE/data-bin/input0/dict.txt"
+    assert refused(folder, "RTE", checkpoint=start) == (
+        f"{start} was trained with the dictionary {theirs} of {len(lines)} subwords, which is not "
+        f"that of the task ({task}, {len(lines)}): prepare the task in the folder that the encoder "
+        "was trained in"
+    )
+
+
+def test_a_dictionary_that_is_gone_is_judged_by_its_size(folder, tmp_path):
+    start = finetune.Start(folder / "runs/base/checkpoint_last.pt")
+    start.path = tmp_path / "model.pt"
+    start.check_dictionary(folder / "data-bin/dict.txt")
+    with pytest.raises(UserError, match=r"was trained with a dictionary of \d+ subwords, which"):
+        start.check_dictionary(write(tmp_path / "short.txt", ["a 1"]))
+
+
+def test_more_tokens_than_the_encoder_has_positions_for_are_refused(folder):
+    start = folder / "runs/base/checkpoint_last.pt"
+    assert refused(folder, "RTE", "--length", 64) == (
+        f"--length 64: {start} takes 32 tokens: take --length 32"
+    )
+
+
+def test_what_is_no_checkpoint_or_no_task_is_refused(folder, tmp_path):
+    assert refused(folder, "RTE", checkpoint="none.pt") == (
+        f"{folder}/none.pt can't be read: No such file or directory"
+    )
+    assert refused(folder, "CoLA") == (
+        f"{folder}/tasks/CoLA holds no prepared task: run `prepare-glue` or `prepare-task` first, "
+        "or name --folder"
+    )
+    assert refused(folder, "RTE", "--row", "a/b").startswith("--row a/b has a slash")
+    with pytest.raises(UserError, match="holds no finished cell: run `finetune` first"):
+        run("report", "--folder", tmp_path)
+
+
+def test_a_mistake_is_the_last_line_and_the_status(tmp_path):
+    path = write(tmp_path / "train.tsv", ["a\tlabel", "x\t1", "y"])
+    command = [sys.executable, EXAMPLES / "roberta/run.py", "prepare-task", "own", "--train", path]
+    command += ["--dev", path, "--text", "a", "--label", "label", "--folder", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"error: {path}, line 3: 2 columns parted by tabs are expected, 1 are found: mend the file"
+    )
+    assert "Traceback" not in done.stderr
+
+
+# Ablations
+
+
+@pytest.mark.slow
+def test_the_rows_of_an_ablation_are_pretrained_and_fine_tuned_by_one_command(
+    folder, monkeypatch, capsys
+):
+    calls = []
+
+    def call(command, stdout, stderr, env=None):
+        calls.append(command)
+        if "pretrain" not in command:
+            return forked(command, stdout, stderr)
+        words = dict(pairwise(command))
+        run_folder = folder / "runs" / words["--run"]
+        glue.pretrained(folder, words["--run"], "bert_diet_rel")
+        assert (run_folder / "checkpoint_last.pt").exists()
+        return 0
+
+    monkeypatch.setattr("subprocess.call", call)
+    rows = [{"model": "diet_rel", "segment": "per-head", "sharing": "layer", "rank": None}]
+    monkeypatch.setitem(ablate.ABLATIONS, "sharing", rows)
+    flags = ("--folder", folder, "--gpus", 0, "--epochs", 1, "--seeds", 1, "--length", 32)
+    for number in (2, 0):
+        calls.clear()
+        assert run("ablate", "sharing", "RTE", *flags, "--updates", 1) == 0
+        assert len(calls) == number
+        said = capsys.readouterr().out
+        assert "| ours | diet_rel, shared layer, segments per-head |" in said
+
+
+@pytest.mark.parametrize("name", ["segments", "sharing", "rank"])
+def test_every_row_of_an_ablation_is_the_model_it_is_called(folder, capsys, monkeypatch, name):
+    given = Namespace(preset="machine", size=None, updates=1, gpus=0, folder=folder)
+    for row in ablate.ABLATIONS[name]:
+        [(command, _)] = ablate.Pretraining(row, given, ("--length", "32")).steps()
+        assert command[:3] == ["-m", "diet_fairseq", "encoder"]
+        run(*command[3:], "--show")
+        words = shlex.split(capsys.readouterr().out.splitlines()[-1])[1:]
+        args = options.parse_args_and_arch(options.get_training_parser(), words)
+        config = PositionConfig.of(args)
+        found = report.as_in_papers(vars(config))
+        assert report.paper_name(found) == report.paper_name(row)
+
+
+def test_ablations_have_the_rows_of_diet_s_tables(shared_data):
+    tables = json.loads((shared_data.parent / "paper_tables.json").read_text())
+    for table, names in (("diet_table8_glue_segments", ("segments",)),
+                         ("diet_table9_glue_sharing", ("sharing", "rank"))):  # fmt: skip
+        ours = {report.paper_name(row) for name in names for row in ablate.ABLATIONS[name]}
+        assert {report.paper_name(row) for row in tables[table]["rows"]} <= ours
+    ranks = {row["rank"] for row in ablate.ABLATIONS["rank"]}
+    assert ranks == {64, 128, 256, 512}

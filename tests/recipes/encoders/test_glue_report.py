@@ -1,0 +1,140 @@
+"""The table: each paper's statistic, its averages, its rows beside ours."""
+
+import json
+
+import pytest
+
+from diet_fairseq.recipes.encoders import glue_tasks, prepare_task, report
+from tests.support.glue import run
+from tests.support.road import cells, write
+
+
+def cell(folder, task, row, rate, seed, **curves):
+    """A finished cell whose dev sets had these values of the reported metric."""
+    metric = glue_tasks.GLUE[task].metrics[0]
+    found = {
+        "row": row,
+        "task": task,
+        "rate": rate,
+        "epochs": 3,
+        "seed": seed,
+        "curves": {
+            split: [(place, {metric: value}) for place, value in enumerate(values)]
+            for split, values in curves.items()
+        },
+        "model": {
+            "position_scheme": "diet_rel",
+            "position_sharing": "none",
+            "position_rank": None,
+            "segment_scheme": "per-head",
+        },
+    }
+    name = f"lr{rate}_seed{seed}"
+    cells.save(folder / "tasks" / task / "runs" / row / name / "result.json", found, [])
+
+
+def prepared(folder, task, **guess):
+    """A task as `prepare-glue` leaves it, as far as the table looks."""
+    encoded = folder / "tasks" / task / "encoded"
+    encoded.mkdir(parents=True)
+    content = {"task": prepare_task.asdict(glue_tasks.GLUE[task])}
+    (encoded / "made-from.json").write_text(json.dumps(content))
+    (encoded / "guess.json").write_text(
+        json.dumps(
+            {split: {glue_tasks.GLUE[task].metrics[0]: value} for split, value in guess.items()}
+        )
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    prepared(tmp_path, "RTE", valid=52.7)
+    return tmp_path
+
+
+def score(folder, statistic, row="ours", column="RTE"):
+    rows = report.own(report.results(folder, None, None), folder, statistic)
+    return next(one for one in rows if one.name == row).scores[column]
+
+
+def test_diet_takes_the_maximum_over_checkpoints_and_tupe_the_last(folder):
+    for seed, values in enumerate([(50, 60, 55), (70, 10, 20), (40, 50, 65)]):
+        cell(folder, "RTE", "ours", 1e-4, seed, valid=values)
+    diet, tupe = (score(folder, name) for name in ("diet", "tupe"))
+    assert (diet.value, diet.lowest, diet.highest, diet.seeds) == (65, 60, 70, 3)
+    assert (tupe.value, tupe.lowest, tupe.highest) == (55, 20, 65)
+
+
+def test_the_learning_rate_is_the_one_whose_median_is_best_and_not_whose_best_seed_is(folder):
+    for rate, values in ((1e-4, (60, 61, 62)), (2e-4, (10, 20, 90))):
+        for seed, value in enumerate(values):
+            cell(folder, "RTE", "ours", rate, seed, valid=[value])
+    assert score(folder, "tupe") == report.Score(61, 60, 62, 3, 1e-4, 3)
+
+
+def test_a_rate_that_not_all_seeds_have_finished_is_not_compared(folder):
+    for seed in (1, 2):
+        cell(folder, "RTE", "ours", 1e-4, seed, valid=[50 + seed])
+    cell(folder, "RTE", "ours", 2e-4, 1, valid=[99])
+    assert score(folder, "diet").value == 51.5
+
+
+def test_both_of_mnli_s_dev_sets_are_taken_at_the_rate_that_is_best_on_the_matched_one(tmp_path):
+    prepared(tmp_path, "MNLI", valid=33, valid1=34)
+    cell(tmp_path, "MNLI", "ours", 1e-4, 1, valid=[70], valid1=[60])
+    cell(tmp_path, "MNLI", "ours", 2e-4, 1, valid=[65], valid1=[80])
+    assert score(tmp_path, "diet", column="MNLI-m").value == 70
+    assert score(tmp_path, "diet", column="MNLI-mm").value == 60
+
+
+def test_the_papers_averages_come_out_as_printed(shared_data):
+    tables = [name for name in report.PAPERS if "table3" not in name]
+    path = shared_data.parent / "paper_tables.json"
+    for row in report.published(path, tables):
+        assert abs(row.average(report.DIET_AVERAGE) - row.values["Avg"]) < 0.051
+    large = list(report.published(path, ["tupe_table3_large"]))
+    for row in large:
+        if "Avg" in row.values:
+            assert abs(row.average(report.TUPE_AVERAGE) - row.values["Avg"]) < 0.0051
+    assert [row for row in large if row.source == "TUPE, table 2"]
+
+
+def test_averages_are_empty_where_a_task_is_missing(folder):
+    cell(folder, "RTE", "ours", 1e-4, 1, valid=[60])
+    found = report.markdown(list(report.own(report.results(folder, None, None), folder, "diet")))
+    assert found.splitlines() == [
+        "| source | row | RTE | mean of these 1 |",
+        "| --- | --- | --- | --- |",
+        "| ours | the commonest label | 52.7 | 52.7 |",
+        "| ours | ours | 60.0 | 60.0 |",
+    ]
+
+
+def test_the_spread_stands_behind_the_median():
+    assert str(report.Score(61.26, 60, 62.5, 3, 1e-4, 3)) == "61.3 (60.0 to 62.5)"
+    assert str(report.Score(61.26, 61.26, 61.26, 1, 1e-4, 3)) == "61.3"
+
+
+def test_rows_are_chosen_and_ordered(folder, capsys):
+    for row in ("a", "b", "c"):
+        cell(folder, "RTE", row, 1e-4, 1, valid=[60])
+    run("report", "--folder", folder, "--rows", "c", "a", "--statistic", "diet")
+    rows = [line.split(" | ")[1] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == ["row", "---", "the commonest label", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "can't be read: No such file or directory"),
+        ("{}", "is no paper_tables.json: KeyError('diet_table2_glue') is wrong"),
+    ],
+)
+def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message):
+    cell(folder, "RTE", "ours", 1e-4, 1, valid=[60])
+    path = tmp_path / "tables.json"
+    if text:
+        write(path, [text])
+    with pytest.raises(report.UserError) as error:
+        run("report", "--folder", folder, "--papers", path)
+    assert str(error.value) == f"--papers {path} {message}"

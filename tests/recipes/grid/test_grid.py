@@ -1,0 +1,208 @@
+"""A grid trains what is missing, and its table says what came out, with its spread."""
+
+import json
+from argparse import ArgumentParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.common import cells
+from diet_fairseq.recipes.grid import outcome, run, spec, table
+
+PRETRAINING = """
+kind = "pretraining"
+folder = "{folder}"
+options = "--encoder roberta --updates 200"
+seeds = [1, 2]
+
+[rows]
+shaw = "shaw"
+"diet_rel, as in the paper" = "diet_rel --position-start blind"
+
+[seeds_of]
+shaw = [1, 2, 3]
+"""
+TRANSLATION = """
+kind = "translation"
+folder = "{folder}"
+pair = "en-de"
+options = "--updates 200"
+evaluate = "--average 5"
+
+[rows]
+stock = "stock"
+"""
+VALID = "| valid on 'valid' subset | loss {} | ppl 1.0 | nsp_accuracy {} | num_updates {}\n"
+LOG = (
+    "| num. shared model params: 2,322,432 (num. trained: 1)\n"
+    "{}| num_updates 200 | train_wall 81 | wall 120\n"
+)
+#: of seeds 1, 2, 3, in bits
+LOSS = {"shaw": (6.0, 6.2, 6.4), "diet_rel": (5.9, 6.0, 6.1)}
+
+
+@pytest.fixture
+def called(tmp_path, monkeypatch):
+    """Runs the command with a stand-in for training; returns the status and what it called."""
+    calls = []
+
+    def call(words, log, **_):
+        command, options = words[2:], dict(pairwise(words))
+        calls.append((command[1], options["--run"]))
+        folder = Path(options["--folder"]) / "runs" / options["--run"]
+        folder.mkdir(parents=True, exist_ok=True)
+        if options["--run"] in failing:
+            return "FAILED: it was cut"
+        if command[1] == "evaluate":
+            scores = {"BLEU": 30.5, "BLEU signature": "nrefs:1", "chrF": 50.25}
+            (folder / "evaluation-test").mkdir()
+            (folder / "evaluation-test" / "scores.json").write_text(json.dumps(scores))
+        else:
+            scheme, seed = command[2], int(options.get("--seed", 1))
+            bits = LOSS.get(scheme, LOSS["shaw"])[seed - 1]
+            curve = VALID.format(8.5, 50, 100) + VALID.format(bits, 50 + seed, 200)
+            (folder / "train.log").write_text(LOG.format(curve))
+        return ""
+
+    failing: set[str] = set()
+    monkeypatch.setattr(cells, "run_logged", call)
+
+    def main(text, action, *words):
+        calls.clear()
+        path = tmp_path / "grid.toml"
+        path.write_text(text.format(folder=tmp_path / "data"))
+        parser = ArgumentParser()
+        run.add_arguments(parser)
+        return run.run(parser.parse_args([action, str(path), *words])), list(calls)
+
+    main.failing = failing
+    return main
+
+
+def test_every_cell_is_trained_once_the_first_seeds_first(called):
+    status, calls = called(PRETRAINING, "run")
+    assert status == 0
+    assert [name for _, name in calls] == [
+        "grid-shaw-s1",
+        "grid-diet_rel-as-in-the-paper-s1",
+        "grid-shaw-s2",
+        "grid-diet_rel-as-in-the-paper-s2",
+        "grid-shaw-s3",
+    ]
+    assert called(PRETRAINING, "run") == (0, [])
+
+
+def test_a_translation_is_trained_and_evaluated(called, capsys):
+    assert called(TRANSLATION, "run")[1] == [
+        ("train", "grid-stock-s1"),
+        ("evaluate", "grid-stock-s1"),
+    ]
+    called(TRANSLATION, "table")
+    said = capsys.readouterr().out
+    assert "| row | BLEU | chrF | parameters | minutes | seeds |" in said
+    assert "| stock | 30.50 | 50.25 | 2,322,432 | 2.0 | 1 |" in said
+    assert "BLEU: `nrefs:1`" in said
+
+
+def test_a_cell_that_failed_does_not_stop_the_others_and_is_run_again(called, capsys):
+    called.failing.add("grid-shaw-s1")
+    status, calls = called(PRETRAINING, "run", "--seeds", "1")
+    assert (status, len(calls)) == (1, 2)
+    assert "grid-shaw-s1: FAILED: it was cut" in capsys.readouterr().out
+    called.failing.clear()
+    assert called(PRETRAINING, "run", "--seeds", "1") == (0, [("pretrain", "grid-shaw-s1")])
+
+
+def test_rows_and_seeds_can_be_chosen(called):
+    assert called(PRETRAINING, "run", "--rows", "shaw", "--seeds", "2", "3")[1] == [
+        ("pretrain", "grid-shaw-s2"),
+        ("pretrain", "grid-shaw-s3"),
+    ]
+    with pytest.raises(UserError, match="--rows 'shwa': the grid has 'shaw', 'diet_rel, as in the"):
+        called(PRETRAINING, "run", "--rows", "shwa")
+
+
+def test_the_table_shows_means_spread_and_paired_differences(called, capsys):
+    called(PRETRAINING, "run")
+    capsys.readouterr()
+    called(PRETRAINING, "table", "--baseline", "shaw")
+    head, _, shaw, diet, *_ = capsys.readouterr().out.splitlines()
+    assert head == (
+        "| row | loss, nats | NSP accuracy | perplexity | loss against shaw, same seeds "
+        "| parameters | minutes | seeds |"
+    )
+    assert shaw == "| shaw | 4.298 ± 0.139 | 52.000 ± 1.000 | 73.5 |  | 2,322,432 | 2.0 | 1, 2, 3 |"
+    # seeds 1 and 2: -0.1 and -0.2 bits; their mean in nats, t(1) = 12.7
+    assert "| -0.104 ± 0.440 (p = 0.2) | 2,322,432 | 2.0 | 1, 2 |" in diet
+
+
+def test_the_table_shows_an_earlier_update(called, capsys):
+    called(PRETRAINING, "run")
+    capsys.readouterr()
+    called(PRETRAINING, "table", "--at", "100")
+    assert "| shaw | 5.892 ± 0.000 | 362.0 | 2,322,432 | 1, 2, 3 |" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--at 150: shaw was validated after 100, 200 updates"):
+        called(PRETRAINING, "table", "--at", "150")
+
+
+def test_a_band_spans_the_seeds_of_a_row(called, tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    called(PRETRAINING, "run")
+    bands = []
+    axes = pyplot.Axes
+    monkeypatch.setattr(axes, "fill_between", lambda self, x, *ends, **_: bands.append((x, *ends)))
+    called(PRETRAINING, "plot", "--output", str(tmp_path / "curves.png"))
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+    assert bands[0][0] == [100, 200]
+    assert bands[0][2][1] - bands[0][1][1] == pytest.approx(0.4 * 0.6931, abs=1e-3)
+
+
+def test_an_interval_needs_runs_that_differ():
+    assert table.difference([2.0], [1.0], 2) == "+1.00"
+    assert table.difference([2.0, 3.0], [1.0, 2.0], 2) == "+1.00"
+
+
+def test_a_run_without_a_validation_has_no_outcome(tmp_path):
+    assert outcome.of_pretraining(tmp_path) == outcome.of_translation(tmp_path) == {}
+
+
+START = 'kind = "pretraining"\nfolder = "f"\n'
+ROW = 'rows = {a = "a"}\n'
+WRONG = {
+    "": "has no kind: add it",
+    "kind = ": "is no TOML",
+    f'kind = "other"\nfolder = "f"\n{ROW}': "kind must be one of pretraining, translation",
+    f'{START}row = {{a = "a"}}': "has the key row, which no grid has",
+    f'kind = "pretraining"\nfolder = 1\n{ROW}': "folder must be a TOML str, but is 1",
+    f"{START}rows = {{}}": "every row of [rows] is text",
+    f"{START}rows = {{a = 1}}": "every row of [rows] is text",
+    f"{START}{ROW}seeds = [0]": "seeds must be numbers above",
+    f"{START}{ROW}seeds_of = {{b = [1]}}": "names 'b', which",
+    f'{START}{ROW}pair = "en-de"': "and no other kind, has",
+    f'kind = "translation"\nfolder = "f"\n{ROW}': "a translation, and no other kind, has",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_with_a_grid_is_said_in_a_line(text, tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text(text)
+    with pytest.raises(UserError) as error:
+        spec.read(path)
+    assert str(error.value).startswith(str(path))
+    assert WRONG[text] in str(error.value)
+    assert "\n" not in str(error.value).replace(" (at line 1, column 8)", "")
+
+
+def test_a_grid_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"no\.toml can't be read \(No such file"):
+        spec.read(tmp_path / "no.toml")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).parents[3].glob("examples/*/grids/*.toml")), ids=lambda p: p.stem
+)
+def test_the_grids_of_the_examples_can_be_read(path):
+    assert list(spec.read(path).cells())

@@ -1,0 +1,90 @@
+"""The attention modules of a tiny model, one by one, with the layouts that they meet there."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from diet_fairseq.attention.compressed import LinformerAttention
+from diet_fairseq.attention.context import Context, Schemes, present
+from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.positions import PositionScheme
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.segments import SegmentScores
+from tests.support.tiny import Model, is_encoder
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention module of a model that a scheme may act in, and the layouts it meets there."""
+
+    name: str
+    module: PositionalAttention
+    shared: Schemes
+    compress: nn.Module | None = None
+
+    @property
+    def schemes(self) -> Schemes:
+        return present(self.module.positions, self.module.segments) or self.shared
+
+    @property
+    def scheme(self) -> PositionScheme | None:
+        """The position scheme."""
+        return next((s for s in self.schemes if not isinstance(s, SegmentScores)), None)
+
+    @property
+    def segments(self) -> SegmentScores | None:
+        return next((s for s in self.schemes if isinstance(s, SegmentScores)), None)
+
+    @property
+    def is_cross(self) -> bool:
+        return self.module.encoder_decoder_attention
+
+    @property
+    def causal(self) -> bool:
+        return self.name.startswith("decoder") and not self.is_cross
+
+    @property
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """Linformer's E and F, (k, n)."""
+        e = self.module.compress_k or self.compress
+        return e.weight, (self.module.compress_v or e).weight
+
+    def seen(self, padding: Tensor) -> Tensor:
+        """(B, Tq, Tk): which keys a query may see; compressed ones all."""
+        if isinstance(self.module, LinformerAttention):
+            return torch.ones(*padding.shape, len(self.matrices[0])).bool()
+        seen = ~padding.unsqueeze(1).expand(-1, padding.size(1), -1)
+        return seen.tril() if self.causal else seen
+
+    def layout(
+        self, padding: Tensor, full_context: bool = False, segments: Tensor | None = None
+    ) -> Layout:
+        """Of a batch with this (B, T) padding; in cross-attention that of both sides."""
+        causal = self.causal and not full_context
+        own = Layout.of_self_attention(padding, causal=causal, segments=segments)
+        return Layout.of_cross_attention(own, padding) if self.is_cross else own
+
+    def __call__(self, x: Tensor, layout: Layout, weights: bool = False) -> Tensor:
+        """Queries and keys x (B, T, d) -> (B, T, d), or the weights (B, H, T, T)."""
+        x = x.transpose(0, 1)
+        out, per_head = self.module(
+            *(x, x, x, Context(layout, self.shared, compress=self.compress)),
+            need_weights=weights,
+            need_head_weights=weights,
+        )
+        return per_head.transpose(0, 1) if weights else out.transpose(0, 1)
+
+
+def attentions(model: Model) -> list[Attention]:
+    found = []
+    for name, module in model.named_modules():
+        if isinstance(module, PositionalAttention):
+            side = model.encoder if name.startswith("encoder") else model.decoder
+            side = side.sentence_encoder if is_encoder(model) else side
+            cross = module.encoder_decoder_attention
+            shared = side.cross_positions if cross else side.positions
+            segments = getattr(side, "segments", None)
+            compress = getattr(side, "compress_layer", None)
+            found.append(Attention(name, module, present(shared, segments), compress))
+    return found

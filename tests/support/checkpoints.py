@@ -1,0 +1,35 @@
+"""Checkpoints made by hand, and what is said of those that are refused."""
+
+import os
+
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches import loading
+
+
+def saved(path, **parts):
+    """A checkpoint of nothing, and of what is given."""
+    torch.save({"model": {}, "cfg": {}, **parts}, path)
+    return path
+
+
+def refusal(path):
+    with pytest.raises(UserError) as error:
+        loading.read(path)
+    text = str(error.value)
+    assert text.isprintable()
+    assert len(text) < 1000
+    assert text.startswith(f"{path} is ")
+    return text.removeprefix(f"{path} is ")
+
+
+class Touch:
+    """Unpickled, it creates a file."""
+
+    def __init__(self, marker):
+        self.marker = str(marker)
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)

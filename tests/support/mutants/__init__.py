@@ -1,0 +1,11 @@
+"""Faults to put into the plugin: a property is only proven where its test fails with one of them.
+
+Each is a function of pytest's `monkeypatch`; `assert_caught` applies one and wants the check to
+fail. The names say what is wrong.
+"""
+
+from .catching import Table, assert_caught, each
+from .models import *  # noqa: F403  # one name a fault
+from .scores import *  # noqa: F403
+
+__all__ = ["Table", "assert_caught", "each"]

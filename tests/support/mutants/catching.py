@@ -1,0 +1,53 @@
+"""How a mutant is written, and how a check is held to catch it."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from tests.support import tiny
+
+Patch = pytest.MonkeyPatch
+Mutant = Callable[[Patch], None]
+Check = Callable[..., None]
+#: the check, a mutant that it must catch, and the name of the case to see it in
+Table = list[tuple[Check, Mutant, str]]
+
+
+def assert_caught(check: Check, mutant: Mutant, case: str) -> None:
+    # what is no case's name is for the check alone to understand
+    chosen: Any = next((known for known in tiny.CASES if str(known) == case), case)
+    tiny.model_of.cache_clear()
+    try:
+        with Patch.context() as patch:
+            mutant(patch)
+            with pytest.raises(AssertionError):
+                check(chosen)
+    finally:
+        tiny.model_of.cache_clear()
+
+
+def each(table: Table) -> pytest.MarkDecorator:
+    """Over a table: the test's id is the mutant's name and where it is seen."""
+    ids = [f"{check.__name__}-{mutant.__name__}-{case}" for check, mutant, case in table]
+    return pytest.mark.parametrize(("check", "mutant", "case"), table, ids=ids)
+
+
+def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:
+    """The decorated function, given the original and its arguments, runs in its place."""
+
+    def decorate(change: Callable[..., Any]) -> Mutant:
+        @wraps(change)
+        def mutant(patch: Patch) -> None:
+            original = getattr(owner, name)
+
+            def changed(*args: Any, **kwargs: Any) -> Any:
+                return change(original, *args, **kwargs)
+
+            unbound = isinstance(vars(owner).get(name), (staticmethod, classmethod))
+            patch.setattr(owner, name, staticmethod(changed) if unbound else changed)
+
+        return mutant
+
+    return decorate

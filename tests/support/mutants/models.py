@@ -1,0 +1,253 @@
+"""Faults in what a model does: what it shares, keeps, packs, compresses and starts from."""
+
+import copy
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from fairseq.modules import LayerDropModuleList
+
+from diet_fairseq.attention import compressed as linformer
+from diet_fairseq.attention.backends.recomputed import RecomputedAttention
+from diet_fairseq.attention.compressed import Compression, LinformerAttention
+from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.attention.packing import Packing
+from diet_fairseq.config import PositionConfig
+from diet_fairseq.models import diet_roberta
+from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.patches import search as beam_search
+from diet_fairseq.patches.search import QuickBeamSearch
+from diet_fairseq.positions import base
+from diet_fairseq.positions.diet_abs import DietAbs
+from diet_fairseq.positions.input import NoPositions
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.linformer import DietAbsLin
+from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.stack import passes, warm_start
+from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.stack.placement import Placement
+from tests.support.mutants.catching import Patch, instead_of
+
+# --- where parameters live -------------------------------------------------------------------
+
+
+def one_table_for_all_layers_by_accident(patch: Patch) -> None:
+    made: dict[Any, Any] = {}
+    build = Placement.for_layer
+
+    def for_layer(self: Placement) -> Any:
+        return made.setdefault(self.shape, build(self))
+
+    patch.setattr(Placement, "for_layer", for_layer)
+
+
+def a_table_for_every_layer_by_accident(patch: Patch) -> None:
+    patch.setattr(Placement, "for_stack", lambda self: {})
+    patch.setattr(Placement, "for_layer", Placement._build)
+
+
+@instead_of(passes, "context_of")
+def every_layer_computes_what_all_share(original, *given, **options):
+    return replace(original(*given, **options), term=None)
+
+
+@instead_of(OffsetScalars, "_save_to_state_dict")
+def a_table_that_is_not_saved(original, self, destination, prefix, keep_vars):
+    destination[prefix + "weight"] = torch.zeros_like(self.weight)
+
+
+@instead_of(PositionConfig, "write_to")
+def options_that_are_not_written_down(original, self, args):
+    pass
+
+
+@instead_of(PositionalAttention, "reorder_incremental_state")
+def keys_that_are_not_reordered(original, self, incremental_state, new_order):
+    pass
+
+
+@instead_of(LayerDropModuleList, "__iter__")
+def tables_numbered_by_the_layers_that_are_kept(original, self):
+    tables = [self[index].self_attn.positions for index in range(len(self))]
+    for table, layer in zip(tables, original(self), strict=False):
+        moved = copy.copy(layer)
+        moved._modules = {**layer._modules, "self_attn": copy.copy(layer.self_attn)}
+        moved.self_attn._modules = {**layer.self_attn._modules, "positions": table}
+        yield moved
+
+
+@instead_of(DietTransformerModel, "build_model")
+def embeddings_that_are_not_tied(original, args, task):
+    args.share_all_embeddings = False
+    return original(args, task)
+
+
+# --- what is remembered ----------------------------------------------------------------------
+
+
+@instead_of(Layout, "of_self_attention")
+def a_length_that_counts_padding(original, padding_mask, causal=False, queries=None, segments=None):
+    found = original(padding_mask, causal, queries, segments)
+    return found if queries else replace(found, length=padding_mask.size(1))
+
+
+def terms_remembered_until_a_change_is_counted(patch: Patch) -> None:
+    """At inference, as long as PyTorch says that a scheme's parameters are what they were."""
+    known: dict[Any, Any] = {}
+    compute = base.PositionScheme.term
+
+    def term(self: Any, layout: Layout, factored: bool) -> Any:
+        versions = tuple((p.data_ptr(), p._version, p.dtype) for p in self.parameters())
+        key = id(self), layout.query_positions.size(1), layout.key_positions.size(1), versions
+        if torch.is_grad_enabled() or key not in known:
+            known[key] = self, compute(self, layout, factored)
+        return known[key][1]
+
+    patch.setattr(base.PositionScheme, "term", term)
+
+
+# --- translating -----------------------------------------------------------------------------
+
+
+@instead_of(QuickBeamSearch, "_finish")
+def scores_that_forget_the_past(original, self, tokens, scores, totals, attention):
+    return original(self, tokens, scores, totals - scores.sum(dim=1), attention)
+
+
+@instead_of(PositionalAttention, "reorder_incremental_state")
+def keys_of_other_hypotheses(original, self, incremental_state, new_order):
+    return original(self, incremental_state, new_order.flip(0))
+
+
+@instead_of(beam_search, "largest")
+def hypotheses_without_a_past(original, gains, past, number):
+    return original(gains, torch.zeros_like(past), number)
+
+
+@instead_of(beam_search, "has_standard_output")
+def every_model_has_standard_output(original, model):
+    return True
+
+
+@instead_of(beam_search, "_keys_of_sentences")
+@contextmanager
+def beams_from_the_first_step_on(original, decoder):
+    with original(decoder) as serve:
+        serve(3)
+        yield serve
+
+
+@instead_of(beam_search, "_keys_of_sentences")
+@contextmanager
+def beams_that_are_not_given_back(original, decoder):
+    with original(decoder) as serve:
+        yield serve
+    serve(1)
+
+
+# --- attention -------------------------------------------------------------------------------
+
+
+@instead_of(passes, "context_of")
+def a_second_decision(original, of, layout, shared, *rest, **options):
+    """What layers share goes by the dropout of training, what they do by that of the moment."""
+    training = of.training
+    found = original(of.train(), layout, shared, *rest, **options)
+    now = of.train(training).layers[0].self_attn.backend_for(shared, layout)
+    return replace(found, backend=now)
+
+
+def weights_computed_again_without_their_mask(patch: Patch) -> None:
+    forward = RecomputedAttention.forward
+
+    def forget(ctx, *given):
+        out = forward(ctx, *given)
+        ctx.save_for_backward(*given[:4], None)
+        return out
+
+    patch.setattr(RecomputedAttention, "forward", staticmethod(forget))
+
+
+# --- packed tokens ---------------------------------------------------------------------------
+
+
+@instead_of(Packing, "unpack")
+def tokens_unpacked_to_the_front(original, self, x):
+    return original(replace(self, slots=torch.arange(len(self.slots))), x)
+
+
+@instead_of(Packing, "pack")
+def tokens_packed_without_gradient(original, self, x):
+    return original(self, x).detach()
+
+
+# --- compressed keys -------------------------------------------------------------------------
+
+
+@instead_of(linformer, "without_padding")
+def padding_is_compressed(original, x, layout):
+    return x
+
+
+@instead_of(Compression, "forward")
+def tokens_are_compressed_by_their_slots(original, self, x, layout):
+    slots = torch.arange(len(x)).unsqueeze(0)
+    return original(self, x, replace(layout, key_positions=slots))
+
+
+@instead_of(Compression, "forward")
+def an_average_of_all_tokens(original, self, x, layout):
+    found = original(self, x, layout)
+    return found + x.mean(dim=0)
+
+
+@instead_of(Compression, "forward")
+def compression_without_gradient(original, self, x, layout):
+    with torch.no_grad():
+        return original(self, x, layout)
+
+
+@instead_of(Placement, "_compressions")
+def values_are_compressed_as_keys(original, self):
+    found = original(self)
+    return found | {"compress_v": found["compress_k"]}
+
+
+@instead_of(LinformerAttention, "forward")
+def keys_that_are_not_compressed(original, self, *args, **options):
+    return PositionalAttention.forward(self, *args, **options)
+
+
+@instead_of(DietAbsLin, "factors")
+def positions_of_the_token_before(original, self, layout):
+    query, key = original(self, layout)
+    return query.roll(1, dims=2), key
+
+
+@instead_of(DietAbs, "zero")
+def a_start_with_random_products(original, self):
+    pass
+
+
+# --- encoders --------------------------------------------------------------------------------
+
+
+@instead_of(PositionalEncoder, "forward")
+def segments_that_get_lost(original, self, *args, segments=None, **options):
+    return original(self, *args, **options)
+
+
+@instead_of(diet_roberta, "first_tokens")
+def heads_that_read_column_0(original, features, padding_mask):
+    return features[:, 0]
+
+
+@instead_of(TupeA, "zero")
+def a_start_with_random_positions(original, self):
+    pass
+
+
+def content_that_keeps_its_scale(patch: Patch) -> None:
+    patch.setattr(warm_start, "PositionalAttention", NoPositions)

@@ -1,0 +1,270 @@
+"""Faults in what a score is: its gain, positions, mask, terms and scales."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+import torch
+import torch.nn.functional as F
+
+from diet_fairseq.attention import compressed as linformer
+from diet_fairseq.attention.context import Context, Term
+from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.positions import base, diet_abs, layout, relative, tupe
+from diet_fairseq.positions.diet_abs import DietAbs
+from diet_fairseq.positions.gain import ScoreParameters
+from diet_fairseq.positions.input import NoPositions
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.segments import SegmentScores
+from diet_fairseq.positions.shaw import Shaw
+from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.stack import decoder, encoder, passes
+from tests.support.mutants.catching import Mutant, Patch, instead_of
+
+# --- the gain --------------------------------------------------------------------------------
+
+
+@instead_of(DietAbs, "factors")
+def factors_without_the_gain(original, self, layout):
+    query, key = original(self, layout)
+    return query, key / self.gain
+
+
+@instead_of(SegmentScores, "factors")
+def segments_without_the_gain(original, self, layout):
+    query, key = original(self, layout)
+    return query / self.gain, key
+
+
+# --- where tokens stand ----------------------------------------------------------------------
+
+
+@instead_of(layout, "token_positions")
+def positions_from_arange(original, padding_mask, length, device):
+    return original(None, length, device)
+
+
+@instead_of(Layout, "of_self_attention")
+def the_new_token_stands_first(original, padding_mask, causal=False, queries=None, segments=None):
+    found = original(padding_mask, causal, queries, segments)
+    return replace(found, query_positions=found.key_positions[:, : found.query_positions.size(1)])
+
+
+@instead_of(diet_abs, "take_rows")
+def positions_counted_from_the_end(original, table, positions, heads):
+    return original(table, positions - positions.max() + len(table) - 1, heads)
+
+
+@instead_of(OffsetScalars, "score")
+def offsets_that_weigh_more_further_on(original, self, layout):
+    return original(self, layout) * (1 + layout.key_positions)
+
+
+def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
+    parked: dict[bool, Context] = {}
+    build, forward = passes.context_of, PositionalAttention.forward
+
+    def park(of, layout, *rest, **options):
+        parked[layout.causal] = build(of, layout, *rest, **options)
+        return parked[layout.causal]
+
+    def read(self, query, key, value, key_padding_mask, *rest, **options):
+        context = parked[key_padding_mask.layout.causal]
+        return forward(self, query, key, value, context, *rest, **options)
+
+    patch.setattr(passes, "context_of", park)
+    patch.setattr(PositionalAttention, "forward", read)
+
+
+# --- what may be seen ------------------------------------------------------------------------
+
+
+def masked_by(change: Callable[[Layout], Layout]) -> Mutant:
+    """`Layout.mask` is that of a changed layout."""
+    original = Layout.mask.func  # type: ignore[attr-defined]
+
+    def mutant(patch: Patch) -> None:
+        patch.setattr(Layout, "mask", property(lambda self: original(change(self))))
+
+    return mutant
+
+
+def padding_is_seen(patch: Patch) -> None:
+    masked_by(lambda found: replace(found, padding_mask=None))(patch)
+
+
+def the_future_is_seen(patch: Patch) -> None:
+    masked_by(lambda found: replace(found, causal=False))(patch)
+
+
+@instead_of(Layout, "of_self_attention")
+def the_future_is_never_seen(original, padding_mask, causal=False, queries=None, segments=None):
+    return original(padding_mask, True, queries, segments)
+
+
+def padding_sees_nothing(patch: Patch) -> None:
+    def mask(self: Layout) -> torch.Tensor | None:
+        later = (self.offsets > 0).expand(1, 1, -1, -1) if self.causal else None
+        if self.padding_mask is None:
+            return later
+        padding = self.padding_mask[:, None, None, :]
+        return padding if later is None else padding | later
+
+    patch.setattr(Layout, "mask", property(mask))
+
+
+def a_finite_mask(patch: Patch) -> None:
+    for name in ("reference", "fused"):
+        module = import_module(f"diet_fairseq.attention.backends.{name}")
+        patch.setattr(module, "float", lambda text: -1e4, raising=False)
+
+
+@instead_of(F, "softmax")
+def weights_that_sum_to_less(original, *args, **kwargs):
+    return 0.9 * original(*args, **kwargs)
+
+
+@instead_of(F, "scaled_dot_product_attention")
+def a_mask_the_wrong_way_round(original, q, k, v, mask, *rest, **options):
+    return original(
+        q, k, v, ~mask if mask is not None and mask.dtype is torch.bool else mask, *rest, **options
+    )
+
+
+# --- what is added ---------------------------------------------------------------------------
+
+
+@instead_of(Term, "of")
+def no_layer_has_positions(original, schemes, layout, factored=False):
+    return Term()
+
+
+@instead_of(Term, "of")
+def the_decoder_has_no_positions(original, schemes, layout, factored=False):
+    return original(tuple(s for s in schemes if not s.shape.causal), layout, factored)
+
+
+@instead_of(Term, "of")
+def decoding_forgets_positions(original, schemes, layout, factored=False):
+    return original(() if layout.query_positions.size(1) == 1 else schemes, layout, factored)
+
+
+@instead_of(Shaw, "query_score")
+def decoding_forgets_what_queries_ask(original, self, query, layout):
+    return None if query.size(2) == 1 else original(self, query, layout)
+
+
+@instead_of(Term, "of")
+def scores_without_gradient(original, *args):
+    with torch.no_grad():
+        return original(*args)
+
+
+@instead_of(Term, "of")
+def fast_scores_without_gradient(original, schemes, layout, factored=False):
+    with torch.set_grad_enabled(not factored):
+        return original(schemes, layout, factored)
+
+
+@instead_of(Term, "of")
+def factors_that_lose_a_column(original, *args):
+    term = original(*args)
+    return Term(term.score, tuple((query[..., 1:], key[..., 1:]) for query, key in term.factors))
+
+
+@instead_of(OffsetScalars, "score")
+def offsets_with_the_other_sign(original, self, layout):
+    return original(self, layout).mT
+
+
+@instead_of(Shaw, "_rows")
+def offsets_with_the_other_sign_in_shaw(original, self, layout):
+    rows, row_of_pair = original(self, layout)
+    return rows, row_of_pair.mT
+
+
+@instead_of(OffsetScalars, "score")
+def scalars_scaled_like_content(original, self, layout):
+    return original(self, layout) * self.shape.head_dim**-0.5
+
+
+@instead_of(Shaw, "query_score")
+def a_query_score_without_its_scale(original, self, query, layout):
+    return original(self, query, layout) * self.shape.head_dim**0.5
+
+
+@instead_of(Shaw, "value_term")
+def values_without_positions(original, self, weights, layout):
+    return None
+
+
+@instead_of(relative, "bucket")
+def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
+    return min(original(offset, False, *rest), rest[0] - 1)
+
+
+@instead_of(PositionalAttention, "__init__")
+def content_that_keeps_the_whole_scale(original, self, *args, **options):
+    original(self, *args, **options | {"score_terms": 1})
+
+
+def a_column_that_is_not_reset(patch: Patch) -> None:
+    untied = tupe.untied
+    patch.setattr(
+        tupe,
+        "untied",
+        lambda query, key, layout, *thetas: (
+            untied(query, key, layout, *thetas)[0],
+            untied(query, key, replace(layout, key_positions=layout.key_positions + 1), *thetas)[1],
+        ),
+    )
+
+
+def a_row_that_is_not_reset(patch: Patch) -> None:
+    untied = tupe.untied
+    patch.setattr(
+        tupe,
+        "untied",
+        lambda query, key, layout, *thetas: (
+            untied(
+                query, key, replace(layout, query_positions=layout.query_positions + 1), *thetas
+            )[0],
+            untied(query, key, layout, *thetas)[1],
+        ),
+    )
+
+
+@instead_of(tupe, "stands_first")
+def a_reset_of_the_first_slot(original, positions):
+    return original(torch.arange(positions.size(1)).expand_as(positions))
+
+
+@instead_of(TupeA, "_factors")
+def factors_of_another_scale(original, self, layout):
+    query, key = original(self, layout)
+    return 2 * query, key
+
+
+def a_promise_of_factors(patch: Patch) -> None:
+    patch.setattr(relative.T5, "factored", True)
+
+
+@instead_of(DietAbs, "_of")
+def factors_of_another_rank(original, self, *args):
+    return original(self, *args).relu()[..., 1:]
+
+
+def the_control_has_positions(patch: Patch) -> None:
+    patch.setattr(NoPositions, "input", "sinusoidal")
+
+
+def no_length_is_refused(patch: Patch) -> None:
+    for module in (encoder, decoder, base):
+        patch.setattr(module, "check_length", lambda layout, limit: None)
+
+
+def sums_in_half_precision(patch: Patch) -> None:
+    for module in (base, relative, linformer, encoder):
+        patch.setattr(module, "look_up", F.embedding)
+    patch.setattr(ScoreParameters, "gained", lambda self, parameter: parameter * self.gain)

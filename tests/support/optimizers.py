@@ -1,0 +1,98 @@
+"""Optimizers on three small parameters, and where they lead."""
+
+import io
+
+import pytest
+import torch
+from fairseq.optim import FairseqOptimizer
+
+from diet_fairseq.optim.fused_adamw import FusedAdamW, FusedAdamWConfig
+from diet_fairseq.optim.lamb_torch import LambTorch, LambTorchConfig
+from diet_fairseq.optim.linear_ratio import LinearRatio, LinearRatioConfig
+
+SHAPES = [(16, 8), (8,), (4, 3, 5)]
+STEPS = 60
+HYPER = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
+#: what a number may differ by after sixty updates that are computed in another order
+ROUNDING = 1e-6
+
+
+def parameters(size=0.1, device="cpu"):
+    draw = torch.Generator().manual_seed(1)
+    values = [size * torch.randn(shape, generator=draw) for shape in SHAPES]
+    return [torch.nn.Parameter(value.to(device)) for value in values]
+
+
+def always(step, number):
+    return True
+
+
+def sometimes(step, number):
+    """Every parameter but the first is left out at times, as LayerDrop does it to a layer's."""
+    return (step + number) % (number + 2) > 0 or number == 0
+
+
+def give_gradients(params, step, there=always):
+    """Gradients as small as those of a large model: 1e-5, with eps 1e-6 beside them."""
+    draw = torch.Generator().manual_seed(step)
+    for number, p in enumerate(params):
+        gradient = 1e-5 * torch.randn(p.shape, generator=draw)
+        p.grad = gradient.to(p) if there(step, number) else None
+
+
+def trajectory(optimizer, params, there=always, steps=range(STEPS)):
+    """Where the parameters are after these updates, (numbers,)."""
+    for step in steps:
+        give_gradients(params, step, there)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01 * (1 - step / STEPS)
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in params])
+
+
+def moved(make, there=always, **options):
+    params = parameters(**options)
+    return trajectory(make(params, **HYPER), params, there)
+
+
+def difference(one, other):
+    return float((one - other).abs().max())
+
+
+def build(kind, params, **options):
+    """The optimizer as fairseq builds it."""
+    config = {FusedAdamW: FusedAdamWConfig, LambTorch: LambTorchConfig}[kind]
+    return kind(config(**({"lr": [0.01]} | options)), params)
+
+
+def fused_adamw(params):
+    return build(FusedAdamW, params, adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+
+
+def lamb_torch(params):
+    return build(LambTorch, params, lamb_betas="(0.9, 0.98)", weight_decay=0.01)
+
+
+EACH = pytest.mark.parametrize("make", [fused_adamw, lamb_torch])
+GRADIENTS = pytest.mark.parametrize("there", [always, sometimes])
+
+
+def through_a_file(state):
+    """What a checkpoint makes of a state; nothing in it needs to be trusted."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+class NoOptimizer(FairseqOptimizer):
+    """Has a learning rate, and no more."""
+
+    def __init__(self):
+        self._optimizer = torch.optim.SGD(parameters(), lr=1.0)
+
+
+def schedule(**options):
+    given = {"lr": [1.0], "max_update": 0, "max_epoch": 0, "update_freq": [1],
+             "skip_remainder_batch": False, "warmup_ratio": 0.25} | options  # fmt: skip
+    return LinearRatio(LinearRatioConfig(**given), NoOptimizer())

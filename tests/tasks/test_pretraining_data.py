@@ -1,0 +1,245 @@
+"""Tasks of pretraining: batches, masks, epochs, from what fairseq-preprocess wrote."""
+
+import json
+import random
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+
+import diet_fairseq  # noqa: F401  # registers
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches.explaining import mistake_behind
+from diet_fairseq.tasks.diet_masked_lm_nsp import MaskedLMNspTask
+from tests.support.commands import kill_on_call, run
+
+PAD, EOS = 1, 2
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Sixty and eight documents of SentencePiece-like words."""
+    folder = tmp_path_factory.mktemp("corpus")
+    draw = random.Random(1)
+    for split, size in (("train", 60), ("valid", 8)):
+        lines = []
+        for _ in range(size):
+            for _ in range(draw.randint(2, 8)):
+                words = (f"▁w{draw.randrange(9)}" for _ in range(draw.randint(2, 7)))
+                lines.append(" ".join(w + " ing" * draw.randrange(2) for w in words))
+            lines.append("")
+        (folder / split).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    prefixes = [a for split in ("train", "valid") for a in (f"--{split}pref", folder / split)]
+    done = run("preprocess", "--only-source", *prefixes, "--destdir", folder / "data")
+    assert done.status == 0, done.text
+    return folder / "data"
+
+
+def task_of(data, kind=MaskedLMNspTask, **options):
+    config = MaskedLMConfig(data=str(data), tokens_per_sample=32, **{"seed": 1, **options})
+    return kind.setup_task(config)
+
+
+def batch_of(task, split="train", size=8):
+    dataset = task.dataset(split)
+    dataset.set_epoch(1)
+    return dataset.collater([dataset[index] for index in dataset.ordered_indices()[:size]])
+
+
+def test_a_batch_has_segments_and_labels_of_its_samples(data):
+    task = task_of(data)
+    task.load_dataset("train", epoch=1)
+    batch, words = batch_of(task), task.source_dictionary
+    net_input = batch["net_input"]
+    tokens, segments = net_input["src_tokens"], net_input["segments"]
+    assert segments.shape == tokens.shape == batch["target"].shape
+    assert segments.dtype == batch["next_sentence"].dtype == torch.int64
+    assert batch["next_sentence"].shape == (8,) == batch["id"].shape
+    assert batch["nsentences"] == 8
+    assert batch["ntokens"] == int(net_input["src_lengths"].sum())
+    assert not segments[tokens == words.pad()].any()
+    for number, index in enumerate(batch["id"].tolist()):
+        length = int(net_input["src_lengths"][number])
+        assert torch.equal(segments[number, :length], task._pairs.segments(index))
+        assert batch["next_sentence"][number] == task._pairs.follows[index]
+        masked = batch["target"][number, :length] != words.pad()
+        found = torch.where(masked, batch["target"][number, :length], tokens[number, :length])
+        assert torch.equal(found, task._pairs[index])
+
+
+def test_every_epoch_pairs_anew_and_again_the_same(data):
+    task, again = task_of(data), task_of(data)
+    spans = []
+    for epoch in (1, 2):
+        task.load_dataset("train", epoch=epoch)
+        spans.append(task._pairs.spans)
+    again.load_dataset("train", epoch=2)
+    assert not np.array_equal(*spans)
+    assert np.array_equal(again._pairs.spans, spans[1])
+    assert task.has_sharded_data("train")
+
+
+def test_a_split_that_is_not_there_is_named(data):
+    with pytest.raises(FileNotFoundError) as error:
+        task_of(data).load_dataset("test")
+    assert mistake_behind(error.value) == (
+        f"there is no data of the split test in {data / 'test'}: give the folder that "
+        "fairseq-preprocess wrote, or another split"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("sample_break_mode", "complete"), ("shorten_method", "truncate")]
+)
+def test_options_that_pairs_have_no_use_for_are_refused(data, option, value):
+    with pytest.raises(UserError) as error:
+        task_of(data, **{option: value})
+    assert str(error.value) == (
+        f"--task masked_lm_nsp takes no --{option.replace('_', '-')} ({value}): it makes samples "
+        "of two texts; leave it out"
+    )
+
+
+# Masks, of fairseq's task masked_lm and of ours
+
+
+@pytest.mark.parametrize("kind", [MaskedLMTask, MaskedLMNspTask])
+def test_whole_words_are_masked(data, kind):
+    task = task_of(data, kind, mask_whole_words=True, mask_prob=0.4, leave_unmasked_prob=0.0)
+    task.load_dataset("train", epoch=1)
+    words = task.source_dictionary
+    ending = words.index("ing")
+    seen = 0
+    for index in range(len(task.dataset("train"))):
+        target = task.dataset("train")[index]["target"]
+        tokens = task.dataset("train")[index]["net_input.src_tokens"]
+        original = torch.where(target == words.pad(), tokens, target)
+        for position in torch.nonzero(original == ending).flatten().tolist():
+            masked = target != words.pad()
+            assert masked[position] == masked[position - 1]
+            seen += int(masked[position])
+    assert seen > 20
+
+
+def test_parts_of_words_are_masked_without_that_option(data):
+    task = task_of(data, mask_prob=0.4)
+    task.load_dataset("train", epoch=1)
+    ending, pad = task.source_dictionary.index("ing"), task.source_dictionary.pad()
+    targets = [task.dataset("train")[index]["target"] for index in range(50)]
+    assert any(
+        target[position - 1] == pad
+        for target in targets
+        for position in torch.nonzero(target == ending).flatten().tolist()
+    )
+
+
+def test_whole_words_need_subwords_that_tell(data, tmp_path):
+    for path in data.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    words = (data / "dict.txt").read_text(encoding="utf-8").replace("▁", "_")
+    (tmp_path / "dict.txt").write_text(words, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        task_of(tmp_path, MaskedLMTask, mask_whole_words=True).load_dataset("train")
+    assert str(error.value) == (
+        "--mask-whole-words needs SentencePiece's subwords: no symbol of dict.txt begins with ▁, "
+        "which begins a word; prepare the text with --bpe sentencepiece, or leave "
+        "--mask-whole-words out"
+    )
+
+
+def test_of_the_masked_a_tenth_is_random_and_a_tenth_stays(data):
+    task = task_of(data, mask_prob=0.15)
+    words = Dictionary()
+    for number in range(1000):
+        words.add_symbol(f"w{number}")
+    mask = words.add_symbol("<mask>")
+    text = torch.randint(4, 1000, (40_000,))
+    options = {"pad_idx": PAD, "mask_idx": mask, "mask_prob": task.cfg.mask_prob}
+    options |= {"random_token_prob": task.cfg.random_token_prob}
+    options |= {"leave_unmasked_prob": task.cfg.leave_unmasked_prob}
+    dataset = ListDataset([text], [len(text)])
+    tokens, target = (each[0] for each in MaskTokensDataset.apply_mask(dataset, words, **options))
+    chosen = target != PAD
+    assert chosen.float().mean() == pytest.approx(0.15, abs=0.001)
+    assert (tokens[chosen] == mask).float().mean() == pytest.approx(0.8, abs=0.02)
+    assert (tokens[chosen] == text[chosen]).float().mean() == pytest.approx(0.1, abs=0.02)
+    assert torch.equal(tokens[~chosen], text[~chosen])
+
+
+def targets_of_two_epochs(data, kind, workers):
+    task = task_of(data, kind, sample_break_mode="none")
+    task.load_dataset("valid", epoch=1)
+    iterator = task.get_batch_iterator(
+        task.dataset("valid"), max_sentences=4, num_workers=workers, seed=1
+    )
+    return [[batch["target"] for batch in iterator.next_epoch_itr(shuffle=False)] for _ in range(2)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [MaskedLMTask, MaskedLMNspTask])
+def test_every_epoch_masks_other_tokens(data, kind, workers):
+    assert not any(map(torch.equal, *targets_of_two_epochs(data, kind, workers)))
+
+
+def test_every_epoch_masks_the_same_tokens_in_stock_fairseq(data, monkeypatch):
+    stock = EpochBatchIterator.__init__.__wrapped__
+    monkeypatch.setattr(EpochBatchIterator, "__init__", stock)
+    assert all(map(torch.equal, *targets_of_two_epochs(data, MaskedLMTask, 1)))
+
+
+# fairseq's commands
+
+TINY = [
+    *("--arch", "bert_diet_rel_tiny", "--encoder-layers", "1", "--encoder-embed-dim", "8"),
+    *("--encoder-ffn-embed-dim", "8", "--encoder-attention-heads", "2", "--seed", "1"),
+    *("--nsp", "--task", "masked_lm_nsp", "--criterion", "masked_lm_nsp"),
+    *("--tokens-per-sample", "32", "--batch-size", "8", "--optimizer", "adam", "--lr", "0.01"),
+    *("--cpu", "--log-format", "json", "--log-interval", "1", "--max-epoch", "2"),
+    *("--save-interval-updates", "4", "--keep-interval-updates", "1"),
+]
+
+
+def logged(done):
+    """The last epoch's train and validation values."""
+    assert done.status == 0, done.text
+    lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
+    last = {key: value for line in lines[-4:] for key, value in line.items()}
+    return {key: last[key] for key in last if re.search("loss|accuracy|num_updates|gnorm", key)}
+
+
+def test_one_document_is_the_last_line_of_training(tmp_path):
+    (tmp_path / "text").write_text("a b\nc d\n")
+    prefixes = ("--trainpref", tmp_path / "text", "--validpref", tmp_path / "text")
+    run("preprocess", "--only-source", *prefixes, "--destdir", tmp_path / "data")
+    done = run("train", tmp_path / "data", *TINY, "--save-dir", tmp_path)
+    assert done.status == 1
+    assert done.last.startswith(
+        "error: --task masked_lm_nsp needs documents parted by blank lines, two or more, but "
+        f"{tmp_path / 'data' / 'valid'} holds 1: put"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_killed_in_the_second_epoch_resumes_and_ends_as_if_it_had_not_been(
+    data, tmp_path, workers
+):
+    options = (data, *TINY, "--num-workers", workers)
+    whole = run("train", *options, "--save-dir", tmp_path / "whole")
+    values = logged(whole)
+    updates = int(values["train_num_updates"])
+    assert {"train_mlm_loss", "train_nsp_loss", "train_nsp_accuracy"} <= values.keys()
+    assert whole.text.count("of them in their order") >= 3  # valid, train, train
+    folder = tmp_path / "cut"
+    killed = run(
+        "train",
+        *(*options, "--save-dir", folder),
+        first=partial(kill_on_call, "fairseq.trainer:Trainer.train_step", updates - 1),
+    )
+    assert killed.status == -9
+    assert logged(run("train", *options, "--save-dir", folder)) == values

@@ -1,0 +1,35 @@
+"""Where fairseq evaluates text, a literal has its value and anything else is refused."""
+
+import fairseq
+import pytest
+from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
+
+from diet_fairseq.literals import literal
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(0.9, 0.999)", "1e-4", "[(512, 10, 5)] + [(512, 3, 2)] * 4", "3 * [True]", "{'a': [-1]}",
+     " None", "1,2,3", "'text'", "2 - 1", "1 / 2"],
+)  # fmt: skip
+def test_literals_have_the_value_python_gives_them(text):
+    assert literal(text) == eval(text.strip())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["exit()", "__import__('os')", "[].__class__", "a", "[x for x in 'ab']", "lambda: 1", "9 ** 9",
+     "f'{1}'", "[0] * 10 ** 9", "[0] * 1000000000", "'a' * 1000000000", "{**{}}", "1 / 0", "",
+     "(" * 10000, "1 +", "'%999999999d' % 1", "(a := 1)", "\0"],
+)  # fmt: skip
+def test_nothing_else_is_a_literal(text):
+    with pytest.raises(ValueError, match="not a literal"):
+        literal(text)
+
+
+def test_what_is_no_text_is_a_type_error_as_for_eval():
+    """fairseq's eval_bool relies on it."""
+    with pytest.raises(TypeError):
+        literal(True)
+    assert fairseq.utils.eval_bool(None, default=True) is True
+    assert fairseq.utils.eval_bool("False") is False
