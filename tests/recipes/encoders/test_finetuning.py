@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from functools import partial
 from itertools import pairwise
+from threading import Barrier
 
 import pytest
 from fairseq import options
@@ -153,8 +154,10 @@ def test_from_scratch_nothing_is_taken(folder, monkeypatch):
 
 def test_cells_are_spread_over_the_gpus(folder, monkeypatch):
     seen = []
+    two_at_once = Barrier(2)  # else one thread might be done before the other begins
 
     def call(command, stdout, stderr, env):
+        two_at_once.wait(60)
         seen.append((env.get("CUDA_VISIBLE_DEVICES"), "--cpu" in command))
         return 1
 
