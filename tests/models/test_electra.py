@@ -65,7 +65,7 @@ def loss_of(model, sample, **options):
     return ElectraLoss(ElectraConfig(**options), TASK)(model, sample)
 
 
-# --- Hugging Face's -------------------------------------------------------------------------------
+# --- Hugging Face's --------------------------------------------------------------------------
 
 
 def as_theirs(encoder, prefix, ours):
@@ -163,7 +163,7 @@ def test_the_generator_gives_hugging_face_s_logits(embedding_size):
     torch.testing.assert_close(logits, expected[chosen], rtol=1e-5, atol=1e-5)
 
 
-# --- the objective ---------------------------------------------------------------------------------
+# --- the objective ---------------------------------------------------------------------------
 
 
 def by_hand(model, sample, original, sampled, weight):
@@ -281,7 +281,7 @@ def test_it_trains_in_bf16():
     assert loss.isfinite()
 
 
-# --- fine-tuning -----------------------------------------------------------------------------------
+# --- fine-tuning -----------------------------------------------------------------------------
 
 FINE_TUNING = Namespace(source_dictionary=WORDS, max_positions=lambda: LIMIT)
 
@@ -315,7 +315,7 @@ def test_a_checkpoint_of_pretraining_loads_as_what_it_was():
         assert torch.equal(again.state_dict()[name], value)
 
 
-# --- a user's mistakes -----------------------------------------------------------------------------
+# --- a user's mistakes -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])

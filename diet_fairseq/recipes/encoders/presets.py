@@ -55,7 +55,7 @@ PRESETS = {
         save_every=100_000,  # TUPE reports 300,000 and 600,000, too
         validate_every=10_000,
     ),
-    "electra": Preset(  # google-research/electra, base; TUPE, section 4.1, has its 1,000,000 updates
+    "electra": Preset(  # google-research/electra, base; as long as in TUPE's section 4.1
         size="base",
         updates=1_000_000,
         batch=256,

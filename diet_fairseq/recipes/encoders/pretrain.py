@@ -47,9 +47,10 @@ def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *SCHEMES):
         raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
     if encoder == "electra" and (scheme == STOCK or size == "large"):
+        missing = STOCK if scheme == STOCK else size
         raise UserError(
-            f"--encoder electra has no {STOCK if scheme == STOCK else size}: fairseq has no ELECTRA, "
-            "and ours is tiny, small or base"
+            f"--encoder electra has no {missing}: take one of our schemes, and --size tiny, small or "
+            "base"
         )
     if scheme != STOCK:
         return ["--arch", f"{encoder}_{scheme}_{size}"]
