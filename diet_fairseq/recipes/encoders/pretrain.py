@@ -49,8 +49,8 @@ def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     if encoder == "electra" and (scheme == STOCK or size == "large"):
         missing = STOCK if scheme == STOCK else size
         raise UserError(
-            f"--encoder electra has no {missing}: take one of our schemes, and --size tiny, small or "
-            "base"
+            f"--encoder electra has no {missing}: take one of our schemes, and --size tiny, small "
+            "or base"
         )
     if scheme != STOCK:
         return ["--arch", f"{encoder}_{scheme}_{size}"]
