@@ -5,7 +5,7 @@ fairseq run safely on today's PyTorch: `patches.table` lists what is changed.
 """
 
 from . import criterions, optim, tasks
-from .models import diet_bert, diet_roberta, diet_transformer
+from .models import diet_bert, diet_electra, diet_roberta, diet_transformer
 from .patches.table import PATCHES
 from .version import __version__
 
@@ -15,6 +15,7 @@ __all__ = [
     "__version__",
     "criterions",
     "diet_bert",
+    "diet_electra",
     "diet_roberta",
     "diet_transformer",
     "optim",

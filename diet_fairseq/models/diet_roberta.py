@@ -20,6 +20,7 @@ from ..positions.layout import first_tokens
 from ..positions.options import check_at_least
 from ..stack import warm_start
 from ..stack.encoder import PositionalEncoder
+from . import electra_checkpoints
 from .architectures import (
     Size,
     check_no_segments,
@@ -132,7 +133,11 @@ class DietRobertaModel(RobertaModel):
                 args.tokens_per_sample = task.max_positions()
             args.max_positions = args.tokens_per_sample
         check_at_least("--max-positions", args.max_positions, 1)
-        return cls(args, PositionalRobertaEncoder(args, task.source_dictionary))
+        return cls(args, cls.build_encoder(args, task))
+
+    @classmethod
+    def build_encoder(cls, args: Namespace, task: Any) -> RobertaEncoder:
+        return PositionalRobertaEncoder(args, task.source_dictionary)
 
     def forward(
         self,
@@ -161,6 +166,11 @@ class DietRobertaModel(RobertaModel):
         self.upgrade_state_dict(state_dict)
         parameters = warm_start.parameters_for(self, state_dict)
         return super().load_state_dict(parameters, *args, **kwargs)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """As fairseq's; of an ELECTRA the discriminator is taken."""
+        electra_checkpoints.take_discriminator(self, state_dict, f"{name}." if name else "")
+        super().upgrade_state_dict_named(state_dict, name)
 
     def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
         """(B, T, d) -> (B, d)"""

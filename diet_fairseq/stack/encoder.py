@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
@@ -34,12 +35,17 @@ class PositionalEncoder(TransformerEncoderBase):
     """fairseq's encoder, its parameters, and what positions and segments add to them.
 
     ``positions``, ``segments`` and ``compress_layer`` are what its layers share, if anything;
-    ``embed_segments`` are the segments at the input, (S, d), if they act there.
+    ``embed_segments`` are the segments at the input, (S, d), if they act there. ``project_in``
+    follows embeddings that are not as wide as the layers, as in ELECTRA.
     """
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         self.placement = placement = Placement.in_encoder(cfg)
         super().__init__(cfg, dictionary, embed_tokens)
+        width, embedded = cfg.encoder.embed_dim, embed_tokens.embedding_dim
+        self.project_in = nn.Linear(embedded, width) if embedded != width else None
+        if cfg.encoder.normalize_before:
+            self.layer_norm = LayerNorm(width)
         shared = placement.for_stack()
         self.positions, self.segments = shared.get("positions"), shared.get("segments")
         self.compress_layer = placement.compression_for_stack()
@@ -77,6 +83,8 @@ class PositionalEncoder(TransformerEncoderBase):
             tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
             token_embeddings = tokens + (embedded / self.embed_scale).to(tokens.dtype)
         x, embedded = self.forward_embedding(src_tokens, token_embeddings)  # (B, T, d)
+        if self.project_in is not None:
+            x = self.project_in(x)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (T, B, d)

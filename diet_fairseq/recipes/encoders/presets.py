@@ -55,6 +55,18 @@ PRESETS = {
         save_every=100_000,  # TUPE reports 300,000 and 600,000, too
         validate_every=10_000,
     ),
+    "electra": Preset(  # google-research/electra, base; as long as in TUPE's section 4.1
+        size="base",
+        updates=1_000_000,
+        batch=256,
+        length=512,
+        peak_rate=2e-4,
+        warmup=0.01,  # 10,000 updates
+        optimizer=(*ADAM, "(0.9, 0.999)"),
+        per_gpu=16,
+        save_every=100_000,  # TUPE reports 600,000, too
+        validate_every=10_000,
+    ),
     "diet": Preset(
         size="base",
         updates=500_000,

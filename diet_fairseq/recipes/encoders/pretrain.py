@@ -13,6 +13,7 @@ from .folder import add_folder
 from .presets import PRESETS, Preset
 
 SIZES = ("tiny", "small", "base", "large")
+ENCODERS = ("bert", "roberta", "electra")
 #: fairseq has no RoBERTa of these sizes; roberta_<scheme>_tiny and _small are ours
 STOCK_SHAPES = {
     "tiny": {"layers": 4, "embed-dim": 128, "ffn-embed-dim": 512, "attention-heads": 4},
@@ -25,7 +26,7 @@ SPECIAL = 2
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("scheme", metavar="SCHEME", help=f"{', '.join([*SCHEMES, STOCK])}")
     parser.add_argument("--preset", choices=PRESETS, default="machine", help="(%(default)s)")
-    parser.add_argument("--encoder", choices=("bert", "roberta"), default="bert", help="(bert)")
+    parser.add_argument("--encoder", choices=ENCODERS, default="bert", help="(bert)")
     parser.add_argument("--nsp", action="store_true", help="predict the next sentence, as BERT")
     parser.add_argument("--size", choices=SIZES, help="(the preset's)")
     parser.add_argument("--updates", type=int, help="(the preset's)")
@@ -45,6 +46,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *SCHEMES):
         raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
+    if encoder == "electra" and (scheme == STOCK or size == "large"):
+        missing = STOCK if scheme == STOCK else size
+        raise UserError(
+            f"--encoder electra has no {missing}: take one of our schemes, and --size tiny, small "
+            "or base"
+        )
     if scheme != STOCK:
         return ["--arch", f"{encoder}_{scheme}_{size}"]
     if size not in STOCK_SHAPES:
@@ -68,7 +75,12 @@ def objective(args: Namespace, data: Path, length: int) -> list[str]:
             f"subwords: prepare the text with --longest-line {length - SPECIAL}, or take "
             f"--length {settings['longest_line'] + SPECIAL}"
         )
-    return ["--task", "masked_lm", "--criterion", "masked_lm", "--sample-break-mode", "complete"]
+    packed = ["--task", "masked_lm", "--sample-break-mode", "complete"]
+    if args.encoder != "electra":
+        return [*packed, "--criterion", "masked_lm"]
+    # google-research/electra: 85% of the chosen tokens are masked, none replaced at random
+    kept = ["--leave-unmasked-prob", "0.15", "--random-token-prob", "0"]
+    return [*packed, "--criterion", "electra", *kept]
 
 
 def run_folder(args: Namespace, size: str) -> Path:

@@ -32,6 +32,7 @@ SIZES = (
     "dropout",
     "attention_dropout",
     "max_positions",
+    "embedding_size",  # of an ELECTRA
 )
 POSITIONS = tuple(field.name for field in fields(PositionConfig) if field.name != "position_scheme")
 #: what fairseq's dictionaries have beside the lines of their file: four marks, and <mask>

@@ -127,6 +127,22 @@ def test_stock_has_the_size_of_ours(shown, size):
     assert {name: stock[name] for name in known} == {name: ours[name] for name in known}
 
 
+def test_an_electra_masks_as_google_s_does(shown):
+    args = shown("tupe_r", "--encoder", "electra", "--preset", "electra", gpus=1)
+    assert (args.arch, args.criterion, args.task) == (
+        "electra_tupe_r_base", "electra", "masked_lm"
+    )  # fmt: skip
+    assert (args.mask_prob, args.leave_unmasked_prob, args.random_token_prob) == (0.15, 0.15, 0)
+    assert (args.lr, args.tokens_per_sample, args.discriminator_weight) == ([2e-4], 512, 50)
+    assert args.generator_size == 1 / 3
+
+
+@pytest.mark.parametrize("words", [("stock",), ("shaw", "--size", "large")])
+def test_an_electra_that_is_not_there_is_refused(folder, words):
+    with pytest.raises(UserError, match=r"--encoder electra has no (stock|large): take one of our"):
+        run("pretrain", *words, "--encoder", "electra", "--folder", folder, "--show")
+
+
 def test_lines_that_have_no_room_are_refused(folder):
     with pytest.raises(UserError) as error:
         run("pretrain", "t5", "--length", 64, "--folder", folder, "--show")

@@ -1,0 +1,122 @@
+"""Criterion ``electra``: the generator's masked tokens, and which of all tokens were replaced."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from ..errors import UserError
+
+# Notation: B sentences of T tokens, M of them chosen, V words.
+
+
+@dataclass
+class ElectraConfig(FairseqDataclass):
+    discriminator_weight: float = field(
+        default=50.0, metadata={"help": "of the discriminator's loss beside the generator's"}
+    )
+
+
+@register_criterion("electra", dataclass=ElectraConfig)
+class ElectraLoss(FairseqCriterion):
+    """Clark et al. (2020), section 3.2: L_MLM + lambda L_Disc.
+
+    L_MLM is the generator's mean cross entropy over chosen tokens, L_Disc the mean binary cross
+    entropy over all tokens but padding, whose label is 1 where the sampled token differs from the
+    original. fairseq sums losses and sample sizes of all processes and accumulated batches and
+    divides once: so a batch's mean over tokens enters times its chosen tokens, as in
+    `masked_lm_nsp`.
+
+    Logged: ``generator_loss`` and ``discriminator_loss``, to base 2 as in fairseq, their weighted
+    sum ``loss``; ``generator_accuracy``, ``discriminator_accuracy``, and of replaced tokens
+    ``precision`` and ``recall``.
+    """
+
+    def __init__(self, cfg: ElectraConfig, task: Any) -> None:
+        super().__init__(task)
+        self.weight = cfg.discriminator_weight
+        self.padding = task.source_dictionary.pad()
+        if not self.weight >= 0 or math.isinf(self.weight):
+            raise UserError(
+                f"--discriminator-weight must be a number from 0 on, but is {self.weight}: 50 is "
+                "ELECTRA's"
+            )
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        targets = sample["target"]  # (B, T)
+        try:
+            logits, extra = model(**sample["net_input"], targets=targets)  # (B, T)
+        except TypeError as error:
+            raise UserError(_NO_GENERATOR) from error
+        if "generator_logits" not in extra:
+            raise UserError(_NO_GENERATOR)
+        generated = extra["generator_logits"]  # (M, V)
+        chosen = targets.ne(self.padding)
+        generator_loss = F.cross_entropy(generated.float(), targets[chosen], reduction="sum")
+        real = sample["net_input"]["src_tokens"].ne(self.padding)
+        replaced = extra["replaced"][real]  # (tokens,)
+        found = logits[real].float()
+        discriminator_loss = F.binary_cross_entropy_with_logits(
+            found, replaced.float(), reduction="sum"
+        )
+        size, tokens = int(chosen.sum()), int(real.sum())
+        loss = generator_loss + self.weight * discriminator_loss * size / tokens
+        guess = found > 0
+        return (
+            loss,
+            size,
+            {
+                "loss": loss.detach(),
+                "generator_loss": generator_loss.detach(),
+                "discriminator_loss": discriminator_loss.detach(),
+                "generator_right": (generated.argmax(dim=-1) == targets[chosen]).sum(),
+                "discriminator_right": (guess == replaced).sum(),
+                "replaced": replaced.sum(),
+                "guessed": guess.sum(),
+                "found": (guess & replaced).sum(),
+                "ntokens": tokens,
+                "nsentences": len(targets),
+                "sample_size": size,
+            },
+        )
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: Sequence[dict[str, Any]]) -> None:
+        """Aggregate the logging outputs of all processes."""
+
+        def total(name: str) -> Any:
+            return sum(log.get(name, 0) for log in logging_outputs)
+
+        chosen, tokens = total("sample_size"), total("ntokens")
+        for name, losses, number in (
+            ("loss", "loss", chosen),
+            ("generator_loss", "generator_loss", chosen),
+            ("discriminator_loss", "discriminator_loss", tokens),
+        ):
+            metrics.log_scalar(name, total(losses) / max(number, 1) / math.log(2), number, round=4)
+        for name, right, of in (
+            ("generator_accuracy", "generator_right", "sample_size"),
+            ("discriminator_accuracy", "discriminator_right", "ntokens"),
+            ("precision", "found", "guessed"),
+            ("recall", "found", "replaced"),
+        ):
+            number = total(of)
+            metrics.log_scalar(name, total(right) / max(number, 1), number, round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+
+_NO_GENERATOR = (
+    "--criterion electra needs a model with a generator: take --arch electra_<scheme> with --task "
+    "masked_lm, or --criterion masked_lm"
+)

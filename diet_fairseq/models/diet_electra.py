@@ -1,0 +1,226 @@
+"""ELECTRA with positions in every head, of generator and discriminator: `electra_<scheme>`."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq import utils
+from fairseq.models import register_model
+from fairseq.models.roberta import RobertaEncoder
+from fairseq.models.roberta.model import RobertaLMHead
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import LayerNorm
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from fairseq.tasks.masked_lm import MaskedLMTask
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..positions import PositionScheme
+from ..positions.options import check_at_least
+from ..stack.encoder import PositionalEncoder
+from . import diet_bert
+from .architectures import Size, register_architectures
+from .diet_roberta import DietRobertaModel, PositionalRobertaEncoder, size
+
+# Notation: B sentences of T tokens, M chosen tokens of all, V words, d the discriminator's width,
+# d_g the generator's, e the embeddings'.
+
+
+class DiscriminatorEncoder(PositionalRobertaEncoder):
+    """Our encoder with embeddings of their own width, and no language-model head."""
+
+    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Module:
+        return nn.Embedding(vocab_size, self.args.embedding_size, padding_idx)
+
+    def build_lm_head(self, *given: Any, **named: Any) -> None:
+        return None
+
+
+class DiscriminatorHead(nn.Module):
+    """(B, T, d) -> (B, T): the logit of a token having been replaced."""
+
+    def __init__(self, width: int, activation: str) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = utils.get_activation_fn(activation)
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.out(self.activation(self.dense(features))).squeeze(-1)
+
+
+class GeneratorHead(RobertaLMHead):
+    """RoBERTa's head from the generator's width to the embeddings', whose weight it shares."""
+
+    def __init__(self, width: int, weight: Tensor, activation: str) -> None:
+        words, embedding_size = weight.shape
+        super().__init__(embedding_size, words, activation, weight)
+        self.dense = nn.Linear(width, embedding_size)
+        self.layer_norm = LayerNorm(embedding_size)
+
+
+class Generator(nn.Module):
+    """A small masked language model on the discriminator's token embeddings; positions are its own.
+
+    Clark et al. (2020), section 3.2; google-research/electra: as many layers, the width times
+    ``--generator-size``, a head for every 64, a feed-forward layer of 4 times the width.
+    """
+
+    def __init__(self, args: Namespace, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__()
+        cfg = TransformerConfig.from_namespace(generator_options(args))
+        self.encoder = PositionalEncoder(cfg, dictionary, embed_tokens)
+        self.lm_head = GeneratorHead(cfg.encoder.embed_dim, embed_tokens.weight, args.activation_fn)
+
+    def forward(self, tokens: Tensor, chosen: Tensor, segments: Tensor | None) -> Tensor:
+        """tokens (B, T), chosen (B, T) bool -> logits (M, V): no others are computed."""
+        features = self.encoder(tokens, segments=segments)["encoder_out"][0]  # (T, B, d_g)
+        return self.lm_head(features.transpose(0, 1), chosen)
+
+
+def generator_options(args: Namespace) -> Namespace:
+    """The options of the generator's encoder.
+
+    Raises:
+        UserError: the size leaves nothing, or a width that its heads don't divide
+    """
+    width = int(args.encoder_embed_dim * args.generator_size + 1e-6)
+    heads = max(1, width // 64)
+    if not 0 < args.generator_size <= 1 or width < 1 or width % heads:
+        raise UserError(
+            f"--generator-size must be above 0 and at most 1, and give a width that its heads (one "
+            f"for every 64) divide, but {args.generator_size:g} of {args.encoder_embed_dim} is "
+            f"{width} for {heads} heads: take 0.25 or 1"
+        )
+    changed = {
+        "encoder_embed_dim": width,
+        "encoder_ffn_embed_dim": 4 * width,
+        "encoder_attention_heads": heads,
+    }
+    return Namespace(**vars(args) | changed)
+
+
+@register_model("diet_electra")
+class DietElectraModel(DietRobertaModel):
+    """Clark et al. (2020): a discriminator that tells which tokens a generator has replaced.
+
+    The discriminator's parameters are `DietRobertaModel`'s, less its language-model head, so that
+    ``bert_<scheme>`` and ``roberta_<scheme>`` of the same shape load it; ``generator`` is there
+    for pretraining (``--task masked_lm``) alone. Ke et al. (2021, section 4.1) have TUPE in both.
+    """
+
+    has_segments = True
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        parser.add_argument(
+            "--generator-size", type=float, help="the generator's width, a part of the encoder's"
+        )
+        parser.add_argument(
+            "--embedding-size",
+            type=int,
+            help="width of the token embeddings, which both share (default: the encoder's)",
+        )
+
+    @classmethod
+    def build_encoder(cls, args: Namespace, task: Any) -> RobertaEncoder:
+        if getattr(args, "embedding_size", None) is None:
+            args.embedding_size = args.encoder_embed_dim
+        check_at_least("--embedding-size", args.embedding_size, 1)
+        args.pretrains = isinstance(task, MaskedLMTask)
+        return DiscriminatorEncoder(args, task.source_dictionary)
+
+    def __init__(self, args: Namespace, encoder: RobertaEncoder) -> None:
+        super().__init__(args, encoder)
+        self.discriminator_head = self.generator = None
+        if not args.pretrains:
+            return
+        self.discriminator_head = DiscriminatorHead(args.encoder_embed_dim, args.activation_fn)
+        embed_tokens = encoder.sentence_encoder.embed_tokens
+        self.generator = Generator(args, encoder.dictionary, embed_tokens)
+        self.discriminator_head.apply(init_bert_params)
+        self.generator.apply(init_bert_params)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: str | None = None,
+        targets: Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As RoBERTa's; with targets, the detection of replaced tokens.
+
+        Args:
+            src_tokens: (B, T); with ``targets`` those that the generator reads, some of them masked
+            targets: (B, T), the original of every chosen token, padding elsewhere
+
+        Returns:
+            the discriminator's logits (B, T), and beside them ``generator_logits`` (M, V),
+            ``replaced`` (B, T) bool: where the sampled token is not the original
+        """
+        if targets is None:
+            if features_only or classification_head_name is not None:
+                return super().forward(
+                    src_tokens,
+                    features_only,
+                    return_all_hiddens,
+                    classification_head_name,
+                    **kwargs,
+                )
+            raise UserError(
+                "electra_... is pretrained by --criterion electra: take that, or an "
+                "--arch bert_... or roberta_... for the criterion you gave"
+            )
+        if self.generator is None or self.discriminator_head is None:
+            raise UserError("--criterion electra needs --task masked_lm: take both")
+        padding = self.encoder.dictionary.pad()
+        chosen = targets.ne(padding)  # (B, T)
+        segments = kwargs.get("segments")
+        generator_logits = self.generator(src_tokens, chosen, segments)  # (M, V)
+        original = torch.where(chosen, targets, src_tokens)
+        corrupted = original.masked_scatter(chosen, sample(generator_logits))
+        features, extra = super().forward(corrupted, True, return_all_hiddens, **kwargs)
+        extra |= {"generator_logits": generator_logits, "replaced": corrupted.ne(original)}
+        return self.discriminator_head(features), extra
+
+
+@torch.no_grad()
+def sample(logits: Tensor) -> Tensor:
+    """(M, V) -> (M,), a word from each distribution; no gradient goes through it."""
+    if not len(logits):
+        return logits.new_zeros(0, dtype=torch.int64)
+    return torch.multinomial(F.softmax(logits.float(), dim=-1), 1).squeeze(1)
+
+
+def electra(fill: Size, embedding_size: int | None, generator_size: float) -> Size:
+    """A size with ELECTRA's own defaults: the embeddings' width and the generator's."""
+
+    def whole(args: Namespace) -> None:
+        if getattr(args, "embedding_size", None) is None and embedding_size is not None:
+            args.embedding_size = embedding_size
+        if getattr(args, "generator_size", None) is None:
+            args.generator_size = generator_size
+        fill(args)
+
+    return whole
+
+
+#: google-research/electra's small and base, and one for a CPU
+SIZES: dict[str, Size] = {
+    "": electra(size(12, 768, 3072, 12), None, 1 / 3),
+    "_tiny": electra(size(4, 128, 512, 4), None, 1 / 4),
+    "_small": electra(size(12, 256, 1024, 4), 128, 1 / 4),
+    "_base": electra(size(12, 768, 3072, 12), None, 1 / 3),
+}
+
+
+def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
+    """What ELECTRAs take for options that are not given: BERT's."""
+    return diet_bert.defaults(scheme)
+
+
+register_architectures("diet_electra", "electra", SIZES, defaults)

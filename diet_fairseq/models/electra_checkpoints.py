@@ -1,0 +1,32 @@
+"""Checkpoints of an ELECTRA's pretraining: other models take its discriminator."""
+
+import logging
+
+from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+#: what is there for pretraining alone
+PRETRAINING = ("generator", "discriminator_head")
+#: what an ELECTRA hasn't, and starts afresh
+MISSING = ("encoder.lm_head.", "pooler.")
+
+
+def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
+    """Leave out what the model has no place for, in place, and say so in the log."""
+    parts = tuple(f"{part}." for part in PRETRAINING)
+    own = model.state_dict()
+    if any(key.startswith(parts) for key in own):
+        return
+    left = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
+    if not left:
+        return
+    logger.info("taking ELECTRA's discriminator; its generator and its head are left behind")
+    for key in left:
+        del state_dict[key]
+    for key, value in own.items():
+        if key.startswith(MISSING):
+            state_dict.setdefault(prefix + key, value)
+    tied = f"{prefix}encoder.lm_head.weight"
+    if tied in state_dict:
+        state_dict[tied] = state_dict[f"{prefix}encoder.sentence_encoder.embed_tokens.weight"]

@@ -1,0 +1,349 @@
+"""ELECTRA: the generator's tokens, what the discriminator says of them, and who takes it over."""
+
+import logging
+import sys
+from argparse import Namespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+
+from diet_fairseq.criterions.diet_electra import ElectraConfig, ElectraLoss
+from diet_fairseq.errors import UserError
+from diet_fairseq.models import diet_electra
+from diet_fairseq.positions import SCHEMES
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(sys.modules, "torchaudio", None)  # can't be imported beside a CPU build
+    electra = pytest.importorskip(
+        "transformers.models.electra.modeling_electra", reason="transformers is not installed"
+    )
+
+WORDS = Dictionary()
+for number in range(20):
+    WORDS.add_symbol(f"w{number}")
+MASK = WORDS.add_symbol("<mask>")
+TASK = MaskedLMTask(MaskedLMConfig(data=""), WORDS)
+LIMIT = 24
+TINY = {
+    "encoder_layers": 2,
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 24,
+    "encoder_attention_heads": 2,
+    "generator_size": 0.5,
+    "max_positions": LIMIT,
+}
+
+
+def build(arch, task=TASK, **options):
+    torch.manual_seed(1)
+    args = Namespace(**{"arch": arch} | TINY | options)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def sample_of(lengths=(9, 6), chosen=((1, 4, 5), (2,)), left=False):
+    """Sentences whose chosen tokens are masked, padded to one length."""
+    chance = torch.Generator().manual_seed(3)
+    width = max(lengths)
+    original = torch.full((len(lengths), width), WORDS.pad())
+    targets = original.clone()
+    for row, (length, places) in enumerate(zip(lengths, chosen, strict=True)):
+        first = width - length if left else 0
+        words = torch.randint(4, 24, (length,), generator=chance)
+        original[row, first : first + length] = words
+        for place in places:
+            targets[row, first + place] = words[place]
+    source = torch.where(targets.ne(WORDS.pad()), MASK, original)
+    return {"net_input": {"src_tokens": source}, "target": targets}, original
+
+
+def loss_of(model, sample, **options):
+    return ElectraLoss(ElectraConfig(**options), TASK)(model, sample)
+
+
+# --- Hugging Face's --------------------------------------------------------------------------
+
+
+def as_theirs(encoder, prefix, ours):
+    """The parameters of one of our encoders under Hugging Face's names."""
+    pad = WORDS.pad()
+    found = {
+        "embeddings.word_embeddings.weight": ours["embed_tokens.weight"],
+        "embeddings.position_embeddings.weight": ours["embed_positions.weight"][pad + 1 :],
+        "embeddings.token_type_embeddings.weight": ours["embed_segments.weight"],
+    }
+    for part in ("weight", "bias"):
+        found[f"embeddings.LayerNorm.{part}"] = ours[f"layernorm_embedding.{part}"]
+        if encoder.project_in is not None:
+            found[f"embeddings_project.{part}"] = ours[f"project_in.{part}"]
+        for layer in range(len(encoder.layers)):
+            for there, here in {
+                "attention.self.query": "self_attn.q_proj",
+                "attention.self.key": "self_attn.k_proj",
+                "attention.self.value": "self_attn.v_proj",
+                "attention.output.dense": "self_attn.out_proj",
+                "attention.output.LayerNorm": "self_attn_layer_norm",
+                "intermediate.dense": "fc1",
+                "output.dense": "fc2",
+                "output.LayerNorm": "final_layer_norm",
+            }.items():
+                found[f"encoder.layer.{layer}.{there}.{part}"] = ours[
+                    f"layers.{layer}.{here}.{part}"
+                ]
+    return {f"{prefix}{name}": value for name, value in found.items()}
+
+
+def config_of(encoder, embedding_size):
+    layer = encoder.layers[0]
+    return electra.ElectraConfig(
+        vocab_size=len(WORDS),
+        embedding_size=embedding_size,
+        hidden_size=layer.embed_dim,
+        num_hidden_layers=len(encoder.layers),
+        num_attention_heads=layer.self_attn.num_heads,
+        intermediate_size=layer.fc1.out_features,
+        max_position_embeddings=LIMIT,
+        layer_norm_eps=1e-5,
+        pad_token_id=WORDS.pad(),
+        attn_implementation="eager",
+    )
+
+
+def load(theirs, found):
+    missing, unexpected = theirs.load_state_dict(found, strict=False)
+    assert not unexpected
+    assert all("position_ids" in name or "token_type_ids" in name for name in missing)
+    return theirs.eval()
+
+
+def pair(embedding_size):
+    model = build(
+        "electra_learned", embedding_size=embedding_size, segment_scheme="input", num_segments=2
+    ).eval()
+    # initialised values are too small to tell one part from another
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+@pytest.mark.parametrize("embedding_size", [16, 12])
+def test_the_discriminator_gives_hugging_face_s_logits(embedding_size):
+    model = pair(embedding_size)
+    encoder, head = model.encoder.sentence_encoder, model.discriminator_head
+    found = as_theirs(encoder, "electra.", encoder.state_dict())
+    for part in ("weight", "bias"):
+        found[f"discriminator_predictions.dense.{part}"] = getattr(head.dense, part)
+        found[f"discriminator_predictions.dense_prediction.{part}"] = getattr(head.out, part)
+    theirs = load(electra.ElectraForPreTraining(config_of(encoder, embedding_size)), found)
+    _, original = sample_of()
+    seen = original.ne(WORDS.pad())
+    expected = theirs(original, attention_mask=seen.long()).logits
+    features, _ = model(original, features_only=True)
+    torch.testing.assert_close(head(features)[seen], expected[seen], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("embedding_size", [16, 12])
+def test_the_generator_gives_hugging_face_s_logits(embedding_size):
+    model = pair(embedding_size)
+    encoder, head = model.generator.encoder, model.generator.lm_head
+    found = as_theirs(encoder, "electra.", encoder.state_dict())
+    for part in ("weight", "bias"):
+        found[f"generator_predictions.dense.{part}"] = getattr(head.dense, part)
+        found[f"generator_predictions.LayerNorm.{part}"] = getattr(head.layer_norm, part)
+    found |= {"generator_lm_head.weight": head.weight, "generator_lm_head.bias": head.bias}
+    theirs = load(electra.ElectraForMaskedLM(config_of(encoder, embedding_size)), found)
+    sample, original = sample_of()
+    tokens, chosen = sample["net_input"]["src_tokens"], sample["target"].ne(WORDS.pad())
+    expected = theirs(tokens, attention_mask=original.ne(WORDS.pad()).long()).logits
+    logits = model.generator(tokens, chosen, None)
+    torch.testing.assert_close(logits, expected[chosen], rtol=1e-5, atol=1e-5)
+
+
+# --- the objective ---------------------------------------------------------------------------
+
+
+def by_hand(model, sample, original, sampled, weight):
+    """The loss of a batch, token by token, from the paper's text."""
+    targets, padding = sample["target"], WORDS.pad()
+    chosen = targets.ne(padding)
+    logits = model.generator(sample["net_input"]["src_tokens"], chosen, None)
+    generator, corrupted, number = 0.0, original.clone(), 0
+    for row, column in chosen.nonzero().tolist():
+        generator -= float(F.log_softmax(logits[number], -1)[original[row, column]])
+        corrupted[row, column] = sampled[number]
+        number += 1
+    features, _ = model(corrupted, features_only=True)
+    found = torch.sigmoid(model.discriminator_head(features))
+    discriminator, tokens = 0.0, 0
+    for row, column in original.ne(padding).nonzero().tolist():
+        replaced = corrupted[row, column] != original[row, column]
+        p = float(found[row, column])
+        discriminator -= float(torch.tensor(p if replaced else 1 - p).log())
+        tokens += 1
+    return (generator / number + weight * discriminator / tokens) * number
+
+
+@pytest.mark.parametrize("scheme", [name for name, kind in SCHEMES.items() if not kind.compressed])
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_the_loss_is_the_paper_s(scheme, left, monkeypatch):
+    model = build(f"electra_{scheme}").eval()
+    sample, original = sample_of(left=left)
+    chosen = sample["target"].ne(WORDS.pad())
+    # the first sampled token is the original one, and counts as that
+    sampled = torch.tensor([int(original[chosen][0]), 5, 6, 7])
+    monkeypatch.setattr(diet_electra, "sample", lambda logits: sampled)
+    loss, size, log = loss_of(model, sample, discriminator_weight=20.0)
+    expected = by_hand(model, sample, original, sampled, 20.0)
+    assert size == 4
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    assert int(log["replaced"]) == int((sampled != original[chosen]).sum()) < 4
+
+
+def test_what_masking_leaves_as_it_is_is_predicted_and_sampled_too():
+    model = build("electra_diet_rel").eval()
+    sample, original = sample_of()
+    source = sample["net_input"]["src_tokens"]
+    kept = sample["target"].ne(WORDS.pad()).nonzero()[0]
+    source[tuple(kept)] = original[tuple(kept)]
+    _, extra = model(source, targets=sample["target"])
+    assert len(extra["generator_logits"]) == 4
+
+
+def test_samples_follow_the_generator_s_distribution():
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.0, 1.0, -torch.inf, 2.0]]).expand(20_000, -1)
+    shares = torch.bincount(diet_electra.sample(logits), minlength=4) / 20_000
+    torch.testing.assert_close(shares, F.softmax(logits[0], 0), atol=0.02, rtol=0)
+
+
+def test_no_gradient_goes_through_the_sampling():
+    gradients = []
+    for weight in (0.0, 50.0):
+        model = build("electra_tupe_r").eval()
+        torch.manual_seed(5)
+        loss_of(model, sample_of()[0], discriminator_weight=weight)[0].backward()
+        gradients.append(model.generator.lm_head.dense.weight.grad)
+    assert torch.equal(*gradients)
+
+
+def test_every_parameter_learns():
+    model = build("electra_tupe_r", embedding_size=12)
+    loss_of(model, sample_of()[0])[0].backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def padded(tokens):
+    return F.pad(tokens, (0, 5), value=WORDS.pad())
+
+
+def test_padding_changes_nothing(monkeypatch):
+    monkeypatch.setattr(diet_electra, "sample", lambda logits: logits.argmax(-1))
+    model = build("electra_diet_rel").eval()
+    short, _ = sample_of((9, 6))
+    long = {
+        "net_input": {
+            "src_tokens": F.pad(short["net_input"]["src_tokens"], (0, 5), value=WORDS.pad())
+        },
+        "target": padded(short["target"]),
+    }
+    torch.testing.assert_close(loss_of(model, long)[0], loss_of(model, short)[0])
+
+
+def test_token_embeddings_are_shared_and_position_tables_are_not():
+    model = build("electra_learned")
+    ours, theirs = model.encoder.sentence_encoder, model.generator.encoder
+    assert ours.embed_tokens is theirs.embed_tokens
+    assert model.generator.lm_head.weight is ours.embed_tokens.weight
+    assert ours.embed_positions is not theirs.embed_positions
+
+
+def test_both_have_the_scheme():
+    model = build("electra_diet_rel")
+    for encoder in (model.encoder.sentence_encoder, model.generator.encoder):
+        assert encoder.layers[0].self_attn.positions is not None
+
+
+def test_a_batch_without_a_chosen_token_has_a_loss():
+    sample, _ = sample_of((5,), ((),))
+    loss, size, _ = loss_of(build("electra_diet_rel"), sample)
+    assert size == 0
+    assert loss.isfinite()
+
+
+def test_it_trains_in_bf16():
+    model = build("electra_tupe_r").bfloat16()
+    loss = loss_of(model, sample_of()[0])[0]
+    loss.backward()
+    assert loss.isfinite()
+
+
+# --- fine-tuning -----------------------------------------------------------------------------
+
+FINE_TUNING = Namespace(source_dictionary=WORDS, max_positions=lambda: LIMIT)
+
+
+@pytest.mark.parametrize("arch", ["electra_tupe_r", "bert_tupe_r", "roberta_tupe_r"])
+def test_fine_tuning_takes_the_discriminator(arch, caplog):
+    pretrained = build("electra_tupe_r", segment_scheme="none").eval()
+    segments = {} if arch.startswith("roberta") else {"segment_scheme": "none"}
+    model = build(arch, FINE_TUNING, **segments).eval()
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(pretrained.state_dict(), strict=True)
+    assert (
+        "taking ELECTRA's discriminator; its generator and its head are left behind" in caplog.text
+    )
+    tokens = sample_of()[1]
+    expected, _ = pretrained(tokens, features_only=True)
+    assert torch.equal(model(tokens, features_only=True)[0], expected)
+
+
+def test_fine_tuning_builds_no_generator():
+    model = build("electra_tupe_r", FINE_TUNING)
+    assert model.generator is None
+    assert model.discriminator_head is None
+
+
+def test_a_checkpoint_of_pretraining_loads_as_what_it_was():
+    pretrained = build("electra_diet_abs")
+    again = build("electra_diet_abs")
+    again.load_state_dict(pretrained.state_dict(), strict=True)
+    for name, value in pretrained.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
+
+
+# --- a user's mistakes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])
+def test_a_generator_size_that_is_none_is_refused(size):
+    with pytest.raises(UserError, match="--generator-size must be above 0 and at most 1"):
+        build("electra_diet_rel", generator_size=size)
+
+
+def test_a_width_that_the_generator_s_heads_do_not_divide_is_refused():
+    with pytest.raises(UserError, match=r"0\.7 of 192 is 134 for 2 heads|is \d+ for \d heads"):
+        build("electra_diet_rel", encoder_embed_dim=290, generator_size=0.5)
+
+
+def test_other_criterions_refuse_a_generator():
+    model = build("electra_diet_rel")
+    with pytest.raises(UserError, match=r"electra_\.\.\. is pretrained by --criterion electra"):
+        model(sample_of()[1])
+
+
+def test_the_criterion_refuses_models_without_a_generator():
+    for arch in ("roberta_diet_rel", "bert_tupe_r"):
+        with pytest.raises(UserError, match="--criterion electra needs a model with a generator"):
+            loss_of(build(arch), sample_of()[0])
+    with pytest.raises(UserError, match="--criterion electra needs --task masked_lm"):
+        loss_of(build("electra_diet_rel", FINE_TUNING), sample_of()[0])
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(weight):
+    with pytest.raises(UserError, match="--discriminator-weight must be a number from 0 on"):
+        ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)
