@@ -101,7 +101,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         kinds.add_argument(f"--num-{kind}-checkpoints", type=int, metavar="N", dest=kind,
                            help=f"average the last N {kind} checkpoints of the folder")  # fmt: skip
     add("--checkpoint-upper-bound", type=int, metavar="N",
-        help="leave out what is later than this epoch or update")  # fmt: skip
+        help="ignore checkpoints later than this epoch or update")  # fmt: skip
 
 
 def run(args: Namespace) -> None:

@@ -46,7 +46,7 @@ def chosen(names: str, regression: bool, positive: int | None) -> tuple[str, ...
             kind = "regression" if regression else "classification"
             raise UserError(
                 f"--metrics {name} is none of a {kind}'s: take one or more of {', '.join(known)}, "
-                "parted by commas"
+                "separated by commas"
             )
     if "f1" in wanted and positive is None:
         raise UserError(

@@ -57,7 +57,7 @@ class SentencePairs(FairseqDataset):
         documents = runs(lengths > 0)
         if len(documents) < 2:
             raise UserError(
-                "--task masked_lm_nsp needs documents parted by blank lines, two or more, but "
+                "--task masked_lm_nsp needs documents separated by blank lines, two or more, but "
                 f"{name} holds {len(documents)}: put a blank line after each document and run "
                 "fairseq-preprocess again, or take --task masked_lm"
             )

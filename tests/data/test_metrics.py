@@ -74,7 +74,7 @@ def test_metrics_that_do_not_fit_are_refused():
         chosen("accuracy,pearson", False, 1)
     assert str(error.value) == (
         "--metrics pearson is none of a classification's: take one or more of accuracy, f1, "
-        "matthews, parted by commas"
+        "matthews, separated by commas"
     )
     with pytest.raises(UserError) as error:
         chosen("f1", False, None)

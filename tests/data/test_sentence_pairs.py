@@ -139,7 +139,7 @@ def test_one_document_can_not_be_paired(lines, number):
     with pytest.raises(UserError) as error:
         pairs(lines, name="data-bin/train")
     assert str(error.value) == (
-        "--task masked_lm_nsp needs documents parted by blank lines, two or more, but "
+        "--task masked_lm_nsp needs documents separated by blank lines, two or more, but "
         f"data-bin/train holds {number}: put a blank line after each document and run "
         "fairseq-preprocess again, or take --task masked_lm"
     )

@@ -219,7 +219,7 @@ def test_one_document_is_the_last_line_of_training(tmp_path):
     done = run("train", tmp_path / "data", *TINY, "--save-dir", tmp_path)
     assert done.status == 1
     assert done.last.startswith(
-        "error: --task masked_lm_nsp needs documents parted by blank lines, two or more, but "
+        "error: --task masked_lm_nsp needs documents separated by blank lines, two or more, but "
         f"{tmp_path / 'data' / 'valid'} holds 1: put"
     )
 

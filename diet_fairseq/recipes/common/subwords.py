@@ -1,7 +1,7 @@
 """Subwords: one vocabulary for both languages, learnt from the training text.
 
 A model is a folder: `learn` fills it, `Subwords(folder)` reads it. Both kinds are byte pair
-encoding. SentencePiece takes raw text; subword-nmt wants words parted by sacremoses first, and
+encoding. SentencePiece takes raw text; subword-nmt wants words split by sacremoses first, and
 sacremoses joins them again in the end.
 """
 
@@ -32,7 +32,7 @@ def thinned(text: Path, lines: int) -> Iterable[str]:
 
 
 class Subwords(Protocol):
-    """Text of one language as subwords parted by spaces, and back."""
+    """Text of one language as subwords separated by spaces, and back."""
 
     @staticmethod
     def learn(folder: Path, texts: dict[str, Iterable[str]], size: int, workers: int) -> None: ...

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..common import cells, programs
 from ..common.cells import nameable
+from ..common.options import given
 from . import finetune, report
 from .folder import add_folder
 from .presets import PRESETS
@@ -45,7 +46,7 @@ ABLATIONS = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", choices=ABLATIONS, help="what is varied")
-    parser.add_argument("task", metavar="TASK", help="prepared tasks, parted by commas, or all")
+    parser.add_argument("task", metavar="TASK", help="prepared tasks, separated by commas, or all")
     parser.add_argument("--preset", choices=PRESETS, default="machine", help="(%(default)s)")
     parser.add_argument("--size", choices=SIZES, help="(the preset's)")
     parser.add_argument("--updates", type=int, help="of pretraining (the preset's)")
@@ -57,19 +58,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 def ablate(args: Namespace, more: list[str]) -> int:
     """Pretrain every row (``more`` goes there), fine-tune every one, print the table."""
     gpus = programs.devices(args.gpus)
-    rows = [Pretraining(row, args, tuple(more)) for row in ABLATIONS[args.name]]
+    budget = given(Budget, args)
+    rows = [Pretraining(row, budget, tuple(more)) for row in ABLATIONS[args.name]]
     # One after the other: each takes all GPUs.
     if cells.run_all(rows, 1 if gpus else args.jobs or 1):
         return 1
     grid = []
     for one in rows:
         start = {"checkpoint": one.checkpoint, "row": one.name, "encoder": None, "scratch": False}
-        grid += finetune.grid_of(Namespace(**vars(args) | start), ())
+        grid += finetune.grid_of(given(finetune.FineTuning, args, **start), ())
     status = finetune.run(grid, gpus, args.jobs)
     tables = ["diet_table8_glue_segments", "diet_table9_glue_sharing"]
     shown = {"rows": [one.name for one in rows], "tasks": None, "statistic": "diet"}
-    report.report(Namespace(**vars(args) | shown, tables=tables, csv=None, plot=None))
+    report.show(given(report.Report, args, **shown, tables=tables, csv=None, plot=None))
     return status
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all rows have in common; None: as the preset has it, on all GPUs."""
+
+    preset: str
+    size: str | None
+    updates: int | None
+    gpus: int | None
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,7 @@ class Pretraining(cells.Cell):
     """One row's encoder."""
 
     row: dict[str, Any]
-    args: Namespace
+    budget: Budget
     more: tuple[str, ...]
 
     @property
@@ -87,14 +100,14 @@ class Pretraining(cells.Cell):
     @property
     def run_name(self) -> str:
         """Of the folder in ``runs``."""
-        args = self.args
-        parts = [self.name.replace(", ", "-").replace(" ", "-"), args.preset]
-        parts += map(str, filter(None, (args.size, args.updates)))
+        budget = self.budget
+        parts = [self.name.replace(", ", "-").replace(" ", "-"), budget.preset]
+        parts += map(str, filter(None, (budget.size, budget.updates)))
         return "_".join([*parts, *nameable(self.more)])
 
     @property
     def folder(self) -> Path:
-        return self.args.folder / "runs" / self.run_name
+        return self.budget.folder / "runs" / self.run_name
 
     @property
     def checkpoint(self) -> Path:
@@ -105,13 +118,13 @@ class Pretraining(cells.Cell):
         return self.folder / "pretrained"
 
     def steps(self) -> list[tuple[list[str], Path]]:
-        row, args = self.row, self.args
+        row, budget = self.row, self.budget
         scheme = {"bert": "learned"}.get(row["model"], row["model"])
         words: list[Any] = ["-m", "diet_fairseq", "encoder", "pretrain", scheme]
         words += ["--encoder", "bert", "--run", self.run_name]
         for option in ("preset", "size", "updates", "gpus", "folder"):
-            if getattr(args, option) is not None:
-                words += [f"--{option}", getattr(args, option)]
+            if getattr(budget, option) is not None:
+                words += [f"--{option}", getattr(budget, option)]
         words += ["--segment-scheme", row["segment"]]
         if scheme != "learned":
             words += ["--position-sharing", row["sharing"] or "none"]

@@ -14,6 +14,7 @@ from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
 from ..common import cells, programs, train_log
+from ..common.options import given
 from ..common.stages import MADE_FROM, difference
 from .folder import add_folder
 from .glue_tasks import Task
@@ -24,16 +25,35 @@ from .start import POSITIONS, Start
 BEST, LAST, RESULT = "checkpoint_best.pt", "checkpoint_last.pt", "result.json"
 
 
+@dataclass(frozen=True)
+class FineTuning:
+    """What is fine-tuned on what, and in which way; None: as the grid or the checkpoint has it."""
+
+    task: str
+    checkpoint: Path
+    encoder: str | None
+    scratch: bool
+    row: str | None
+    grid: str
+    rates: list[float] | None
+    epochs: list[int] | None
+    seeds: list[int] | None
+    batch: int | None
+    length: int | None
+    keep: str
+    folder: Path
+
+
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("task", metavar="TASK", help="prepared tasks, parted by commas, or all")
+    parser.add_argument("task", metavar="TASK", help="prepared tasks, separated by commas, or all")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="to start from")
     parser.add_argument(
         "--encoder", choices=("bert", "roberta"), help="bert adds segments (the checkpoint's)"
     )
     parser.add_argument(
-        "--scratch", action="store_true", help="the checkpoint's model, but not its parameters"
+        "--scratch", action="store_true", help="train the checkpoint's model from scratch"
     )
-    parser.add_argument("--row", help="what the report calls it (the checkpoint's run)")
+    parser.add_argument("--row", help="name of the row in the report (the checkpoint's run)")
     add_grid_arguments(parser)
     parser.add_argument("--show", action="store_true", help="show the cells' commands only")
     add_folder(parser)
@@ -58,7 +78,7 @@ def add_grid_arguments(parser: ArgumentParser) -> None:
 
 
 def finetune(args: Namespace, more: list[str]) -> int:
-    grid, gpus = grid_of(args, more), programs.devices(args.gpus)
+    grid, gpus = grid_of(given(FineTuning, args), more), programs.devices(args.gpus)
     if args.show:
         for cell in (replace(cell, on_gpu=gpus > 0) for cell in grid):
             [(command, _)] = cell.steps()
@@ -78,36 +98,36 @@ def run(grid: list["Cell"], gpus: int, jobs: int | None) -> int:
     return cells.run_all([replace(cell, on_gpu=gpus > 0, devices=devices) for cell in grid], jobs)
 
 
-def grid_of(args: Namespace, more: Sequence[str]) -> list["Cell"]:
+def grid_of(wanted: FineTuning, more: Sequence[str]) -> list["Cell"]:
     """All cells that are asked for, seed by seed."""
-    if args.row and "/" in args.row:
-        raise UserError(f"--row {args.row} has a slash, and is to name a folder: take another")
-    start = Start(args.checkpoint)
+    if wanted.row and "/" in wanted.row:
+        raise UserError(f"--row {wanted.row} has a slash, and is to name a folder: take another")
+    start = Start(wanted.checkpoint)
     grid: list[Cell] = []
-    for name in task_names(args):
-        folder = args.folder / "tasks" / name
+    for name in task_names(wanted.folder, wanted.task):
+        folder = wanted.folder / "tasks" / name
         task = load_task(folder)
         start.check_dictionary(folder / "data-bin" / "input0" / "dict.txt")
-        row = Row(task, folder, start, args, tuple(more))
-        preset = GRIDS[args.grid]
+        row = Row(task, folder, start, wanted, tuple(more))
+        preset = GRIDS[wanted.grid]
         epochs = preset.epochs_of_large if task.name in LARGE else preset.epochs
         grid += [
             Cell(row, rate, epoch, seed)
-            for seed in args.seeds or preset.seeds
-            for epoch in args.epochs or epochs
-            for rate in args.rates or preset.rates
+            for seed in wanted.seeds or preset.seeds
+            for epoch in wanted.epochs or epochs
+            for rate in wanted.rates or preset.rates
         ]
     return grid
 
 
-def task_names(args: Namespace) -> list[str]:
+def task_names(folder: Path, task: str) -> list[str]:
     """The tasks named, or all that are prepared."""
-    if args.task != "all":
-        return args.task.split(",")
-    prepared = args.folder.glob(f"tasks/*/data-bin/{MADE_FROM}")
+    if task != "all":
+        return task.split(",")
+    prepared = folder.glob(f"tasks/*/data-bin/{MADE_FROM}")
     found = sorted(path.parents[1].name for path in prepared)
     if not found:
-        raise UserError(f"{args.folder}/tasks holds no prepared task: run `prepare-glue` first")
+        raise UserError(f"{folder}/tasks holds no prepared task: run `prepare-glue` first")
     return found
 
 
@@ -118,13 +138,13 @@ class Row:
     task: Task
     data: Path
     start: Start
-    args: Namespace
+    wanted: FineTuning
     more: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        scratch = "-scratch" * self.args.scratch
-        return self.args.row or self.start.name + scratch
+        scratch = "-scratch" * self.wanted.scratch
+        return self.wanted.row or self.start.name + scratch
 
     @property
     def folder(self) -> Path:
@@ -132,8 +152,8 @@ class Row:
 
     def flags(self) -> list[str]:
         """All of a cell's options that the row's cells have in common."""
-        task, args, preset = self.task, self.args, GRIDS[self.args.grid]
-        length = args.length or preset.length
+        task, wanted, preset = self.task, self.wanted, GRIDS[self.wanted.grid]
+        length = wanted.length or preset.length
         positions = self.start.model.max_positions
         if positions is not None and length > positions:
             raise UserError(
@@ -141,14 +161,14 @@ class Row:
                 f"{positions}"
             )
         flags: list[Any] = [
-            *self.start.flags(args.encoder),
+            *self.start.flags(wanted.encoder),
             *["--task", "glue", "--criterion", "glue", f"--metrics={','.join(task.metrics)}"],
             *(["--regression-target"] if task.regression else []),
             *[f"--positive-label={task.positive}", "--max-length", length],
-            *([] if args.scratch else ["--finetune-from-model", self.start.path]),
+            *([] if wanted.scratch else ["--finetune-from-model", self.start.path]),
             *["--optimizer", *FINE_TUNING_ADAM, "--weight-decay", 0.01, "--clip-norm", 1.0],
             *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
-            *["--batch-size", args.batch or preset.batch, "--required-batch-size-multiple", 1],
+            *["--batch-size", wanted.batch or preset.batch, "--required-batch-size-multiple", 1],
             f"--valid-subset={','.join(task.dev_files)}",
             *[f"--best-checkpoint-metric={task.metrics[0]}", "--maximize-best-checkpoint-metric"],
             "--no-epoch-checkpoints",
@@ -164,7 +184,7 @@ class Row:
         options = by_name(self.flags())
         options.pop("--finetune-from-model", None)  # its contents count
         wanted = {
-            "checkpoint": None if self.args.scratch else self.start.digest,
+            "checkpoint": None if self.wanted.scratch else self.start.digest,
             "task": json.loads((self.data / "data-bin" / MADE_FROM).read_text(encoding="utf-8")),
             **options,
         }
@@ -272,7 +292,7 @@ class Cell(cells.Cell):
     def tidy(self) -> None:
         """Keep the best checkpoint's parameters, or nothing."""
         best = self.folder / BEST
-        if self.row.args.keep == "none":
+        if self.row.wanted.keep == "none":
             best.unlink(missing_ok=True)
             return
         with open(best, "rb") as file:

@@ -8,5 +8,5 @@ USUAL = Path("roberta")
 
 def add_folder(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--folder", type=Path, default=USUAL, help="where everything is kept (%(default)s)"
+        "--folder", type=Path, default=USUAL, help="folder for all data and runs (%(default)s)"
     )

@@ -143,7 +143,7 @@ def read(path: Path, task: Task, where: Columns) -> Iterator[Example]:
                 left_out += 1
                 continue
             raise UserError(
-                f"{place}: {width} columns parted by tabs are expected, {len(row)} are found: mend "
+                f"{place}: {width} tab-separated columns are expected, {len(row)} are found: mend "
                 "the file"
             )
         found = tuple(normalise(row[column]) for column in texts)

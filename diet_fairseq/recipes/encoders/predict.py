@@ -27,10 +27,10 @@ LOWEST, HIGHEST = 0.0, 5.0
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="fine-tuned on")
     chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--row", help="take its best cell on the dev set (the best row's)")
-    chosen.add_argument("--checkpoint", type=Path, help="take this one, of a cell")
+    chosen.add_argument("--row", help="use the row's best cell on the dev set (the best row)")
+    chosen.add_argument("--checkpoint", type=Path, help="use this checkpoint of a cell")
     parser.add_argument(
-        "--tsv", metavar="FILE", type=Path, help="what to label (the task's test sets)"
+        "--tsv", metavar="FILE", type=Path, help="examples to label (the task's test sets)"
     )
     parser.add_argument(
         "--text", metavar="COLUMN", nargs="+", help="of --tsv (named as in the task's test set)"

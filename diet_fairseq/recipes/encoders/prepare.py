@@ -30,16 +30,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         nargs="*",
-        help="text, gzipped where its name ends in .gz, with blank lines between documents",
+        help="text file, or .gz, with blank lines between documents",
     )
     parser.add_argument(
-        "--wikitext", metavar="FILE", type=Path, nargs="+", default=[], help="as WikiText has it"
+        "--wikitext",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="text in WikiText's format",
     )
     parser.add_argument(
         "--lines-per-document",
         metavar="N",
         type=int,
-        help="a document is so many lines in a FILE without blank lines (all of the file)",
+        help="length of a document in a FILE without blank lines (the whole file)",
     )
     parser.add_argument("--lower", action="store_true", help="lower-case the text")
     parser.add_argument(
@@ -47,19 +52,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SHARE",
         type=float,
         default=1 / 200,
-        help="part of the documents to validate with (1/200)",
+        help="share of the documents held out for validation (1/200)",
     )
     parser.add_argument("--bpe", choices=KINDS, default="sentencepiece", help="kind of subwords")
     parser.add_argument("--vocabulary", type=int, default=32_768, help="subwords (%(default)s)")
     parser.add_argument(
-        "--language", default="en", help="whose words --bpe subword-nmt parts (%(default)s)"
+        "--language",
+        default="en",
+        help="language of the text, for the tokenizer of --bpe subword-nmt (%(default)s)",
     )
     parser.add_argument(
         "--longest-line",
         metavar="N",
         type=int,
         default=126,
-        help="longer lines are parted: a sample of 128 has room for so many subwords (%(default)s)",
+        help="split longer lines, so that they fit into a sample of 128 subwords (%(default)s)",
     )
     parser.add_argument(
         "--workers",

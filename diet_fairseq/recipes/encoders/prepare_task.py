@@ -30,7 +30,7 @@ SPACE = "\u2581"
 
 def add_glue_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "glue", metavar="GLUE", type=Path, help="folder with GLUE's, one for each task"
+        "glue", metavar="GLUE", type=Path, help="folder with a folder for each of GLUE's tasks"
     )
     parser.add_argument(
         "--tasks", metavar="TASK", nargs="+", help=f"of {', '.join(GLUE)} (all with a train.tsv)"
@@ -40,7 +40,7 @@ def add_glue_arguments(parser: ArgumentParser) -> None:
 
 
 def add_task_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="what the task is called from now on")
+    parser.add_argument("name", metavar="NAME", help="name of the task")
     for split in ("train", "dev", "test"):
         parser.add_argument(
             f"--{split}",
@@ -60,7 +60,9 @@ def add_task_arguments(parser: ArgumentParser) -> None:
         metavar="METRIC",
         help=f"the first is reported: {', '.join(METRICS)}",
     )
-    parser.add_argument("--positive-label", default="1", help="which f1 is of (%(default)s)")
+    parser.add_argument(
+        "--positive-label", default="1", help="class that F1 is computed for (%(default)s)"
+    )
     add_workers(parser)
     add_folder(parser)
 

@@ -2,15 +2,17 @@
 
 import json
 from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from ...config import SCHEMES
 from ...errors import UserError
 from ..common import programs
+from ..common.options import given
 from ..common.programs import STOCK
 from .folder import add_folder
-from .presets import PRESETS, Preset
+from .presets import PRESETS
 
 SIZES = ("tiny", "small", "base", "large")
 ENCODERS = ("bert", "roberta", "electra")
@@ -21,6 +23,26 @@ STOCK_SHAPES = {
 }
 #: <s> and </s>, which a packed sample has besides its lines' subwords
 SPECIAL = 2
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """What is pretrained, and on which machine; None: as the preset has it, on all GPUs."""
+
+    scheme: str
+    preset: str
+    encoder: str
+    nsp: bool
+    size: str | None
+    updates: int | None
+    batch: int | None
+    length: int | None
+    seed: int
+    run: str | None
+    gpus: int | None
+    nodes: int
+    per_gpu: int | None
+    folder: Path
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,7 +59,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, help="of a node; 0: the CPU (all, else the CPU)")
     parser.add_argument("--nodes", type=int, default=1, help="(%(default)s)")
     parser.add_argument(
-        "--per-gpu", type=int, help="samples that fit into memory; batches are gathered"
+        "--per-gpu",
+        type=int,
+        help="samples per step that fit into memory; gradients are accumulated",
     )
     parser.add_argument("--show", action="store_true", help="show the command only")
     add_folder(parser)
@@ -60,10 +84,10 @@ def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     return ["--arch", "roberta", *chain.from_iterable(shape)]
 
 
-def objective(args: Namespace, data: Path, length: int) -> list[str]:
+def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
     """Full sentences packed, over the ends of documents, or pairs of texts."""
-    if args.nsp:
-        if args.encoder != "bert" or args.scheme == STOCK:
+    if wanted.nsp:
+        if wanted.encoder != "bert" or wanted.scheme == STOCK:
             raise UserError(
                 "--nsp needs a BERT: take --encoder bert and one of our schemes, or leave it out"
             )
@@ -76,38 +100,38 @@ def objective(args: Namespace, data: Path, length: int) -> list[str]:
             f"--length {settings['longest_line'] + SPECIAL}"
         )
     packed = ["--task", "masked_lm", "--sample-break-mode", "complete"]
-    if args.encoder != "electra":
+    if wanted.encoder != "electra":
         return [*packed, "--criterion", "masked_lm"]
     # google-research/electra: 85% of the chosen tokens are masked, none replaced at random
     kept = ["--leave-unmasked-prob", "0.15", "--random-token-prob", "0"]
     return [*packed, "--criterion", "electra", *kept]
 
 
-def run_folder(args: Namespace, size: str) -> Path:
-    model = args.scheme if args.scheme == STOCK else f"{args.encoder}_{args.scheme}"
-    return args.folder / "runs" / (args.run or f"{model}-{size}{'-nsp' * args.nsp}")
+def run_folder(wanted: Pretraining, size: str) -> Path:
+    model = wanted.scheme if wanted.scheme == STOCK else f"{wanted.encoder}_{wanted.scheme}"
+    return wanted.folder / "runs" / (wanted.run or f"{model}-{size}{'-nsp' * wanted.nsp}")
 
 
-def command(preset: Preset, args: Namespace, more: list[str]) -> list[str]:
+def command(wanted: Pretraining, more: list[str]) -> list[str]:
     """The fairseq-train command; ``more`` stands last and wins."""
-    data = programs.data_of(args.folder)
-    size, length = args.size or preset.size, args.length or preset.length
-    updates, batch = args.updates or preset.updates, args.batch or preset.batch
-    run = run_folder(args, size)
-    gpus = programs.devices(args.gpus)
-    processes = max(1, gpus * args.nodes)
-    gather = -(-batch // ((args.per_gpu or preset.per_gpu) * processes))
+    preset, data = PRESETS[wanted.preset], programs.data_of(wanted.folder)
+    size, length = wanted.size or preset.size, wanted.length or preset.length
+    updates, batch = wanted.updates or preset.updates, wanted.batch or preset.batch
+    run = run_folder(wanted, size)
+    gpus = programs.devices(wanted.gpus)
+    processes = max(1, gpus * wanted.nodes)
+    gather = -(-batch // ((wanted.per_gpu or preset.per_gpu) * processes))
     # Resuming on several processes fails without the second flag.
     parallel = ["--distributed-world-size", processes, "--load-checkpoint-on-all-dp-ranks"]
     options = [
-        *["--user-dir", programs.PLUGIN, *architecture(args.encoder, args.scheme, size)],
-        *objective(args, data, length),
+        *["--user-dir", programs.PLUGIN, *architecture(wanted.encoder, wanted.scheme, size)],
+        *objective(wanted, data, length),
         *["--tokens-per-sample", length],
         *["--optimizer", *preset.optimizer, "--weight-decay", 0.01, "--clip-norm", 1.0],
         *["--lr", preset.peak_rate],
         *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
         *["--batch-size", max(1, batch // (gather * processes)), "--update-freq", gather],
-        *["--max-update", updates, "--seed", args.seed, *(parallel if gpus else ["--cpu"])],
+        *["--max-update", updates, "--seed", wanted.seed, *(parallel if gpus else ["--cpu"])],
         *["--save-dir", run, "--no-epoch-checkpoints"],
         *["--save-interval-updates", min(preset.save_every, updates)],
         *["--keep-interval-updates", preset.keep],
@@ -118,9 +142,9 @@ def command(preset: Preset, args: Namespace, more: list[str]) -> list[str]:
 
 
 def pretrain(args: Namespace, more: list[str]) -> None:
-    preset = PRESETS[args.preset]
-    batch = args.batch or preset.batch
-    one_device = {"gpus": 0, "nodes": 1, "per_gpu": batch, "updates": preset.updates}
-    same = command(preset, Namespace(**vars(args) | one_device), more)
-    run = run_folder(args, args.size or preset.size)
-    programs.train(command(preset, args, more), same, run, args.show)
+    wanted = given(Pretraining, args)
+    preset = PRESETS[wanted.preset]
+    batch = wanted.batch or preset.batch
+    one_device = replace(wanted, gpus=0, nodes=1, per_gpu=batch, updates=preset.updates)
+    run = run_folder(wanted, wanted.size or preset.size)
+    programs.train(command(wanted, more), command(one_device, more), run, args.show)

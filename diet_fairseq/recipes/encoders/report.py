@@ -13,6 +13,7 @@ from typing import Any
 from ...atomic import written
 from ...errors import UserError
 from ..common import cells
+from ..common.options import given
 from .finetune import RESULT
 from .folder import add_folder
 from .glue_tasks import Task
@@ -73,6 +74,20 @@ class Row:
         return mean(found) if found and None not in found else None  # type: ignore[type-var]
 
 
+@dataclass(frozen=True)
+class Report:
+    """What is shown, and where else it goes; None: all rows, all tasks, no papers, no file."""
+
+    statistic: str
+    rows: list[str] | None
+    tasks: list[str] | None
+    papers: Path | None
+    tables: list[str]
+    csv: Path | None
+    plot: Path | None
+    folder: Path
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--statistic", choices=(*STATISTICS, "both"), default="both", help="(%(default)s)"
@@ -83,21 +98,26 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--tables", nargs="+", choices=PAPERS, default=["diet_table2_glue", "tupe_table3_large"]
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the numbers there, too")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them there, too")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the numbers to FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw them in FILE")
     add_folder(parser)
 
 
 def report(args: Namespace) -> None:
-    found = results(args.folder, args.rows, args.tasks)
-    wanted = list(STATISTICS) if args.statistic == "both" else [args.statistic]
-    papers = list(published(args.papers, args.tables)) if args.papers else []
-    tables = {name: beside([*own(found, args.folder, name), *papers]) for name in wanted}
+    show(given(Report, args))
+
+
+def show(what: Report) -> None:
+    """Print the table, and write what else is asked for."""
+    found = results(what.folder, what.rows, what.tasks)
+    wanted = list(STATISTICS) if what.statistic == "both" else [what.statistic]
+    papers = list(published(what.papers, what.tables)) if what.papers else []
+    tables = {name: beside([*own(found, what.folder, name), *papers]) for name in wanted}
     print("\n\n".join(f"{title(name)}\n\n{markdown(rows)}" for name, rows in tables.items()))
-    if args.csv:
-        write_csv(args.csv, tables)
-    if args.plot:
-        plot(args.plot, tables[wanted[0]], STATISTICS[wanted[0]][0])
+    if what.csv:
+        write_csv(what.csv, tables)
+    if what.plot:
+        plot(what.plot, tables[wanted[0]], STATISTICS[wanted[0]][0])
 
 
 Found = dict[str, dict[str, list[dict[str, Any]]]]

@@ -17,7 +17,7 @@ def add_corpus(parser: ArgumentParser, words: Sequence[str] | None) -> Corpus:
             "--corpus",
             choices=CORPORA if one is parser else None,
             default="wmt18",
-            help="whose files and defaults to take (%(default)s)",
+            help="corpus, with its files and defaults (%(default)s)",
         )
     named: str = first.parse_known_args(words)[0].corpus
     return CORPORA.get(named, CORPORA["wmt18"])  # the parser will refuse any other name
@@ -25,7 +25,7 @@ def add_corpus(parser: ArgumentParser, words: Sequence[str] | None) -> Corpus:
 
 def add_folder(parser: ArgumentParser, corpus: Corpus) -> None:
     parser.add_argument(
-        "--folder", type=Path, help=f"where everything is kept ({corpus.name}/SRC-TGT)"
+        "--folder", type=Path, help=f"folder for all data and runs ({corpus.name}/SRC-TGT)"
     )
 
 
@@ -33,7 +33,7 @@ def corpus_of(args: Namespace) -> Corpus:
     return CORPORA[args.corpus]
 
 
-def folder_of(args: Namespace) -> Path:
+def folder_of(corpus: str, source: str, target: str, named: Path | None) -> Path:
     """The one that is named, else that of the pair of languages in the corpus's own."""
-    pair = pair_of(args.source, args.target)
-    return args.folder or Path(args.corpus, "-".join(pair))
+    pair = pair_of(source, target)
+    return named or Path(corpus, "-".join(pair))

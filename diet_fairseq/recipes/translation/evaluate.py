@@ -14,13 +14,14 @@ from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
 from ..common import programs
+from ..common.options import given
 from ..common.subwords import KINDS
 from ..common.text import normalise, read_lines, read_pairs, write_lines
 from . import interactive, test_sets
-from .chosen import add_corpus, folder_of
+from .chosen import add_corpus
 from .prepare import shortened
 from .score import score
-from .train import add_run_arguments, run_folder
+from .train import Run, add_run_arguments
 
 PENALTIES = {"fairseq": "--lenpen", "tensor2tensor": "--tensor2tensor-penalty"}
 
@@ -45,26 +46,27 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         "--penalty",
         choices=PENALTIES,
         default=search.penalty,
-        help="whose formula: length^alpha or ((5 + length) / 6)^alpha (%(default)s)",
+        help="formula: length^alpha or ((5 + length) / 6)^alpha (%(default)s)",
     )
     parser.add_argument("--max-tokens", type=int, default=4000, help="in a batch (%(default)s)")
-    parser.add_argument("--test-set", help="sacreBLEU's name of one, such as wmt18")
+    parser.add_argument("--test-set", help="test set by its name in sacreBLEU, such as wmt18")
     parser.add_argument("--input", type=Path, help="text to translate (the prepared test set)")
-    parser.add_argument("--reference", type=Path, help="what --input is to become")
+    parser.add_argument("--reference", type=Path, help="reference translation of --input")
     parser.add_argument("--output", type=Path, help="folder for translations and scores")
 
 
 def evaluate(args: Namespace) -> None:
-    folder = folder_of(args)
+    run = given(Run, args)
+    folder = run.data
     settings = programs.data_of(folder).parent / "prepared.json"
     prepared = json.loads(settings.read_text(encoding="utf-8"))
     if {args.source, args.target} != set(prepared["pair"]):
         raise UserError(f"{folder} holds {'-'.join(prepared['pair'])}: name these languages")
     name, sources, references, test_set = test_text(args, prepared)
-    model = args.checkpoint or average(run_folder(args), args.average)
+    model = args.checkpoint or average(run.place, args.average)
     if not model.is_file():
         raise UserError(f"{model} is no file: --checkpoint names one that fairseq-train wrote")
-    output = args.output or run_folder(args) / f"evaluation-{name}"
+    output = args.output or run.place / f"evaluation-{name}"
     output.mkdir(parents=True, exist_ok=True)
 
     subwords = KINDS[prepared["bpe"]](folder / "subwords")
@@ -103,7 +105,7 @@ def test_text(
     if args.input and not args.reference:
         return args.input.name, list(read_lines(args.input)), None, ""
     source, target = (
-        folder_of(args) / "clean" / f"test.{language}.as-it-came"
+        given(Run, args).data / "clean" / f"test.{language}.as-it-came"
         for language in (args.source, args.target)
     )
     name, test_set = "test", prepared["test_set"] or ""
@@ -138,7 +140,9 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
         *["--max-tokens", args.max_tokens, "--buffer-size", 2000],
         *([] if programs.devices(args.gpus) else ["--cpu"]),
     ]
-    command = programs.python(interactive.__name__, programs.data_of(folder_of(args)), *options)
+    command = programs.python(
+        interactive.__name__, programs.data_of(given(Run, args).data), *options
+    )
     log = source.with_name("translate.log")
     found: list[str] = []
     with (

@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
     parser.add_argument("source", metavar="SRC")
     parser.add_argument("target", metavar="TGT")
     add_folder(parser, corpus)
-    parser.add_argument("--from-dir", type=Path, help="take the text from here; else download it")
+    parser.add_argument("--from-dir", type=Path, help="folder with the text (default: download it)")
     for split in SPLITS:
         parser.add_argument(
             f"--{split}",
@@ -47,7 +47,10 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         "--max-characters", type=int, default=rules.max_characters, help="(%(default)s)"
     )
     parser.add_argument(
-        "--max-ratio", type=float, default=rules.max_ratio, help="of the words (%(default)s)"
+        "--max-ratio",
+        type=float,
+        default=rules.max_ratio,
+        help="of one side's words to the other's (%(default)s)",
     )
     parser.add_argument(
         "--workers",
@@ -59,7 +62,8 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
 
 def prepare(args: Namespace) -> None:
     corpus, pair = corpus_of(args), pair_of(args.source, args.target)
-    folder, texts = folder_of(args), args.from_dir
+    folder = folder_of(args.corpus, args.source, args.target, args.folder)
+    texts = args.from_dir
     patterns = {split: getattr(args, split) for split in SPLITS}
     if texts is None:
         if pair not in corpus.pairs:

@@ -2,19 +2,56 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from ...config import TRANSLATION
 from ...errors import UserError
 from ..common import programs
+from ..common.options import given
 from ..common.programs import STOCK
-from .chosen import add_corpus, add_folder, corpus_of, folder_of
-from .corpora.corpus import Corpus, Recipe
+from .chosen import add_corpus, add_folder, folder_of
+from .corpora import CORPORA
+from .corpora.corpus import Corpus
 
 #: fairseq has no architecture of this size; transformer_<scheme>_tiny is ours
 STOCK_TINY = {"layers": 4, "embed-dim": 128, "ffn-embed-dim": 256, "attention-heads": 4}
 SIZES = ("base", "tiny", "iwslt_de_en", "wmt_en_de", "wmt_en_de_big")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What names a run: to train it, and to evaluate it."""
+
+    corpus: str
+    scheme: str
+    source: str
+    target: str
+    size: str
+    run: str | None
+    gpus: int | None  # None: all
+    folder: Path | None  # None: the corpus's
+
+    @property
+    def data(self) -> Path:
+        """Where everything of the pair of languages is kept."""
+        return folder_of(self.corpus, self.source, self.target, self.folder)
+
+    @property
+    def place(self) -> Path:
+        """The run's own folder."""
+        name = self.run or f"{self.scheme}-{self.size}-{self.source}-{self.target}"
+        return self.data / "runs" / name
+
+
+@dataclass(frozen=True)
+class Training(Run):
+    """A run, and how long and on what it is trained."""
+
+    updates: int
+    seed: int
+    tokens_per_gpu: int
 
 
 def add_run_arguments(parser: ArgumentParser, corpus: Corpus) -> None:
@@ -38,14 +75,9 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         "--tokens-per-gpu",
         type=int,
         default=5000,
-        help=f"what fits into memory; a batch of {recipe.batch:,} is gathered (%(default)s)",
+        help=f"tokens per step that fit into memory, accumulated to {recipe.batch:,} (%(default)s)",
     )
     parser.add_argument("--show", action="store_true", help="show the command only")
-
-
-def run_folder(args: Namespace) -> Path:
-    name = args.run or f"{args.scheme}-{args.size}-{args.source}-{args.target}"
-    return folder_of(args) / "runs" / name
 
 
 def architecture(scheme: str, size: str) -> list[str]:
@@ -62,15 +94,16 @@ def architecture(scheme: str, size: str) -> list[str]:
     return ["--arch", name if size == "base" else f"{name}_{size}"]
 
 
-def command(recipe: Recipe, args: Namespace, more: list[str]) -> list[str]:
+def command(wanted: Training, more: list[str]) -> list[str]:
     """The fairseq-train command; ``more`` stands last and wins."""
-    gpus = programs.devices(args.gpus)
-    gather = -(-recipe.batch // (args.tokens_per_gpu * max(1, gpus)))
-    every = min(recipe.save_every, max(1, args.updates // recipe.keep))  # enough to average
+    recipe = CORPORA[wanted.corpus].recipe
+    gpus = programs.devices(wanted.gpus)
+    gather = -(-recipe.batch // (wanted.tokens_per_gpu * max(1, gpus)))
+    every = min(recipe.save_every, max(1, wanted.updates // recipe.keep))  # enough to average
     where = ["--distributed-world-size", gpus] if gpus else ["--cpu"]
     options = [
-        *["--user-dir", programs.PLUGIN, *architecture(args.scheme, args.size)],
-        *["--source-lang", args.source, "--target-lang", args.target],
+        *["--user-dir", programs.PLUGIN, *architecture(wanted.scheme, wanted.size)],
+        *["--source-lang", wanted.source, "--target-lang", wanted.target],
         "--share-all-embeddings",  # Vaswani 3.4
         *["--optimizer", "fused_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-9],  # 5.3
         *["--lr", recipe.peak_rate, "--lr-scheduler", "inverse_sqrt"],
@@ -78,21 +111,21 @@ def command(recipe: Recipe, args: Namespace, more: list[str]) -> list[str]:
         *["--criterion", "fused_label_smoothed_cross_entropy", "--label-smoothing", 0.1],  # 5.4
         *([] if recipe.dropout is None else ["--dropout", recipe.dropout]),
         *["--max-tokens", recipe.batch // (gather * max(1, gpus)), "--update-freq", gather],
-        *["--max-update", args.updates, "--seed", args.seed, *where],
-        *["--save-dir", run_folder(args), "--save-interval-updates", every],
+        *["--max-update", wanted.updates, "--seed", wanted.seed, *where],
+        *["--save-dir", wanted.place, "--save-interval-updates", every],
         *["--keep-interval-updates", recipe.keep, "--no-epoch-checkpoints"],
         *["--log-format", "simple", "--log-interval", 100],
-        *["--log-file", run_folder(args) / "train.log"],
+        *["--log-file", wanted.place / "train.log"],
         "--skip-invalid-size-inputs-valid-test",
     ]
     return [
-        *programs.python("fairseq_cli.train", programs.data_of(folder_of(args)), *options),
+        *programs.python("fairseq_cli.train", programs.data_of(wanted.data), *options),
         *more,
     ]
 
 
 def train(args: Namespace, more: list[str]) -> None:
-    recipe = corpus_of(args).recipe
-    one_device = {"gpus": 0, "tokens_per_gpu": recipe.batch, "updates": recipe.updates}
-    same = command(recipe, Namespace(**vars(args) | one_device), more)
-    programs.train(command(recipe, args, more), same, run_folder(args), args.show)
+    wanted = given(Training, args)
+    recipe = CORPORA[wanted.corpus].recipe
+    one_device = replace(wanted, gpus=0, tokens_per_gpu=recipe.batch, updates=recipe.updates)
+    programs.train(command(wanted, more), command(one_device, more), wanted.place, args.show)

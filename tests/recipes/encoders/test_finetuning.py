@@ -6,7 +6,6 @@ import random
 import shlex
 import subprocess
 import sys
-from argparse import Namespace
 from functools import partial
 from itertools import pairwise
 from threading import Barrier
@@ -337,7 +336,7 @@ def test_a_mistake_is_the_last_line_and_the_status(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f"error: {path}, line 3: 2 columns parted by tabs are expected, 1 are found: mend the file"
+        f"error: {path}, line 3: 2 tab-separated columns are expected, 1 are found: mend the file"
     )
     assert "Traceback" not in done.stderr
 
@@ -375,7 +374,7 @@ def test_the_rows_of_an_ablation_are_pretrained_and_fine_tuned_by_one_command(
 
 @pytest.mark.parametrize("name", ["segments", "sharing", "rank"])
 def test_every_row_of_an_ablation_is_the_model_it_is_called(folder, capsys, monkeypatch, name):
-    given = Namespace(preset="machine", size=None, updates=1, gpus=0, folder=folder)
+    given = ablate.Budget(preset="machine", size=None, updates=1, gpus=0, folder=folder)
     for row in ablate.ABLATIONS[name]:
         [(command, _)] = ablate.Pretraining(row, given, ("--length", "32")).steps()
         assert command[:3] == ["-m", "diet_fairseq", "encoder"]

@@ -75,7 +75,7 @@ def test_a_line_with_too_few_columns_is_refused_with_its_number(tmp_path):
     lines = ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment", "1\ta\tentailment"]
     path = write(tmp_path / "train.tsv", lines)
     assert refused(path, "RTE") == (
-        f"{path}, line 3: 4 columns parted by tabs are expected, 3 are found: mend the file"
+        f"{path}, line 3: 4 tab-separated columns are expected, 3 are found: mend the file"
     )
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_left_out_of_what_is_to_be_labelled(tmp_path):
         ("a", ""),
     ]
     write(path, [*lines, "2\ta"])
-    with pytest.raises(UserError, match="line 4: 3 columns parted by tabs are expected"):
+    with pytest.raises(UserError, match="line 4: 3 tab-separated columns are expected"):
         list(glue_tasks.read(path, task, where))
     path = write(tmp_path / "mine.tsv", ["text", "a", "", "b"])
     own = glue_tasks.Task("own", glue_tasks.Columns(("text",)), ("0", "1"))
