@@ -11,7 +11,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from ..config import TRANSLATION, PositionConfig, acts_in_attention, flag, options_of
 from ..errors import UserError
-from ..models import diet_bert, diet_roberta
+from ..models import diet_bert, diet_electra, diet_roberta
 from ..positions import SCHEMES
 
 #: family of architectures -> what it takes for options that are not given, by scheme
@@ -19,6 +19,7 @@ FAMILIES = {
     "transformer": lambda scheme: {},
     "roberta": diet_roberta.defaults,
     "bert": diet_bert.defaults,
+    "electra": diet_electra.defaults,
 }
 FIELDS = {field.name: field for field in dataclasses.fields(PositionConfig)}
 WIDTH = 100
