@@ -15,6 +15,7 @@ from diet_fairseq.criterions.diet_electra import ElectraConfig, ElectraLoss
 from diet_fairseq.errors import UserError
 from diet_fairseq.models import diet_electra
 from diet_fairseq.positions import SCHEMES
+from tests.support import mutants
 
 with pytest.MonkeyPatch.context() as patch:
     patch.setitem(sys.modules, "torchaudio", None)  # can't be imported beside a CPU build
@@ -124,9 +125,13 @@ def pair(embedding_size):
     model = build(
         "electra_learned", embedding_size=embedding_size, segment_scheme="input", num_segments=2
     ).eval()
-    # initialised values are too small to tell one part from another
+    return enlarged(model)
+
+
+def enlarged(model):
+    """With larger parameters: initial ones hardly tell one token from another."""
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
+        torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.2)
     return model
 
 
@@ -170,7 +175,8 @@ def by_hand(model, sample, original, sampled, weight):
     """The loss of a batch, token by token, from the paper's text."""
     targets, padding = sample["target"], WORDS.pad()
     chosen = targets.ne(padding)
-    logits = model.generator(sample["net_input"]["src_tokens"], chosen, None)
+    features = model.generator.encoder(sample["net_input"]["src_tokens"])["encoder_out"][0]
+    logits = model.generator.lm_head(features.transpose(0, 1)[chosen])
     generator, corrupted, number = 0.0, original.clone(), 0
     for row, column in chosen.nonzero().tolist():
         generator -= float(F.log_softmax(logits[number], -1)[original[row, column]])
@@ -187,20 +193,25 @@ def by_hand(model, sample, original, sampled, weight):
     return (generator / number + weight * discriminator / tokens) * number
 
 
-@pytest.mark.parametrize("scheme", [name for name, kind in SCHEMES.items() if not kind.compressed])
-@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-def test_the_loss_is_the_paper_s(scheme, left, monkeypatch):
-    model = build(f"electra_{scheme}").eval()
+def check_loss(scheme: str, left: bool = False) -> None:
+    model = enlarged(build(f"electra_{scheme}").eval())
     sample, original = sample_of(left=left)
     chosen = sample["target"].ne(WORDS.pad())
     # the first sampled token is the original one, and counts as that
     sampled = torch.tensor([int(original[chosen][0]), 5, 6, 7])
-    monkeypatch.setattr(diet_electra, "sample", lambda logits: sampled)
-    loss, size, log = loss_of(model, sample, discriminator_weight=20.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diet_electra, "sample", lambda logits: sampled)
+        loss, size, log = loss_of(model, sample, discriminator_weight=20.0)
     expected = by_hand(model, sample, original, sampled, 20.0)
     assert size == 4
     assert float(loss) == pytest.approx(expected, rel=1e-4)
     assert int(log["replaced"]) == int((sampled != original[chosen]).sum()) < 4
+
+
+@pytest.mark.parametrize("scheme", [name for name, kind in SCHEMES.items() if not kind.compressed])
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_the_loss_is_the_paper_s(scheme, left):
+    check_loss(scheme, left)
 
 
 def test_what_masking_leaves_as_it_is_is_predicted_and_sampled_too():
@@ -220,14 +231,19 @@ def test_samples_follow_the_generator_s_distribution():
     torch.testing.assert_close(shares, F.softmax(logits[0], 0), atol=0.02, rtol=0)
 
 
-def test_no_gradient_goes_through_the_sampling():
+def check_sampling(scheme: str) -> None:
+    """The generator learns the same, whatever the discriminator's loss weighs."""
     gradients = []
     for weight in (0.0, 50.0):
-        model = build("electra_tupe_r").eval()
+        model = build(f"electra_{scheme}").eval()
         torch.manual_seed(5)
         loss_of(model, sample_of()[0], discriminator_weight=weight)[0].backward()
         gradients.append(model.generator.lm_head.dense.weight.grad)
     assert torch.equal(*gradients)
+
+
+def test_no_gradient_goes_through_the_sampling():
+    check_sampling("tupe_r")
 
 
 def test_every_parameter_learns():
@@ -347,3 +363,16 @@ def test_the_criterion_refuses_models_without_a_generator():
 def test_a_weight_that_is_none_is_refused(weight):
     with pytest.raises(UserError, match="--discriminator-weight must be a number from 0 on"):
         ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)
+
+
+MUTANTS: mutants.Table = [
+    (check_loss, mutants.what_was_chosen_counts_as_replaced, "diet_rel"),
+    (check_loss, mutants.a_loss_of_padding_too, "diet_rel"),
+    (check_loss, mutants.a_generator_that_sees_no_mask, "tupe_r"),
+    (check_sampling, mutants.a_sample_with_a_gradient, "tupe_r"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_mutant_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

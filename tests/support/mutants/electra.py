@@ -1,0 +1,56 @@
+"""Faults in ELECTRA's objective."""
+
+import torch
+import torch.nn.functional as F
+
+from diet_fairseq.criterions.diet_electra import ElectraLoss
+from diet_fairseq.models.diet_electra import DietElectraModel, Generator
+from tests.support.mutants.catching import Patch, instead_of
+
+
+@instead_of(DietElectraModel, "forward")
+def what_was_chosen_counts_as_replaced(original, self, src_tokens, *rest, targets=None, **more):
+    logits, extra = original(self, src_tokens, *rest, targets=targets, **more)
+    if targets is not None:
+        extra["replaced"] = targets.ne(self.encoder.dictionary.pad())
+    return logits, extra
+
+
+def a_loss_of_padding_too(patch: Patch) -> None:
+    original = ElectraLoss.forward
+
+    def forward(self, model, sample, reduce=True):
+        # no token looks like padding to the discriminator's loss
+        class Never(torch.Tensor):
+            def ne(self, other):
+                return torch.ones(self.shape, dtype=torch.bool)
+
+        tokens = sample["net_input"]["src_tokens"].as_subclass(Never)
+        seen = {**sample["net_input"], "src_tokens": tokens}
+
+        def plain(**given):
+            given["src_tokens"] = given["src_tokens"].as_subclass(torch.Tensor)
+            return model(**given)
+
+        return original(self, plain, {**sample, "net_input": seen}, reduce)
+
+    patch.setattr(ElectraLoss, "forward", forward)
+
+
+@instead_of(Generator, "forward")
+def a_generator_that_sees_no_mask(original, self, tokens, chosen, segments):
+    return original(self, torch.where(chosen, 5, tokens), chosen, segments)
+
+
+def a_sample_with_a_gradient(patch: Patch) -> None:
+    original = DietElectraModel.forward
+
+    def forward(self, *given, targets=None, **more):
+        logits, extra = original(self, *given, targets=targets, **more)
+        if targets is None:
+            return logits, extra
+        # the discriminator's logits move with what the generator gave
+        likely = F.softmax(extra["generator_logits"], dim=-1).amax(-1).sum()
+        return logits + likely, extra
+
+    patch.setattr(DietElectraModel, "forward", forward)
