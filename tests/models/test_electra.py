@@ -307,7 +307,7 @@ def test_fine_tuning_takes_the_discriminator(arch, caplog):
     pretrained = build("electra_tupe_r", segment_scheme="none").eval()
     segments = {} if arch.startswith("roberta") else {"segment_scheme": "none"}
     model = build(arch, FINE_TUNING, **segments).eval()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="diet_fairseq"):
         model.load_state_dict(pretrained.state_dict(), strict=True)
     assert (
         "taking ELECTRA's discriminator; its generator and its head are left behind" in caplog.text
