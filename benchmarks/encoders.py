@@ -19,6 +19,7 @@ import torch
 from fairseq import options, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.trainer import Trainer
 from torch import Tensor
@@ -29,8 +30,7 @@ from diet_fairseq.positions import SCHEMES
 from .harness import Timing, in_turn, machine, save
 
 STOCK = "stock"
-#: layers, width, inner width, heads
-SHAPES = {"tiny": (4, 128, 512, 4), "small": (4, 512, 2048, 8), "base": (12, 768, 3072, 12)}
+SIZES = ("tiny", "small", "base")
 #: what DIET's Table 1 compares, and T5's buckets
 ROWS = ("shaw", "t5", "tupe_a", "tupe_r", "diet_rel", "diet_abs")
 
@@ -38,7 +38,10 @@ ROWS = ("shaw", "t5", "tupe_a", "tupe_r", "diet_rel", "diet_abs")
 def trainer_of(
     scheme: str, size: str, length: int, more: list[str], where: str = "--cpu"
 ) -> Trainer:
-    layers, width, inner, heads = SHAPES[size]
+    shape = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[f"roberta_none_{size}"](shape)
+    layers, width = shape.encoder_layers, shape.encoder_embed_dim
+    inner, heads = shape.encoder_ffn_embed_dim, shape.encoder_attention_heads
     argv = f"""unused --task masked_lm --criterion masked_lm {where} --optimizer adam --lr 0.0001
         --encoder-layers {layers} --encoder-embed-dim {width} --encoder-ffn-embed-dim {inner}
         --encoder-attention-heads {heads} --tokens-per-sample {length}
@@ -125,7 +128,7 @@ def main() -> None:
         epilog="What is not known here is passed to our models: --attention-backend reference.",
         allow_abbrev=False,
     )
-    parser.add_argument("--sizes", nargs="+", default=["small", "base"], choices=SHAPES)
+    parser.add_argument("--sizes", nargs="+", default=["small", "base"], choices=SIZES)
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512])
     parser.add_argument("--batch", type=int, default=8, help="sentences (%(default)s)")
     parser.add_argument("--schemes", nargs="+", default=list(ROWS), choices=SCHEMES)

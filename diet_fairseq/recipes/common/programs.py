@@ -4,8 +4,11 @@ import os
 import shlex
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
+
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from ...errors import UserError
 from . import settings
@@ -19,6 +22,17 @@ PLUGIN = Path(__file__).parents[2]
 def environment() -> dict[str, str]:
     """Ours, in which Python reads and writes UTF-8."""
     return {**os.environ, "PYTHONUTF8": "1"}
+
+
+def shape_of(arch: str) -> list[str]:
+    """Options that give fairseq's own model the size and the dropout of an architecture of ours."""
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY[arch](args)
+    parts = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+    names = [f"{side}_{part}" for side in ("encoder", "decoder") for part in parts]
+    given = [name for name in (*names, "dropout") if hasattr(args, name)]
+    flags = (("--" + name.replace("_", "-"), str(getattr(args, name))) for name in given)
+    return [word for flag in flags for word in flag]
 
 
 def python(module: str, *arguments: object) -> list[str]:

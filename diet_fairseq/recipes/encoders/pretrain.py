@@ -3,8 +3,9 @@
 import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
+
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from ...config import SCHEMES
 from ...errors import UserError
@@ -16,11 +17,6 @@ from .presets import PRESETS
 
 SIZES = ("tiny", "small", "base", "large")
 ENCODERS = ("bert", "roberta", "electra")
-#: fairseq has no RoBERTa of these sizes; roberta_<scheme>_tiny and _small are ours
-STOCK_SHAPES = {
-    "tiny": {"layers": 4, "embed-dim": 128, "ffn-embed-dim": 512, "attention-heads": 4},
-    "small": {"layers": 4, "embed-dim": 512, "ffn-embed-dim": 2048, "attention-heads": 8},
-}
 #: <s> and </s>, which a packed sample has besides its lines' subwords
 SPECIAL = 2
 
@@ -78,10 +74,9 @@ def architecture(encoder: str, scheme: str, size: str) -> list[str]:
         )
     if scheme != STOCK:
         return ["--arch", f"{encoder}_{scheme}_{size}"]
-    if size not in STOCK_SHAPES:
+    if f"roberta_{size}" in ARCH_CONFIG_REGISTRY:
         return ["--arch", f"roberta_{size}"]
-    shape = ((f"--encoder-{name}", str(value)) for name, value in STOCK_SHAPES[size].items())
-    return ["--arch", "roberta", *chain.from_iterable(shape)]
+    return ["--arch", "roberta", *programs.shape_of(f"roberta_none_{size}")]
 
 
 def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:

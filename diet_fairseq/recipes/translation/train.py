@@ -3,7 +3,6 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from ...config import TRANSLATION
@@ -15,8 +14,6 @@ from .chosen import add_corpus, add_folder, folder_of
 from .corpora import CORPORA
 from .corpora.corpus import Corpus
 
-#: fairseq has no architecture of this size; transformer_<scheme>_tiny is ours
-STOCK_TINY = {"layers": 4, "embed-dim": 128, "ffn-embed-dim": 256, "attention-heads": 4}
 SIZES = ("base", "tiny", "iwslt_de_en", "wmt_en_de", "wmt_en_de_big")
 
 
@@ -84,12 +81,7 @@ def architecture(scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *TRANSLATION):
         raise UserError(f"no scheme {scheme}: take one of {', '.join([*TRANSLATION, STOCK])}")
     if scheme == STOCK and size == "tiny":
-        shape = [
-            (f"--{side}-{name}", str(value))
-            for side in ("encoder", "decoder")
-            for name, value in STOCK_TINY.items()
-        ]
-        return ["--arch", "transformer", *chain.from_iterable(shape), "--dropout", "0.3"]
+        return ["--arch", "transformer", *programs.shape_of("transformer_none_tiny")]
     name = "transformer" if scheme == STOCK else f"transformer_{scheme}"
     return ["--arch", name if size == "base" else f"{name}_{size}"]
 
