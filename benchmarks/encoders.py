@@ -30,7 +30,21 @@ from diet_fairseq.positions import SCHEMES
 from .harness import Timing, in_turn, machine, save
 
 STOCK = "stock"
-SIZES = ("tiny", "small", "base")
+
+
+def shape_of(size: str) -> tuple[int, int, int, int]:
+    """Layers, width, inner width and heads of an encoder of ours."""
+    args = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[f"roberta_none_{size}"](args)
+    return (
+        args.encoder_layers,
+        args.encoder_embed_dim,
+        args.encoder_ffn_embed_dim,
+        args.encoder_attention_heads,
+    )
+
+
+SHAPES = {size: shape_of(size) for size in ("tiny", "small", "base")}
 #: what DIET's Table 1 compares, and T5's buckets
 ROWS = ("shaw", "t5", "tupe_a", "tupe_r", "diet_rel", "diet_abs")
 
@@ -38,10 +52,7 @@ ROWS = ("shaw", "t5", "tupe_a", "tupe_r", "diet_rel", "diet_abs")
 def trainer_of(
     scheme: str, size: str, length: int, more: list[str], where: str = "--cpu"
 ) -> Trainer:
-    shape = argparse.Namespace()
-    ARCH_CONFIG_REGISTRY[f"roberta_none_{size}"](shape)
-    layers, width = shape.encoder_layers, shape.encoder_embed_dim
-    inner, heads = shape.encoder_ffn_embed_dim, shape.encoder_attention_heads
+    layers, width, inner, heads = SHAPES[size]
     argv = f"""unused --task masked_lm --criterion masked_lm {where} --optimizer adam --lr 0.0001
         --encoder-layers {layers} --encoder-embed-dim {width} --encoder-ffn-embed-dim {inner}
         --encoder-attention-heads {heads} --tokens-per-sample {length}
@@ -128,7 +139,7 @@ def main() -> None:
         epilog="What is not known here is passed to our models: --attention-backend reference.",
         allow_abbrev=False,
     )
-    parser.add_argument("--sizes", nargs="+", default=["small", "base"], choices=SIZES)
+    parser.add_argument("--sizes", nargs="+", default=["small", "base"], choices=SHAPES)
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512])
     parser.add_argument("--batch", type=int, default=8, help="sentences (%(default)s)")
     parser.add_argument("--schemes", nargs="+", default=list(ROWS), choices=SCHEMES)
