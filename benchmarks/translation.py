@@ -43,7 +43,7 @@ STEPS = 20  # tokens decoded for every sentence
 def configuration(scheme: str, size: str, backend: str = "auto", plain: bool = False) -> Any:
     """fairseq's configuration of a training run; stock has the same sizes as the schemes."""
     stock = scheme in (STOCK, WITH_OURS)
-    argv = f"""unused --arch transformer_{"none" if stock else scheme}{size} --cpu
+    argv = f"""unused --path unused --arch transformer_{"none" if stock else scheme}{size} --cpu
         --attention-backend {backend}
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
         --adam-betas (0.9,0.98) --lr 0.001 --max-tokens 4096 --share-all-embeddings
