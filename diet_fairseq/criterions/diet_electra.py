@@ -55,6 +55,8 @@ class ElectraLoss(FairseqCriterion):
         try:
             logits, extra = model(**sample["net_input"], targets=targets)  # (B, T)
         except TypeError as error:
+            if "targets" not in str(error):  # any other is not the user's
+                raise
             raise UserError(_NO_GENERATOR) from error
         if "generator_logits" not in extra:
             raise UserError(_NO_GENERATOR)
