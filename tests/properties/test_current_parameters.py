@@ -1,6 +1,7 @@
 """What positions add is what the parameters of this moment say, however they came to be so."""
 
 import copy
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -67,9 +68,9 @@ CHANGES = [
 
 
 @torch.no_grad()
-def check_changes(case: Case) -> None:
+def check_changes(case: Case, changes: Sequence[Callable[[nn.Module], None]] = CHANGES) -> None:
     """After a change in the midst of inference a model reads as its copy does."""
-    for change in CHANGES:
+    for change in changes:
         model = tiny.own(case)
         before = read(model)
         change(model)
@@ -78,9 +79,14 @@ def check_changes(case: Case) -> None:
         assert tiny.difference(after, before) > 0, change.__name__
 
 
-@tiny.each(tiny.IN_ATTENTION)
+@tiny.each(FIRST)
 def test_a_change_of_parameters_is_seen_at_once(case):
     check_changes(case)
+
+
+@tiny.each(tiny.IN_ATTENTION)
+def test_a_change_that_pytorch_does_not_count_is_seen_with_every_option(case):
+    check_changes(case, [through_data])
 
 
 @torch.no_grad()

@@ -86,6 +86,9 @@ def _child(command: str, argv: list[str], folder: str, first: Callable[[], Any] 
         os.dup2(os.open(Path(folder) / name, mode), number)
     sys.argv = [f"fairseq-{command}", *argv]
     sys.stdin = open(0)  # noqa: SIM115  # multiprocessing closed it
+    # A user's command forks its data loader workers, which takes no time; without this line they
+    # would come from a forkserver of their own and import everything anew.
+    multiprocessing.set_start_method("fork", force=True)
     status: Any = 0
     try:
         if first:

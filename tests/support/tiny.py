@@ -120,6 +120,9 @@ def in_encoders(scheme: str) -> Iterator[Case]:
     usual = bert.option("segment_scheme")
     yield from (bert.but(segment_scheme=value) for value in SEGMENTS if value != usual)
     per_head = bert.but(segment_scheme="per-head")
+    if not SCHEMES[scheme].in_attention and scheme != "none":
+        yield per_head
+        return  # the rest has nothing to do with positions at the input
     yield from (
         per_head.but(position_sharing=sharing)
         for sharing in SHARING
@@ -188,7 +191,7 @@ def complete(arch: str, **given: Any) -> Namespace:
 
 def from_arguments(args: Namespace, seed: int = 1) -> Model:
     """A model in eval mode; no parameter that is a bias or a position has its initial value."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, Task)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -351,7 +354,7 @@ def vectors(*shape: int, seed: int = 4) -> Tensor:
 # parametrization
 
 CASES = [case for scheme in SCHEMES for case in cases_of(scheme)]
-#: those whose backend is not chosen; a model that is asked for its weights takes no other
+#: those whose backend is not chosen: neither parameters nor weights depend on it
 NO_BACKEND = [case for case in CASES if case.option("attention_backend") is None]
 IN_ATTENTION = [case for case in CASES if case.kind.in_attention]
 TRANSLATION = [case for case in CASES if case.family == "transformer"]
