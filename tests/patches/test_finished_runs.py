@@ -85,6 +85,7 @@ def test_fine_tuning_does_not_count_what_its_start_was_trained_for(data, tmp_pat
     assert updates(done) == 2
 
 
+@pytest.mark.slow
 def test_patience_counts_the_validations_before_a_kill(data, tmp_path):
     """Killed after the first of two epochs without progress, it ends as if it had not been."""
     limits = ("--max-epoch", 9, "--patience", 3, "--lr", "1e-30", "--save-dir", tmp_path)

@@ -13,6 +13,7 @@ def data(tmp_path_factory):
     return commands.corpus(tmp_path_factory.mktemp("corpus"))
 
 
+@pytest.mark.slow
 def test_fairseq_says_nothing_about_old_interfaces(data, tmp_path):
     train = partial(run, "train", data, *TINY, "--max-update", 2, "--disable-validation")
     assert "Warning" not in train("--save-dir", tmp_path).err

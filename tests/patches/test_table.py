@@ -77,6 +77,7 @@ def named_by(target):
     return False
 
 
+@pytest.mark.slow
 def test_importing_changes_no_attribute_that_the_table_does_not_name(changes):
     # names that one module of fairseq's imports from another are the same object there
     assert changes[0]

@@ -100,6 +100,7 @@ def test_no_headers(machine):
     assert_refused(set_up(), "no C headers (Python.h)", "-dev")
 
 
+@pytest.mark.slow
 def test_no_network(machine, tmp_path):
     """The closed port 9 stands for a network that is not there."""
     add, set_up = machine

@@ -55,6 +55,7 @@ def test_a_trained_model_validates_and_translates_what_is_typed(data: Path, tmp_
     )
 
 
+@pytest.mark.slow
 def test_bf16_trains_on_a_cpu_and_translates(data: Path, tmp_path: Path) -> None:
     path = train(data, tmp_path, "--arch", "transformer_diet_rel", "--bf16")
     assert len(translations(run("generate", data, *TRANSLATE, "--path", path))) == 4

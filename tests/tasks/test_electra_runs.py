@@ -22,6 +22,7 @@ def without_chance():
     diet_electra.sample = lambda logits: logits.argmax(-1)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_as_one_that_was_not_interrupted(data, tmp_path):
     whole = train(data, tmp_path / "whole", *ELECTRA, "--max-update", 4)
     assert whole.status == 0, whole.err

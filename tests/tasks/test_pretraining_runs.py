@@ -108,6 +108,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(data, tmp_path):
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_tupe_r"])
 def test_bf16_trains_saves_and_goes_on(data, tmp_path, arch):
     options = ("--arch", arch, "--batch-size", 8, "--bf16")
@@ -128,6 +129,7 @@ def stock(data, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
+@pytest.mark.slow
 def test_an_encoder_starts_from_a_stock_roberta_goes_on_and_is_validated(data, stock, tmp_path):
     options = (*DIET, "--batch-size", 8, "--finetune-from-model", stock)
     for updates, said in ((2, "starts from another model"), (4, "Loaded checkpoint")):
@@ -183,6 +185,7 @@ def test_a_pretraining_that_can_not_work_is_refused(data, tmp_path, line):
     assert done.last == f"error: {REFUSED[line]}"
 
 
+@pytest.mark.slow
 def test_what_next_sentences_trained_is_validated_as_a_language_model(data, tmp_path):
     pairs = ("--task", "masked_lm_nsp", "--criterion", "masked_lm_nsp", "--nsp")
     options = ("--arch", "bert_diet_rel", "--batch-size", 8, "--max-update", 2)
@@ -306,6 +309,7 @@ def test_samples_longer_than_the_model_s_positions_are_refused(data, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_masks_and_orders_as_one_that_was_not_cut(data, tmp_path):
     options = (*DIET, "--batch-size", 8, "--max-epoch", 3, "--save-interval-updates", 4)
     assert train(data, tmp_path / "whole", *options).status == 0

@@ -4,8 +4,6 @@ import csv
 import json
 import random
 import shlex
-import subprocess
-import sys
 from functools import partial
 from itertools import pairwise
 from threading import Barrier
@@ -19,7 +17,7 @@ from diet_fairseq.recipes.encoders import ablate, finetune, report
 from tests.support import commands as fairseq
 from tests.support import glue
 from tests.support.glue import run
-from tests.support.road import EXAMPLES, cells, sentences, text, use, write
+from tests.support.road import cells, sentences, text, use, write
 
 
 def forked(command, stdout, stderr, env=None, first=None):
@@ -106,6 +104,7 @@ def test_a_finished_cell_is_not_run_again(tuned, monkeypatch, capsys):
     assert "RTE, ours, lr0.0003_epochs1_seed2: done before" in said
 
 
+@pytest.mark.slow
 def test_a_cut_cell_goes_on_and_ends_as_if_it_had_not_been_cut(folder, tuned, monkeypatch):
     in_the_second_epoch = partial(fairseq.kill_on_call, "fairseq.trainer:Trainer.train_step", 4)
     killed = partial(forked, first=in_the_second_epoch)
@@ -331,14 +330,14 @@ def test_what_is_no_checkpoint_or_no_task_is_refused(folder, tmp_path):
 
 def test_a_mistake_is_the_last_line_and_the_status(tmp_path):
     path = write(tmp_path / "train.tsv", ["a\tlabel", "x\t1", "y"])
-    command = [sys.executable, EXAMPLES / "roberta/run.py", "prepare-task", "own", "--train", path]
-    command += ["--dev", path, "--text", "a", "--label", "label", "--folder", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
+    task = ("--train", path, "--dev", path, "--text", "a", "--label", "label")
+    done = fairseq.run("diet_fairseq_cli:main", "encoder", "prepare-task", "own", *task,
+                       "--folder", tmp_path, plugin=False)  # fmt: skip
+    assert done.status == 1
+    assert done.last == (
         f"error: {path}, line 3: 2 tab-separated columns are expected, 1 are found: mend the file"
     )
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err
 
 
 # Ablations

@@ -14,6 +14,7 @@ from fairseq.data import Dictionary, data_utils
 from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.encoders import prepare
 from diet_fairseq.recipes.grid import outcome
+from tests.support import commands
 from tests.support.glue import run
 from tests.support.road import EXAMPLES, ODD, sentences, subwords, text, use, write
 
@@ -217,13 +218,11 @@ def test_numbers_that_make_no_sense_are_refused(tmp_path, option, message):
 
 def test_a_mistake_is_the_last_line_and_the_status(tmp_path):
     path = write(tmp_path / "text", ["a b"])
-    command = [sys.executable, EXAMPLES / "roberta/run.py", "prepare", path]
-    done = subprocess.run(
-        [*command, "--folder", tmp_path / "out"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: the text is a single document")
-    assert "Traceback" not in done.stderr
+    done = commands.run("diet_fairseq_cli:main", "encoder", "prepare", path,
+                        "--folder", tmp_path / "out", plugin=False)  # fmt: skip
+    assert done.status == 1
+    assert done.last.startswith("error: the text is a single document")
+    assert "Traceback" not in done.err
 
 
 # All of it

@@ -1,15 +1,14 @@
 """`prepare`: from files to what fairseq-train reads, with no line lost, in stages."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from fairseq.data import Dictionary, data_utils
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.translation.corpora import WMT18
-from tests.support.road import EXAMPLES, clean, corpus, prepare, raw, run, stages, text, use, write
+from tests.support import commands
+from tests.support.road import clean, corpus, prepare, raw, run, stages, text, use, write
 
 SMALL = ("--vocabulary", 160)
 
@@ -238,10 +237,10 @@ def test_nothing_left_to_train_on_stops_it(folder, tmp_path):
 
 def test_a_mistake_is_the_last_line_and_the_status(folder, tmp_path):
     (folder / "train.a.de").write_bytes(b"\xff\n")
-    command = [sys.executable, EXAMPLES / "wmt18/run.py", "prepare", "en", "de"]
-    command += ["--from-dir", folder, "--folder", tmp_path / "out"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: {folder}/train.a.de, line 1: byte 1 (0xff) is not UTF-8")
-    assert "Traceback" not in done.stderr
+    options = ("--corpus", "wmt18", "--from-dir", folder, "--folder", tmp_path / "out")
+    done = commands.run(
+        "diet_fairseq_cli:main", "translation", "prepare", "en", "de", *options, plugin=False
+    )
+    assert done.status == 1
+    assert done.last.startswith(f"error: {folder}/train.a.de, line 1: byte 1 (0xff) is not UTF-8")
+    assert "Traceback" not in done.err
