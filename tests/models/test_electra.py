@@ -1,70 +1,21 @@
-"""ELECTRA: the generator's tokens, what the discriminator says of them, and who takes it over."""
+"""ELECTRA: the generator's tokens, and what the discriminator says of them."""
 
-import logging
 import sys
-from argparse import Namespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from diet_fairseq.criterions.diet_electra import ElectraConfig, ElectraLoss
-from diet_fairseq.errors import UserError
 from diet_fairseq.models import diet_electra
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants
+from tests.support.electra import LIMIT, WORDS, build, enlarged, loss_of, sample_of
 
 with pytest.MonkeyPatch.context() as patch:
     patch.setitem(sys.modules, "torchaudio", None)  # can't be imported beside a CPU build
     electra = pytest.importorskip(
         "transformers.models.electra.modeling_electra", reason="transformers is not installed"
     )
-
-WORDS = Dictionary()
-for number in range(20):
-    WORDS.add_symbol(f"w{number}")
-MASK = WORDS.add_symbol("<mask>")
-TASK = MaskedLMTask(MaskedLMConfig(data=""), WORDS)
-LIMIT = 24
-TINY = {
-    "encoder_layers": 2,
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 24,
-    "encoder_attention_heads": 2,
-    "generator_size": 0.5,
-    "max_positions": LIMIT,
-}
-
-
-def build(arch, task=TASK, **options):
-    torch.manual_seed(1)
-    args = Namespace(**{"arch": arch} | TINY | options)
-    ARCH_CONFIG_REGISTRY[arch](args)
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-
-
-def sample_of(lengths=(9, 6), chosen=((1, 4, 5), (2,)), left=False):
-    """Sentences whose chosen tokens are masked, padded to one length."""
-    chance = torch.Generator().manual_seed(3)
-    width = max(lengths)
-    original = torch.full((len(lengths), width), WORDS.pad())
-    targets = original.clone()
-    for row, (length, places) in enumerate(zip(lengths, chosen, strict=True)):
-        first = width - length if left else 0
-        words = torch.randint(4, 24, (length,), generator=chance)
-        original[row, first : first + length] = words
-        for place in places:
-            targets[row, first + place] = words[place]
-    source = torch.where(targets.ne(WORDS.pad()), MASK, original)
-    return {"net_input": {"src_tokens": source}, "target": targets}, original
-
-
-def loss_of(model, sample, **options):
-    return ElectraLoss(ElectraConfig(**options), TASK)(model, sample)
-
 
 # --- Hugging Face's --------------------------------------------------------------------------
 
@@ -126,13 +77,6 @@ def pair(embedding_size):
         "electra_learned", embedding_size=embedding_size, segment_scheme="input", num_segments=2
     ).eval()
     return enlarged(model)
-
-
-def enlarged(model):
-    """With larger parameters: initial ones hardly tell one token from another."""
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.2)
-    return model
 
 
 @pytest.mark.parametrize("embedding_size", [16, 12])
@@ -295,74 +239,6 @@ def test_it_trains_in_bf16():
     loss = loss_of(model, sample_of()[0])[0]
     loss.backward()
     assert loss.isfinite()
-
-
-# --- fine-tuning -----------------------------------------------------------------------------
-
-FINE_TUNING = Namespace(source_dictionary=WORDS, max_positions=lambda: LIMIT)
-
-
-@pytest.mark.parametrize("arch", ["electra_tupe_r", "bert_tupe_r", "roberta_tupe_r"])
-def test_fine_tuning_takes_the_discriminator(arch, caplog):
-    pretrained = build("electra_tupe_r", segment_scheme="none").eval()
-    segments = {} if arch.startswith("roberta") else {"segment_scheme": "none"}
-    model = build(arch, FINE_TUNING, **segments).eval()
-    with caplog.at_level(logging.INFO, logger="diet_fairseq"):
-        model.load_state_dict(pretrained.state_dict(), strict=True)
-    assert (
-        "taking ELECTRA's discriminator; its generator and its head are left behind" in caplog.text
-    )
-    tokens = sample_of()[1]
-    expected, _ = pretrained(tokens, features_only=True)
-    assert torch.equal(model(tokens, features_only=True)[0], expected)
-
-
-def test_fine_tuning_builds_no_generator():
-    model = build("electra_tupe_r", FINE_TUNING)
-    assert model.generator is None
-    assert model.discriminator_head is None
-
-
-def test_a_checkpoint_of_pretraining_loads_as_what_it_was():
-    pretrained = build("electra_diet_abs")
-    again = build("electra_diet_abs")
-    again.load_state_dict(pretrained.state_dict(), strict=True)
-    for name, value in pretrained.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value)
-
-
-# --- a user's mistakes -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])
-def test_a_generator_size_that_is_none_is_refused(size):
-    with pytest.raises(UserError, match="--generator-size must be above 0 and at most 1"):
-        build("electra_diet_rel", generator_size=size)
-
-
-def test_a_width_that_the_generator_s_heads_do_not_divide_is_refused():
-    with pytest.raises(UserError, match=r"0\.7 of 192 is 134 for 2 heads|is \d+ for \d heads"):
-        build("electra_diet_rel", encoder_embed_dim=290, generator_size=0.5)
-
-
-def test_other_criterions_refuse_a_generator():
-    model = build("electra_diet_rel")
-    with pytest.raises(UserError, match=r"electra_\.\.\. is pretrained by --criterion electra"):
-        model(sample_of()[1])
-
-
-def test_the_criterion_refuses_models_without_a_generator():
-    for arch in ("roberta_diet_rel", "bert_tupe_r"):
-        with pytest.raises(UserError, match="--criterion electra needs a model with a generator"):
-            loss_of(build(arch), sample_of()[0])
-    with pytest.raises(UserError, match="--criterion electra needs --task masked_lm"):
-        loss_of(build("electra_diet_rel", FINE_TUNING), sample_of()[0])
-
-
-@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_none_is_refused(weight):
-    with pytest.raises(UserError, match="--discriminator-weight must be a number from 0 on"):
-        ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)
 
 
 MUTANTS: mutants.Table = [
