@@ -30,7 +30,7 @@ def of_pretraining(run: Path) -> dict[str, Any]:
     curve = curve_of(log)
     if not curve:
         return {}
-    found = {"loss": curve[-1][1], "curve": curve, **train_log.totals(log)}
+    found: dict[str, Any] = {"loss": curve[-1][1], "curve": curve, **train_log.totals(log)}
     _, last = train_log.curves(log)["valid"][-1]
     if "nsp_accuracy" in last:
         found["NSP accuracy"] = last["nsp_accuracy"]
