@@ -92,7 +92,7 @@ ENCODER = {
         passes_on=True,
     ),
     "ablate": Command(
-        "pretrain and fine-tune the rows of one of DIET's ablations",
+        "pretrain and fine-tune the rows of one of the papers' tables",
         "recipes.encoders.ablate",
         "ablate",
         passes_on=True,
