@@ -1,11 +1,15 @@
 """ELECTRA: the generator's tokens, and what the discriminator says of them."""
 
+import math
 import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.logging import metrics
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from diet_fairseq.criterions.diet_electra import ElectraLoss
 from diet_fairseq.models import diet_electra
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants
@@ -168,6 +172,91 @@ def test_what_masking_leaves_as_it_is_is_predicted_and_sampled_too():
     assert len(extra["generator_logits"]) == 4
 
 
+class RowsOf(TorchDispatchMode):
+    """Counts the rows of what is computed with so many columns; a view of a parameter is not."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.columns, self.most = columns, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        computed = isinstance(out, torch.Tensor) and not function.is_view
+        if computed and out.shape[-1:] == (self.columns,):
+            self.most = max(self.most, out.numel() // self.columns)
+        return out
+
+
+def check_logits(scheme: str) -> None:
+    model = build(f"electra_{scheme}")
+    with RowsOf(len(WORDS)) as counted:
+        loss_of(model, sample_of()[0])
+    assert counted.most == 4
+
+
+@pytest.mark.parametrize("scheme", ["tupe_r", "diet_rel"])
+def test_the_generator_s_logits_are_those_of_chosen_tokens_alone(scheme):
+    check_logits(scheme)
+
+
+def test_the_sampling_follows_the_seed():
+    model, sample = build("electra_tupe_r"), sample_of()[0]
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        loss = loss_of(model, sample)[0]
+        found.append(float(loss))
+    assert found[0] == found[1] != found[2]
+
+
+def test_accumulated_batches_have_the_gradients_of_one(monkeypatch):
+    monkeypatch.setattr(diet_electra, "sample", lambda logits: logits.argmax(-1))
+    both, _ = sample_of((9, 9), ((1, 4), (2, 7)))
+    parts = [
+        {
+            "net_input": {"src_tokens": both["net_input"]["src_tokens"][row : row + 1]},
+            "target": both["target"][row : row + 1],
+        }
+        for row in (0, 1)
+    ]
+    gradients = []
+    for batches in ([both], parts):
+        model = build("electra_tupe_r").eval()
+        done = [loss_of(model, batch) for batch in batches]
+        sum(loss for loss, _, _ in done).backward()
+        assert sum(size for _, size, _ in done) == 4
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+def test_batches_and_processes_are_measured_together():
+    """What is logged of two batches is that of all their tokens, not a mean of means."""
+    logs = [
+        {"sample_size": 4, "ntokens": 10, "generator_right": 1, "discriminator_right": 9},
+        {"sample_size": 1, "ntokens": 30, "generator_right": 1, "discriminator_right": 15},
+    ]
+    found = [{"guessed": 5, "found": 4, "replaced": 4}, {"guessed": 3, "found": 0, "replaced": 6}]
+    losses = {"loss": 8.0, "generator_loss": 5.0, "discriminator_loss": 20.0}
+    with metrics.aggregate() as aggregated:
+        ElectraLoss.reduce_metrics(
+            [log | one | losses for log, one in zip(logs, found, strict=True)]
+        )
+    values = aggregated.get_smoothed_values()
+    bits = 1 / math.log(2)
+    assert values == pytest.approx(
+        {
+            "loss": 16 / 5 * bits,
+            "generator_loss": 10 / 5 * bits,
+            "discriminator_loss": 40 / 40 * bits,
+            "generator_accuracy": 2 / 5,
+            "discriminator_accuracy": 24 / 40,
+            "precision": 4 / 8,
+            "recall": 4 / 10,
+        },
+        abs=1e-4,
+    )
+
+
 def test_samples_follow_the_generator_s_distribution():
     torch.manual_seed(0)
     logits = torch.tensor([[0.0, 1.0, -torch.inf, 2.0]]).expand(20_000, -1)
@@ -246,6 +335,7 @@ MUTANTS: mutants.Table = [
     (check_loss, mutants.a_loss_of_padding_too, "diet_rel"),
     (check_loss, mutants.a_generator_that_sees_no_mask, "tupe_r"),
     (check_sampling, mutants.a_sample_with_a_gradient, "tupe_r"),
+    (check_logits, mutants.logits_of_every_token, "tupe_r"),
 ]
 
 
