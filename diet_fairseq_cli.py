@@ -92,7 +92,7 @@ ENCODER = {
         passes_on=True,
     ),
     "ablate": Command(
-        "pretrain and fine-tune the rows of one of DIET's ablations",
+        "pretrain and fine-tune the rows of one of the papers' tables",
         "recipes.encoders.ablate",
         "ablate",
         passes_on=True,
@@ -113,7 +113,7 @@ COMMANDS: dict[str, Command | Group] = {
         "train many schemes with the same budget; their table and curves", "recipes.grid.run"
     ),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
-    "parameters": Command("count the parameters of DIET's Table 6", "commands.parameters"),
+    "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }

@@ -1,8 +1,8 @@
-"""Parameter counts of DIET's Table 6, by building its models.
+"""Parameter counts of the papers' models, by building them.
 
-``diet-fairseq parameters`` prints them beside the paper's: BERT-base for 512 positions
-with pooler, next-sentence head and two segments, with the vocabularies of the English and the
-multilingual model. Nothing is allocated.
+``diet-fairseq parameters`` prints them beside the papers'. DIET's Table 6: BERT-base for 512
+positions with pooler, next-sentence head and two segments, with the vocabularies of the English and
+the multilingual model. TUPE's tables 3 and 4: BERT-Large and ELECTRA-base. Nothing is allocated.
 """
 
 import logging
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import diet_bert  # noqa: F401  registers the architectures
@@ -58,6 +59,31 @@ TABLE_6 = [
 ]
 
 
+@dataclass(frozen=True)
+class Pretrained:
+    """A model of TUPE's tables 3 and 4: its vocabulary, and the millions that its paper states."""
+
+    name: str
+    arch: str
+    vocabulary: int
+    stated: str
+    options: dict[str, Any]
+
+
+#: TUPE's models have no segments, and a vocabulary of 32,768
+TUPE: dict[str, Any] = {"nsp": False, "segment_scheme": "none"}
+#: with positions and segments at the input, like BERT's
+CLARK: dict[str, Any] = {"max_positions": POSITIONS - 2, "num_segments": 2}
+TABLES_3_AND_4 = [
+    Pretrained("BERT-Large", "bert_learned_large", 32_768, "330 M (Ke et al.)",
+               TUPE | {"max_positions": POSITIONS - 2}),
+    Pretrained("TUPE-Large", "bert_tupe_r_large", 32_768, "330 M (Ke et al.)", TUPE),
+    Pretrained("ELECTRA-small", "electra_learned_small", 30_522, "14 M (Clark et al.)", CLARK),
+    Pretrained("ELECTRA-base", "electra_learned_base", 30_522, "110 M (Clark et al.)", CLARK),
+    Pretrained("ELECTRA-TUPE, base", "electra_tupe_r_base", 32_768, "", TUPE),
+]  # fmt: skip
+
+
 class _Words:
     """As much of fairseq's dictionary as a model reads."""
 
@@ -70,16 +96,23 @@ class _Words:
     def pad(self) -> int:
         return 1
 
+    def add_symbol(self, word: str) -> int:
+        return 2  # <mask> is one of its words
 
-def count(arch: str, vocabulary: int, **options: Any) -> int:
+
+def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any) -> int:
     """How many parameters the model of the architecture has.
 
     Args:
+        pretraining: of an ELECTRA, count the generator and the discriminator's head as well
         options: as on fairseq's command line, with underscores
     """
     args = Namespace(**{"arch": arch, "nsp": True, "max_positions": POSITIONS} | options)
     ARCH_CONFIG_REGISTRY[arch](args)
-    task = Namespace(source_dictionary=_Words(vocabulary))
+    words: Any = _Words(vocabulary)
+    task = Namespace(source_dictionary=words)
+    if pretraining:
+        task = MaskedLMTask(MaskedLMConfig(data=""), words)
     # fake tensors, as those of the meta device, have no memory; fairseq's own initialisation fails
     # on that device
     with FakeTensorMode():
@@ -88,11 +121,17 @@ def count(arch: str, vocabulary: int, **options: Any) -> int:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """There are none: the table is the paper's."""
+    """There are none: the tables are the papers'."""
 
 
 def run(args: Namespace) -> None:
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    print_table_6()
+    print()
+    print_tables_3_and_4()
+
+
+def print_table_6() -> None:
     columns = " | ".join(f"{name} | paper" for name in VOCABULARIES)
     print(f"| BERT-base with | {columns} |\n|{' --- |' * 5}")
     for row in TABLE_6:
@@ -104,6 +143,16 @@ def run(args: Namespace) -> None:
     for row in TABLE_6:
         if row.remark:
             print(f"\n{row.name}: {row.remark}.")
+
+
+def print_tables_3_and_4() -> None:
+    print(f"| pretrained | parameters | with the generator | stated |\n|{' --- |' * 4}")
+    for model in TABLES_3_AND_4:
+        cells = [f"{count(model.arch, model.vocabulary, **model.options):,}", "", model.stated]
+        if model.arch.startswith("electra"):
+            whole = count(model.arch, model.vocabulary, pretraining=True, **model.options)
+            cells[1] = f"{whole:,}"
+        print(f"| {model.name} | {' | '.join(cells)} |")
 
 
 def main() -> None:

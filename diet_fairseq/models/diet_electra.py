@@ -8,30 +8,24 @@ import torch.nn.functional as F
 from fairseq import utils
 from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder
-from fairseq.models.roberta.model import RobertaLMHead
 from fairseq.models.transformer import TransformerConfig
-from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..positions import PositionScheme
-from ..positions.options import check_at_least
 from ..stack.encoder import PositionalEncoder
 from . import diet_bert
 from .architectures import Size, register_architectures
-from .diet_roberta import DietRobertaModel, PositionalRobertaEncoder, size
+from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
 # Notation: B sentences of T tokens, M chosen tokens of all, V words, d the discriminator's width,
 # d_g the generator's, e the embeddings'.
 
 
 class DiscriminatorEncoder(PositionalRobertaEncoder):
-    """Our encoder with embeddings of their own width, and no language-model head."""
-
-    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Module:
-        return nn.Embedding(vocab_size, self.args.embedding_size, padding_idx)
+    """Our encoder without a language-model head."""
 
     def build_lm_head(self, *given: Any, **named: Any) -> None:
         return None
@@ -50,16 +44,6 @@ class DiscriminatorHead(nn.Module):
         return self.out(self.activation(self.dense(features))).squeeze(-1)
 
 
-class GeneratorHead(RobertaLMHead):
-    """RoBERTa's head from the generator's width to the embeddings', whose weight it shares."""
-
-    def __init__(self, width: int, weight: Tensor, activation: str) -> None:
-        words, embedding_size = weight.shape
-        super().__init__(embedding_size, words, activation, weight)
-        self.dense = nn.Linear(width, embedding_size)
-        self.layer_norm = LayerNorm(embedding_size)
-
-
 class Generator(nn.Module):
     """A small masked language model on the discriminator's token embeddings; positions are its own.
 
@@ -71,7 +55,11 @@ class Generator(nn.Module):
         super().__init__()
         cfg = TransformerConfig.from_namespace(generator_options(args))
         self.encoder = PositionalEncoder(cfg, dictionary, embed_tokens)
-        self.lm_head = GeneratorHead(cfg.encoder.embed_dim, embed_tokens.weight, args.activation_fn)
+        weight = embed_tokens.weight  # (V, e)
+        words, embedded = weight.shape
+        self.lm_head = FactoredHead(
+            cfg.encoder.embed_dim, embedded, words, args.activation_fn, weight
+        )
 
     def forward(self, tokens: Tensor, chosen: Tensor, segments: Tensor | None) -> Tensor:
         """tokens (B, T), chosen (B, T) bool -> logits (M, V): no others are computed."""
@@ -106,8 +94,9 @@ class DietElectraModel(DietRobertaModel):
     """Clark et al. (2020): a discriminator that tells which tokens a generator has replaced.
 
     The discriminator's parameters are `DietRobertaModel`'s, less its language-model head, so that
-    ``bert_<scheme>`` and ``roberta_<scheme>`` of the same shape load it; ``generator`` is there
-    for pretraining (``--task masked_lm``) alone. Ke et al. (2021, section 4.1) have TUPE in both.
+    ``bert_<scheme>`` and ``roberta_<scheme>`` of the same shape load it, ``--embedding-size``
+    included; ``generator`` is there for pretraining (``--task masked_lm``) alone. Ke et al. (2021,
+    section 4.1) have TUPE in both.
     """
 
     has_segments = True
@@ -118,17 +107,9 @@ class DietElectraModel(DietRobertaModel):
         parser.add_argument(
             "--generator-size", type=float, help="the generator's width, a part of the encoder's"
         )
-        parser.add_argument(
-            "--embedding-size",
-            type=int,
-            help="width of the token embeddings, which both share (default: the encoder's)",
-        )
 
     @classmethod
     def build_encoder(cls, args: Namespace, task: Any) -> RobertaEncoder:
-        if getattr(args, "embedding_size", None) is None:
-            args.embedding_size = args.encoder_embed_dim
-        check_at_least("--embedding-size", args.embedding_size, 1)
         args.pretrains = isinstance(task, MaskedLMTask)
         return DiscriminatorEncoder(args, task.source_dictionary)
 

@@ -6,7 +6,11 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaHubInterface, RobertaModel
-from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
+from fairseq.models.roberta.model import (
+    RobertaLMHead,
+    base_architecture,
+    roberta_large_architecture,
+)
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks.denoising import DenoisingTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -41,8 +45,35 @@ GENERATING = (
 )
 
 
+class FactoredHead(RobertaLMHead):
+    """RoBERTa's head, from features d wide to token embeddings e wide: (.., d) -> (.., V).
+
+    Args:
+        weight: (V, e) of the embeddings, None for one of its own
+    """
+
+    def __init__(
+        self, width: int, embedding_size: int, words: int, activation: str, weight: Tensor | None
+    ) -> None:
+        super().__init__(embedding_size, words, activation, weight)
+        self.dense = nn.Linear(width, embedding_size)
+
+
 class PositionalRobertaEncoder(RobertaEncoder):
-    """fairseq's encoder with its language-model head, which also passes segments on."""
+    """fairseq's encoder with its language-model head, which also passes segments on.
+
+    Token embeddings may be narrower than the layers, as ELECTRA-small's are.
+    """
+
+    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Module:
+        return nn.Embedding(vocab_size, embedding_size(self.args), padding_idx)
+
+    def build_lm_head(
+        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None
+    ) -> nn.Module | None:
+        if embedding_size(self.args) == embed_dim:
+            return super().build_lm_head(embed_dim, output_dim, activation_fn, weight)
+        return FactoredHead(embed_dim, embedding_size(self.args), output_dim, activation_fn, weight)
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
         return PositionalEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
@@ -112,6 +143,11 @@ class DietRobertaModel(RobertaModel):
             action="store_true",
             help="checkpoint activations, and keep them in the CPU's memory",
         )
+        parser.add_argument(
+            "--embedding-size",
+            type=int,
+            help="width of the token embeddings, projected to the encoder's (default: as wide)",
+        )
         PositionConfig.add_args(parser)
 
     @classmethod
@@ -133,6 +169,8 @@ class DietRobertaModel(RobertaModel):
                 args.tokens_per_sample = task.max_positions()
             args.max_positions = args.tokens_per_sample
         check_at_least("--max-positions", args.max_positions, 1)
+        if getattr(args, "embedding_size", None) is not None:
+            check_at_least("--embedding-size", args.embedding_size, 1)
         return cls(args, cls.build_encoder(args, task))
 
     @classmethod
@@ -178,6 +216,12 @@ class DietRobertaModel(RobertaModel):
 
     def __prepare_scriptable__(self) -> None:
         refuse_torchscript()
+
+
+def embedding_size(args: Namespace) -> int:
+    """How wide token embeddings are: as the encoder, unless it is said."""
+    given = getattr(args, "embedding_size", None)
+    return args.encoder_embed_dim if given is None else given
 
 
 def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int) -> Size:

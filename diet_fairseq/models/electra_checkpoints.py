@@ -4,6 +4,8 @@ import logging
 
 from torch import Tensor, nn
 
+from ..errors import UserError
+
 logger = logging.getLogger(__name__)
 
 #: what is there for pretraining alone
@@ -13,7 +15,11 @@ MISSING = ("encoder.lm_head.", "pooler.")
 
 
 def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Leave out what the model has no place for, in place, and say so in the log."""
+    """Leave out what the model has no place for, in place, and say so in the log.
+
+    Raises:
+        UserError: the discriminator has embeddings of another width, or is not there
+    """
     parts = tuple(f"{part}." for part in PRETRAINING)
     own = model.state_dict()
     if any(key.startswith(parts) for key in own):
@@ -21,6 +27,18 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
     left = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
     if not left:
         return
+    words = "encoder.sentence_encoder.embed_tokens.weight"
+    embedded = state_dict.get(prefix + words)
+    if embedded is None:
+        raise UserError(
+            "the checkpoint has an ELECTRA's generator and no discriminator: start from one that "
+            "--criterion electra has trained"
+        )
+    if embedded.dim() == 2 and embedded.shape[1] != own[words].shape[1]:
+        raise UserError(
+            f"the checkpoint's discriminator has token embeddings {embedded.shape[1]} wide, but "
+            f"the model's are {own[words].shape[1]}: give --embedding-size {embedded.shape[1]}"
+        )
     logger.info("taking ELECTRA's discriminator; its generator and its head are left behind")
     for key in left:
         del state_dict[key]
@@ -29,4 +47,4 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
             state_dict.setdefault(prefix + key, value)
     tied = f"{prefix}encoder.lm_head.weight"
     if tied in state_dict:
-        state_dict[tied] = state_dict[f"{prefix}encoder.sentence_encoder.embed_tokens.weight"]
+        state_dict[tied] = embedded

@@ -1,8 +1,10 @@
-"""The counts of parameters are those of DIET's Table 6."""
+"""The counts of parameters are those of DIET's Table 6, and of ELECTRA's own models."""
 
 import json
+import sys
 
 import pytest
+import torch
 
 from diet_fairseq.commands import parameters
 
@@ -21,8 +23,39 @@ def test_diet_s_table_6_comes_out_to_the_last_parameter(shared_data):
             assert round(counted / 1e6, 1) == paper[language.lower()]
 
 
-def test_the_counts_are_printed_beside_the_paper_s(capsys):
-    parameters.main()
+def test_the_counts_are_printed_beside_the_paper_s(capsys, monkeypatch):
+    shown = [row for row in parameters.TABLE_6 if row.remark or row.paper[0] == 111.3]
+    monkeypatch.setattr(parameters, "TABLE_6", shown)
+    parameters.print_table_6()
     lines = capsys.readouterr().out.splitlines()
     assert "| DIET-ABS, rank 128, share | 111,284,588 | 111.3 M | 180,093,170 | 180.1 M |" in lines
     assert lines[-1].startswith("Shaw et al.: the paper does not state its configuration")
+
+
+def test_an_electra_has_as_many_parameters_as_google_s(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchaudio", None)  # can't be imported beside a CPU build
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {
+        "small": {"hidden_size": 256, "embedding_size": 128, "intermediate_size": 1024},
+        "base": {"hidden_size": 768, "embedding_size": 768, "intermediate_size": 3072},
+    }
+    ours = {model.arch: model for model in parameters.TABLES_3_AND_4}
+    for size, shape in sizes.items():
+        heads = shape["hidden_size"] // 64
+        config = transformers.ElectraConfig(**shape, num_attention_heads=heads)
+        with torch.device("meta"):
+            theirs = transformers.ElectraModel(config)
+        model = ours[f"electra_learned_{size}"]
+        assert model.vocabulary == config.vocab_size
+        counted = parameters.count(model.arch, model.vocabulary, **model.options)
+        assert counted == sum(parameter.numel() for parameter in theirs.parameters())
+
+
+def test_large_models_and_generators_are_printed_beside_what_is_stated(capsys, monkeypatch):
+    shown = [m for m in parameters.TABLES_3_AND_4 if m.name in ("TUPE-Large", "ELECTRA-small")]
+    monkeypatch.setattr(parameters, "TABLES_3_AND_4", shown)
+    parameters.print_tables_3_and_4()
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| TUPE-Large | 340,626,960 |  | 330 M (Ke et al.) |",
+        "| ELECTRA-small | 13,483,008 | 14,262,267 | 14 M (Clark et al.) |",
+    ]

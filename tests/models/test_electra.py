@@ -1,70 +1,25 @@
-"""ELECTRA: the generator's tokens, what the discriminator says of them, and who takes it over."""
+"""ELECTRA: the generator's tokens, and what the discriminator says of them."""
 
-import logging
+import math
 import sys
-from argparse import Namespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from fairseq.logging import metrics
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from diet_fairseq.criterions.diet_electra import ElectraConfig, ElectraLoss
-from diet_fairseq.errors import UserError
+from diet_fairseq.criterions.diet_electra import ElectraLoss
 from diet_fairseq.models import diet_electra
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants
+from tests.support.electra import LIMIT, WORDS, build, enlarged, loss_of, sample_of
 
 with pytest.MonkeyPatch.context() as patch:
     patch.setitem(sys.modules, "torchaudio", None)  # can't be imported beside a CPU build
     electra = pytest.importorskip(
         "transformers.models.electra.modeling_electra", reason="transformers is not installed"
     )
-
-WORDS = Dictionary()
-for number in range(20):
-    WORDS.add_symbol(f"w{number}")
-MASK = WORDS.add_symbol("<mask>")
-TASK = MaskedLMTask(MaskedLMConfig(data=""), WORDS)
-LIMIT = 24
-TINY = {
-    "encoder_layers": 2,
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 24,
-    "encoder_attention_heads": 2,
-    "generator_size": 0.5,
-    "max_positions": LIMIT,
-}
-
-
-def build(arch, task=TASK, **options):
-    torch.manual_seed(1)
-    args = Namespace(**{"arch": arch} | TINY | options)
-    ARCH_CONFIG_REGISTRY[arch](args)
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-
-
-def sample_of(lengths=(9, 6), chosen=((1, 4, 5), (2,)), left=False):
-    """Sentences whose chosen tokens are masked, padded to one length."""
-    chance = torch.Generator().manual_seed(3)
-    width = max(lengths)
-    original = torch.full((len(lengths), width), WORDS.pad())
-    targets = original.clone()
-    for row, (length, places) in enumerate(zip(lengths, chosen, strict=True)):
-        first = width - length if left else 0
-        words = torch.randint(4, 24, (length,), generator=chance)
-        original[row, first : first + length] = words
-        for place in places:
-            targets[row, first + place] = words[place]
-    source = torch.where(targets.ne(WORDS.pad()), MASK, original)
-    return {"net_input": {"src_tokens": source}, "target": targets}, original
-
-
-def loss_of(model, sample, **options):
-    return ElectraLoss(ElectraConfig(**options), TASK)(model, sample)
-
 
 # --- Hugging Face's --------------------------------------------------------------------------
 
@@ -126,13 +81,6 @@ def pair(embedding_size):
         "electra_learned", embedding_size=embedding_size, segment_scheme="input", num_segments=2
     ).eval()
     return enlarged(model)
-
-
-def enlarged(model):
-    """With larger parameters: initial ones hardly tell one token from another."""
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.2)
-    return model
 
 
 @pytest.mark.parametrize("embedding_size", [16, 12])
@@ -224,6 +172,91 @@ def test_what_masking_leaves_as_it_is_is_predicted_and_sampled_too():
     assert len(extra["generator_logits"]) == 4
 
 
+class RowsOf(TorchDispatchMode):
+    """Counts the rows of what is computed with so many columns; a view of a parameter is not."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.columns, self.most = columns, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        computed = isinstance(out, torch.Tensor) and not function.is_view
+        if computed and out.shape[-1:] == (self.columns,):
+            self.most = max(self.most, out.numel() // self.columns)
+        return out
+
+
+def check_logits(scheme: str) -> None:
+    model = build(f"electra_{scheme}")
+    with RowsOf(len(WORDS)) as counted:
+        loss_of(model, sample_of()[0])
+    assert counted.most == 4
+
+
+@pytest.mark.parametrize("scheme", ["tupe_r", "diet_rel"])
+def test_the_generator_s_logits_are_those_of_chosen_tokens_alone(scheme):
+    check_logits(scheme)
+
+
+def test_the_sampling_follows_the_seed():
+    model, sample = build("electra_tupe_r"), sample_of()[0]
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        loss = loss_of(model, sample)[0]
+        found.append(float(loss))
+    assert found[0] == found[1] != found[2]
+
+
+def test_accumulated_batches_have_the_gradients_of_one(monkeypatch):
+    monkeypatch.setattr(diet_electra, "sample", lambda logits: logits.argmax(-1))
+    both, _ = sample_of((9, 9), ((1, 4), (2, 7)))
+    parts = [
+        {
+            "net_input": {"src_tokens": both["net_input"]["src_tokens"][row : row + 1]},
+            "target": both["target"][row : row + 1],
+        }
+        for row in (0, 1)
+    ]
+    gradients = []
+    for batches in ([both], parts):
+        model = build("electra_tupe_r").eval()
+        done = [loss_of(model, batch) for batch in batches]
+        sum(loss for loss, _, _ in done).backward()
+        assert sum(size for _, size, _ in done) == 4
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+def test_batches_and_processes_are_measured_together():
+    """What is logged of two batches is that of all their tokens, not a mean of means."""
+    logs = [
+        {"sample_size": 4, "ntokens": 10, "generator_right": 1, "discriminator_right": 9},
+        {"sample_size": 1, "ntokens": 30, "generator_right": 1, "discriminator_right": 15},
+    ]
+    found = [{"guessed": 5, "found": 4, "replaced": 4}, {"guessed": 3, "found": 0, "replaced": 6}]
+    losses = {"loss": 8.0, "generator_loss": 5.0, "discriminator_loss": 20.0}
+    with metrics.aggregate() as aggregated:
+        ElectraLoss.reduce_metrics(
+            [log | one | losses for log, one in zip(logs, found, strict=True)]
+        )
+    values = aggregated.get_smoothed_values()
+    bits = 1 / math.log(2)
+    assert values == pytest.approx(
+        {
+            "loss": 16 / 5 * bits,
+            "generator_loss": 10 / 5 * bits,
+            "discriminator_loss": 40 / 40 * bits,
+            "generator_accuracy": 2 / 5,
+            "discriminator_accuracy": 24 / 40,
+            "precision": 4 / 8,
+            "recall": 4 / 10,
+        },
+        abs=1e-4,
+    )
+
+
 def test_samples_follow_the_generator_s_distribution():
     torch.manual_seed(0)
     logits = torch.tensor([[0.0, 1.0, -torch.inf, 2.0]]).expand(20_000, -1)
@@ -297,79 +330,12 @@ def test_it_trains_in_bf16():
     assert loss.isfinite()
 
 
-# --- fine-tuning -----------------------------------------------------------------------------
-
-FINE_TUNING = Namespace(source_dictionary=WORDS, max_positions=lambda: LIMIT)
-
-
-@pytest.mark.parametrize("arch", ["electra_tupe_r", "bert_tupe_r", "roberta_tupe_r"])
-def test_fine_tuning_takes_the_discriminator(arch, caplog):
-    pretrained = build("electra_tupe_r", segment_scheme="none").eval()
-    segments = {} if arch.startswith("roberta") else {"segment_scheme": "none"}
-    model = build(arch, FINE_TUNING, **segments).eval()
-    with caplog.at_level(logging.INFO, logger="diet_fairseq"):
-        model.load_state_dict(pretrained.state_dict(), strict=True)
-    assert (
-        "taking ELECTRA's discriminator; its generator and its head are left behind" in caplog.text
-    )
-    tokens = sample_of()[1]
-    expected, _ = pretrained(tokens, features_only=True)
-    assert torch.equal(model(tokens, features_only=True)[0], expected)
-
-
-def test_fine_tuning_builds_no_generator():
-    model = build("electra_tupe_r", FINE_TUNING)
-    assert model.generator is None
-    assert model.discriminator_head is None
-
-
-def test_a_checkpoint_of_pretraining_loads_as_what_it_was():
-    pretrained = build("electra_diet_abs")
-    again = build("electra_diet_abs")
-    again.load_state_dict(pretrained.state_dict(), strict=True)
-    for name, value in pretrained.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value)
-
-
-# --- a user's mistakes -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])
-def test_a_generator_size_that_is_none_is_refused(size):
-    with pytest.raises(UserError, match="--generator-size must be above 0 and at most 1"):
-        build("electra_diet_rel", generator_size=size)
-
-
-def test_a_width_that_the_generator_s_heads_do_not_divide_is_refused():
-    with pytest.raises(UserError, match=r"0\.7 of 192 is 134 for 2 heads|is \d+ for \d heads"):
-        build("electra_diet_rel", encoder_embed_dim=290, generator_size=0.5)
-
-
-def test_other_criterions_refuse_a_generator():
-    model = build("electra_diet_rel")
-    with pytest.raises(UserError, match=r"electra_\.\.\. is pretrained by --criterion electra"):
-        model(sample_of()[1])
-
-
-def test_the_criterion_refuses_models_without_a_generator():
-    for arch in ("roberta_diet_rel", "bert_tupe_r"):
-        with pytest.raises(UserError, match="--criterion electra needs a model with a generator"):
-            loss_of(build(arch), sample_of()[0])
-    with pytest.raises(UserError, match="--criterion electra needs --task masked_lm"):
-        loss_of(build("electra_diet_rel", FINE_TUNING), sample_of()[0])
-
-
-@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_none_is_refused(weight):
-    with pytest.raises(UserError, match="--discriminator-weight must be a number from 0 on"):
-        ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)
-
-
 MUTANTS: mutants.Table = [
     (check_loss, mutants.what_was_chosen_counts_as_replaced, "diet_rel"),
     (check_loss, mutants.a_loss_of_padding_too, "diet_rel"),
     (check_loss, mutants.a_generator_that_sees_no_mask, "tupe_r"),
     (check_sampling, mutants.a_sample_with_a_gradient, "tupe_r"),
+    (check_logits, mutants.logits_of_every_token, "tupe_r"),
 ]
 
 

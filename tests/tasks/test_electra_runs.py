@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from diet_fairseq.models import diet_electra
+from diet_fairseq.patches import loading
 from tests.support import commands
 from tests.tasks.test_pretraining_runs import losses, parameters, together, train
 
@@ -59,6 +60,27 @@ def test_a_pretrained_discriminator_is_trained_on(data, tmp_path, arch):
     assert done.status == 0, done.err
     left = "taking ELECTRA's discriminator; its generator and its head are left behind"
     assert (left in done.text) == arch.startswith("bert")
+
+
+def test_a_checkpoint_that_is_no_whole_discriminator_is_refused_in_a_line(data, tmp_path):
+    pretrained = train(data, tmp_path / "whole", *ELECTRA, "--max-update", 1)
+    assert pretrained.status == 0, pretrained.err
+    with open(tmp_path / "whole/checkpoint_last.pt", "rb") as file:
+        state = loading.read(file, "cpu")
+    whole = state["model"]
+    words = "generator.lm_head.weight"
+    alone = {name: value for name, value in whole.items() if name.startswith("generator.")}
+    other = whole | {words: torch.cat([whole[words], whole[words][:3]])}
+    bert = ("--arch", "bert_tupe_r", "--batch-size", 4)
+    for options, model, said in (
+        (bert, alone, "the checkpoint has an ELECTRA's generator and no discriminator: start from"),
+        (ELECTRA, other, f"{tmp_path}/other.pt does not fit the model: {words} is 20 x 8 there"),
+    ):
+        torch.save(state | {"model": model}, tmp_path / "other.pt")
+        start = ("--finetune-from-model", tmp_path / "other.pt", "--max-update", 2)
+        done = train(data, tmp_path / "run", *options, *start)
+        assert done.status == 1
+        assert done.last.startswith(f"error: {said}")
 
 
 REFUSED = {

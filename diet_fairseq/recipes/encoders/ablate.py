@@ -1,5 +1,6 @@
-"""``ablate NAME``: the rows of DIET's tables 8 and 9, pretrained and fine-tuned in one go."""
+"""``ablate NAME``: the rows of one of the papers' tables, pretrained and fine-tuned in one go."""
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,28 @@ def row(model: str, segment: str, sharing: str | None = None, rank: int | None =
     return {"model": model, "segment": segment, "sharing": sharing, "rank": rank}
 
 
-#: name -> rows of DIET's tables, and then some that they leave out
+def of_tupe(model: str, given: str) -> dict:
+    """A row of TUPE's tables, and what `pretrain` is given for it."""
+    return {"model": model, "given": f"{given} --segment-scheme none"}
+
+
+#: name -> rows of the papers' tables, and then some that DIET's leave out
 ABLATIONS = {
+    "tupe": [  # TUPE's table 1
+        of_tupe("bert_a", "learned"),
+        of_tupe("bert_r", "t5 --position-input learned"),
+        of_tupe("tupe_a", "tupe_a"),
+        of_tupe("tupe_r", "tupe_r"),
+        of_tupe("tupe_a_tied_cls", "tupe_a --position-untie-cls no"),
+    ],
+    "tupe-large": [  # table 3
+        of_tupe("bert_large", "learned --size large"),
+        of_tupe("tupe_r_large", "tupe_r --size large"),
+    ],
+    "tupe-electra": [  # table 4
+        of_tupe("electra_base", "learned --encoder electra"),
+        of_tupe("electra_tupe", "tupe_r --encoder electra"),
+    ],
     "segments": [  # table 8; it has no row without segments
         row("bert", "input"),
         *(row("diet_rel", segment) for segment in ("none", "input", "per-head")),
@@ -41,6 +62,11 @@ ABLATIONS = {
         for sharing in (None, "layer")
         for rank in (64, 128, 256, 512)
     ],
+}
+#: paper -> its tables that are shown beside ours
+TABLES = {
+    "diet": ["diet_table8_glue_segments", "diet_table9_glue_sharing"],
+    "tupe": ["tupe_base_glue_avg", "tupe_table3_large"],
 }
 
 
@@ -68,9 +94,9 @@ def ablate(args: Namespace, more: list[str]) -> int:
         start = {"checkpoint": one.checkpoint, "row": one.name, "encoder": None, "scratch": False}
         grid += finetune.grid_of(given(finetune.FineTuning, args, **start), ())
     status = finetune.run(grid, gpus, args.jobs)
-    tables = ["diet_table8_glue_segments", "diet_table9_glue_sharing"]
-    shown = {"rows": [one.name for one in rows], "tasks": None, "statistic": "diet"}
-    report.show(given(report.Report, args, **shown, tables=tables, csv=None, plot=None))
+    paper = "tupe" if args.name.startswith("tupe") else "diet"
+    shown = {"rows": [one.name for one in rows], "tasks": None, "statistic": paper}
+    report.show(given(report.Report, args, **shown, tables=TABLES[paper], csv=None, plot=None))
     return status
 
 
@@ -118,18 +144,12 @@ class Pretraining(cells.Cell):
         return self.folder / "pretrained"
 
     def steps(self) -> list[tuple[list[str], Path]]:
-        row, budget = self.row, self.budget
-        scheme = {"bert": "learned"}.get(row["model"], row["model"])
-        words: list[Any] = ["-m", "diet_fairseq", "encoder", "pretrain", scheme]
-        words += ["--encoder", "bert", "--run", self.run_name]
+        budget = self.budget
+        words: list[Any] = ["-m", "diet_fairseq", "encoder", "pretrain", *given_for(self.row)]
+        words += ["--run", self.run_name]
         for option in ("preset", "size", "updates", "gpus", "folder"):
             if getattr(budget, option) is not None:
                 words += [f"--{option}", getattr(budget, option)]
-        words += ["--segment-scheme", row["segment"]]
-        if scheme != "learned":
-            words += ["--position-sharing", row["sharing"] or "none"]
-        if row["rank"]:
-            words += ["--position-rank", row["rank"]]
         return [([str(word) for word in (*words, *self.more)], self.folder / "pretrain.out")]
 
     def outcome(self) -> dict[str, Any]:
@@ -137,3 +157,16 @@ class Pretraining(cells.Cell):
 
     def summary(self, outcome: dict[str, Any]) -> str:
         return "pretrained"
+
+
+def given_for(row: dict[str, Any]) -> list[Any]:
+    """The scheme of a row and its options, as `pretrain` takes them."""
+    if "given" in row:
+        return shlex.split(row["given"])
+    scheme = {"bert": "learned"}.get(row["model"], row["model"])
+    words: list[Any] = [scheme, "--encoder", "bert", "--segment-scheme", row["segment"]]
+    if scheme != "learned":
+        words += ["--position-sharing", row["sharing"] or "none"]
+    if row["rank"]:
+        words += ["--position-rank", row["rank"]]
+    return words

@@ -22,6 +22,7 @@ class Preset:
     save_every: int  # updates
     validate_every: int
     keep: int = -1  # checkpoints; -1: all
+    clip_norm: float = 1.0
 
 
 ADAM = ("fused_adamw", "--adam-eps", "1e-6", "--adam-betas")
@@ -54,6 +55,19 @@ PRESETS = {
         per_gpu=16,  # TUPE had 16 GPUs
         save_every=100_000,  # TUPE reports 300,000 and 600,000, too
         validate_every=10_000,
+    ),
+    "tupe-large": Preset(  # "RoBERTa's hyper-parameters": Liu et al. 2019, table 9, taken literally
+        size="large",
+        updates=1_000_000,  # TUPE's; RoBERTa had 500,000
+        batch=8192,
+        length=512,
+        peak_rate=4e-4,
+        warmup=0.03,  # 30,000 updates
+        optimizer=(*ADAM, "(0.9, 0.98)"),
+        per_gpu=8,
+        save_every=100_000,  # TUPE reports 300,000, too
+        validate_every=10_000,
+        clip_norm=0.0,
     ),
     "electra": Preset(  # google-research/electra, base; as long as in TUPE's section 4.1
         size="base",

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ from .folder import add_folder
 from .glue_tasks import Task
 from .prepare_task import load_task
 
-#: the numbers that the papers' averages are of: DIET's 7 (tables 2, 8, 9) and TUPE's 9 (table 2)
+#: the numbers that the papers' averages are of: DIET's 7 (tables 2, 8, 9) and TUPE's 9 (1, 3, 4)
 DIET_AVERAGE = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B")
 TUPE_AVERAGE = ("MNLI-m", "MNLI-mm", "QNLI", "QQP", "SST-2", "CoLA", "MRPC", "RTE", "STS-B")
 AVERAGES = {"DIET's avg.": DIET_AVERAGE, "TUPE's avg.": TUPE_AVERAGE}
@@ -32,12 +33,13 @@ STATISTICS: dict[str, tuple[str, Statistic]] = {
     "tupe": ("median over seeds of the last checkpoint", lambda values: values[-1]),
 }
 GUESS = "the commonest label"
-#: in paper_tables.json, table -> the paper and what it averages
+#: in paper_tables.json, table -> its name in the paper
 PAPERS = {
     "diet_table2_glue": "DIET, table 2",
     "diet_table8_glue_segments": "DIET, table 8",
     "diet_table9_glue_sharing": "DIET, table 9",
     "tupe_table3_large": "TUPE, table 3",
+    "tupe_base_glue_avg": "TUPE, tables 1 and 4",  # averages alone
 }
 
 
@@ -63,8 +65,8 @@ class Row:
 
     source: str
     name: str
-    #: what it has in common with the papers' rows of the same model
-    model: str = ""
+    #: what the papers call the model: ours has a name in each of them
+    models: tuple[str, ...] = ()
     values: dict[str, float] = field(default_factory=dict)
     scores: dict[str, Score] = field(default_factory=dict)
 
@@ -96,7 +98,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="(all)")
     parser.add_argument("--papers", type=Path, metavar="FILE", help="paper_tables.json")
     parser.add_argument(
-        "--tables", nargs="+", choices=PAPERS, default=["diet_table2_glue", "tupe_table3_large"]
+        "--tables",
+        nargs="+",
+        choices=PAPERS,
+        default=["diet_table2_glue", "tupe_base_glue_avg", "tupe_table3_large"],
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the numbers to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw them in FILE")
@@ -147,7 +152,7 @@ def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
     yield guess
     for name, of_tasks in found.items():
         [some, *_] = of_tasks.values()
-        row = Row("ours", name, paper_name(as_in_papers(some[0]["model"])))
+        row = Row("ours", name, names_in_papers(some[0]["model"]))
         for task_name, some in of_tasks.items():
             row.scores |= scores(tasks[task_name], some, STATISTICS[statistic][1])
         row.values = {column: score.value for column, score in row.scores.items()}
@@ -188,20 +193,67 @@ def published(path: Path, tables: list[str]) -> Iterator[Row]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         for table in tables:
-            for row in content[table]["rows"]:
-                name = paper_name(row)
-                yield Row(PAPERS[table], name, name, row["scores"])
-        for name, average in content["tupe_base_glue_avg"]["rows"].items():
-            if "tupe_table3_large" in tables:
-                yield Row("TUPE, table 2", name, name, {"TUPE's avg.": average})
+            rows = content[table]["rows"]
+            if table == "tupe_base_glue_avg":
+                yield from averages_of_tupe(rows)
+                continue
+            for row in rows:
+                model = row["model"] if "steps" in row else paper_name(row)
+                yield Row(PAPERS[table], paper_name(row), (model,), row["scores"])
     except OSError as error:
         raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"--papers {path} is no paper_tables.json: {error!r} is wrong") from error
 
 
+def averages_of_tupe(rows: dict[str, float]) -> Iterator[Row]:
+    """Of TUPE's base models, whose averages alone are known."""
+    for name, average in rows.items():
+        source = f"TUPE, table {4 if name.startswith('electra') else 1}"
+        model = re.sub(r"_\d+k$", "", name)  # less the number of updates
+        yield Row(source, name, (model,), {"TUPE's avg.": average})
+
+
+def names_in_papers(model: dict[str, Any]) -> tuple[str, ...]:
+    """What DIET's tables and TUPE's call the model of a checkpoint, where they have it."""
+    tupe = name_in_tupe(model)
+    if str(model.get("arch")).startswith("electra_"):
+        return tupe
+    return (paper_name(as_in_papers(model)), *tupe)
+
+
+def name_in_tupe(model: dict[str, Any]) -> tuple[str, ...]:
+    """As in TUPE's tables 1, 3 and 4; () where they don't have it.
+
+    Models that are smaller than base count as base.
+    """
+    scheme, added = model["position_scheme"], model.get("position_input") or "none"
+    arch = str(model.get("arch"))
+    kind = "electra" if arch.startswith("electra_") else ""
+    kind = kind or ("large" if arch.endswith("_large") else "base")
+    if scheme == "tupe_a" and model.get("position_untie_cls") == "no":
+        scheme = "tupe_a, [CLS] tied"
+    usual = "learned" if scheme == "learned" else "none"
+    found = NAMES_IN_TUPE[kind].get(f"{scheme} + {added}" if added != usual else scheme)
+    return (found,) if found else ()
+
+
+#: kind of model -> scheme, with what is added to the input -> name
+NAMES_IN_TUPE = {
+    "base": {
+        "learned": "bert_a",
+        "t5 + learned": "bert_r",
+        "tupe_a": "tupe_a",
+        "tupe_r": "tupe_r",
+        "tupe_a, [CLS] tied": "tupe_a_tied_cls",
+    },
+    "large": {"learned": "bert_large", "tupe_r": "tupe_r_large"},
+    "electra": {"learned": "electra_base", "tupe_r": "electra_tupe"},
+}
+
+
 def as_in_papers(model: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says of its model, as paper_tables.json would."""
+    """What a checkpoint says of its model, as DIET's tables would in paper_tables.json."""
     scheme, sharing = model["position_scheme"], model["position_sharing"]
     usual = {"diet_rel": "none", "diet_abs": "none"}.get(scheme, sharing)  # not printed there
     return {
@@ -218,7 +270,8 @@ def beside(rows: list[Row]) -> list[Row]:
     order = {id(row): len(ours) for row in papers}
     for place, row in enumerate(ours):
         order[id(row)] = place
-        order |= {id(paper): place for paper in papers if paper.model == row.model}
+        same = (paper for paper in papers if set(paper.models) & set(row.models))
+        order |= dict.fromkeys(map(id, same), place)
     return sorted(rows, key=lambda row: order[id(row)])
 
 
@@ -246,7 +299,11 @@ def title(statistic: str) -> str:
 def markdown(rows: list[Row]) -> str:
     """The table; averages where a row has all that a paper's average is of."""
     columns = shown_columns(rows)
-    averages = {name: of for name, of in AVERAGES.items() if any(r.average(of) for r in rows)}
+    averages = {
+        name: of
+        for name, of in AVERAGES.items()
+        if any(name in row.values or row.average(of) for row in rows)
+    }
     heads = ["source", "row", *columns, f"mean of these {len(columns)}", *averages]
     lines = [" | ".join(heads), " | ".join(["---"] * len(heads))]
     for row in rows:

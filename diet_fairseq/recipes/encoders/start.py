@@ -32,8 +32,10 @@ SIZES = (
     "dropout",
     "attention_dropout",
     "max_positions",
-    "embedding_size",  # of an ELECTRA
+    "embedding_size",
 )
+#: the encoder that a family's checkpoint can be fine-tuned as, beside its own
+BECOMES = {"roberta": "bert", "electra": "bert"}
 POSITIONS = tuple(field.name for field in fields(PositionConfig) if field.name != "position_scheme")
 #: what fairseq's dictionaries have beside the lines of their file: four marks, and <mask>
 SPECIAL = 5
@@ -154,9 +156,10 @@ class Start:
     def flags(self, encoder: str | None) -> list[str]:
         """The model's, as fairseq-train takes them."""
         arch: str = self.model.arch
-        if encoder == "bert" and arch.startswith(f"roberta_{self.model.position_scheme}"):
-            arch = arch.replace("roberta_", "bert_", 1)
-        elif encoder not in (None, arch.split("_")[0]):
+        family, scheme = arch.split("_")[0], self.model.position_scheme
+        if encoder and encoder == BECOMES.get(family) and arch.startswith(f"{family}_{scheme}"):
+            arch = arch.replace(family, encoder, 1)
+        elif encoder not in (None, family):
             raise UserError(
                 f"--encoder {encoder}: {self.path} is {arch}, which can't be made one: leave it out"
             )

@@ -7,17 +7,36 @@ from typing import Any
 
 from ..common import train_log
 
+#: what criterion `electra` logs beside the loss; losses are to base 2
+OF_ELECTRA = (
+    "generator_loss",
+    "generator_accuracy",
+    "discriminator_loss",
+    "discriminator_accuracy",
+    "precision",
+    "recall",
+)
+#: whose curves can be drawn
+METRICS = ("loss", *OF_ELECTRA)
+
 
 def of_pretraining(run: Path) -> dict[str, Any]:
-    """Loss in nats after the last update, its curve, and what the log says of the run."""
+    """Loss in nats after the last update, its curve, and what the log says of the run.
+
+    Of an ELECTRA also the last value of each of `OF_ELECTRA`, and ``curves`` of them; precision and
+    recall are those of replaced tokens.
+    """
     log = run / "train.log"
     curve = curve_of(log)
     if not curve:
         return {}
-    found = {"loss": curve[-1][1], "curve": curve, **train_log.totals(log)}
+    found: dict[str, Any] = {"loss": curve[-1][1], "curve": curve, **train_log.totals(log)}
     _, last = train_log.curves(log)["valid"][-1]
     if "nsp_accuracy" in last:
         found["NSP accuracy"] = last["nsp_accuracy"]
+    if "discriminator_accuracy" in last:
+        found["curves"] = {name: curve_of(log, name) for name in OF_ELECTRA}
+        found |= {name: curve[-1][1] for name, curve in found["curves"].items()}
     return found
 
 
@@ -33,7 +52,8 @@ def of_translation(run: Path) -> dict[str, Any]:
     }
 
 
-def curve_of(log: Path) -> list[tuple[int, float]]:
-    """(updates, held-out loss in nats); fairseq's losses are to base 2."""
+def curve_of(log: Path, metric: str = "loss") -> list[tuple[int, float]]:
+    """(updates, the metric on held-out text); losses in nats, where fairseq's are to base 2."""
     curve = train_log.curves(log).get("valid", []) if log.exists() else []
-    return [(updates, values["loss"] * math.log(2)) for updates, values in curve]
+    unit = math.log(2) if metric.endswith("loss") else 1
+    return [(updates, values[metric] * unit) for updates, values in curve]

@@ -16,7 +16,7 @@ from .spec import Cell, Grid, read
 ACTIONS = {
     "run": "train what is missing; what was cut goes on from its last checkpoint",
     "table": "print what is finished as Markdown",
-    "plot": "draw the held-out loss of what is finished",
+    "plot": "draw the held-out loss, or another metric, of what is finished",
 }
 
 
@@ -29,6 +29,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, default=0, help="per cell; 0: the CPU (%(default)s)")
     parser.add_argument("--baseline", metavar="ROW", help="table: differences from this row")
     parser.add_argument("--at", type=int, metavar="UPDATE", help="the loss after so many updates")
+    parser.add_argument(
+        "--metric", choices=outcome.METRICS, default="loss", help="plot (%(default)s)"
+    )
     parser.add_argument("--output", type=Path, default=Path("grid.png"), help="plot (%(default)s)")
 
 
@@ -38,13 +41,15 @@ def run(args: Namespace) -> int:
     chosen = grid.only(args.rows, args.seeds)
     if args.action == "run":
         return cells.run_all([Job(grid, cell, args.gpus) for cell in chosen], args.jobs)
+    if args.metric != "loss" and args.action != "plot":
+        raise UserError(f"--metric {args.metric} goes with plot: leave it out, or take plot")
     found = finished(grid, chosen)
     if args.at is not None:
         found = table.at_update(found, args.at)
     if args.action == "table":
         print(table.markdown(found, args.baseline) if found else "nothing is finished yet")
     else:
-        table.plot(found, args.output)
+        table.plot(found, args.output, args.metric)
         print(f"wrote {args.output}")
     return 0
 

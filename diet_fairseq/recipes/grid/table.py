@@ -9,9 +9,10 @@ from typing import Any
 from scipy import stats
 
 from ...errors import UserError
+from .outcome import OF_ELECTRA
 
 #: the measures a table shows where they are there, and the digits of each
-MEASURES = {"BLEU": 2, "chrF": 2, "loss": 3, "NSP accuracy": 3}
+MEASURES = {"BLEU": 2, "chrF": 2, "loss": 3, "NSP accuracy": 3, **dict.fromkeys(OF_ELECTRA, 3)}
 #: row -> what came out, seed by seed
 Found = dict[str, dict[int, dict[str, Any]]]
 
@@ -34,7 +35,7 @@ def difference(ours: Sequence[float], theirs: Sequence[float], digits: int) -> s
 
 
 def at_update(found: Found, update: int) -> Found:
-    """The same runs, with the loss that they had after so many updates."""
+    """The same runs, with the loss, and what else has a curve, after so many updates."""
     moved: Found = {}
     for row, seeds in found.items():
         for seed, one in seeds.items():
@@ -43,6 +44,7 @@ def at_update(found: Found, update: int) -> Found:
                 validated = ", ".join(map(str, losses))
                 raise UserError(f"--at {update}: {row} was validated after {validated} updates")
             kept = {"curve": one["curve"], "parameters": one["parameters"]}
+            kept |= {name: dict(map(tuple, c))[update] for name, c in one.get("curves", {}).items()}
             moved.setdefault(row, {})[seed] = {**kept, "loss": losses[update]}
     return moved
 
@@ -52,8 +54,9 @@ def markdown(found: Found, baseline: str | None = None) -> str:
     runs = [one for seeds in found.values() for one in seeds.values()]
     measures = [name for name in MEASURES if any(name in one for one in runs)]
     first = measures[0]
-    head = ["row", *(f"{name}, nats" if name == "loss" else name for name in measures)]
-    if first == "loss":
+    head = ["row", *map(titled, measures)]
+    of_words = first == "loss" and "generator_loss" not in measures  # ELECTRA's is a sum of two
+    if of_words:
         head.append("perplexity")
     if baseline is not None:
         if baseline not in found:
@@ -68,7 +71,7 @@ def markdown(found: Found, baseline: str | None = None) -> str:
         for name in measures:
             values = [one[name] for one in results if name in one]
             cells.append(spread(values, MEASURES[name]) if values else "")
-        if first == "loss":
+        if of_words:
             cells.append(f"{math.exp(mean(one['loss'] for one in results)):.1f}")
         if baseline is not None:
             both = [seed for seed in seeds if seed in found[baseline]]
@@ -88,8 +91,24 @@ def markdown(found: Found, baseline: str | None = None) -> str:
     return "\n".join([*lines, *([""] if signatures else []), *sorted(signatures)])
 
 
-def plot(found: Found, path: Path) -> None:
-    """A curve for every row: the mean of its seeds, and a band from the lowest to the highest."""
+def titled(measure: str) -> str:
+    """What a measure is called in a table or beside an axis."""
+    return measure.replace("_", " ") + (", nats" if measure.endswith("loss") else "")
+
+
+def plot(found: Found, path: Path, metric: str = "loss") -> None:
+    """A curve for every row: the mean of its seeds, and a band from the lowest to the highest.
+
+    Raises:
+        UserError: a run has no curve of the metric
+    """
+    for row, seeds in found.items():
+        if metric != "loss" and any(metric not in one.get("curves", {}) for one in seeds.values()):
+            raise UserError(f"--metric {metric}: {row} has none: take loss, or --rows that have it")
+
+    def curve_of(one: dict[str, Any]) -> dict[int, float]:
+        return dict(map(tuple, one["curve"] if metric == "loss" else one["curves"][metric]))
+
     import matplotlib
 
     matplotlib.use("Agg")
@@ -97,14 +116,17 @@ def plot(found: Found, path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     for number, (row, seeds) in enumerate(found.items()):
-        curves = [dict(map(tuple, one["curve"])) for one in seeds.values()]
+        curves = [curve_of(one) for one in seeds.values()]
         updates = sorted(set.intersection(*(set(curve) for curve in curves)))
-        losses = [[curve[update] for curve in curves] for update in updates]
+        points = [[curve[update] for curve in curves] for update in updates]
         style = ("-", "--", ":")[number // 10 % 3]
-        (line,) = axes.plot(updates, [mean(values) for values in losses], style, label=row)
+        (line,) = axes.plot(updates, [mean(values) for values in points], style, label=row)
         if len(curves) > 1:
-            low, high = [min(values) for values in losses], [max(values) for values in losses]
+            low, high = [min(values) for values in points], [max(values) for values in points]
             axes.fill_between(updates, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set(xlabel="updates", ylabel="loss on held-out text, nats")
+    label = (
+        "loss on held-out text, nats" if metric == "loss" else f"{titled(metric)} (held-out text)"
+    )
+    axes.set(xlabel="updates", ylabel=label)
     axes.legend()
     figure.savefig(path, dpi=150)

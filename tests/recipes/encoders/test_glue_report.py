@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from diet_fairseq.recipes.encoders import glue_tasks, prepare_task, report
+from diet_fairseq.recipes.encoders import ablate, glue_tasks, prepare_task, report
 from tests.support.glue import run
 from tests.support.road import cells, write
 
 
-def cell(folder, task, row, rate, seed, **curves):
+def cell(folder, task, row, rate, seed, arch="bert_diet_rel_tiny", **curves):
     """A finished cell whose dev sets had these values of the reported metric."""
     metric = glue_tasks.GLUE[task].metrics[0]
     found = {
@@ -23,7 +23,8 @@ def cell(folder, task, row, rate, seed, **curves):
             for split, values in curves.items()
         },
         "model": {
-            "position_scheme": "diet_rel",
+            "arch": arch,
+            "position_scheme": "tupe_r" if "tupe_r" in arch else "diet_rel",
             "position_sharing": "none",
             "position_rank": None,
             "segment_scheme": "per-head",
@@ -88,15 +89,69 @@ def test_both_of_mnli_s_dev_sets_are_taken_at_the_rate_that_is_best_on_the_match
 
 
 def test_the_papers_averages_come_out_as_printed(shared_data):
-    tables = [name for name in report.PAPERS if "table3" not in name]
     path = shared_data.parent / "paper_tables.json"
-    for row in report.published(path, tables):
+    for row in report.published(path, [name for name in report.PAPERS if "diet" in name]):
         assert abs(row.average(report.DIET_AVERAGE) - row.values["Avg"]) < 0.051
-    large = list(report.published(path, ["tupe_table3_large"]))
-    for row in large:
-        if "Avg" in row.values:
-            assert abs(row.average(report.TUPE_AVERAGE) - row.values["Avg"]) < 0.0051
-    assert [row for row in large if row.source == "TUPE, table 2"]
+    for row in report.published(path, ["tupe_table3_large"]):
+        assert abs(row.average(report.TUPE_AVERAGE) - row.values["Avg"]) < 0.0051
+
+
+TUPE = {
+    "tupe_table3_large": {
+        "rows": [
+            {"model": "tupe_r_large", "steps": steps, "scores": {"RTE": score}}
+            for steps, score in (("1M", 81.66), ("300k", 75.82))
+        ]
+    },
+    "tupe_base_glue_avg": {"rows": {"tupe_r": 85.04, "tupe_r_300k": 83.68, "electra_tupe": 86.07}},
+}
+
+
+@pytest.mark.parametrize(
+    ("arch", "beside"),
+    [
+        (
+            "bert_tupe_r_large",
+            [
+                "| TUPE, table 3 | tupe_r_large, 1M updates | 81.7 | 81.7 |  |",
+                "| TUPE, table 3 | tupe_r_large, 300k updates | 75.8 | 75.8 |  |",
+            ],
+        ),
+        (
+            "bert_tupe_r_tiny",
+            [
+                "| TUPE, table 1 | tupe_r |  |  | 85.0 |",
+                "| TUPE, table 1 | tupe_r_300k |  |  | 83.7 |",
+            ],
+        ),
+        ("electra_tupe_r", ["| TUPE, table 4 | electra_tupe |  |  | 86.1 |"]),
+    ],
+)
+def test_tupe_s_rows_follow_ours_of_the_same_model(folder, tmp_path, capsys, arch, beside):
+    cell(folder, "RTE", "a", 1e-4, 1, arch, valid=[60])
+    cell(folder, "RTE", "b", 1e-4, 1, "bert_diet_rel", valid=[61])
+    path = write(tmp_path / "tables.json", [json.dumps(TUPE)])
+    tables = ("--tables", *TUPE, "--statistic", "tupe")
+    run("report", "--folder", folder, "--papers", path, *tables)
+    lines = capsys.readouterr().out.splitlines()
+    [place] = [n for n, line in enumerate(lines) if line.startswith("| ours | a |")]
+    assert sorted(lines[place + 1 : place + 1 + len(beside)]) == sorted(beside)
+    assert lines[place + 1 + len(beside)].startswith("| ours | b |")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ({"position_scheme": "t5", "position_input": "learned"}, "bert_r"),
+        ({"position_scheme": "t5", "position_input": "none"}, None),
+        ({"position_scheme": "tupe_a", "position_untie_cls": "no"}, "tupe_a_tied_cls"),
+        ({"position_scheme": "tupe_a", "position_untie_cls": "official"}, "tupe_a"),
+        ({"position_scheme": "learned", "position_input": "learned"}, "bert_a"),
+        ({"position_scheme": None}, None),
+    ],
+)
+def test_a_model_has_its_name_in_tupe_s_tables(model, name):
+    assert report.name_in_tupe({"arch": "bert_..."} | model) == ((name,) if name else ())
 
 
 def test_averages_are_empty_where_a_task_is_missing(folder):
@@ -138,3 +193,12 @@ def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message
     with pytest.raises(report.UserError) as error:
         run("report", "--folder", folder, "--papers", path)
     assert str(error.value) == f"--papers {path} {message}"
+
+
+def test_tupe_s_tables_are_the_rows_that_one_command_pretrains(shared_data):
+    tables = json.loads((shared_data.parent / "paper_tables.json").read_text())
+    averages = report.averages_of_tupe(tables["tupe_base_glue_avg"]["rows"])
+    printed = {name for row in averages for name in row.models}
+    printed |= {row["model"] for row in tables["tupe_table3_large"]["rows"]}
+    ours = [rows for name, rows in ablate.ABLATIONS.items() if name.startswith("tupe")]
+    assert {row["model"] for rows in ours for row in rows} == printed - {"bert_a_d"}

@@ -35,6 +35,12 @@ evaluate = "--average 5"
 stock = "stock"
 """
 VALID = "| valid on 'valid' subset | loss {} | ppl 1.0 | nsp_accuracy {} | num_updates {}\n"
+ELECTRA = PRETRAINING.replace("roberta", "electra")
+VALID_ELECTRA = (
+    "| valid on 'valid' subset | loss {0} | generator_loss 8.0 | discriminator_loss 0.5 "
+    "| generator_accuracy 0.1 | discriminator_accuracy 0.9 | precision 0.75 | recall 0.{1} "
+    "| num_updates {1}00\n"
+)
 LOG = (
     "| num. shared model params: 2,322,432 (num. trained: 1)\n"
     "{}| num_updates 200 | train_wall 81 | wall 120\n"
@@ -63,6 +69,8 @@ def called(tmp_path, monkeypatch):
             scheme, seed = command[2], int(options.get("--seed", 1))
             bits = LOSS.get(scheme, LOSS["shaw"])[seed - 1]
             curve = VALID.format(8.5, 50, 100) + VALID.format(bits, 50 + seed, 200)
+            if options.get("--encoder") == "electra":
+                curve = VALID_ELECTRA.format(8.5, 1) + VALID_ELECTRA.format(bits, 2)
             (folder / "train.log").write_text(LOG.format(curve))
         return ""
 
@@ -157,6 +165,45 @@ def test_a_band_spans_the_seeds_of_a_row(called, tmp_path, monkeypatch):
     assert (tmp_path / "curves.png").stat().st_size > 1000
     assert bands[0][0] == [100, 200]
     assert bands[0][2][1] - bands[0][1][1] == pytest.approx(0.4 * 0.6931, abs=1e-3)
+
+
+def test_an_electra_s_table_has_what_its_discriminator_finds(called, capsys):
+    called(ELECTRA, "run")
+    for at, loss, recall in ((), "4.298 ± 0.139", 0.2), (("--at", "100"), "5.892 ± 0.000", 0.1):
+        capsys.readouterr()
+        called(ELECTRA, "table", *at)
+        head, _, shaw, *_ = capsys.readouterr().out.splitlines()
+        assert head.startswith(
+            "| row | loss, nats | generator loss, nats | generator accuracy | discriminator loss, "
+            "nats | discriminator accuracy | precision | recall | parameters |"
+        )
+        cells = (loss, *(f"{x:.3f} ± 0.000" for x in (5.545, 0.1, 0.347, 0.9, 0.75, recall)))
+        assert shaw.startswith(f"| shaw | {' | '.join(cells)} | 2,322,432 |")
+
+
+def test_the_curve_of_a_chosen_metric_is_drawn(called, tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    called(ELECTRA, "run")
+    drawn, axes, plot = [], pyplot.Axes, pyplot.Axes.plot
+
+    def watched(self, x, y, *more, **named):
+        drawn.append((x, y, named["label"]))
+        return plot(self, x, y, *more, **named)
+
+    monkeypatch.setattr(axes, "plot", watched)
+    labels = []
+    monkeypatch.setattr(axes, "set", lambda self, **given: labels.append(given["ylabel"]))
+    called(ELECTRA, "plot", "--metric", "recall", "--output", str(tmp_path / "recall.png"))
+    assert drawn[0] == ([100, 200], [pytest.approx(0.1), pytest.approx(0.2)], "shaw")
+    assert labels == ["recall (held-out text)"]
+
+
+def test_a_metric_that_a_run_has_not_is_refused(called):
+    called(PRETRAINING, "run")
+    with pytest.raises(UserError, match="--metric recall: shaw has none: take loss, or --rows"):
+        called(PRETRAINING, "plot", "--metric", "recall")
+    with pytest.raises(UserError, match="--metric recall goes with plot: leave it out, or take"):
+        called(PRETRAINING, "table", "--metric", "recall")
 
 
 def test_an_interval_needs_runs_that_differ():

@@ -42,6 +42,11 @@ def a_generator_that_sees_no_mask(original, self, tokens, chosen, segments):
     return original(self, torch.where(chosen, 5, tokens), chosen, segments)
 
 
+@instead_of(Generator, "forward")
+def logits_of_every_token(original, self, tokens, chosen, segments):
+    return original(self, tokens, torch.ones_like(chosen), segments)[chosen.flatten()]
+
+
 def a_sample_with_a_gradient(patch: Patch) -> None:
     original = DietElectraModel.forward
 

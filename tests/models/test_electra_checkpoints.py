@@ -1,0 +1,122 @@
+"""Who takes an ELECTRA's discriminator over, and what of an ELECTRA is refused."""
+
+import logging
+from argparse import Namespace
+
+import pytest
+import torch
+
+from diet_fairseq.criterions.diet_electra import ElectraConfig, ElectraLoss
+from diet_fairseq.errors import UserError
+from tests.support.electra import LIMIT, TASK, WORDS, build, loss_of, sample_of
+
+FINE_TUNING = Namespace(source_dictionary=WORDS, max_positions=lambda: LIMIT)
+
+
+@pytest.mark.parametrize("arch", ["electra_tupe_r", "bert_tupe_r", "roberta_tupe_r"])
+def test_fine_tuning_takes_the_discriminator(arch, caplog):
+    pretrained = build("electra_tupe_r", segment_scheme="none").eval()
+    segments = {} if arch.startswith("roberta") else {"segment_scheme": "none"}
+    model = build(arch, FINE_TUNING, **segments).eval()
+    with caplog.at_level(logging.INFO, logger="diet_fairseq"):
+        model.load_state_dict(pretrained.state_dict(), strict=True)
+    assert (
+        "taking ELECTRA's discriminator; its generator and its head are left behind" in caplog.text
+    )
+    tokens = sample_of()[1]
+    expected, _ = pretrained(tokens, features_only=True)
+    assert torch.equal(model(tokens, features_only=True)[0], expected)
+
+
+@pytest.mark.parametrize("arch", ["electra_tupe_r", "bert_tupe_r", "roberta_tupe_r"])
+def test_a_discriminator_with_narrow_embeddings_is_taken_by_models_that_have_them(arch):
+    pretrained = build("electra_tupe_r", segment_scheme="none", embedding_size=12).eval()
+    segments = {} if arch.startswith("roberta") else {"segment_scheme": "none"}
+    model = build(arch, embedding_size=12, **segments).eval()
+    model.load_state_dict(pretrained.state_dict(), strict=True)
+    tokens = sample_of()[1]
+    expected, _ = pretrained(tokens, features_only=True)
+    assert torch.equal(model(tokens, features_only=True)[0], expected)
+
+
+@pytest.mark.parametrize("arch", ["bert_tupe_r", "roberta_tupe_r"])
+def test_narrow_embeddings_learn_with_a_language_model_s_head(arch):
+    model = build(arch, embedding_size=12)
+    sample, original = sample_of()
+    logits, _ = model(sample["net_input"]["src_tokens"])
+    assert logits.shape == (*original.shape, len(WORDS))
+    logits.logsumexp(-1).sum().backward()
+    embeddings = model.encoder.sentence_encoder.embed_tokens.weight
+    assert model.encoder.lm_head.weight is embeddings
+    assert embeddings.shape == (len(WORDS), 12)
+    assert model.encoder.sentence_encoder.project_in.weight.grad.abs().sum() > 0
+
+
+def test_fine_tuning_builds_no_generator():
+    model = build("electra_tupe_r", FINE_TUNING)
+    assert model.generator is None
+    assert model.discriminator_head is None
+
+
+def test_a_checkpoint_of_pretraining_loads_as_what_it_was():
+    pretrained = build("electra_diet_abs")
+    again = build("electra_diet_abs")
+    again.load_state_dict(pretrained.state_dict(), strict=True)
+    for name, value in pretrained.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
+
+
+# --- a user's mistakes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])
+def test_a_generator_size_that_is_none_is_refused(size):
+    with pytest.raises(UserError, match="--generator-size must be above 0 and at most 1"):
+        build("electra_diet_rel", generator_size=size)
+
+
+def test_a_width_that_the_generator_s_heads_do_not_divide_is_refused():
+    with pytest.raises(UserError, match=r"0\.7 of 192 is 134 for 2 heads|is \d+ for \d heads"):
+        build("electra_diet_rel", encoder_embed_dim=290, generator_size=0.5)
+
+
+def test_embeddings_of_another_width_are_refused():
+    pretrained = build("electra_tupe_r", embedding_size=12)
+    with pytest.raises(
+        UserError, match="12 wide, but the model's are 16: give --embedding-size 12"
+    ):
+        build("bert_tupe_r").load_state_dict(pretrained.state_dict())
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_embeddings_that_are_none_are_refused(size):
+    for arch in ("electra_tupe_r", "bert_tupe_r"):
+        with pytest.raises(UserError, match="--embedding-size must be at least 1, but is"):
+            build(arch, embedding_size=size)
+
+
+def test_a_generator_alone_is_refused():
+    pretrained = build("electra_tupe_r").state_dict()
+    alone = {name: value for name, value in pretrained.items() if name.startswith("generator.")}
+    with pytest.raises(UserError, match="has an ELECTRA's generator and no discriminator: start"):
+        build("roberta_tupe_r", FINE_TUNING).load_state_dict(alone)
+
+
+def test_other_criterions_refuse_a_generator():
+    model = build("electra_diet_rel")
+    with pytest.raises(UserError, match=r"electra_\.\.\. is pretrained by --criterion electra"):
+        model(sample_of()[1])
+
+
+def test_the_criterion_refuses_models_without_a_generator():
+    for arch in ("roberta_diet_rel", "bert_tupe_r"):
+        with pytest.raises(UserError, match="--criterion electra needs a model with a generator"):
+            loss_of(build(arch), sample_of()[0])
+    with pytest.raises(UserError, match="--criterion electra needs --task masked_lm"):
+        loss_of(build("electra_diet_rel", FINE_TUNING), sample_of()[0])
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(weight):
+    with pytest.raises(UserError, match="--discriminator-weight must be a number from 0 on"):
+        ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)
