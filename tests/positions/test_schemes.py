@@ -38,11 +38,12 @@ def check_contract(case: Case) -> None:
         if scheme is None:
             continue
         score, factors = scheme.score(layout), scheme.factors(layout)
+        shifts = scheme.shifts(layout)
         keys = found.seen(tokens.eq(PAD)).size(-1)
         query = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
         query_score = scheme.query_score(query, layout)
         assert (query_score is not None) == scheme.reads_queries
-        assert (score is None) == scheme.reads_queries
+        assert (score is None) == (scheme.reads_queries or scheme.shifting)
         if query_score is not None:
             assert query_score.shape == (sentences, tiny.HEADS, length, length)
         if score is not None:
@@ -52,6 +53,9 @@ def check_contract(case: Case) -> None:
         assert (factors is not None) == scheme.factored
         if factors is not None:
             close(factors[0] @ factors[1].mT, score, **TOLERANCE)
+        assert (shifts is not None) == scheme.shifting
+        for shift, of in zip(shifts or (), (length, keys), strict=False):
+            torch.broadcast_to(shift, (sentences, tiny.HEADS, of, tiny.DIM // tiny.HEADS))
 
 
 @tiny.each(tiny.IN_ATTENTION)
@@ -246,6 +250,8 @@ START = {
     ("tupe_a", "pos_q_linear.bias"): 0.0,
     ("tupe_a", "pos_k_linear.bias"): 0.0,
     ("tupe_r", "relative_attention_bias.weight"): 0.02,
+    ("tupe_free", "weight"): 0.02,
+    ("bert_ad", "pos.weight"): 0.02,
 }
 
 
@@ -268,6 +274,8 @@ def test_sharing_is_by_default_that_of_the_source():
             "t5": "layer",
             "tupe_a": "layer",
             "tupe_r": "layer",
+            "tupe_free": "layer",
+            "bert_ad": "layer",
             "diet_rel": "none",
             "diet_abs": "layer",
             "diet_abs_lin": "layer",

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from diet_fairseq.attention import compressed as linformer
+from diet_fairseq.attention import multihead
 from diet_fairseq.attention.context import Context, Term
 from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.positions import base, diet_abs, layout, relative, tupe
@@ -204,9 +205,9 @@ def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
     return min(original(offset, False, *rest), rest[0] - 1)
 
 
-@instead_of(PositionalAttention, "__init__")
-def content_that_keeps_the_whole_scale(original, self, *args, **options):
-    original(self, *args, **options | {"score_terms": 1})
+@instead_of(multihead, "score_terms")
+def content_that_keeps_the_whole_scale(original, schemes):
+    return 1
 
 
 def a_column_that_is_not_reset(patch: Patch) -> None:
