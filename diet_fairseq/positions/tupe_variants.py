@@ -27,9 +27,9 @@ class BertAd(TupeA):
         super().__init__(shape)
 
     def zero(self) -> None:
-        for linear in (self.pos_q_linear, self.pos_k_linear):
-            for parameter in linear.parameters():
-                nn.init.zeros_(parameter)
+        super().zero()
+        for parameter in self.pos_q_linear.parameters():  # its products with words are no zero yet
+            nn.init.zeros_(parameter)
 
     def factors(self, layout: Layout) -> None:
         return None
