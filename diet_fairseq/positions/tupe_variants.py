@@ -77,10 +77,13 @@ class TupeFree(ScoreParameters):
         return reset(score, layout, *self.gained(self.theta))
 
     def _of_pairs(self, layout: Layout) -> Tensor:
-        _, queries, keys = self.weight.shape
-        if layout.length is not None and layout.length <= min(queries, keys):
-            return self.gained(self.weight[:, : layout.length, : layout.length]).unsqueeze(0)
-        rows = layout.query_positions.clamp(max=queries - 1)  # those of padding may lie beyond
-        columns = layout.key_positions.clamp(max=keys - 1)
-        pairs = rows.unsqueeze(2) * keys + columns.unsqueeze(1)  # (B|1, Tq, Tk)
-        return self.gained(look_up(pairs, self.weight.flatten(1).T)).permute(0, 3, 1, 2)
+        length = layout.key_positions.size(1)
+        square = self.gained(self.weight[:, :length, :length])  # (H, t, t)
+        if layout.length == square.size(1):
+            return square.unsqueeze(0)
+        rows, columns = (  # those of padding may lie beyond
+            positions.clamp(max=square.size(1) - 1)
+            for positions in (layout.query_positions, layout.key_positions)
+        )
+        pairs = rows.unsqueeze(2) * square.size(1) + columns.unsqueeze(1)  # (B|1, Tq, Tk)
+        return look_up(pairs, square.flatten(1).T).permute(0, 3, 1, 2)
