@@ -232,6 +232,22 @@ def test_tupe_s_untied_cls_has_one_score_per_head_for_each_direction(case):
     check_untied(case)
 
 
+#: of n = 16 positions, 2 heads, width d = 16: docs/schemes.md states these costs
+SIZE_OF = [
+    ("tupe_a", {"untie_cls": "paper"}, 17 * 16 + 2 * 16**2 + 4 * 16),
+    ("tupe_a", {"no_layer_norm": True}, 16 * 16 + 2 * 16**2 + 2 * 16),
+    ("bert_ad", {}, 16 * 16 + 2 * 16**2 + 4 * 16),
+    ("tupe_free", {"untie_cls": "paper"}, 2 * 16**2 + 2 * 2),
+    ("tupe_r", {"relative": "scalar"}, 16 * 16 + 2 * 16**2 + 4 * 16 + 32 * 2),
+    ("tupe_r", {"relative": "product"}, 16 * 16 + 4 * 16**2 + 4 * 16 + 32 * 16),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "parameters"), SIZE_OF)
+def test_tupe_s_rows_have_as_many_parameters_as_is_said(name, options, parameters):
+    assert sum(p.numel() for p in scheme_of(name, **options).parameters()) == parameters
+
+
 # --- the start -------------------------------------------------------------------------------
 
 #: standard deviations at the start, of wide tables
