@@ -17,22 +17,39 @@ Factors = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """What schemes add to the content score whatever the input: a score, or pairs of factors."""
+    """What schemes add whatever the input is.
+
+    Attributes:
+        score: added to the content score
+        factors: pairs whose products are added to it
+        shifts: pairs that are added to queries and keys
+    """
 
     score: Tensor | None = None
     factors: tuple[Factors, ...] = ()
+    shifts: tuple[Factors, ...] = ()
 
     @staticmethod
     def of(schemes: Schemes, layout: Layout, factored: bool = False) -> "Term":
         """The schemes' sum; ``factored``: products stay apart where a scheme has them."""
-        scores, factors = [], []
+        scores, factors, shifts = [], [], []
         for scheme in schemes:
             term = scheme.term(layout, factored)
             if isinstance(term, tuple):
                 factors.append(term)
             elif term is not None:
                 scores.append(term)
-        return Term(reduce(torch.add, scores) if scores else None, tuple(factors))
+            shift = scheme.shifts(layout)
+            if shift is not None:
+                shifts.append(shift)
+        score = reduce(torch.add, scores) if scores else None
+        return Term(score, tuple(factors), tuple(shifts))
+
+    def shifted(self, q: Tensor, k: Tensor) -> Factors:
+        """Queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h), with the shifts added."""
+        for query, key in self.shifts:
+            q, k = q + query.to(q.dtype), k + key.to(k.dtype)
+        return q, k
 
     def dense(self) -> Tensor | None:
         """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
@@ -61,6 +78,11 @@ class Context:
     backend: str = ""
     compress: nn.Module | None = None
     packing: Packing | None = None
+
+
+def score_terms(schemes: Schemes) -> int:
+    """How many terms share the scale of the content score where these schemes act."""
+    return max((scheme.score_terms for scheme in schemes), default=1)
 
 
 def present(*schemes: PositionScheme | None) -> Schemes:

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..positions import PositionScheme
 from ..positions.layout import Layout
 from .backends import BACKENDS, AttentionCall, quickest
-from .context import Context, Schemes, Term, present
+from .context import Context, Schemes, Term, present, score_terms
 from .packing import Packing
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
@@ -18,13 +18,12 @@ from .packing import Packing
 class PositionalAttention(MultiheadAttention):
     """fairseq's attention, its parameters and its decoding state, with a position scheme.
 
-    softmax(q k^T / sqrt(score_terms d_h) + position + segment + mask) v: `backends.reference`
-    computes it as it stands here, and `PositionScheme` is what position and segment are.
+    softmax(q k^T + position + segment + mask) v: `backends.reference` computes it as it stands
+    here, and `PositionScheme` says what position and segment are, and how q is scaled.
 
     Args:
         positions: the scheme of this layer alone; None: none, or the one in the `Context`
         segments: likewise, the segments' scores
-        score_terms: of whichever position scheme acts here
         backend: a key of `BACKENDS`, or "auto"
     """
 
@@ -35,14 +34,12 @@ class PositionalAttention(MultiheadAttention):
         *,
         positions: PositionScheme | None = None,
         segments: PositionScheme | None = None,
-        score_terms: int = 1,
         backend: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **options)
         self.positions = positions
         self.segments = segments
-        self.scaling = (score_terms * self.head_dim) ** -0.5
         self.backend = backend
 
     def forward(
@@ -76,8 +73,11 @@ class PositionalAttention(MultiheadAttention):
             raise TypeError("PositionalAttention takes its masks from a Context")
         layout, packing = context.layout, context.packing
         packed_keys = packing if key is query else None
+        own = present(self.positions, self.segments)
+        schemes, term, backend = own or context.shared, context.term, context.backend
 
-        q = self._heads(self.q_proj(query).mul_(self.scaling), packing)  # (B, H, Tq, d_h)
+        scale = (score_terms(schemes) * self.head_dim) ** -0.5
+        q = self._heads(self.q_proj(query).mul_(scale), packing)  # (B, H, Tq, d_h)
         k, v = self._keys_and_values(
             key, value, incremental_state, static_kv, packed_keys
         )  # (B, H, Tk, d_h)
@@ -86,12 +86,11 @@ class PositionalAttention(MultiheadAttention):
             # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
             k, v = k.contiguous(), v.contiguous()
 
-        own = present(self.positions, self.segments)
-        schemes, term, backend = own or context.shared, context.term, context.backend
         if own or term is None:
             backend = self.backend_for(schemes, layout)
             term = Term.of(schemes, layout, backend == "factors")
         attend = BACKENDS["reference" if need_weights else backend]
+        q, k = term.shifted(q, k)
         out, weights = attend(AttentionCall(q, k, v, term, schemes, layout, self.dropout_now))
         out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
         out = self.out_proj(out if packing is None else packing.pack(out))

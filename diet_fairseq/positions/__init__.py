@@ -11,6 +11,7 @@ from .linformer import DietAbsLin, Linformer
 from .relative import T5, DietRel
 from .shaw import Shaw
 from .tupe import TupeA, TupeR
+from .tupe_variants import BertAd, TupeFree
 
 SCHEMES: dict[str, type[PositionScheme]] = {
     "none": NoPositions,
@@ -20,6 +21,8 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "t5": T5,
     "tupe_a": TupeA,
     "tupe_r": TupeR,
+    "tupe_free": TupeFree,
+    "bert_ad": BertAd,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
     "linformer": Linformer,

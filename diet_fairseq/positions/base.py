@@ -41,15 +41,18 @@ class PositionScheme(nn.Module):
 
     With q, k and v already split into heads, attention computes
 
-        softmax(q k^T / sqrt(score_terms d_h) + score + query_score(q) + mask) v  [+ value term]
+        softmax(q k^T + score + query_score(q) + mask) v  [+ value term]
 
-    and a scheme implements those of the following terms that it has, given a `Layout`:
+    where q is divided by sqrt(score_terms d_h), and a scheme implements those of the following
+    terms that it has, given a `Layout`:
 
     - ``factors(layout)``: ((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)) if the score is their product;
       attention may then append them to q and k and never build a Tq x Tk score. Otherwise None.
     - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled. It is in float32 even if parameters are
       in half precision (`look_up`), and attention casts it. By default the product of the factors.
     - ``query_score(q, layout)``: (B, H, Tq, Tk), from q (B, H, Tq, d_h), scaled as for the content.
+    - ``shifts(layout)``: ((B|1, H|1, Tq, d_h), (B|1, H|1, Tk, d_h)), added to q, which is scaled
+      already, and to k: all four products of words and positions, at the price of one.
     - ``value_term(weights, layout)``: (B, H, Tq, d_h), from weights (B, H, Tq, Tk).
 
     Keyword-only arguments of ``__init__`` are the scheme's options: ``rank`` becomes
@@ -71,13 +74,16 @@ class PositionScheme(nn.Module):
     reads_queries: ClassVar[bool] = False
     #: True: it has `factors`, and adds nothing else
     factored: ClassVar[bool] = False
+    #: True: it has `shifts`, and adds nothing else
+    shifting: ClassVar[bool] = False
     #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
     #: number k of compressed keys; for encoders only
     compressed: ClassVar[bool] = False
     #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
-    #: how many terms share the scale of the content score
-    score_terms: ClassVar[int] = 1
+    #: how many terms share the scale of the content score; an option may change it. Where the names
+    #: of the parameters don't tell, a buffer ``terms`` does, for `warm_start`
+    score_terms: int = 1
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -107,6 +113,9 @@ class PositionScheme(nn.Module):
         return query.float() @ key.float().mT  # (B|1, H|1, Tq, Tk)
 
     def query_score(self, query: Tensor, layout: Layout) -> Tensor | None:
+        return None
+
+    def shifts(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
         return None
 
     def value_term(self, weights: Tensor, layout: Layout) -> Tensor | None:

@@ -1,9 +1,10 @@
-"""One scalar per offset and head: T5's buckets and DIET-REL's plain offsets."""
+"""One score per offset and head: T5's buckets and DIET-REL's plain offsets."""
 
 import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
@@ -13,8 +14,8 @@ from .layout import Layout, toeplitz
 from .options import Buckets, Clip, Gain, MaxDistance, Start, check_at_least
 
 
-class OffsetScalars(ScoreParameters):
-    """score(i, j) = gain weight[row(j - i)], one column per head.
+class Offsets(ScoreParameters):
+    """score(i, j) = scalars[row(j - i)], one column per head.
 
     Offsets beyond the outermost one share its row, so no input is too long.
     """
@@ -25,20 +26,44 @@ class OffsetScalars(ScoreParameters):
         self,
         shape: AttentionShape,
         row_of_offset: Sequence[int],
+        gain: float,
+        start: str = "blind",
+    ) -> None:
+        """``row_of_offset``: the row of each offset from -c to c."""
+        super().__init__(shape, gain, start)
+        self.outermost = len(row_of_offset) // 2
+        self.register_buffer("row_of_offset", torch.tensor(row_of_offset), persistent=False)
+
+    @property
+    def scalars(self) -> Tensor:
+        """(rows, H), float32: the score of each row."""
+        raise NotImplementedError
+
+    def score(self, layout: Layout) -> Tensor:
+        offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
+        line = look_up(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
+        line = line.T.contiguous()  # fused attention copies scores whose keys are not contiguous
+        return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
+
+
+class OffsetScalars(Offsets):
+    """Offsets whose scalars are parameters: ``weight`` (rows, H), times the gain."""
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        row_of_offset: Sequence[int],
         rows: int,
         gain: float,
         start: str = "blind",
         std: float = 0.0,
     ) -> None:
-        """``row_of_offset``: the row of each offset from -c to c.
+        """A blind start draws the score from N(0, std).
 
-        A blind start draws the score from N(0, std); a local start has a peak in every head that
-        falls off by 1/e with each token.
+        A local start has a peak in every head that falls off by 1/e with each token.
         """
-        super().__init__(shape, gain, start)
+        super().__init__(shape, row_of_offset, gain, start)
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
-        self.outermost = len(row_of_offset) // 2
-        self.register_buffer("row_of_offset", torch.tensor(row_of_offset), persistent=False)
         nn.init.normal_(self.weight, std=std / self.gain)
         if self.start == "local":
             offsets = sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True)
@@ -50,14 +75,35 @@ class OffsetScalars(ScoreParameters):
 
     @property
     def scalars(self) -> Tensor:
-        """(rows, H), float32: the score of each row."""
         return self.gained(self.weight)
 
-    def score(self, layout: Layout) -> Tensor:
-        offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
-        line = look_up(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
-        line = line.T.contiguous()  # fused attention copies scores whose keys are not contiguous
-        return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
+
+class OffsetProducts(Offsets):
+    """Offsets whose scalars are products, (r F^Q)(r F^K)^T: Ke et al. (2021), appendix D.
+
+    ``vectors`` (rows, d), times the gain, holds the r of each row, ``query`` and ``key`` are F^Q
+    and F^K of all heads; all start from N(0, 0.02), and the product is not scaled.
+    """
+
+    def __init__(
+        self, shape: AttentionShape, row_of_offset: Sequence[int], rows: int, gain: float
+    ) -> None:
+        super().__init__(shape, row_of_offset, gain)
+        width = shape.heads * shape.head_dim
+        self.vectors = nn.Parameter(torch.empty(rows, shape.embed_dim))
+        nn.init.normal_(self.vectors, std=0.02 / self.gain)
+        self.query, self.key = (nn.Linear(shape.embed_dim, width, bias=False) for _ in range(2))
+        for linear in (self.query, self.key):
+            nn.init.normal_(linear.weight, std=0.02)
+
+    def zero(self) -> None:
+        nn.init.zeros_(self.key.weight)  # but no other: their product would have no gradient
+
+    @property
+    def scalars(self) -> Tensor:
+        vectors = self.gained(self.vectors)  # (rows, d)
+        query, key = (F.linear(vectors, f.weight.to(vectors.dtype)) for f in (self.query, self.key))
+        return (query * key).unflatten(-1, (self.shape.heads, -1)).sum(-1)  # (rows, H)
 
 
 class DietRel(OffsetScalars):

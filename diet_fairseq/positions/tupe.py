@@ -10,7 +10,7 @@ from ..errors import UserError
 from .base import AttentionShape, PositionScheme, take_rows
 from .layout import Layout
 from .options import Buckets, Gain, MaxDistance, Option
-from .relative import OffsetScalars, bucket_of_offset
+from .relative import OffsetProducts, Offsets, OffsetScalars, bucket_of_offset
 
 #: values of ``--position-untie-cls``
 UNTIE_CLS = ("no", "paper", "official")
@@ -19,6 +19,24 @@ UntieCls = Annotated[
     Option(
         "tupe: reset the first token's scores as the paper or as the released code does",
         choices=UNTIE_CLS,
+    ),
+]
+NoLayerNorm = Annotated[
+    bool, Option("tupe_a, tupe_r: positions don't pass through a LayerNorm (ablation)")
+]
+NoRescale = Annotated[
+    bool,
+    Option(
+        "tupe_a, tupe_r: the content and the position score are divided by the root of d_h each, "
+        "not of 2 d_h (ablation)"
+    ),
+]
+Relative = Annotated[
+    str,
+    Option(
+        "tupe_r: the score of a bucket is a scalar, or a product of projections of a vector, which "
+        "the paper's appendix D reports as a failed attempt (default: scalar)",
+        choices=("scalar", "product"),
     ),
 ]
 
@@ -30,6 +48,9 @@ class TupeA(PositionScheme):
     p passes through a LayerNorm, and U^Q and U^K have biases. Parameter names are those of the
     released code, so that its checkpoints can be read.
 
+    Appendix B's "normalization and rescaling" can be left out, each on its own: without the
+    LayerNorm p is taken as it is, and without the rescaling both scores are divided by sqrt(d_h).
+
     reset: if the query is the first token ([CLS]) the score is theta_1, otherwise if the key is the
     first token it is theta_2. Each head has its own pair, products of two more rows of the table
     (appendix B). The table then has n + 1 rows: row 0 is p_theta1, row 1 is p_theta2, and position
@@ -40,7 +61,14 @@ class TupeA(PositionScheme):
     factored = True
     score_terms = 2
 
-    def __init__(self, shape: AttentionShape, *, untie_cls: UntieCls = "no") -> None:
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        untie_cls: UntieCls = "no",
+        no_layer_norm: NoLayerNorm = False,
+        no_rescale: NoRescale = False,
+    ) -> None:
         super().__init__(shape)
         if untie_cls not in UNTIE_CLS:
             raise UserError(
@@ -48,6 +76,11 @@ class TupeA(PositionScheme):
             )
         self.untie_cls = untie_cls
         self.first_row = 0 if untie_cls == "no" else 1
+        if no_rescale:
+            self.score_terms = 1
+        if self.score_terms != TupeA.score_terms:
+            # a checkpoint of this kind has the names of TUPE-A's
+            self.register_buffer("terms", torch.tensor(self.score_terms))
         self.scale = (self.score_terms * shape.head_dim) ** -0.5
         width = shape.heads * shape.head_dim
         self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)
@@ -57,7 +90,7 @@ class TupeA(PositionScheme):
             if shape.cross
             else None
         )
-        self.pos_ln = nn.LayerNorm(shape.embed_dim)
+        self.pos_ln = nn.Identity() if no_layer_norm else nn.LayerNorm(shape.embed_dim)
         self.pos_q_linear = nn.Linear(shape.embed_dim, width)
         self.pos_k_linear = nn.Linear(shape.embed_dim, width)
         for module in self.children():
@@ -113,6 +146,8 @@ class TupeR(TupeA):
     ``relative_attention_bias`` that no offset uses: theta_1 in row buckets / 2, which T5's rule
     never gives, and theta_2 in an additional row at the end. Causal buckets use all rows, so there
     both are additional rows.
+
+    ``relative`` "product" has `OffsetProducts` in place of the buckets' scalars.
     """
 
     factored = False
@@ -125,14 +160,22 @@ class TupeR(TupeA):
         buckets: Buckets = 32,
         max_distance: MaxDistance = 128,
         gain: Gain = 10.0,
+        no_layer_norm: NoLayerNorm = False,
+        no_rescale: NoRescale = False,
+        relative: Relative = "scalar",
     ) -> None:
-        super().__init__(shape, untie_cls=untie_cls)
+        super().__init__(
+            shape, untie_cls=untie_cls, no_layer_norm=no_layer_norm, no_rescale=no_rescale
+        )
         rows = buckets
         self.theta_rows = (buckets + 1, buckets) if shape.causal else (buckets // 2, buckets)
         if untie_cls == "official":
             rows = max(self.theta_rows) + 1
-        self.relative_attention_bias = OffsetScalars(
-            shape, bucket_of_offset(shape.causal, buckets, max_distance), rows, gain, std=0.02
+        row_of_offset = bucket_of_offset(shape.causal, buckets, max_distance)
+        self.relative_attention_bias: Offsets = (
+            OffsetProducts(shape, row_of_offset, rows, gain)
+            if relative == "product"
+            else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
         )
 
     def zero(self) -> None:

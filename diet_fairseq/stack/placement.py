@@ -119,7 +119,6 @@ class Placement:
             self.width,
             self.heads,
             **self.for_layer(),
-            score_terms=1 if self.scheme is None else self.scheme.score_terms,
             backend=self.config.attention_backend,
             **options,
         )

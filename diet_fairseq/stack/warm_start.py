@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attention.context import score_terms
 from ..attention.multihead import PositionalAttention
 from ..positions import PositionScheme
 from ..positions.gain import ScoreParameters
@@ -79,18 +80,25 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
     taken = {**model.state_dict(), **fits}
-    if not known_scheme:
-        terms_before = 2 if any("pos_q_linear" in name for name in left) else 1  # TUPE has 2
-        for name, module in model.named_modules():
-            if isinstance(module, PositionalAttention):
-                scale_before = (terms_before * module.head_dim) ** -0.5
-                for query in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
-                    taken[query] = taken[query] * (scale_before / module.scaling)
+    schemes = tuple(part for part in model.modules() if isinstance(part, PositionScheme))
+    rescale = (score_terms(schemes) / terms_of(checkpoint)) ** 0.5
+    for name, module in model.named_modules():
+        if isinstance(module, PositionalAttention):
+            for query in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
+                taken[query] = taken[query] * rescale
     logger.info("starts from another model, of which %d parameters are taken", len(fits))
     for what, names in (("new here", new), ("not taken", left)):
         if names:
             logger.info("%s: %s", what, ", ".join(_once(names)))
     return taken
+
+
+def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
+    """The `PositionScheme.score_terms` of the scheme that a checkpoint is of."""
+    for name, tensor in checkpoint.items():
+        if name.endswith("positions.terms"):
+            return int(tensor)
+    return 2 if any("pos_q_linear" in name for name in checkpoint) else 1  # TUPE has 2
 
 
 def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:

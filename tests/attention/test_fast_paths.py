@@ -71,6 +71,8 @@ AUTO = [
     ("diet_abs", 1024, "sdpa", "factors"),
     ("tupe_a", 1024, "sdpa", "factors"),
     ("tupe_r", 1024, "sdpa", "reference"),
+    ("bert_ad", 127, "reference", "reference"),
+    ("bert_ad", 128, "sdpa", "sdpa"),
     ("diet_abs_lin", 1024, "sdpa", "reference"),
 ]
 

@@ -38,11 +38,12 @@ def check_contract(case: Case) -> None:
         if scheme is None:
             continue
         score, factors = scheme.score(layout), scheme.factors(layout)
+        shifts = scheme.shifts(layout)
         keys = found.seen(tokens.eq(PAD)).size(-1)
         query = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
         query_score = scheme.query_score(query, layout)
         assert (query_score is not None) == scheme.reads_queries
-        assert (score is None) == scheme.reads_queries
+        assert (score is None) == (scheme.reads_queries or scheme.shifting)
         if query_score is not None:
             assert query_score.shape == (sentences, tiny.HEADS, length, length)
         if score is not None:
@@ -52,6 +53,9 @@ def check_contract(case: Case) -> None:
         assert (factors is not None) == scheme.factored
         if factors is not None:
             close(factors[0] @ factors[1].mT, score, **TOLERANCE)
+        assert (shifts is not None) == scheme.shifting
+        for shift, of in zip(shifts or (), (length, keys), strict=False):
+            torch.broadcast_to(shift, (sentences, tiny.HEADS, of, tiny.DIM // tiny.HEADS))
 
 
 @tiny.each(tiny.IN_ATTENTION)
@@ -228,6 +232,22 @@ def test_tupe_s_untied_cls_has_one_score_per_head_for_each_direction(case):
     check_untied(case)
 
 
+#: of n = 16 positions, 2 heads, width d = 16: docs/schemes.md states these costs
+SIZE_OF = [
+    ("tupe_a", {"untie_cls": "paper"}, 17 * 16 + 2 * 16**2 + 4 * 16),
+    ("tupe_a", {"no_layer_norm": True}, 16 * 16 + 2 * 16**2 + 2 * 16),
+    ("bert_ad", {}, 16 * 16 + 2 * 16**2 + 4 * 16),
+    ("tupe_free", {"untie_cls": "paper"}, 2 * 16**2 + 2 * 2),
+    ("tupe_r", {"relative": "scalar"}, 16 * 16 + 2 * 16**2 + 4 * 16 + 32 * 2),
+    ("tupe_r", {"relative": "product"}, 16 * 16 + 4 * 16**2 + 4 * 16 + 32 * 16),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "parameters"), SIZE_OF)
+def test_tupe_s_rows_have_as_many_parameters_as_is_said(name, options, parameters):
+    assert sum(p.numel() for p in scheme_of(name, **options).parameters()) == parameters
+
+
 # --- the start -------------------------------------------------------------------------------
 
 #: standard deviations at the start, of wide tables
@@ -246,6 +266,8 @@ START = {
     ("tupe_a", "pos_q_linear.bias"): 0.0,
     ("tupe_a", "pos_k_linear.bias"): 0.0,
     ("tupe_r", "relative_attention_bias.weight"): 0.02,
+    ("tupe_free", "weight"): 0.02,
+    ("bert_ad", "pos.weight"): 0.02,
 }
 
 
@@ -268,6 +290,8 @@ def test_sharing_is_by_default_that_of_the_source():
             "t5": "layer",
             "tupe_a": "layer",
             "tupe_r": "layer",
+            "tupe_free": "layer",
+            "bert_ad": "layer",
             "diet_rel": "none",
             "diet_abs": "layer",
             "diet_abs_lin": "layer",
@@ -310,11 +334,13 @@ def test_every_scheme_says_where_it_is_from():
 
 MUTANTS: mutants.Table = [
     (check_contract, mutants.a_promise_of_factors, "t5"),
+    (check_contract, mutants.shifts_that_nobody_was_promised, "bert_ad"),
     (check_too_long, mutants.no_length_is_refused, "diet_abs"),
     (check_rank, mutants.factors_of_another_rank, "diet_abs"),
     (check_untied, mutants.a_column_that_is_not_reset, "tupe_a-untie_cls=official"),
     (check_untied, mutants.a_row_that_is_not_reset, "tupe_r-untie_cls=paper"),
     (check_untied, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=paper"),
+    (check_untied, mutants.a_reset_of_the_first_slot, "tupe_free-untie_cls=paper"),
 ]
 
 

@@ -114,7 +114,9 @@ def test_a_translation_depends_neither_on_the_batch_nor_on_padding_nor_on_a_pref
 MUTANTS: mutants.Table = [
     (check_incremental, mutants.decoding_forgets_positions, "diet_rel"),
     (check_incremental, mutants.decoding_forgets_what_queries_ask, "shaw"),
+    (check_incremental, mutants.decoding_forgets_shifts, "bert_ad"),
     (check_incremental, mutants.the_new_token_stands_first, "diet_abs"),
+    (check_incremental, mutants.the_new_token_stands_first, "tupe_free"),
     (check_incremental, mutants.keys_that_are_not_reordered, "none"),
     (check_translation, mutants.positions_from_arange, "diet_abs"),
     (check_translation, mutants.decoding_forgets_positions, "t5"),

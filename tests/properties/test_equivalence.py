@@ -10,7 +10,14 @@ from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.tupe import TupeA, TupeR
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
-from tests.support.oracles import ORACLES, Compressed, WithSegments, attention, oracle_of
+from tests.support.oracles import (
+    IN_THE_EQUATION,
+    ORACLES,
+    Compressed,
+    WithSegments,
+    attention,
+    oracle_of,
+)
 from tests.support.tiny import PAD, SIDES, SOURCES, TARGETS, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
@@ -163,10 +170,9 @@ def check_zero_bias(case: Case) -> None:
         compressing = (o for o in case.options if o[0].startswith("projection"))
         options = (*options, ("position_input", at_the_input), *compressing)
         plain = tiny.own(Case("linformer", options, case.family))
-    learned = set(tiny.position_parameters(model))
-    gains = {f"{name.rpartition('.')[0]}.gain" for name in learned}
+    schemes = tuple(f"{name}." for name in tiny.schemes_in(model))
     state = model.state_dict()
-    plain.load_state_dict({k: v for k, v in state.items() if k not in learned | gains})
+    plain.load_state_dict({k: v for k, v in state.items() if not k.startswith(schemes)})
     for inside, outside in zip(attentions(model), _same(model, plain), strict=True):
         if inside.scheme is not None:
             # the content score takes its share of the scale
@@ -193,8 +199,8 @@ def check_equation(case: Case) -> None:
     """Every attention of the model, each sentence of a padded batch, real tokens, loops."""
     if case.scheme not in ORACLES:
         pytest.skip(f"tests/support/oracles.py has no loops for {case.scheme}")
-    options = {name: case.option(name) for name in PER_SCHEME}
-    options = {name: value for name, value in options.items() if value is not None}
+    names = (f"position_{name}" for name in IN_THE_EQUATION)
+    options = {name: case.option(name) for name in names if case.option(name) is not None}
     for found in attentions(tiny.model_of(case)):
         if found.name.endswith("layers.1.self_attn") and found.shared:
             continue  # the same scheme as in layer 0
@@ -218,9 +224,6 @@ def check_equation(case: Case) -> None:
                     tokens = given[real].double()
                     expected = attention(tokens, tokens, found.module, oracle, layout.causal)
                     close(got[real], expected.float(), **TOLERANCE)
-
-
-PER_SCHEME = ["position_buckets", "position_max_distance", "position_untie_cls"]
 
 
 @tiny.each(tiny.CASES)
@@ -259,6 +262,7 @@ MUTANTS: mutants.Table = [
     (check_stock, mutants.padding_is_seen, "sinusoidal"),
     (check_stock, mutants.the_future_is_seen, "learned"),
     (check_zero_bias, mutants.content_that_keeps_the_whole_scale, "tupe_a"),
+    (check_zero_bias, mutants.content_that_keeps_the_whole_scale, "bert_ad"),
     (check_equation, mutants.offsets_with_the_other_sign, "diet_rel"),
     (check_equation, mutants.offsets_with_the_other_sign, "t5"),
     (check_equation, mutants.offsets_with_the_other_sign_in_shaw, "shaw"),
@@ -268,6 +272,12 @@ MUTANTS: mutants.Table = [
     (check_equation, mutants.the_encoder_s_buckets_in_the_decoder, "t5-buckets=8-max_distance=6"),
     (check_equation, mutants.content_that_keeps_the_whole_scale, "tupe_r"),
     (check_equation, mutants.factors_of_another_scale, "tupe_a"),
+    (check_equation, mutants.factors_of_another_scale, "bert_ad"),
+    (check_equation, mutants.content_that_is_always_rescaled, "tupe_a-no_rescale=True"),
+    (check_equation, mutants.positions_that_are_always_normalized, "tupe_r-no_layer_norm=True"),
+    (check_equation, mutants.words_that_do_not_meet_positions, "bert_ad"),
+    (check_equation, mutants.a_free_matrix_the_wrong_way_round, "tupe_free"),
+    (check_equation, mutants.offsets_with_the_other_sign, "tupe_r-relative=product"),
     (check_equation, mutants.a_column_that_is_not_reset, "tupe_r-untie_cls=official"),
     (check_equation, mutants.factors_that_lose_a_column, "diet_abs-attention_backend=factors"),
 ]

@@ -185,6 +185,8 @@ def test_half_precision_stays_finite_and_close(case):
 MUTANTS: mutants.Table = [
     (check_alone, mutants.positions_from_arange, "diet_abs"),
     (check_alone, mutants.positions_from_arange, "tupe_r"),
+    (check_alone, mutants.positions_from_arange, "tupe_free"),
+    (check_alone, mutants.positions_from_arange, "bert_ad"),
     (check_alone, mutants.padding_is_seen, "t5"),
     (check_alone, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=official"),
     (check_alone, mutants.padding_is_compressed, "linformer-roberta"),

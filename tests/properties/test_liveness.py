@@ -85,7 +85,8 @@ def check_gradients(case: Case, make=tiny.model_of) -> None:
 
 def blind(case: Case, name: str) -> bool:
     """TUPE's bias of keys adds the same to all scores of a query, unless some are reset."""
-    return name.endswith("pos_k_linear.bias") and case.option("position_untie_cls") == "no"
+    tied = case.option("position_untie_cls") in (None, "no")
+    return name.endswith("pos_k_linear.bias") and tied
 
 
 @each(tiny.CASES)
@@ -112,6 +113,7 @@ MUTANTS: mutants.Table = [
     (check_every_layer, mutants.no_layer_has_positions, "tupe_a"),
     (check_every_layer, mutants.the_decoder_has_no_positions, "diet_abs"),
     (check_gradients, mutants.scores_without_gradient, "t5"),
+    (check_gradients, mutants.scores_without_gradient, "bert_ad-roberta"),
     (check_gradients, mutants.values_without_positions, "shaw-values=True"),
 ]
 

@@ -82,9 +82,18 @@ def test_a_warm_start_between_our_own_encoders_keeps_the_positions():
     close(tiny.encoded(bert, SOURCES), tiny.encoded(roberta, SOURCES), **TOLERANCE)
 
 
+SCALED = [
+    Case("tupe_a", family="roberta"),
+    Case("tupe_a", family="roberta").but(position_no_rescale=True),
+    Case("tupe_free", family="roberta"),
+    Case("bert_ad", family="roberta"),
+]
+
+
 @torch.no_grad()
-def test_a_warm_start_out_of_tupe_keeps_the_scale_of_the_content():
-    tupe = tiny.own(Case("tupe_a", family="roberta"))
+@tiny.each(SCALED)
+def test_a_warm_start_out_of_tupe_keeps_the_scale_of_the_content(case):
+    tupe = tiny.own(case)
     for scheme in tiny.schemes_in(tupe).values():
         scheme.zero()
     plain = warm(Case("none", family="roberta"), tupe.state_dict())
@@ -95,6 +104,14 @@ def test_after_a_warm_start_the_model_s_own_checkpoints_load_as_they_are():
     model = warm(Case("tupe_a", family="roberta"), stock_roberta().state_dict())
     again = warm(Case("tupe_a", family="roberta"), model.state_dict())
     assert torch.equal(tiny.logits(again), tiny.logits(model))
+
+
+def test_a_checkpoint_of_another_scale_is_no_other_scheme_s():
+    bert_ad = tiny.model_of(Case("bert_ad", family="roberta"))
+    tupe_a = tiny.fresh(Case("tupe_a", family="roberta").but(position_untie_cls="no"))
+    for model, other in ((tupe_a, bert_ad), (bert_ad, tupe_a)):
+        with pytest.raises(RuntimeError, match=r"positions\.terms"):
+            model.load_state_dict(other.state_dict())
 
 
 MISFITS = {
@@ -150,6 +167,7 @@ def test_a_checkpoint_with_other_segments_or_heads_is_refused(change):
 MUTANTS: mutants.Table = [
     (check_warm_start, mutants.a_start_with_random_positions, "tupe_a-roberta"),
     (check_warm_start, mutants.content_that_keeps_its_scale, "tupe_a-roberta"),
+    (check_warm_start, mutants.a_start_with_random_positions, "bert_ad-roberta"),
 ]
 
 

@@ -23,7 +23,7 @@ class Oracle:
     #: terms that share the scale of the score: content / sqrt(terms d_h)
     terms = 1
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number | float:
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number | float:
         return 0.0
 
     def value(self, head: int, i: int, j: int) -> Vector | float:
@@ -56,7 +56,7 @@ def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal
             seen = range(i + 1) if causal else range(len(k))
             scores = [
                 q[i, own] @ k[j, own] / math.sqrt(oracle.terms * width)
-                + oracle.score(head, i, j, q[i, own])
+                + oracle.score(head, i, j, q[i, own], k[j, own])
                 for j in seen
             ]
             highest = max(float(score) for score in scores)
@@ -89,7 +89,7 @@ class ShawOracle(Oracle):
     def row(self, table: Tensor, head: int, i: int, j: int) -> Vector:
         return table[head % len(table), self.largest + clip(j - i, self.largest)]
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         return query @ self.row(self.keys, head, i, j) / math.sqrt(len(query))
 
     def value(self, head: int, i: int, j: int) -> Vector | float:
@@ -118,9 +118,24 @@ class T5Oracle(Oracle):
         self.table = scheme.gain * scheme.weight.double()  # (buckets, H)
         self.causal, self.buckets, self.max_distance = scheme.shape.causal, buckets, max_distance
 
-    def score(self, head: int, i: int, j: int, query: Vector | None = None) -> Number:
+    def score(self, head: int, i: int, j: int, *_: Vector) -> Number:
         row = t5_bucket(j - i, self.causal, self.buckets, self.max_distance)
         return self.table[row, head % self.table.size(1)]
+
+
+class ProductOracle(T5Oracle):
+    """Ke et al. (2021), appendix D: (r_{j-i} F^Q)(r_{j-i} F^K)^T, r by T5's buckets."""
+
+    def __init__(self, scheme: Any, buckets: int = 32, max_distance: int = 128) -> None:
+        r = scheme.gain * scheme.vectors.double()  # (buckets, d)
+        query, key = (r @ f.weight.double().T for f in (scheme.query, scheme.key))
+        heads, width = scheme.shape.heads, scheme.shape.head_dim
+        self.table = torch.zeros(len(r), heads, dtype=torch.double)
+        for row in range(len(r)):
+            for head in range(heads):
+                own = slice(head * width, (head + 1) * width)
+                self.table[row, head] = query[row, own] @ key[row, own]
+        self.causal, self.buckets, self.max_distance = scheme.shape.causal, buckets, max_distance
 
 
 class DietRelOracle(Oracle):
@@ -130,7 +145,7 @@ class DietRelOracle(Oracle):
         self.table = scheme.gain * scheme.weight.double()  # (2c + 1, H)
         self.largest = (len(self.table) - 1) // 2
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         index_of_r = clip(i - j, self.largest)
         return self.table[self.largest - index_of_r, head % self.table.size(1)]
 
@@ -142,7 +157,7 @@ class DietAbsOracle(Oracle):
         self.query = scheme.gain * scheme.query.double()  # (H, n, d_p)
         self.key = scheme.gain * scheme.key.double()
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         head = head % len(self.query)
         return self.query[head, i] @ self.key[head, j]
 
@@ -155,14 +170,23 @@ class TupeAOracle(Oracle):
 
     terms = 2
 
-    def __init__(self, scheme: Any, untie_cls: str = "no") -> None:
-        self.scheme, self.untied = scheme, untie_cls != "no"
+    def __init__(
+        self,
+        scheme: Any,
+        untie_cls: str = "no",
+        no_layer_norm: bool = False,
+        no_rescale: bool = False,
+    ) -> None:
+        self.scheme, self.untied, self.norm = scheme, untie_cls != "no", not no_layer_norm
+        self.terms = 1 if no_rescale else self.terms
         keys = scheme.pos if scheme.pos_key is None else scheme.pos_key
         self.p_query = linear(scheme.pos_q_linear, self.normalized(scheme.pos.weight))
         self.p_key = linear(scheme.pos_k_linear, self.normalized(keys.weight))
         self.width = scheme.shape.head_dim
 
     def normalized(self, table: Tensor) -> Tensor:
+        if not self.norm:
+            return table.double()
         rows = []
         for p in table.double():
             mean = p.sum() / len(p)
@@ -175,7 +199,8 @@ class TupeAOracle(Oracle):
         own = slice(head * self.width, (head + 1) * self.width)
         if self.p_query.size(1) == self.width:  # one map for all heads
             own = slice(None)
-        return self.p_query[query_row, own] @ self.p_key[key_row, own] / math.sqrt(2 * self.width)
+        scale = math.sqrt(self.terms * self.width)
+        return self.p_query[query_row, own] @ self.p_key[key_row, own] / scale
 
     def absolute(self, head: int, i: int, j: int) -> Number:
         return self.product(head, i + 1, j + 1) if self.untied else self.product(head, i, j)
@@ -186,7 +211,7 @@ class TupeAOracle(Oracle):
     def theta_2(self, head: int) -> Number:
         return self.product(head, 1, 1)
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         if self.untied and i == 0:
             return self.theta_1(head)
         if self.untied and j == 0:
@@ -203,10 +228,17 @@ class TupeROracle(TupeAOracle):
     """
 
     def __init__(
-        self, scheme: Any, untie_cls: str = "no", buckets: int = 32, max_distance: int = 128
+        self,
+        scheme: Any,
+        untie_cls: str = "no",
+        buckets: int = 32,
+        max_distance: int = 128,
+        relative: str = "scalar",
+        **appendix_b: bool,
     ) -> None:
-        super().__init__(scheme, untie_cls)
-        self.relative = T5Oracle(scheme.relative_attention_bias, buckets, max_distance)
+        super().__init__(scheme, untie_cls, **appendix_b)
+        kind = T5Oracle if relative == "scalar" else ProductOracle
+        self.relative = kind(scheme.relative_attention_bias, buckets, max_distance)
         self.official = untie_cls == "official"
         cls_to_others = buckets + 1 if scheme.shape.causal else buckets // 2
         self.row_of_theta = {1: cls_to_others, 2: buckets}
@@ -215,7 +247,7 @@ class TupeROracle(TupeAOracle):
         table = self.relative.table
         return table[self.row_of_theta[number], head % table.size(1)]
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         if self.untied and i == 0:
             own = self.relative_theta(1, head) if self.official else 0.0
             return self.theta_1(head) + own
@@ -223,6 +255,40 @@ class TupeROracle(TupeAOracle):
             own = self.relative_theta(2, head) if self.official else 0.0
             return self.theta_2(head) + own
         return self.absolute(head, i, j) + self.relative.score(head, i, j)
+
+
+class BertAdOracle(TupeAOracle):
+    """Ke et al. (2021), section 4.3: four products of words and positions / sqrt(4 d_h).
+
+    That of words with words is the content score.
+    """
+
+    terms = 4
+
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
+        own = slice(head * self.width, (head + 1) * self.width)
+        if self.p_query.size(1) == self.width:  # one map for all heads
+            own = slice(None)
+        p_query, p_key = self.p_query[i, own], self.p_key[j, own]
+        return (query @ p_key + p_query @ key + p_query @ p_key) / math.sqrt(4 * self.width)
+
+
+class FreeOracle(Oracle):
+    """Ke et al. (2021), appendix D: reset(B_ij), unscaled, beside TUPE's content score."""
+
+    terms = 2
+
+    def __init__(self, scheme: Any, untie_cls: str = "no") -> None:
+        self.b = scheme.gain * scheme.weight.double()  # (H, n, n)
+        self.theta = None if untie_cls == "no" else scheme.gain * scheme.theta.double()  # (2, H)
+
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
+        head = head % len(self.b)
+        if self.theta is not None and i == 0:
+            return self.theta[0, head]
+        if self.theta is not None and j == 0:
+            return self.theta[1, head]
+        return self.b[head, i, j]
 
 
 class AddedAtTheInput(Oracle):
@@ -240,9 +306,9 @@ class WithSegments(Oracle):
         self.table = scheme.gain * scheme.weight.double()  # (H, S, S)
         self.segments = segments.tolist()
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number:
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         own = self.table[head % len(self.table), self.segments[i], self.segments[j]]
-        return self.positions.score(head, i, j, query) + own
+        return self.positions.score(head, i, j, query, key) + own
 
     def value(self, head: int, i: int, j: int) -> Vector | float:
         return self.positions.value(head, i, j)
@@ -270,8 +336,8 @@ class Compressed(Oracle):
                 mixed[j] += row[i] * token
         return mixed
 
-    def score(self, head: int, i: int, j: int, query: Vector) -> Number | float:
-        return self.positions.score(head, i, j, query)
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number | float:
+        return self.positions.score(head, i, j, query, key)
 
 
 ORACLES: dict[str, Callable[..., Oracle]] = {
@@ -282,13 +348,19 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
     "t5": T5Oracle,
     "tupe_a": TupeAOracle,
     "tupe_r": TupeROracle,
+    "tupe_free": FreeOracle,
+    "bert_ad": BertAdOracle,
     "diet_rel": DietRelOracle,
     "diet_abs": DietAbsOracle,
     "linformer": AddedAtTheInput,
     "diet_abs_lin": DietAbsOracle,  # beside `Compressed`
 }
 #: which of a scheme's options change its equation; the others show in its parameters' shapes
-IN_THE_EQUATION = ("buckets", "max_distance", "untie_cls")
+IN_THE_EQUATION = (
+    *("buckets", "max_distance", "untie_cls"),
+    *("no_layer_norm", "no_rescale", "relative"),
+)
+TUPE_A_S = ("untie_cls", "no_layer_norm", "no_rescale")
 
 
 def oracle_of(name: str, scheme: PositionScheme | None, options: dict[str, Any]) -> Oracle:
@@ -301,5 +373,5 @@ def oracle_of(name: str, scheme: PositionScheme | None, options: dict[str, Any])
         if f"position_{option}" in options
     }
     if scheme.shape.cross and name == "tupe_r":  # offsets mean nothing between two languages
-        name, given = "tupe_a", {k: v for k, v in given.items() if k == "untie_cls"}
+        name, given = "tupe_a", {k: v for k, v in given.items() if k in TUPE_A_S}
     return ORACLES[name](scheme, **given)

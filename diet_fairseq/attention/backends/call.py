@@ -14,8 +14,8 @@ class AttentionCall:
     """One attention call: B sentences, H heads, Tq queries, Tk keys of width d_h.
 
     Attributes:
-        q: (B, H, Tq, d_h), already scaled
-        k: (B, H, Tk, d_h); v: likewise
+        q: (B, H, Tq, d_h), already scaled and shifted
+        k: (B, H, Tk, d_h), already shifted; v: likewise, not shifted
         term: what is added to the score whatever the queries are
         schemes: what the term is of; they may also read queries, and add to the values
         layout: where queries and keys stand, and what is masked

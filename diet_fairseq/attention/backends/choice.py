@@ -22,6 +22,6 @@ def quickest(
     # the score of few queries, as in decoding, is small
     if factored and min(queries, keys) >= (2048 if inference else 1024):
         return "factors"
-    if inference or not schemes:
+    if inference or all(scheme.shifting for scheme in schemes):  # nothing is added to the score
         return "sdpa" if keys >= 128 else "reference"
     return "reference"

@@ -6,8 +6,10 @@ from importlib import import_module
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from diet_fairseq.attention import compressed as linformer
+from diet_fairseq.attention import multihead
 from diet_fairseq.attention.context import Context, Term
 from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.positions import base, diet_abs, layout, relative, tupe
@@ -15,10 +17,11 @@ from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.relative import OffsetProducts, Offsets
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.positions.tupe_variants import BertAd, TupeFree
 from diet_fairseq.stack import decoder, encoder, passes
 from tests.support.mutants.catching import Mutant, Patch, instead_of
 
@@ -35,6 +38,16 @@ def factors_without_the_gain(original, self, layout):
 def segments_without_the_gain(original, self, layout):
     query, key = original(self, layout)
     return query / self.gain, key
+
+
+@instead_of(TupeFree, "gained")
+def thetas_without_the_gain(original, self, parameter):
+    return parameter if parameter is self.theta else original(self, parameter)
+
+
+def products_without_the_gain(patch: Patch) -> None:
+    scalars = OffsetProducts.scalars.fget  # type: ignore[attr-defined]
+    patch.setattr(OffsetProducts, "scalars", property(lambda self: scalars(self) / self.gain))
 
 
 # --- where tokens stand ----------------------------------------------------------------------
@@ -56,7 +69,7 @@ def positions_counted_from_the_end(original, table, positions, heads):
     return original(table, positions - positions.max() + len(table) - 1, heads)
 
 
-@instead_of(OffsetScalars, "score")
+@instead_of(Offsets, "score")
 def offsets_that_weigh_more_further_on(original, self, layout):
     return original(self, layout) * (1 + layout.key_positions)
 
@@ -155,6 +168,11 @@ def decoding_forgets_what_queries_ask(original, self, query, layout):
     return None if query.size(2) == 1 else original(self, query, layout)
 
 
+@instead_of(Term, "shifted")
+def decoding_forgets_shifts(original, self, q, k):
+    return (q, k) if q.size(2) == 1 else original(self, q, k)
+
+
 @instead_of(Term, "of")
 def scores_without_gradient(original, *args):
     with torch.no_grad():
@@ -173,7 +191,7 @@ def factors_that_lose_a_column(original, *args):
     return Term(term.score, tuple((query[..., 1:], key[..., 1:]) for query, key in term.factors))
 
 
-@instead_of(OffsetScalars, "score")
+@instead_of(Offsets, "score")
 def offsets_with_the_other_sign(original, self, layout):
     return original(self, layout).mT
 
@@ -184,7 +202,7 @@ def offsets_with_the_other_sign_in_shaw(original, self, layout):
     return rows, row_of_pair.mT
 
 
-@instead_of(OffsetScalars, "score")
+@instead_of(Offsets, "score")
 def scalars_scaled_like_content(original, self, layout):
     return original(self, layout) * self.shape.head_dim**-0.5
 
@@ -204,9 +222,34 @@ def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
     return min(original(offset, False, *rest), rest[0] - 1)
 
 
-@instead_of(PositionalAttention, "__init__")
-def content_that_keeps_the_whole_scale(original, self, *args, **options):
-    original(self, *args, **options | {"score_terms": 1})
+@instead_of(multihead, "score_terms")
+def content_that_keeps_the_whole_scale(original, schemes):
+    return 1
+
+
+@instead_of(multihead, "score_terms")
+def content_that_is_always_rescaled(original, schemes):
+    return 2
+
+
+def positions_that_are_always_normalized(patch: Patch) -> None:
+    patch.setattr(nn.Identity, "forward", lambda self, x: F.layer_norm(x, x.shape[-1:]))
+
+
+@instead_of(Term, "shifted")
+def words_that_do_not_meet_positions(original, self, q, k):
+    shifted_q, shifted_k = original(self, q, k)
+    # as wide as two heads, side by side: no product of the one with the other
+    return torch.cat([q, shifted_q - q], -1), torch.cat([k, shifted_k - k], -1)
+
+
+def shifts_that_nobody_was_promised(patch: Patch) -> None:
+    patch.setattr(BertAd, "shifting", False)
+
+
+@instead_of(TupeFree, "_of_pairs")
+def a_free_matrix_the_wrong_way_round(original, self, layout):
+    return original(self, layout).mT
 
 
 def a_column_that_is_not_reset(patch: Patch) -> None:

@@ -1,0 +1,89 @@
+"""What TUPE's paper compares TUPE with: BERT-A^d (section 4.3) and a free matrix (appendix D)."""
+
+import torch
+from torch import Tensor, nn
+
+from .base import AttentionShape, look_up
+from .gain import PEAK, ScoreParameters, first_offsets
+from .layout import Layout
+from .options import Gain, Start
+from .tupe import TupeA, UntieCls, reset
+
+
+class BertAd(TupeA):
+    """BERT-A^d, Ke et al. (2021), section 4.3: words and positions meet, projected each by its own.
+
+    score(i, j) = (x_i W^Q + p_i U^Q)(x_j W^K + p_j U^K)^T / sqrt(4 d_h), with the content score in
+    it: the paper writes the four products one by one. Nothing is reset, and U is shared as in
+    TUPE. p passes through a LayerNorm, and U^Q and U^K have biases, as in `TupeA`.
+    """
+
+    factored = False
+    shifting = True
+    cross = None
+    score_terms = 4
+
+    def __init__(self, shape: AttentionShape) -> None:
+        super().__init__(shape)
+
+    def zero(self) -> None:
+        super().zero()
+        for parameter in self.pos_q_linear.parameters():  # its products with words are no zero yet
+            nn.init.zeros_(parameter)
+
+    def factors(self, layout: Layout) -> None:
+        return None
+
+    def shifts(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        return self._factors(layout)
+
+
+class TupeFree(ScoreParameters):
+    """TUPE-A with a free matrix, Ke et al. (2021), appendix D: score(i, j) = reset(B_ij).
+
+    ``weight``, times the gain, is B of every head, (H, n, n): a scalar for every pair of positions,
+    unscaled, where TUPE-A has the product of projections. ``theta`` (2, H), times the gain, is
+    theta_1 and theta_2. The content score keeps TUPE's scale. The paper states neither start nor
+    reset: a blind start is N(0, 0.02), as that of all of TUPE's parameters; a local start has a
+    peak in every head that falls off by 1/e with each token, as `OffsetScalars` has it.
+    """
+
+    absolute = True
+    score_terms = 2
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        untie_cls: UntieCls = "no",
+        gain: Gain = 30.0,
+        start: Start = "local",
+    ) -> None:
+        super().__init__(shape, gain, start)
+        queries, keys = shape.queries.positions, shape.keys.positions
+        self.weight = nn.Parameter(torch.empty(shape.heads, queries, keys))
+        nn.init.normal_(self.weight, std=0.02 / self.gain)
+        if self.start == "local":
+            offsets = torch.arange(keys) - torch.arange(queries).unsqueeze(1)  # (n, n)
+            offsets = offsets - first_offsets(shape.heads, shape.causal)[:, None, None]
+            self.weight.data.copy_(PEAK / self.gain * torch.exp(-offsets.abs()))
+        self.register_buffer("terms", torch.tensor(self.score_terms))
+        self.theta = None if untie_cls == "no" else nn.Parameter(torch.zeros(2, shape.heads))
+
+    def score(self, layout: Layout) -> Tensor:
+        score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)
+        if self.theta is None:
+            return score
+        return reset(score, layout, *self.gained(self.theta))
+
+    def _of_pairs(self, layout: Layout) -> Tensor:
+        length = layout.key_positions.size(1)
+        square = self.gained(self.weight[:, :length, :length])  # (H, t, t)
+        if layout.length == square.size(1):
+            return square.unsqueeze(0)
+        rows, columns = (  # those of padding may lie beyond
+            positions.clamp(max=square.size(1) - 1)
+            for positions in (layout.query_positions, layout.key_positions)
+        )
+        pairs = rows.unsqueeze(2) * square.size(1) + columns.unsqueeze(1)  # (B|1, Tq, Tk)
+        return look_up(pairs, square.flatten(1).T).permute(0, 3, 1, 2)
