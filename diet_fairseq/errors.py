@@ -1,6 +1,7 @@
 """A user's mistake: one clear last line on stderr, status 1, no traceback."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(ValueError):
@@ -10,6 +11,25 @@ class UserError(ValueError):
 def user_error_behind(error: BaseException | None) -> UserError | None:
     """The `UserError` that ``error`` is or was raised from; fairseq rewraps what it catches."""
     return next((e for e in chain(error) if isinstance(e, UserError)), None)
+
+
+@contextmanager
+def rephrased(say: Callable[[Exception], str | None]) -> Iterator[None]:
+    """Raise an exception as a `UserError` of what ``say`` tells of it.
+
+    Where ``say`` returns None the exception is raised as it is, and where a `UserError` is behind
+    it, that one is raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        mistake = user_error_behind(error)
+        if mistake is not None:
+            raise mistake from None
+        text = say(error)
+        if text is None:
+            raise
+        raise UserError(text) from error
 
 
 def one_line(text: str) -> str:

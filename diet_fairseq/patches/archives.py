@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, rephrased
 
 
 class ModelArchive(tarfile.TarFile):
@@ -53,15 +53,16 @@ def explained(load_archive_file: Callable) -> Callable:
 
     @wraps(load_archive_file)
     def wrapper(archive_file: str) -> Any:
-        try:
-            found = load_archive_file(archive_file)
         # Damage shows as errors of any kind, RecursionError and OverflowError among them.
-        except Exception as error:
+        def say(error: Exception) -> str:
             reason = " ".join(str(error).split())
-            raise UserError(
+            return (
                 f"{archive_file} is no archive of a model that can be unpacked ({reason}): give "
                 "one from a source that you trust, or a folder"
-            ) from error
+            )
+
+        with rephrased(say):
+            found = load_archive_file(archive_file)
         if found is None:
             raise UserError(f"there is no model {archive_file}: give a folder, or an archive")
         return found

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from fairseq.distributed import utils as distributed
 
-from ..errors import UserError, chain
+from ..errors import UserError, chain, rephrased
 
 #: How several processes work without GPUs, each started by the user with its own rank.
 ON_CPUS = (
@@ -81,14 +81,12 @@ def explained(train_step: Callable) -> Callable:
 
     @wraps(train_step)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return train_step(self, *args, **kwargs)
-        except Exception as error:
+        def say(error: Exception) -> str | None:
             # Before it ends, fairseq looks for the part of the model that gave these numbers; on
             # today's PyTorch that fails for models whose encoder returns a dictionary.
             causes = [cause for cause in chain(error) if isinstance(cause, FloatingPointError)]
             if not causes:
-                raise
+                return None
             update, folder = self.get_num_updates() + 1, self.cfg.checkpoint.save_dir
             if any("loss scale" in str(cause) for cause in causes):
                 what = f"update {update} overflows float16 even at the smallest --min-loss-scale"
@@ -96,9 +94,10 @@ def explained(train_step: Callable) -> Callable:
             else:
                 what = f"the gradients of update {update} are not finite (NaN or infinite)"
                 cure = "lower --lr, warm up longer, or set --clip-norm"
-            raise UserError(
-                f"{what}: {cure}; to go on from the last checkpoint in {folder}, run this again"
-            ) from error
+            return f"{what}: {cure}; to go on from the last checkpoint in {folder}, run this again"
+
+        with rephrased(say):
+            return train_step(self, *args, **kwargs)
 
     return wrapper
 

@@ -11,8 +11,8 @@ This file is where fairseq is led through the others.
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any
 
@@ -21,7 +21,7 @@ from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
-from ...errors import UserError, chain, user_error_behind
+from ...errors import UserError, chain, rephrased
 from ...literals import literal
 from ..explaining import mistake_behind
 from . import configuration, progress
@@ -70,31 +70,28 @@ def evaluate(text: str, *_: Any) -> Any:
         raise NotALiteral(text) from None
 
 
-@contextmanager
-def _said_of(path: str, what: str) -> Iterator[None]:
-    """Errors that come of the checkpoint ``path`` are a `UserError` that names it.
+def _about(path: str, what: str) -> AbstractContextManager[None]:
+    """Raise errors over the checkpoint ``path`` as a `UserError` that names it.
 
     A checkpoint can be wrong in more ways than fairseq looks for, and shows it by any exception.
     """
-    try:
-        yield
-    except Exception as error:
+
+    def say(error: Exception) -> str | None:
         refusal = next((cause for cause in chain(error) if isinstance(cause, Refused)), None)
         if refusal is not None:
-            raise UserError(f"{path} is refused: {refusal}; {TRUST}") from error
+            return f"{path} is refused: {refusal}; {TRUST}"
         unlike = difference(error)
         if unlike is not None:
-            raise UserError(
+            return (
                 f"{path} does not fit the model: {unlike}; give the --arch, sizes and dictionaries "
                 "it was trained with, or another checkpoint or --save-dir"
-            ) from error
-        mistake = user_error_behind(error)
-        if mistake is not None:
-            raise mistake from None
-        if mistake_behind(error) is not None:
-            raise
+            )
+        if mistake_behind(error) is not None:  # `explaining` has better words
+            return None
         logger.debug("%s: %s", path, what, exc_info=True)
-        raise UserError(f"{path} {what} ({reason(error)}): give another checkpoint") from error
+        return f"{path} {what} ({reason(error)}): give another checkpoint"
+
+    return rephrased(say)
 
 
 def read_without_files(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
@@ -112,7 +109,7 @@ def to_cpu(load_checkpoint_to_cpu: Callable) -> Callable:
     @wraps(load_checkpoint_to_cpu)
     def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
         check_regular(path)
-        with _said_of(path, "is no checkpoint, or a damaged one"):
+        with _about(path, "is no checkpoint, or a damaged one"):
             state = load_checkpoint_to_cpu(path, *args, **kwargs)
             configuration.check_names(state["cfg"])
             progress.check(state)
@@ -145,7 +142,7 @@ def one_by_one(load_model_ensemble_and_task: Callable) -> Callable:
             check_regular(path)
             try:
                 size = os.path.getsize(PathManager.get_local_path(path)) * num_shards
-                with _said_of(path, "holds no model that can be built"), no_larger_than(size):
+                with _about(path, "holds no model that can be built"), no_larger_than(size):
                     more, cfg, task = load_model_ensemble_and_task(
                         [name], arg_overrides, task, strict, suffix, num_shards, state
                     )
@@ -172,10 +169,10 @@ def restored(load_checkpoint: Callable) -> Callable:
     @wraps(load_checkpoint)
     def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
         check_regular(filename)
-        with _said_of(filename, "can't be resumed from"):
+        with _about(filename, "can't be resumed from"):
             try:
                 return load_checkpoint(self, filename, *args, **kwargs)
-            except AssertionError as error:
+            except AssertionError as error:  # fairseq's own words for what differs
                 raise UserError(
                     f"{filename} can't be resumed from: {shown(str(error), 500)}"
                 ) from error
@@ -210,19 +207,17 @@ def built(build: Callable, option: str) -> Callable:
 
     @wraps(build)
     def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return build(cfg, *args, **kwargs)
-        except ImportError:
-            raise
-        except Exception as error:
-            mistake = mistake_behind(error)
-            if mistake is not None:
-                raise UserError(mistake) from error
+        def say(error: Exception) -> str | None:
+            if isinstance(error, ImportError):  # says which package is missing
+                return None
             choice = getattr(cfg, "_name", None) or getattr(cfg, option, cfg)
-            raise UserError(
+            return mistake_behind(error) or (
                 f"--{option} {choice} can't be set up ({reason(error)}): give the files that it "
                 "needs, whole"
-            ) from error
+            )
+
+        with rephrased(say):
+            return build(cfg, *args, **kwargs)
 
     return wrapper
 

@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ...atomic import rename
-from ...errors import UserError
+from ...errors import UserError, rephrased
 from . import transfer
 from .text import normalise
 
@@ -125,27 +125,26 @@ def check(url: str, partial: Path, size: int | None, sha256: str | None) -> None
 def extract(archive: Path, wanted: str, folder: Path, prefix: str) -> None:
     """Unpack the files of a tar archive whose whole name matches; folders inside it don't count."""
     found = 0
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                name = PurePosixPath(member.name).name
-                if member.isdir() or not re.fullmatch(wanted, name):
-                    continue
-                if not member.isreg():
-                    raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
-                if member.size > (free := shutil.disk_usage(folder).free):
-                    raise tarfile.ReadError(
-                        f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
-                    )
-                content = tar.extractfile(member)
-                assert content  # what is regular has some
-                with open(folder / f"{prefix}{name}", "wb") as file:
-                    shutil.copyfileobj(content, file, BLOCK)
-                found += 1
-    except Exception as error:  # damage shows as errors of any kind
+
+    def say(error: Exception) -> str:  # damage shows as errors of any kind
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"{archive} can't be unpacked ({reason}): remove it, and run this again"
-        ) from error
+        return f"{archive} can't be unpacked ({reason}): remove it, and run this again"
+
+    with rephrased(say), tarfile.open(archive) as tar:
+        for member in tar:
+            name = PurePosixPath(member.name).name
+            if member.isdir() or not re.fullmatch(wanted, name):
+                continue
+            if not member.isreg():
+                raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
+            if member.size > (free := shutil.disk_usage(folder).free):
+                raise tarfile.ReadError(
+                    f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
+                )
+            content = tar.extractfile(member)
+            assert content  # what is regular has some
+            with open(folder / f"{prefix}{name}", "wb") as file:
+                shutil.copyfileobj(content, file, BLOCK)
+            found += 1
     if not found:
         raise UserError(f"{archive} holds no file named like {wanted}")
