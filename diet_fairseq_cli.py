@@ -185,13 +185,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
     from diet_fairseq.interrupts import interruptible
-    from diet_fairseq.recipes.common import bounds
 
     command: Command = args.command
     if more and not command.passes_on:
         parser.error(f"unknown: {' '.join(more)}")
-    if fault := bounds.fault_in(args):
-        parser.error(fault)
     # fairseq, imported, has all libraries tell all they do.
     logging.getLogger().setLevel(logging.WARNING)
     run = command.function(command.run)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from types import TracebackType
 
+from ..config import flag
 from ..errors import chain, one_line, user_error_behind
 
 #: The text of the exception, and what is said of it.
@@ -184,7 +185,7 @@ def in_words(error: BaseException) -> str | None:
         if found := re.search(pattern, text):
             parts = {name.rstrip("_"): part for name, part in found.groupdict().items() if part}
             if "flag" in parts:
-                parts["flag"] = "--" + parts["flag"].replace("_", "-")
+                parts["flag"] = flag(parts["flag"])
             return said.format(**parts)
     if isinstance(error, OSError) and error.errno in PATHS:
         path = str(error.filename)

@@ -16,6 +16,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..atomic import ASIDE, written
+from ..config import flag
 from ..errors import UserError
 from .stand_in import StandIn
 
@@ -98,10 +99,9 @@ def check_options(checkpoint: Any) -> None:
         suffix = checkpoint.checkpoint_suffix
         if suffix and PathManager.exists(path.replace(".pt", suffix + ".pt")):
             continue
-        flag = "--" + option.replace("_", "-")
         inside = os.path.join(checkpoint.save_dir, path)
         advice = f"did you mean {inside}?" if os.path.exists(inside) else "check the path"
-        raise UserError(f"{flag} {path}: there is no such file; {advice}")
+        raise UserError(f"{flag(option)} {path}: there is no such file; {advice}")
 
 
 def keeping_best(validate_and_save: Callable) -> Callable:

@@ -82,7 +82,10 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
         ("encoder", "error: the following arguments are required: COMMAND"),
         ("encoder report --nosuch", "error: unknown: --nosuch"),
         ("schemes --nosuch", "error: unknown: --nosuch"),
-        ("encoder pretrain shaw --updates 0", "error: --updates must be at least 1, but is 0"),
+        (
+            "encoder pretrain shaw --updates 0",
+            "error: argument --updates: must be at least 1, but is 0",
+        ),
         ("translation train --corpus nosuch", "error: argument --corpus: invalid choice: 'nosuch'"),
     ],
 )

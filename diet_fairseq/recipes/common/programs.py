@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
+from ...config import flag
 from ...errors import UserError
 from . import settings
 
@@ -31,8 +32,7 @@ def shape_of(arch: str) -> list[str]:
     parts = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     names = [f"{side}_{part}" for side in ("encoder", "decoder") for part in parts]
     given = [name for name in (*names, "dropout") if hasattr(args, name)]
-    flags = (("--" + name.replace("_", "-"), str(getattr(args, name))) for name in given)
-    return [word for flag in flags for word in flag]
+    return [word for name in given for word in (flag(name), str(getattr(args, name)))]
 
 
 def python(module: str, *arguments: object) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...atomic import written
+from ...config import flag
 from ...errors import UserError
 
 NAME = "settings.json"
@@ -42,7 +43,7 @@ def keep(run: Path, words: list[str]) -> None:
     other = [name for name in wanted if name in before and before[name] != wanted[name]]
     if other and is_begun(run):
         was = " and ".join(
-            f"{_flag(name)} {_value(before[name])} (now {_value(wanted[name])})"
+            f"{flag(name)} {_value(before[name])} (now {_value(wanted[name])})"
             for name in other[:3]
         )
         raise UserError(
@@ -85,10 +86,6 @@ def is_begun(run: Path) -> bool:
             return any(run.glob("checkpoint*.pt"))
     except UserError:
         return True
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _value(value: Any) -> str:

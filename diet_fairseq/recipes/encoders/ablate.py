@@ -7,7 +7,7 @@ from typing import Any
 
 from ..common import cells, programs
 from ..common.cells import nameable
-from ..common.options import given
+from ..common.options import at_least, given
 from . import finetune, report
 from .folder import add_folder
 from .presets import PRESETS
@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="prepared tasks, separated by commas, or all")
     parser.add_argument("--preset", choices=PRESETS, default="machine", help="(%(default)s)")
     parser.add_argument("--size", choices=SIZES, help="(the preset's)")
-    parser.add_argument("--updates", type=int, help="of pretraining (the preset's)")
+    parser.add_argument("--updates", type=at_least(1), help="of pretraining (the preset's)")
     parser.add_argument("--papers", type=Path, metavar="FILE", help="paper_tables.json")
     finetune.add_grid_arguments(parser)
     add_folder(parser)

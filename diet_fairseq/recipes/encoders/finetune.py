@@ -14,7 +14,7 @@ from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
 from ..common import cells, programs, train_log
-from ..common.options import given
+from ..common.options import at_least, given
 from ..common.stages import MADE_FROM, difference
 from .folder import add_folder
 from .glue_tasks import Task
@@ -62,13 +62,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def add_grid_arguments(parser: ArgumentParser) -> None:
     """What `ablate` takes, too."""
     parser.add_argument("--grid", choices=GRIDS, default="machine", help="(%(default)s)")
-    parser.add_argument("--rates", type=float, nargs="+", metavar="LR", help="(the grid's)")
-    parser.add_argument("--epochs", type=int, nargs="+", metavar="N", help="(the grid's)")
-    parser.add_argument("--seeds", type=int, nargs="+", metavar="N", help="(the grid's)")
-    parser.add_argument("--batch", type=int, help="samples in an update (the grid's)")
-    parser.add_argument("--length", type=int, help="tokens of a sample (the grid's)")
-    parser.add_argument("--gpus", type=int, help="to spread cells over; 0: the CPU (all)")
-    parser.add_argument("--jobs", type=int, help="cells side by side (one a GPU)")
+    parser.add_argument("--rates", type=at_least(0.0), nargs="+", metavar="LR", help="(the grid's)")
+    parser.add_argument("--epochs", type=at_least(1), nargs="+", metavar="N", help="(the grid's)")
+    parser.add_argument("--seeds", type=at_least(0), nargs="+", metavar="N", help="(the grid's)")
+    parser.add_argument("--batch", type=at_least(1), help="samples in an update (the grid's)")
+    parser.add_argument("--length", type=at_least(1), help="tokens of a sample (the grid's)")
+    parser.add_argument("--gpus", type=at_least(0), help="to spread cells over; 0: the CPU (all)")
+    parser.add_argument("--jobs", type=at_least(1), help="cells side by side (one a GPU)")
     parser.add_argument(
         "--keep",
         choices=("best", "none"),

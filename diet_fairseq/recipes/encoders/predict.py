@@ -11,6 +11,7 @@ from fairseq.data import ListDataset
 from tqdm import tqdm
 
 from ...errors import UserError
+from ..common.options import at_least
 from ..common.subwords import KINDS
 from ..common.text import read_lines, write_lines
 from .finetune import BEST
@@ -38,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, help="file for --tsv (FILE.labels), else a folder (submission)"
     )
-    parser.add_argument("--batch", type=int, default=64, help="(%(default)s)")
+    parser.add_argument("--batch", type=at_least(1), default=64, help="(%(default)s)")
     parser.add_argument("--gpu", action="store_true", help="predict on a GPU")
     add_folder(parser)
 

@@ -1,7 +1,6 @@
 """``prepare-glue`` and ``prepare-task``: tab-separated values to what fairseq-train reads."""
 
 import json
-import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from ...atomic import written
 from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
 from ..common import programs
+from ..common.options import add_workers
 from ..common.stages import MADE_FROM, Stage, run_all
 from ..common.subwords import KINDS
 from ..common.text import write_lines
@@ -65,15 +65,6 @@ def add_task_arguments(parser: ArgumentParser) -> None:
     )
     add_workers(parser)
     add_folder(parser)
-
-
-def add_workers(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        help="processes (the cores: %(default)s)",
-    )
 
 
 def prepare_glue(args: Namespace) -> None:

@@ -10,7 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from ...config import SCHEMES
 from ...errors import UserError
 from ..common import programs
-from ..common.options import given
+from ..common.options import at_least, given
 from ..common.programs import STOCK
 from .folder import add_folder
 from .presets import PRESETS
@@ -47,16 +47,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--encoder", choices=ENCODERS, default="bert", help="(bert)")
     parser.add_argument("--nsp", action="store_true", help="predict the next sentence, as BERT")
     parser.add_argument("--size", choices=SIZES, help="(the preset's)")
-    parser.add_argument("--updates", type=int, help="(the preset's)")
-    parser.add_argument("--batch", type=int, help="samples in an update (the preset's)")
-    parser.add_argument("--length", type=int, help="tokens in a sample (the preset's)")
-    parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--updates", type=at_least(1), help="(the preset's)")
+    parser.add_argument("--batch", type=at_least(1), help="samples in an update (the preset's)")
+    parser.add_argument("--length", type=at_least(1), help="tokens in a sample (the preset's)")
+    parser.add_argument("--seed", type=at_least(0), default=1, help="(%(default)s)")
     parser.add_argument("--run", help="name of the run's folder (ENCODER_SCHEME-SIZE)")
-    parser.add_argument("--gpus", type=int, help="of a node; 0: the CPU (all, else the CPU)")
-    parser.add_argument("--nodes", type=int, default=1, help="(%(default)s)")
+    parser.add_argument(
+        "--gpus", type=at_least(0), help="of a node; 0: the CPU (all, else the CPU)"
+    )
+    parser.add_argument("--nodes", type=at_least(1), default=1, help="(%(default)s)")
     parser.add_argument(
         "--per-gpu",
-        type=int,
+        type=at_least(1),
         help="samples per step that fit into memory; gradients are accumulated",
     )
     parser.add_argument("--show", action="store_true", help="show the command only")

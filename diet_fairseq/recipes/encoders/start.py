@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 
-from ...config import PositionConfig
+from ...config import PositionConfig, flag
 from ...errors import UserError
 from ...patches import loading
 from ..common.text import read_lines
@@ -86,9 +86,9 @@ class Start:
             if type(value) is int and value > self._most(name):
                 self._refuse(name, value, "more than its parameters have room for")
             setattr(model, name, value)
-            for flag in _flags(model, [name]):
+            for word in _flags(model, [name]):
                 try:
-                    fits = getattr(parser.parse_args([flag]), name) == value
+                    fits = getattr(parser.parse_args([word]), name) == value
                 except ValueError:
                     fits = False
                 if not fits:
@@ -102,7 +102,7 @@ class Start:
         return self._layers if name == "encoder_layers" else self._size
 
     def _refuse(self, name: str, value: Any, why: str = "") -> NoReturn:
-        why = why or f"which {_flag(name)} does not take"
+        why = why or f"which {flag(name)} does not take"
         raise UserError(
             f"{self.path} is refused: {name} of its configuration is {reprlib.repr(value)}, {why}; "
             "use a checkpoint from a source that you trust"
@@ -178,15 +178,11 @@ def _is_encoder(arch: str) -> bool:
     return issubclass(ARCH_MODEL_REGISTRY.get(arch, object), RobertaModel)
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _flags(options: Namespace, names: Sequence[str]) -> list[str]:
     """Each option as one word; what is None or False is left to its default."""
     given = ((name, getattr(options, name)) for name in names)
     return [
-        _flag(name) + ("" if value is True else f"={value}")
+        flag(name) + ("" if value is True else f"={value}")
         for name, value in given
         if value is not None and value is not False
     ]

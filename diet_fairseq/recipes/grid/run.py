@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import UserError
 from ..common import cells
+from ..common.options import at_least
 from . import outcome, table
 from .spec import Cell, Grid, read
 
@@ -24,11 +25,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="; ".join(map(": ".join, ACTIONS.items())))
     parser.add_argument("grid", type=Path, metavar="GRID.toml", help="rows, seeds and budget")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="(all)")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="(all)")
-    parser.add_argument("--jobs", type=int, default=1, help="cells side by side (%(default)s)")
-    parser.add_argument("--gpus", type=int, default=0, help="per cell; 0: the CPU (%(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=at_least(1), metavar="SEED", help="(all)")
+    parser.add_argument(
+        "--jobs", type=at_least(1), default=1, help="cells side by side (%(default)s)"
+    )
+    parser.add_argument(
+        "--gpus", type=at_least(0), default=0, help="per cell; 0: the CPU (%(default)s)"
+    )
     parser.add_argument("--baseline", metavar="ROW", help="table: differences from this row")
-    parser.add_argument("--at", type=int, metavar="UPDATE", help="the loss after so many updates")
+    parser.add_argument(
+        "--at", type=at_least(1), metavar="UPDATE", help="the loss after so many updates"
+    )
     parser.add_argument("--output", type=Path, default=Path("grid.png"), help="plot (%(default)s)")
 
 

@@ -1,6 +1,7 @@
 """``evaluate SCHEME SRC TGT``: averages checkpoints, translates, scores."""
 
 import json
+import math
 import re
 import subprocess
 from argparse import ArgumentParser, Namespace
@@ -14,7 +15,7 @@ from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
 from ..common import programs
-from ..common.options import given
+from ..common.options import at_least, given
 from ..common.subwords import KINDS
 from ..common.text import normalise, read_lines, read_pairs, write_lines
 from . import interactive, test_sets
@@ -33,14 +34,18 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
     parser.add_argument("--checkpoint", type=Path, help="translate with this one")
     parser.add_argument(
         "--average",
-        type=int,
+        type=at_least(0),
         metavar="N",
         default=search.average,
         help="translate with the mean of the last N checkpoints; 0: with the last (%(default)s)",
     )
-    parser.add_argument("--beam", type=int, default=search.beam, help="(%(default)s)")
+    parser.add_argument("--beam", type=at_least(1), default=search.beam, help="(%(default)s)")
     parser.add_argument(
-        "--length-penalty", type=float, metavar="ALPHA", default=search.alpha, help="(%(default)s)"
+        "--length-penalty",
+        type=at_least(-math.inf),
+        metavar="ALPHA",
+        default=search.alpha,
+        help="(%(default)s)",
     )
     parser.add_argument(
         "--penalty",
@@ -48,7 +53,9 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         default=search.penalty,
         help="formula: length^alpha or ((5 + length) / 6)^alpha (%(default)s)",
     )
-    parser.add_argument("--max-tokens", type=int, default=4000, help="in a batch (%(default)s)")
+    parser.add_argument(
+        "--max-tokens", type=at_least(1), default=4000, help="in a batch (%(default)s)"
+    )
     parser.add_argument("--test-set", help="test set by its name in sacreBLEU, such as wmt18")
     parser.add_argument("--input", type=Path, help="text to translate (the prepared test set)")
     parser.add_argument("--reference", type=Path, help="reference translation of --input")

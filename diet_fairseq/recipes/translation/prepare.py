@@ -1,7 +1,6 @@
 """Raw parallel text to what fairseq-train reads, in stages that can be interrupted."""
 
 import json
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from tqdm import tqdm
 from ...atomic import written
 from ...errors import UserError
 from ..common import programs
+from ..common.options import add_workers, at_least
 from ..common.parallel import enough
 from ..common.stages import Stage, fingerprint, run_all, stage
 from ..common.subwords import KINDS, thinned
@@ -40,24 +40,21 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         )
     parser.add_argument("--bpe", choices=KINDS, default="sentencepiece", help="kind of subwords")
     parser.add_argument(
-        "--vocabulary", type=int, default=corpus.vocabulary, help="subwords (%(default)s)"
+        "--vocabulary", type=at_least(1), default=corpus.vocabulary, help="subwords (%(default)s)"
     )
-    parser.add_argument("--max-words", type=int, default=rules.max_words, help="(%(default)s)")
     parser.add_argument(
-        "--max-characters", type=int, default=rules.max_characters, help="(%(default)s)"
+        "--max-words", type=at_least(1), default=rules.max_words, help="(%(default)s)"
+    )
+    parser.add_argument(
+        "--max-characters", type=at_least(1), default=rules.max_characters, help="(%(default)s)"
     )
     parser.add_argument(
         "--max-ratio",
-        type=float,
+        type=at_least(1.0),
         default=rules.max_ratio,
         help="of one side's words to the other's (%(default)s)",
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        help="processes (the cores: %(default)s)",
-    )
+    add_workers(parser)
 
 
 def prepare(args: Namespace) -> None:
