@@ -93,7 +93,7 @@ ENCODER = {
     ),
     "ablate": Command(
         "pretrain and fine-tune the rows of one of DIET's ablations",
-        "recipes.encoders.ablate",
+        "recipes.grid.ablate",
         "ablate",
         passes_on=True,
     ),

@@ -14,12 +14,12 @@ from ...errors import UserError
 from ..common.options import at_least
 from ..common.subwords import KINDS
 from ..common.text import read_lines, write_lines
-from .finetune import BEST
 from .folder import add_folder
 from .glue_tasks import GLUE, Columns, Task, read
 from .prepare_task import load_task, settings_of
 from .report import Found, results
 from .start import Start
+from .tuning import BEST
 
 #: STS-B's scale, which GLUE wants predictions to keep to
 LOWEST, HIGHEST = 0.0, 5.0

@@ -14,10 +14,10 @@ from ...atomic import written
 from ...errors import UserError
 from ..common import cells
 from ..common.options import given
-from .finetune import RESULT
 from .folder import add_folder
 from .glue_tasks import Task
 from .prepare_task import load_task
+from .tuning import RESULT
 
 #: the numbers that the papers' averages are of: DIET's 7 (tables 2, 8, 9) and TUPE's 9 (table 2)
 DIET_AVERAGE = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B")
@@ -155,9 +155,24 @@ def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
 
 
 def scores(task: Task, some: list[dict[str, Any]], of_cell: Statistic) -> dict[str, Score]:
-    """Of every dev set, at the learning rate and epochs whose median is best on the first one.
+    """Of every dev set, at the best learning rate and epochs."""
+    best, values = at_best(task, some, of_cell)
+    found = {}
+    for split, by_seed in values.items():
+        several = by_seed.values()
+        found[task.reported(split)] = Score(
+            median(several), min(several), max(several), len(several), *best
+        )
+    return found
 
-    Where some were not run with all seeds yet, only those with the most seeds are compared.
+
+def at_best(
+    task: Task, some: list[dict[str, Any]], of_cell: Statistic
+) -> tuple[tuple[float, int], dict[str, dict[int, float]]]:
+    """Learning rate and epochs, and with these, of every dev set, the value of every seed.
+
+    They are those whose median is best on the first dev set. Where some were not run with all seeds
+    yet, only those with the most seeds are compared.
     """
     settings = defaultdict(list)
     for one in some:
@@ -165,22 +180,18 @@ def scores(task: Task, some: list[dict[str, Any]], of_cell: Statistic) -> dict[s
     most = max(map(len, settings.values()))
     metric = task.metrics[0]
 
-    def values(setting: tuple[float, int], split: str) -> list[float]:
-        curves = (one["curves"][split] for one in settings[setting])
-        return [of_cell([metrics[metric] for _, metrics in curve]) for curve in curves]
+    def values(setting: tuple[float, int], split: str) -> dict[int, float]:
+        return {
+            one["seed"]: of_cell([metrics[metric] for _, metrics in one["curves"][split]])
+            for one in settings[setting]
+        }
 
     first = next(iter(task.dev_files))
     best = max(
         (setting for setting, ran in settings.items() if len(ran) == most),
-        key=lambda setting: median(values(setting, first)),
+        key=lambda setting: median(values(setting, first).values()),
     )
-    found = {}
-    for split in task.dev_files:
-        several = values(best, split)
-        found[task.reported(split)] = Score(
-            median(several), min(several), max(several), len(several), *best
-        )
-    return found
+    return best, {split: values(best, split) for split in task.dev_files}
 
 
 def published(path: Path, tables: list[str]) -> Iterator[Row]:

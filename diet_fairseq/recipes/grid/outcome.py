@@ -33,6 +33,18 @@ def of_translation(run: Path) -> dict[str, Any]:
     }
 
 
+def of_script(run: Path) -> dict[str, Any]:
+    """The numbers of its ``scores.json``; of one in a group, ``GROUP NAME`` is the name."""
+    scores = run / "scores.json"
+    if not scores.exists():
+        return {}
+    found = {}
+    for name, value in json.loads(scores.read_text(encoding="utf-8")).items():
+        group = value if isinstance(value, dict) else {"": value}
+        found |= {f"{name} {inner}".rstrip(): one for inner, one in group.items()}
+    return {name: one for name, one in found.items() if isinstance(one, int | float)}
+
+
 def curve_of(log: Path) -> list[tuple[int, float]]:
     """(updates, held-out loss in nats); fairseq's losses are to base 2."""
     curve = train_log.curves(log).get("valid", []) if log.exists() else []

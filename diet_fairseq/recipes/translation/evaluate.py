@@ -20,7 +20,7 @@ from ..common.subwords import KINDS
 from ..common.text import normalise, read_lines, read_pairs, write_lines
 from . import interactive, test_sets
 from .chosen import add_corpus
-from .prepare import shortened
+from .prepare import prepared_test, shortened
 from .score import score
 from .train import Run, add_run_arguments
 
@@ -112,8 +112,7 @@ def test_text(
     if args.input and not args.reference:
         return args.input.name, list(read_lines(args.input)), None, ""
     source, target = (
-        given(Run, args).data / "clean" / f"test.{language}.as-it-came"
-        for language in (args.source, args.target)
+        prepared_test(given(Run, args).data, language) for language in (args.source, args.target)
     )
     name, test_set = "test", prepared["test_set"] or ""
     if args.input:

@@ -24,6 +24,9 @@ from .corpora.raw import SPLITS, find_pairs, pair_of
 #: subwords; fairseq's transformers have positions for 1,024
 LONGEST = 1000
 
+#: the test set, not cleaned, in the folder `clean`: what is translated and scored
+AS_IT_CAME = "test.{}.as-it-came"
+
 
 def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
     rules, corpus = Rules(), add_corpus(parser, words)
@@ -145,7 +148,7 @@ class Text:
         if not counts["train"]["kept"]:
             raise UserError(f"no pair is left to train on: {counts['train']}")
         for language, path in zip(self.pair, self.files["test"][0], strict=True):
-            write_lines(folder / f"test.{language}.as-it-came", read_lines(path))
+            write_lines(folder / AS_IT_CAME.format(language), read_lines(path))
         with written(folder / "counts.json") as file:
             json.dump(counts, file, indent=1)
 
@@ -196,6 +199,11 @@ class Text:
         options |= {"--nwordssrc": self.vocabulary, "--nwordstgt": self.vocabulary}
         options |= {"--destdir": folder, "--workers": self.workers}
         programs.preprocess(options, folder / "command.log", "--joined-dictionary")
+
+
+def prepared_test(folder: Path, language: str) -> Path:
+    """One side of the test set in the folder that was prepared."""
+    return folder / "clean" / AS_IT_CAME.format(language)
 
 
 def shortened(lines: Iterable[str], name: str) -> Iterator[str]:
