@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 class UserError(ValueError):
-    """Something the user can mend. The text gives name, rule, value, and what to do."""
+    """A mistake that the user can correct. The text gives name, rule, value, and what to do."""
 
 
 def user_error_behind(error: BaseException | None) -> UserError | None:
@@ -33,7 +33,7 @@ def rephrased(say: Callable[[Exception], str | None]) -> Iterator[None]:
 
 
 def one_line(text: str) -> str:
-    """The text with control characters spelled out: names of files and values may hold any."""
+    """The text with control characters escaped: names of files and values may hold any."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command with one line that says how to go on, and status 130."""
+"""Ctrl-C ends a command with status 130 and one line that says how to continue."""
 
 import multiprocessing
 import sys
@@ -10,7 +10,7 @@ from types import TracebackType
 
 @contextmanager
 def interruptible(advice: Callable[[], str]) -> Iterator[None]:
-    """Where Ctrl-C breaks in, print ``interrupted: ADVICE`` and end."""
+    """On Ctrl-C, print ``interrupted: ADVICE`` and exit."""
     try:
         yield
     except KeyboardInterrupt:
@@ -23,14 +23,14 @@ def interruptible(advice: Callable[[], str]) -> Iterator[None]:
 
 
 def in_words(excepthook: Callable) -> Callable:
-    """What ends a program that nothing else ends; Python itself sees to its status."""
+    """An excepthook that says so on Ctrl-C, which Python then ends with its usual status."""
 
     @wraps(excepthook)
     def wrapper(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         if issubclass(kind, KeyboardInterrupt):
-            _say("the same command begins anew")
+            _say("run the same command to start over")
         else:
             excepthook(kind, error, trace)
 

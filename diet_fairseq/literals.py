@@ -21,7 +21,7 @@ _LONGEST = (
 def literal(text: str) -> Any:
     """The value of a Python literal, or of a sum or product of literals.
 
-    Takes the place of ``eval``, so all that is not text is a TypeError here as well. Whatever
+    It replaces ``eval``, so anything but text is a TypeError here as well. Whatever
     else is written there (a name, a call, an attribute) is a ValueError.
     """
     if not isinstance(text, str):

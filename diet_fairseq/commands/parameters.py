@@ -59,7 +59,7 @@ TABLE_6 = [
 
 
 class _Words:
-    """As much of fairseq's dictionary as a model reads."""
+    """The part of fairseq's dictionary that a model reads."""
 
     def __init__(self, size: int) -> None:
         self.size = size

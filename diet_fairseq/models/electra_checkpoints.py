@@ -13,7 +13,7 @@ MISSING = ("encoder.lm_head.", "pooler.")
 
 
 def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Leave out what the model has no place for, in place, and say so in the log."""
+    """Drop, in place, the parameters that the model doesn't have, and say so in the log."""
     parts = tuple(f"{part}." for part in PRETRAINING)
     own = model.state_dict()
     if any(key.startswith(parts) for key in own):
@@ -21,7 +21,7 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
     left = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
     if not left:
         return
-    logger.info("taking ELECTRA's discriminator; its generator and its head are left behind")
+    logger.info("loading ELECTRA's discriminator; its head and the generator are dropped")
     for key in left:
         del state_dict[key]
     for key, value in own.items():

@@ -1,4 +1,4 @@
-"""Archives of models: what one holds stays in the folder that it is unpacked into.
+"""Archives of models: their files stay in the folder that they are unpacked into.
 
 fairseq's ``from_pretrained`` unpacks all that a tar archive holds, wherever its names and links
 lead, and then moves what the names have in common to the archive's place.
@@ -25,7 +25,9 @@ class ModelArchive(tarfile.TarFile):
         """The one folder, where fairseq looks for what all names have in common."""
         folders = {_folder_of(member) for member in self.getmembers()}
         if len(folders) != 1:
-            raise tarfile.ReadError(f"{len(folders)} folders are in it, and one is wanted")
+            raise tarfile.ReadError(
+                f"it has {len(folders)} folders at its top level instead of one"
+            )
         return list(folders)
 
     def extractall(self, path: Any = ".", *args: Any, **kwargs: Any) -> None:
@@ -49,7 +51,7 @@ def _folder_of(member: tarfile.TarInfo) -> str:
 
 
 def explained(load_archive_file: Callable) -> Callable:
-    """Say what is wrong with a file that is no archive of a model."""
+    """Say what is wrong with a file that is not an archive of a model."""
 
     @wraps(load_archive_file)
     def wrapper(archive_file: str) -> Any:
@@ -57,7 +59,7 @@ def explained(load_archive_file: Callable) -> Callable:
         def say(error: Exception) -> str:
             reason = " ".join(str(error).split())
             return (
-                f"{archive_file} is no archive of a model that can be unpacked ({reason}): give "
+                f"{archive_file} can't be unpacked as the archive of a model ({reason}): give "
                 "one from a source that you trust, or a folder"
             )
 

@@ -1,4 +1,4 @@
-"""Training runs that can't work are refused, and those that break off say why."""
+"""Training runs that can't work are refused, and those that fail say why."""
 
 import os
 from collections.abc import Callable
@@ -19,7 +19,7 @@ ON_CPUS = (
 
 
 def check_processes(cfg: Any) -> None:
-    """Refuse what fairseq makes of several processes without GPUs.
+    """Refuse several processes without GPUs, which fairseq handles wrongly.
 
     It starts one process for each GPU: without any it trains nothing and ends with status 0, or,
     under torchrun, every process trains for itself and all write the same checkpoints.
@@ -31,7 +31,7 @@ def check_processes(cfg: Any) -> None:
         return
     if not wanted.distributed_no_spawn or wanted.distributed_init_method is None:
         raise UserError(
-            f"{processes} processes are asked for, but fairseq starts one for each GPU, and there "
+            f"{processes} processes are requested, but fairseq starts one per GPU, and there "
             f"is none: {ON_CPUS}; or train in one process"
         )
     for flag, value, fit in (
@@ -43,7 +43,7 @@ def check_processes(cfg: Any) -> None:
 
 
 def check_objective(cfg: Any) -> None:
-    """Refuse to train a next-sentence head on nothing, or to make pairs that nothing reads."""
+    """Refuse a next-sentence head without its loss, or pairs of texts without the head."""
     criterion, task = (getattr(part, "_name", None) for part in (cfg.criterion, cfg.task))
     if criterion == "masked_lm_nsp":
         return
@@ -77,7 +77,7 @@ def checked(call_main: Callable) -> Callable:
 
 
 def explained(train_step: Callable) -> Callable:
-    """Say which update it was that gave no numbers."""
+    """Say which update had gradients that are not finite."""
 
     @wraps(train_step)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ def explained(train_step: Callable) -> Callable:
 
 
 def on_cpus(all_gather_list: Callable) -> Callable:
-    """Gather what can't be summed (predictions, for instance) without a GPU's memory, too."""
+    """Gather what can't be summed (predictions, for instance), also without a GPU."""
 
     @wraps(all_gather_list)
     def wrapper(data: Any, group: Any = None, *args: Any, **kwargs: Any) -> list:

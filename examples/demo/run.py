@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         bleu = demo.run()
     except KeyboardInterrupt:
-        print("\ninterrupted: the same command goes on from here", file=sys.stderr)
+        print("\ninterrupted: run the same command to continue", file=sys.stderr)
         sys.exit(130)
     if bleu < options.enough:
         sys.exit(f"error: BLEU {bleu:.1f} on the test is below {options.enough:g}")

@@ -122,7 +122,7 @@ def test_a_command_is_interrupted_in_words_before_it_begins(capsys, monkeypatch)
     monkeypatch.setattr(Command, "function", interrupted)
     with pytest.raises(SystemExit, match="130"):
         main(["schemes"])
-    assert capsys.readouterr().err == "\ninterrupted: the same command begins anew\n"
+    assert capsys.readouterr().err == "\ninterrupted: run the same command to start over\n"
 
 
 def test_every_such_package_is_in_its_extra():

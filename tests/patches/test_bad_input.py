@@ -31,8 +31,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             [*ARCH, "--encoder-learned-pos"],
-            "error: --encoder-learned-pos does not go together with --arch "
-            "transformer_diet_rel_tiny: say what is added to the input by --position-input",
+            "error: --encoder-learned-pos can't be combined with --arch "
+            "transformer_diet_rel_tiny: use --position-input instead",
         ),
         ([*ARCH, "--position-clip", "0"], "error: --position-clip must be at least 1, but is 0"),
         (

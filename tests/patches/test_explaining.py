@@ -49,7 +49,7 @@ RAISED = {
     "--share-all-embeddings requires a joined dictionary": "needs one dictionary for both",
     "Cannot use a fixed learning rate schedule with inverse_sqrt. Consider": "--lr-scheduler "
     "inverse_sqrt takes one --lr, not a list: give one",
-    "data-bin/dict.de.txt": "data-bin/dict.de.txt is there already: name another --destdir",
+    "data-bin/dict.de.txt": "data-bin/dict.de.txt already exists: name another --destdir",
     "--finetune-from-model a.pt does not exist": "there is no checkpoint a.pt: check --finetune",
     "--finetune-from-model and --restore-file (non-default value) can not be specified together: "
     "{'_name': None}": "starts a run and --restore-file goes on with one: give one of them",
@@ -61,7 +61,7 @@ RAISED = {
     "one without ${ }",
     "selected index k out of range": "lower --sampling-topk or --beam",
     "file nosuch.model not found": "there is no file nosuch.model: check the path",
-    "INTERNAL: could not parse ModelProto from a.model": "a.model is no model of SentencePiece",
+    "INTERNAL: could not parse ModelProto from a.model": "a.model is not a SentencePiece model",
     "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte": "a text is not in "
     "UTF-8 (it has the byte 0xff): convert the file that was given",
     "cannot use both --srcdict and --tgtdict with --joined-dictionary": "cannot use both --srcdict",

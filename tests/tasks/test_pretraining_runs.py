@@ -166,10 +166,10 @@ REFUSED = {
     "--arch bert_diet_rel --encoder-attention-heads 3": "a width of 8 can't be split among 3 "
     "attention heads: change --encoder-embed-dim or --encoder-attention-heads, or the decoder's",
     "--arch bert_diet_rel --max-positions 0": "--max-positions must be at least 1, but is 0",
-    "--arch bert_diet_rel --mha-heads-to-keep 1": "--mha-heads-to-keep 1 does not go together with "
+    "--arch bert_diet_rel --mha-heads-to-keep 1": "--mha-heads-to-keep 1 can't be combined with "
     "position schemes: leave it out, or use fairseq's own model",
     "--arch bert_learned --max-positions 8 --task masked_lm_nsp --criterion masked_lm_nsp --nsp": (
-        "there is nothing to make batches of: the data is empty, or all of it is longer than the "
+        "there are no batches: the data is empty, or all of it is longer than the "
         "model takes (see the warnings above); give a smaller --tokens-per-sample, or train with "
         "larger --max-positions, or --max-source-positions and --max-target-positions"
     ),
@@ -208,7 +208,7 @@ def test_processes_that_fairseq_would_not_start_are_refused(data, tmp_path, laun
     done = train(data, tmp_path / "run", *DIET, "--batch-size", 8, *LAUNCHES[launch])
     assert done.status == 1
     assert done.last == (
-        "error: 2 processes are asked for, but fairseq starts one for each GPU, and there is none: "
+        "error: 2 processes are requested, but fairseq starts one per GPU, and there is none: "
         f"{ON_CPUS}; or train in one process"
     )
     assert not (tmp_path / "run").exists()

@@ -1,11 +1,11 @@
-"""Checkpoints are data: nothing in them is run, and what is wrong with one is said in words.
+"""Checkpoints are data: nothing in them is executed, and a faulty one gives a clear error.
 
-Three ways lead from a checkpoint to what its sender wants. Its pickle can name any function:
+A hostile checkpoint can act in three ways. Its pickle can name any function:
 PyTorch's ``weights_only`` refuses all types but those of `file.CHECKPOINT_TYPES`. fairseq calls
 ``eval`` on strings of the configuration: here they are literals or refused (`evaluate`). And the
 configuration names what fairseq would look up, open or download (`configuration`).
 
-This file is where fairseq is led through the others.
+This file makes fairseq use the others.
 """
 
 import logging
@@ -63,7 +63,7 @@ class NotALiteral(UserError):
 
 
 def evaluate(text: str, *_: Any) -> Any:
-    """What ``eval`` is to all of fairseq's modules: reads literals, runs nothing."""
+    """Replaces ``eval`` in all of fairseq's modules: reads literals, executes nothing."""
     try:
         return literal(text)
     except ValueError:
@@ -73,7 +73,7 @@ def evaluate(text: str, *_: Any) -> Any:
 def _about(path: str, what: str) -> AbstractContextManager[None]:
     """Raise errors over the checkpoint ``path`` as a `UserError` that names it.
 
-    A checkpoint can be wrong in more ways than fairseq looks for, and shows it by any exception.
+    A faulty checkpoint can raise any exception: fairseq checks few of the things that can be wrong.
     """
 
     def say(error: Exception) -> str | None:
@@ -95,7 +95,7 @@ def _about(path: str, what: str) -> AbstractContextManager[None]:
 
 
 def read_without_files(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
-    """What ``torch.load`` is to fairseq's checkpoint code."""
+    """Replaces ``torch.load`` in fairseq's checkpoint code."""
     state = read(file, map_location)
     for kind in ("args", "cfg"):
         if isinstance(state.get(kind), (dict, Namespace)):
@@ -109,7 +109,7 @@ def to_cpu(load_checkpoint_to_cpu: Callable) -> Callable:
     @wraps(load_checkpoint_to_cpu)
     def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
         check_regular(path)
-        with _about(path, "is no checkpoint, or a damaged one"):
+        with _about(path, "is not a checkpoint, or is damaged"):
             state = load_checkpoint_to_cpu(path, *args, **kwargs)
             configuration.check_names(state["cfg"])
             progress.check(state)
@@ -142,7 +142,7 @@ def one_by_one(load_model_ensemble_and_task: Callable) -> Callable:
             check_regular(path)
             try:
                 size = os.path.getsize(PathManager.get_local_path(path)) * num_shards
-                with _about(path, "holds no model that can be built"), no_larger_than(size):
+                with _about(path, "holds a model that can't be built"), no_larger_than(size):
                     more, cfg, task = load_model_ensemble_and_task(
                         [name], arg_overrides, task, strict, suffix, num_shards, state
                     )
@@ -181,7 +181,7 @@ def restored(load_checkpoint: Callable) -> Callable:
 
 
 def plainly(broadcast_object: Callable) -> Callable:
-    """Broadcast a checkpoint with its configuration as plain containers, which may be loaded."""
+    """Broadcast a checkpoint with its configuration as plain containers, which are safe to load."""
 
     @wraps(broadcast_object)
     def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -193,12 +193,12 @@ def plainly(broadcast_object: Callable) -> Callable:
 
 
 def read_broadcast(file: Any, map_location: Any = None) -> Any:
-    """What ``torch.load`` is to a process that receives what another one broadcasts."""
+    """Replaces ``torch.load`` in a process that receives what another one broadcasts."""
     return load(file, map_location, (distributed._TensorPlaceholder,))
 
 
 def read_any(file: Any, map_location: Any = None, **_: Any) -> Any:
-    """What ``torch.load`` is to fairseq's other modules."""
+    """Replaces ``torch.load`` in fairseq's other modules."""
     return load(file, map_location)
 
 
@@ -213,7 +213,7 @@ def built(build: Callable, option: str) -> Callable:
             choice = getattr(cfg, "_name", None) or getattr(cfg, option, cfg)
             return mistake_behind(error) or (
                 f"--{option} {choice} can't be set up ({reason(error)}): give the files that it "
-                "needs, whole"
+                "needs"
             )
 
         with rephrased(say):

@@ -1,6 +1,6 @@
-"""A run's folder keeps the settings that it was begun with; others don't go on with it.
+"""A run's folder keeps the settings that it was begun with, and is not resumed with others.
 
-fairseq-train goes on from whatever is in its folder, with another learning rate as well, and writes
+fairseq-train resumes from whatever is in its folder, even with another learning rate, and writes
 over the best checkpoint that was there: one model would be compared with itself.
 """
 
@@ -29,9 +29,9 @@ FREE = {
 
 
 def keep(run: Path, words: list[str]) -> None:
-    """Write down the settings of the fairseq-train command, or refuse other ones than are there.
+    """Save the settings of the fairseq-train command, or refuse ones that differ from the saved.
 
-    What names the machine, the log and how far to train may differ.
+    Options for the machine, the log and the length of training may differ.
 
     :raises UserError: if the run was begun with others, and something would be lost.
     """
@@ -47,7 +47,7 @@ def keep(run: Path, words: list[str]) -> None:
             for name in other[:3]
         )
         raise UserError(
-            f"{run} was begun with {was}: give the same to go on with it, or --run NAME to begin "
+            f"{run} was begun with {was}: give the same to resume it, or --run NAME to begin "
             "another"
         )
     if other or not before:
@@ -57,7 +57,7 @@ def keep(run: Path, words: list[str]) -> None:
 
 
 def settings_of(words: list[str]) -> dict[str, Any]:
-    """All that decides what is learnt, as fairseq-train reads it: names with their values."""
+    """Every option that affects what is learnt, as fairseq-train reads it: names with values."""
     from fairseq import options
     from fairseq.dataclass import configs
 

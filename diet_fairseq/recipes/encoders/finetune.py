@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_grid_arguments(parser: ArgumentParser) -> None:
-    """What `ablate` takes, too."""
+    """The options that `ablate` has, too."""
     parser.add_argument("--grid", choices=GRIDS, default="machine", help="(%(default)s)")
     parser.add_argument("--rates", type=at_least(0.0), nargs="+", metavar="LR", help="(the grid's)")
     parser.add_argument("--epochs", type=at_least(1), nargs="+", metavar="N", help="(the grid's)")
@@ -62,7 +62,7 @@ def finetune(args: Namespace, more: list[str]) -> int:
 
 
 def run(grid: list[Tuning], gpus: int, jobs: int | None) -> int:
-    """Run the cells, as many side by side as asked for; the status to exit with."""
+    """Run the cells, ``jobs`` side by side; returns the status to exit with."""
     for row in {cell.row.folder: cell.row for cell in grid}.values():
         row.begin()
     jobs = jobs or max(1, gpus)
@@ -75,7 +75,7 @@ def run(grid: list[Tuning], gpus: int, jobs: int | None) -> int:
 def grid_of(wanted: FineTuning, more: Sequence[str]) -> list[Tuning]:
     """All cells that are asked for, seed by seed."""
     if wanted.row and "/" in wanted.row:
-        raise UserError(f"--row {wanted.row} has a slash, and is to name a folder: take another")
+        raise UserError(f"--row {wanted.row} has a slash, but it names a folder: take another")
     start = Start(wanted.checkpoint)
     grid: list[Tuning] = []
     for name in task_names(wanted.folder, wanted.task):

@@ -50,7 +50,7 @@ def predict(args: Namespace) -> None:
     checkpoint = args.checkpoint or best(task, results(args.folder, None, None), folder, args.row)
     start = Start(checkpoint)
     if start.task != "glue":
-        raise UserError(f"{checkpoint} has learnt no task yet: give one that `finetune` made")
+        raise UserError(f"{checkpoint} has not been fine-tuned yet: give one that `finetune` wrote")
     start.check_dictionary(folder / "data-bin" / "input0" / "dict.txt")
     print(f"predicting with {checkpoint}")
     predictor = Predictor(checkpoint, task, folder / "data-bin", args.gpu, args.batch)
@@ -101,7 +101,7 @@ def best(task: Task, found: Found, folder: Path, row: str | None) -> Path:
 
 
 def subwords(folder: Path, texts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """As the encoder's text was made."""
+    """Subwords made as for the encoder's text."""
     settings = settings_of(folder)
     model = KINDS[settings["bpe"]](folder / "subwords")
     sides = [
@@ -127,7 +127,7 @@ class Predictor:
         if classes < len(task.labels) or (task.regression and classes != 1):
             raise UserError(
                 f"{checkpoint} tells {classes} classes apart, which is not what {task.name} wants: "
-                "give one that `finetune` made for it"
+                "give one that `finetune` wrote for it"
             )
         self.gpu, self.batch, self.task = gpu, batch, task
         if gpu:

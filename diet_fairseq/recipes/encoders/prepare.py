@@ -144,7 +144,7 @@ class Text:
                 "the text is a single document, so there is nothing to validate with: put blank "
                 "lines between documents, or give --lines-per-document N"
                 if cleaner.counts["kept"]
-                else "no line of text is in the files: name others"
+                else "the files hold no text: name others"
             )
         with written(folder / "counts.json") as file:
             json.dump(cleaner.counts, file, indent=1)
@@ -154,12 +154,12 @@ class Text:
         share = 100 * counts["repeated"] / counts["read"]
         return (
             f"{counts['read']:,} lines, {counts['repeated']:,} of them ({share:.2f}%) left out "
-            f"because the same line stood there before; {counts['kept']:,} lines of "
+            f"because they repeat an earlier line; {counts['kept']:,} lines of "
             f"{counts['words']:,} words in {counts['documents']:,} documents"
         )
 
     def split(self, folder: Path) -> None:
-        """Part the documents, and count the lines of each part."""
+        """Divide the documents, and count the lines of each part."""
         chosen = held_out(self.counts("clean")["documents"], self.valid_share)
         counts = dict.fromkeys(SPLITS, 0)
         latest: dict[str, int] = {}
@@ -220,4 +220,4 @@ def all_parted(lines: Iterable[str], longest: int, name: str) -> Iterator[str]:
         long += len(parts) > 1
         yield from parts
     if long:
-        print(f"{name}: {long:,} lines have more than {longest:,} subwords and were parted")
+        print(f"{name}: {long:,} lines have more than {longest:,} subwords and were split")

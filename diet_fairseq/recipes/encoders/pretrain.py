@@ -1,4 +1,4 @@
-"""``pretrain SCHEME``: shows the fairseq-train command, and becomes it."""
+"""``pretrain SCHEME``: shows the fairseq-train command, and runs it."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -67,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *SCHEMES):
-        raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
+        raise UserError(f"there is no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
     if encoder == "electra" and (scheme == STOCK or size == "large"):
         missing = STOCK if scheme == STOCK else size
         raise UserError(
@@ -82,7 +82,7 @@ def architecture(encoder: str, scheme: str, size: str) -> list[str]:
 
 
 def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
-    """Full sentences packed, over the ends of documents, or pairs of texts."""
+    """Options for packed full sentences, across the ends of documents, or for pairs of texts."""
     if wanted.nsp:
         if wanted.encoder != "bert" or wanted.scheme == STOCK:
             raise UserError(
@@ -110,7 +110,7 @@ def run_folder(wanted: Pretraining, size: str) -> Path:
 
 
 def command(wanted: Pretraining, more: list[str]) -> list[str]:
-    """The fairseq-train command; ``more`` stands last and wins."""
+    """The fairseq-train command; ``more`` is last and wins."""
     preset, data = PRESETS[wanted.preset], programs.data_of(wanted.folder)
     size, length = wanted.size or preset.size, wanted.length or preset.length
     updates, batch = wanted.updates or preset.updates, wanted.batch or preset.batch

@@ -1,4 +1,4 @@
-"""``report``: GLUE's table out of finished cells, by the papers' statistics, beside theirs."""
+"""``report``: GLUE's table of finished cells, by the papers' statistics and beside their rows."""
 
 import csv
 import json
@@ -43,7 +43,7 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Score:
-    """What a row has in a column: the median over seeds, and how far they lie apart."""
+    """A row's value in a column: the median over seeds, and the range of the seeds."""
 
     value: float
     lowest: float
@@ -59,7 +59,7 @@ class Score:
 
 @dataclass
 class Row:
-    """A line of the table: numbers by column, and what they are the median of where ours."""
+    """A line of the table: numbers by column, and the scores behind them if it is ours."""
 
     source: str
     name: str
@@ -136,7 +136,7 @@ def results(folder: Path, rows: list[str] | None, tasks: list[str] | None) -> Fo
 
 
 def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
-    """Our rows, what guessing gives first."""
+    """Our rows; the first is a constant guess."""
     names = sorted({task for of_tasks in found.values() for task in of_tasks})
     tasks = {name: load_task(folder / "tasks" / name) for name in names}
     guess = Row("ours", GUESS)
@@ -208,11 +208,13 @@ def published(path: Path, tables: list[str]) -> Iterator[Row]:
     except OSError as error:
         raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"--papers {path} is no paper_tables.json: {error!r} is wrong") from error
+        raise UserError(
+            f"--papers {path} is not a paper_tables.json: {error!r} is wrong"
+        ) from error
 
 
 def as_in_papers(model: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says of its model, as paper_tables.json would."""
+    """A checkpoint's model in the words of paper_tables.json."""
     scheme, sharing = model["position_scheme"], model["position_sharing"]
     usual = {"diet_rel": "none", "diet_abs": "none"}.get(scheme, sharing)  # not printed there
     return {
@@ -234,7 +236,7 @@ def beside(rows: list[Row]) -> list[Row]:
 
 
 def paper_name(row: dict[str, Any]) -> str:
-    """What tells a table's rows apart, in its own words."""
+    """The name of a table's row: what distinguishes it from the others."""
     parts = [row["model"]]
     parts += [f"{name} {row[name]}" for name in ("rank", "projection") if row.get(name)]
     parts += [f"shared {row['sharing']}"] if row.get("sharing") else []
@@ -244,7 +246,7 @@ def paper_name(row: dict[str, Any]) -> str:
 
 
 def shown_columns(rows: list[Row]) -> list[str]:
-    """Those that we have, GLUE's first, then tasks of one's own."""
+    """The columns of our rows, GLUE's first, then those of other tasks."""
     ours = {column for row in rows if row.source == "ours" for column in row.values}
     return [*(c for c in COLUMNS if c in ours), *sorted(ours - set(COLUMNS))]
 

@@ -50,7 +50,7 @@ class Start:
     def __init__(self, path: Path) -> None:
         self.path = path
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UserError(f"{path} is no file but a device or a pipe: name a checkpoint")
+            raise UserError(f"{path} is a device or a pipe, not a file: name a checkpoint")
         try:
             with open(path, "rb") as file:
                 state = loading.read(file, "cpu")
@@ -63,7 +63,9 @@ class Start:
         }
         tables = [shape for name, shape in shapes.items() if str(name).endswith(ends)]
         if not tables or len(tables[0]) != 2:
-            raise UserError(f"{path} is no encoder: give one that `pretrain` made, or a RoBERTa")
+            raise UserError(
+                f"{path} is not an encoder: give one that `pretrain` wrote, or a RoBERTa"
+            )
         self.symbols = tables[0][0]
         self._layers = len(shapes)  # each has a parameter at least
         self._size = max(size for shape in shapes.values() for size in shape)
@@ -72,7 +74,7 @@ class Start:
         self.model = self._checked(_options(config.get("model")))
 
     def _checked(self, options: Mapping[str, Any]) -> Namespace:
-        """What we take of them, each read by the parser that will read it in fairseq-train."""
+        """The options that are used, each read by the parser that will read it in fairseq-train."""
         arch = options.get("arch")
         if not (isinstance(arch, str) and _is_encoder(arch)):
             self._refuse("arch", arch)
@@ -96,7 +98,7 @@ class Start:
         return model
 
     def _most(self, name: str) -> int:
-        """What fits its parameters: nothing is built of 10**8 layers, or with a table as long."""
+        """The largest value that fits the checkpoint's parameters: never 10**8 layers."""
         if name in ("max_positions", "position_max_distance"):
             return 1 << 20  # not all that have them have a table as long
         return self._layers if name == "encoder_layers" else self._size
@@ -119,7 +121,7 @@ class Start:
         return self.path.resolve().parent.name
 
     def check_dictionary(self, ours: Path) -> None:
-        """Refuse a task whose subwords mean something else to the encoder."""
+        """Refuse a task whose dictionary is not the encoder's."""
         lines, theirs = subwords_of(ours), self.dictionary()
         if theirs:
             other = subwords_of(theirs)
@@ -141,7 +143,7 @@ class Start:
         )
 
     def dictionary(self) -> Path | None:
-        """What it was trained with, if that is beside it; what its configuration names is not read.
+        """The dictionary beside the checkpoint, if there is one; files that it names are not read.
 
         That is the data of the folder whose ``runs`` it is in, or a file in its own folder, where
         fairseq's released models have it.
@@ -158,7 +160,8 @@ class Start:
             arch = arch.replace("roberta_", "bert_", 1)
         elif encoder not in (None, arch.split("_")[0]):
             raise UserError(
-                f"--encoder {encoder}: {self.path} is {arch}, which can't be made one: leave it out"
+                f"--encoder {encoder}: {self.path} is {arch}, which can't be converted: leave it "
+                "out"
             )
         return [f"--arch={arch}", *_flags(self.model, [*SIZES, *POSITIONS])]
 
@@ -169,7 +172,7 @@ class _Parser(ArgumentParser):
 
 
 def _options(part: Any) -> dict[str, Any]:
-    """Of a model or a task, which fairseq keeps in one of two ways."""
+    """The options of a model or a task, which fairseq saves in one of two ways."""
     found = vars(part) if isinstance(part, Namespace) else part
     return found if isinstance(found, dict) else {}
 
@@ -189,5 +192,5 @@ def _flags(options: Namespace, names: Sequence[str]) -> list[str]:
 
 
 def subwords_of(dictionary: Path) -> list[str]:
-    """In their order, which are their numbers; a line has a subword and how often it occurs."""
+    """The subwords in the order of their numbers; a line has a subword and its count."""
     return [line.rsplit(" ", 1)[0] for line in read_lines(dictionary)]

@@ -22,7 +22,7 @@ BEST, LAST, RESULT = "checkpoint_best.pt", "checkpoint_last.pt", "result.json"
 
 @dataclass(frozen=True)
 class FineTuning:
-    """What is fine-tuned on what, and in which way; None: as the grid or the checkpoint has it."""
+    """What is fine-tuned on what, and how; None: as in the grid or the checkpoint."""
 
     task: str
     checkpoint: Path
@@ -59,7 +59,7 @@ class Row:
         return self.data / "runs" / self.name
 
     def flags(self) -> list[str]:
-        """All of a cell's options that the row's cells have in common."""
+        """The options that all cells of the row share."""
         task, wanted, preset = self.task, self.wanted, GRIDS[self.wanted.grid]
         length = wanted.length or preset.length
         positions = self.start.model.max_positions
@@ -105,8 +105,8 @@ class Row:
         before = json.loads(path.read_text(encoding="utf-8"))
         if other := difference(before, wanted):
             raise UserError(
-                f"{self.folder} was begun with another {other}: take another --row, or remove this "
-                "one"
+                f"{self.folder} was begun with a different {other}: take another --row, or remove "
+                "this folder"
             )
 
 
@@ -210,13 +210,13 @@ class Tuning(cells.Cell):
 
 
 def visible(device: str) -> str:
-    """The name of a GPU, where only some are visible to us."""
+    """The name of a GPU for CUDA, if only some of them are visible to this process."""
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     return names.split(",")[int(device)] if names else device
 
 
 def model_of(checkpoint: Path) -> dict[str, Any]:
-    """What tells the papers' rows apart."""
+    """The options that distinguish the papers' rows."""
     model = vars(Start(checkpoint).model)
     return {
         "arch": model["arch"],

@@ -1,4 +1,4 @@
-"""What came out of a run: read from fairseq's log and from the scores beside it."""
+"""The outcome of a run: from fairseq's log, and from the scores beside it."""
 
 import json
 import math

@@ -14,7 +14,7 @@ from .spec import read
 #: kinds of runs that are validated as they are trained
 CURVES = ("pretraining", "translation")
 ACTIONS = {
-    "run": "train what is missing; what was cut goes on from its last checkpoint",
+    "run": "train what is missing; interrupted cells resume from their last checkpoint",
     "table": "print what is finished as Markdown",
     "plot": "draw the held-out loss of what is finished",
 }

@@ -104,12 +104,12 @@ def read(path: Path) -> Grid:
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}): name a grid's file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no TOML ({error}): mend it there") from error
+        raise UserError(f"{path} is not valid TOML ({error}): correct the file") from error
     known = {one.name: one.type for one in fields(Grid)} | {"name": None}
     for key in found:
         if key == "name" or key not in known:
             names = ", ".join(name for name in known if name != "name")
-            raise UserError(f"{path} has the key {key}, which no grid has: take {names}")
+            raise UserError(f"{path} has the key {key}, which is unknown: take {names}")
     wanted: dict[str, type] = {"kind": str, "folder": str, "rows": dict, "seeds": list}
     wanted |= {"options": str, "evaluate": str, "pair": str, "seeds_of": dict}
     wanted |= {"tasks": str, "script": str, "measures": list}
@@ -141,4 +141,4 @@ def _check(path: Path, found: dict[str, Any]) -> None:
             raise UserError(f"{path}: the seeds of {row} must be numbers above 0, not {seeds!r}")
     for row in found.get("seeds_of", {}):
         if row not in found["rows"]:
-            raise UserError(f"{path}: [seeds_of] names {row!r}, which is no row")
+            raise UserError(f"{path}: [seeds_of] names {row!r}, which is not a row")

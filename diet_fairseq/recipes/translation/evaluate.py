@@ -72,7 +72,7 @@ def evaluate(args: Namespace) -> None:
     name, sources, references, test_set = test_text(args, prepared)
     model = args.checkpoint or average(run.place, args.average)
     if not model.is_file():
-        raise UserError(f"{model} is no file: --checkpoint names one that fairseq-train wrote")
+        raise UserError(f"{model} is not a file: --checkpoint names one that fairseq-train wrote")
     output = args.output or run.place / f"evaluation-{name}"
     output.mkdir(parents=True, exist_ok=True)
 
@@ -170,7 +170,7 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
 
 
 def counted(output: Iterable[str], total: int) -> Iterator[str]:
-    """What fairseq-interactive prints; how much is translated is said meanwhile."""
+    """Pass on what fairseq-interactive prints, and report progress."""
     done = 0
     with (
         tqdm(total=total, desc="translating", disable=None) as bar,
@@ -185,11 +185,11 @@ def counted(output: Iterable[str], total: int) -> Iterator[str]:
 
 
 def hypotheses(output: Iterable[str]) -> Iterator[str]:
-    """Those among what fairseq-interactive prints, which is in the order of its input."""
+    """The hypotheses among fairseq-interactive's output, which is in the order of its input."""
     number = 0
     for line in output:
         if match := re.fullmatch(r"H-(\d+)\t[^\t]*\t(.*)\n?", line):
             if int(match[1]) != number:
-                raise UserError(f"translation {match[1]} came where {number} was due")
+                raise UserError(f"translation {match[1]} came instead of {number}")
             number += 1
             yield match[2]

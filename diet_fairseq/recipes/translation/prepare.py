@@ -78,7 +78,7 @@ def prepare(args: Namespace) -> None:
         settings = {"corpus": corpus.name, "pair": pair}
         stage(texts, settings, lambda partial: corpus.download(partial, archives, pair))
     elif not texts.is_dir():
-        raise UserError(f"--from-dir {texts} is no folder: name the one that holds the text")
+        raise UserError(f"--from-dir {texts} is not a folder: name the one that holds the text")
     text = Text(
         folder=folder,
         pair=pair,

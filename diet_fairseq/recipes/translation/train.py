@@ -1,4 +1,4 @@
-"""``train SCHEME SRC TGT``: shows the fairseq-train command, and becomes it."""
+"""``train SCHEME SRC TGT``: shows the fairseq-train command, and runs it."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -79,7 +79,9 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
 
 def architecture(scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *TRANSLATION):
-        raise UserError(f"no scheme {scheme}: take one of {', '.join([*TRANSLATION, STOCK])}")
+        raise UserError(
+            f"there is no scheme {scheme}: take one of {', '.join([*TRANSLATION, STOCK])}"
+        )
     if scheme == STOCK and size == "tiny":
         return ["--arch", "transformer", *programs.shape_of("transformer_none_tiny")]
     name = "transformer" if scheme == STOCK else f"transformer_{scheme}"
@@ -87,7 +89,7 @@ def architecture(scheme: str, size: str) -> list[str]:
 
 
 def command(wanted: Training, more: list[str]) -> list[str]:
-    """The fairseq-train command; ``more`` stands last and wins."""
+    """The fairseq-train command; ``more`` is last and wins."""
     recipe = CORPORA[wanted.corpus].recipe
     gpus = programs.devices(wanted.gpus)
     gather = -(-recipe.batch // (wanted.tokens_per_gpu * max(1, gpus)))

@@ -32,11 +32,11 @@ def refused(make, state):
     text = str(error.value)
     assert "\n" not in text
     cure = (
-        "; give one that is whole, with the options it was trained with, or start a new one with "
+        "; give an undamaged one, with the options it was trained with, or start a new one with "
         "--reset-optimizer"
     )
     assert text.endswith(cure)
-    return text.removesuffix(cure).partition(" can't go on from the checkpoint: ")[2]
+    return text.removesuffix(cure).partition(" can't resume from the checkpoint: ")[2]
 
 
 @EACH
@@ -216,8 +216,8 @@ def test_a_schedule_goes_on_from_a_number_only():
         with pytest.raises(UserError) as error:
             one.load_state_dict(wrong)
         assert str(error.value) == (
-            "--lr-scheduler linear_ratio can't go on from the checkpoint: its best loss is not a "
-            "number; give one that is whole, or start a new one with --reset-lr-scheduler"
+            "--lr-scheduler linear_ratio can't resume from the checkpoint: its best loss is not a "
+            "number; give an undamaged one, or start a new one with --reset-lr-scheduler"
         )
 
 
@@ -233,6 +233,6 @@ def test_fairseq_train_says_what_does_not_fit(tmp_path):
     done = train("--max-update", 2)
     assert done.status == 1
     assert done.last.startswith(
-        "error: --optimizer fused_adamw can't go on from the checkpoint: its exp_avg of parameter "
+        "error: --optimizer fused_adamw can't resume from the checkpoint: its exp_avg of parameter "
         "0 is 1, and the parameter is "
     )

@@ -276,7 +276,7 @@ def test_interpolations_are_refused(edited, data):
     done = run("generate", data, "--path", path, *GENERATE)
     assert done.last == (
         f"error: {path} is refused: cfg.task.source_lang of its configuration is "
-        "'${oc.env:HOME}', which asks to look something up; use a checkpoint from a source that "
+        "'${oc.env:HOME}', which asks for a lookup; use a checkpoint from a source that "
         "you trust"
     )
 
@@ -330,12 +330,12 @@ def without_configuration(path, stock):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (cut, " is no checkpoint, or is cut off or damaged: give another, or train again"),
+        (cut, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
         (empty, " is empty: give another checkpoint"),
-        (text, " is no checkpoint, or is cut off or damaged: give another, or train again"),
-        (weights, " is no fairseq checkpoint: it holds no model; give another file"),
+        (text, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
+        (weights, " is not a fairseq checkpoint: it holds no model; give another file"),
         (without_configuration,
-         " is no fairseq checkpoint: it holds no configuration; give another file"),
+         " is not a fairseq checkpoint: it holds no configuration; give another file"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_checkpoint(make, words, stock, data, tmp_path):

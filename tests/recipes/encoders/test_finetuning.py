@@ -268,12 +268,12 @@ def refused(folder, *arguments, **more):
 
 def test_a_row_is_not_gone_on_with_in_another_way(tuned):
     assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", "--batch", 4) == (
-        f'{tuned}/tasks/RTE/runs/ours was begun with another --batch-size ("8", now "4"): take '
+        f'{tuned}/tasks/RTE/runs/ours was begun with a different --batch-size ("8", now "4"): take '
         "another --row, or remove this one"
     )
     other = glue.pretrained(tuned, "other", "roberta_diet_rel")
     assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", checkpoint=other).startswith(
-        f"{tuned}/tasks/RTE/runs/ours was begun with another checkpoint ("
+        f"{tuned}/tasks/RTE/runs/ours was begun with a different checkpoint ("
     )
 
 
@@ -327,6 +327,7 @@ def test_a_mistake_is_the_last_line_and_the_status(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f"error: {path}, line 3: 2 tab-separated columns are expected, 1 are found: mend the file"
+        f"error: {path}, line 3: 2 tab-separated columns are expected, 1 are found: correct the "
+        "file"
     )
     assert "Traceback" not in done.stderr

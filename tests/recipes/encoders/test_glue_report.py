@@ -127,7 +127,7 @@ def test_rows_are_chosen_and_ordered(folder, capsys):
     ("text", "message"),
     [
         (None, "can't be read: No such file or directory"),
-        ("{}", "is no paper_tables.json: KeyError('diet_table2_glue') is wrong"),
+        ("{}", "is not a paper_tables.json: KeyError('diet_table2_glue') is wrong"),
     ],
 )
 def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message):
