@@ -91,7 +91,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     """There are none: the table is the paper's."""
 
 
-def run(args: Namespace) -> None:
+def run(_: Namespace) -> None:
+    main()
+
+
+def main() -> None:
+    """``python -m diet_fairseq.parameters``."""
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
     columns = " | ".join(f"{name} | paper" for name in VOCABULARIES)
     print(f"| BERT-base with | {columns} |\n|{' --- |' * 5}")
@@ -104,11 +109,6 @@ def run(args: Namespace) -> None:
     for row in TABLE_6:
         if row.remark:
             print(f"\n{row.name}: {row.remark}.")
-
-
-def main() -> None:
-    """``python -m diet_fairseq.parameters``."""
-    run(Namespace())
 
 
 if __name__ == "__main__":

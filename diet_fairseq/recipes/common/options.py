@@ -5,10 +5,22 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+from ...errors import UserError
 
 Options = TypeVar("Options")
 Number = TypeVar("Number", int, float)
+
+
+class Strict(ArgumentParser):
+    """For words that don't come from a command line: a mistake is a `UserError`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{self.prog}: {message}")
 
 
 def at_least(least: Number) -> Callable[[str], Number]:

@@ -9,13 +9,14 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from ...config import SCHEMES
 from ...errors import UserError
+from ...models import diet_roberta
 from ..common import programs
 from ..common.options import at_least, given
 from ..common.programs import STOCK
 from .folder import add_folder
 from .presets import PRESETS
 
-SIZES = ("tiny", "small", "base", "large")
+SIZES = tuple(suffix[1:] for suffix in diet_roberta.SIZES if suffix)
 ENCODERS = ("bert", "roberta", "electra")
 #: <s> and </s>, which a packed sample has besides its lines' subwords
 SPECIAL = 2

@@ -8,7 +8,7 @@ parser that will read them there, which knows their types and choices, and each 
 import hashlib
 import reprlib
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
@@ -21,6 +21,7 @@ from fairseq.models.roberta import RobertaModel
 from ...config import PositionConfig, flag
 from ...errors import UserError
 from ...patches import loading
+from ..common.options import Strict
 from ..common.text import read_lines
 
 #: of fairseq's encoders, beside what `PositionConfig` has
@@ -43,8 +44,8 @@ class Start:
     """A checkpoint of an encoder.
 
     ``model`` has its architecture, position scheme, `SIZES` and `POSITIONS`, all as fairseq-train
-    takes them, ``task`` the name of what it learnt, ``symbols`` how many subwords it knows. Raises
-    `UserError` for a file that is no encoder's, and for options that fairseq-train does not take.
+    takes them, ``task`` the name of its task, ``symbols`` how many subwords it knows. Raises
+    `UserError` for a file that is not an encoder's, and for options that fairseq-train refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,25 +74,25 @@ class Start:
         self.task = task.get("_name", task.get("task"))
         self.model = self._checked(_options(config.get("model")))
 
-    def _checked(self, options: Mapping[str, Any]) -> Namespace:
+    def _checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that are used, each read by the parser that will read it in fairseq-train."""
         arch = options.get("arch")
         if not (isinstance(arch, str) and _is_encoder(arch)):
             self._refuse("arch", arch)
-        parser = _Parser(add_help=False, allow_abbrev=False)
+        parser = Strict(arch)
         ARCH_MODEL_REGISTRY[arch].add_args(parser)
-        model = Namespace(arch=arch)
+        model = {"arch": arch}
         for name in ("position_scheme", *SIZES, *POSITIONS):
             value = options.get(name)
             if not isinstance(value, bool | int | float | str | None):
                 self._refuse(name, value)
             if type(value) is int and value > self._most(name):
                 self._refuse(name, value, "more than its parameters have room for")
-            setattr(model, name, value)
+            model[name] = value
             for word in _flags(model, [name]):
                 try:
                     fits = getattr(parser.parse_args([word]), name) == value
-                except ValueError:
+                except UserError:
                     fits = False
                 if not fits:
                     self._refuse(name, value)
@@ -155,8 +156,8 @@ class Start:
 
     def flags(self, encoder: str | None) -> list[str]:
         """The model's, as fairseq-train takes them."""
-        arch: str = self.model.arch
-        if encoder == "bert" and arch.startswith(f"roberta_{self.model.position_scheme}"):
+        arch: str = self.model["arch"]
+        if encoder == "bert" and arch.startswith(f"roberta_{self.model['position_scheme']}"):
             arch = arch.replace("roberta_", "bert_", 1)
         elif encoder not in (None, arch.split("_")[0]):
             raise UserError(
@@ -164,11 +165,6 @@ class Start:
                 "out"
             )
         return [f"--arch={arch}", *_flags(self.model, [*SIZES, *POSITIONS])]
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
 
 
 def _options(part: Any) -> dict[str, Any]:
@@ -181,9 +177,9 @@ def _is_encoder(arch: str) -> bool:
     return issubclass(ARCH_MODEL_REGISTRY.get(arch, object), RobertaModel)
 
 
-def _flags(options: Namespace, names: Sequence[str]) -> list[str]:
+def _flags(options: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Each option as one word; what is None or False is left to its default."""
-    given = ((name, getattr(options, name)) for name in names)
+    given = ((name, options[name]) for name in names)
     return [
         flag(name) + ("" if value is True else f"={value}")
         for name, value in given

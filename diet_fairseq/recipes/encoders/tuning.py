@@ -62,7 +62,7 @@ class Row:
         """The options that all cells of the row share."""
         task, wanted, preset = self.task, self.wanted, GRIDS[self.wanted.grid]
         length = wanted.length or preset.length
-        positions = self.start.model.max_positions
+        positions = self.start.model["max_positions"]
         if positions is not None and length > positions:
             raise UserError(
                 f"--length {length}: {self.start.path} takes {positions} tokens: take --length "
@@ -217,7 +217,7 @@ def visible(device: str) -> str:
 
 def model_of(checkpoint: Path) -> dict[str, Any]:
     """The options that distinguish the papers' rows."""
-    model = vars(Start(checkpoint).model)
+    model = Start(checkpoint).model
     return {
         "arch": model["arch"],
         **{name: model.get(name) for name in ("position_scheme", *POSITIONS)},

@@ -1,29 +1,22 @@
 """A grid of fine-tunings: the cells of ``encoder finetune``, and the measure of each dev set."""
 
-from argparse import ArgumentParser
 from collections import defaultdict
 from shlex import split
-from typing import Any, NoReturn
+from typing import Any
 
-from ...errors import UserError
 from ..common import cells
-from ..common.options import given
+from ..common.options import Strict, given
 from ..encoders import finetune, report
 from ..encoders.tuning import Tuning
 from . import table
 from .spec import Cell, Grid
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{self.prog}: {message}")
-
-
 def tunings(grid: Grid, chosen: list[Cell]) -> dict[str, list[Tuning]]:
     """Row by row: one for every task, learning rate, number of epochs and seed."""
     found: dict[str, list[Tuning]] = defaultdict(list)
     for cell in chosen:
-        parser = _Parser(prog=f"row {cell.row!r}", add_help=False, allow_abbrev=False)
+        parser = Strict(f"row {cell.row!r}")
         finetune.add_arguments(parser)
         words = [grid.tasks, *cell.given, *split(grid.options), "--row", cell.row]
         words += ["--seeds", str(cell.seed), "--folder", str(grid.folder)]

@@ -1,6 +1,5 @@
 """A cell of a grid that is a run of its own: its commands, and what comes out of them."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,5 +80,5 @@ def finished(grid: Grid, chosen: list[Cell]) -> table.Found:
     for cell in chosen:
         result = Job(grid, cell).result
         if result.exists():
-            found[cell.row][cell.seed] = json.loads(result.read_text(encoding="utf-8"))
+            found[cell.row][cell.seed] = cells.load(result)
     return {row: seeds for row, seeds in found.items() if seeds}

@@ -38,7 +38,7 @@ def of_script(run: Path) -> dict[str, Any]:
     scores = run / "scores.json"
     if not scores.exists():
         return {}
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in json.loads(scores.read_text(encoding="utf-8")).items():
         group = value if isinstance(value, dict) else {"": value}
         found |= {f"{name} {inner}".rstrip(): one for inner, one in group.items()}
