@@ -123,11 +123,11 @@ def test_numbers_are_ordered_as_numbers(folder):
         (["{0}/typo.pt"], "{0}/typo.pt is not there: check the path"),
         (["{0}"], "{0} is a folder: give a checkpoint, such as checkpoint_best.pt"),
         (["{0}/checkpoint1.pt", "{0}/named.pt"],
-         "{0}/named.pt has a parameter other, {0}/checkpoint1.pt has not: average checkpoints of "
-         "one run"),
+         "{0}/named.pt has a parameter other, which {0}/checkpoint1.pt lacks: average checkpoints "
+         "of one run"),
         (["{0}/named.pt", "{0}/checkpoint1.pt"],
-         "{0}/named.pt has a parameter other, {0}/checkpoint1.pt has not: average checkpoints of "
-         "one run"),
+         "{0}/named.pt has a parameter other, which {0}/checkpoint1.pt lacks: average checkpoints "
+         "of one run"),
         (["{0}/checkpoint1.pt", "{0}/wide.pt"],
          "own is (2, 3) in {0}/checkpoint1.pt and (4,) in {0}/wide.pt: average checkpoints of one "
          "run"),

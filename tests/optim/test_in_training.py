@@ -172,5 +172,5 @@ def test_on_a_gpu_lamb_wants_its_tensors_apart(data, tmp_path):
     assert (done.status, done.last) == (
         1,
         "error: --fp16 flattens all parameters into one vector, but the optimizer LambTorch needs "
-        "each by itself: add --fp16-no-flatten-grads, or take --bf16",
+        "each one by itself: add --fp16-no-flatten-grads, or take --bf16",
     )

@@ -296,7 +296,7 @@ def test_lamb_wants_its_tensors_apart(monkeypatch):
         wrapped(lamb_torch, monkeypatch)
     assert mistake_behind(error.value) == (
         "--fp16 flattens all parameters into one vector, but the optimizer LambTorch needs each "
-        "by itself: add --fp16-no-flatten-grads, or take --bf16"
+        "one by itself: add --fp16-no-flatten-grads, or take --bf16"
     )
     wrapped(lamb_torch, monkeypatch, fp16_no_flatten_grads=True)
 

@@ -63,10 +63,7 @@ def round_about(flag: str) -> str:
 
 
 def at_the_input(flag: str, arch: str) -> str:
-    return (
-        f"{flag} can't be combined with --arch {arch}: say what is added to the input by "
-        "--position-input"
-    )
+    return f"{flag} can't be combined with --arch {arch}: use --position-input instead"
 
 
 def no_decoder(scheme: str) -> str:

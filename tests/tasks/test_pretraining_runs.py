@@ -84,8 +84,8 @@ def test_a_process_that_is_killed_ends_the_run_in_words_and_the_run_resumes(data
     assert killed.status == -9
     assert survivor.status == 1
     assert survivor.last.removeprefix("[rank0]: ") == (
-        "error: another process of this run has ended: see what it said; start all of them again, "
-        "and the run goes on from the last checkpoint"
+        "error: another process of this run has ended: see its output, and start all of "
+        "them again to resume from the last checkpoint"
     )
     resumed = together(data, tmp_path / "cut", *options)
     assert [done.status for done in resumed] == [0, 0], resumed[0].err + resumed[1].err
@@ -224,7 +224,7 @@ def as_torchrun_does():
 def test_processes_of_torchrun_that_would_each_train_alone_are_refused(data, tmp_path):
     done = train(data, tmp_path / "run", *DIET, "--batch-size", 8, first=as_torchrun_does)
     assert done.status == 1
-    assert done.last.startswith("error: 2 processes are asked for, but fairseq starts one for each")
+    assert done.last.startswith("error: 2 processes are requested, but fairseq starts one per")
 
 
 UNFIT = {
@@ -257,8 +257,8 @@ def test_a_user_s_mistake_in_a_process_that_torch_started_is_still_told_in_words
         "process 1 terminated with signal SIGKILL", 1, 2, -9, "SIGKILL"
     )
     assert mistake_behind(killed) == (
-        "process 1 of this run was ended by SIGKILL (SIGKILL: often for want of memory): run this "
-        "again, and it goes on from the last checkpoint"
+        "process 1 of this run was ended by SIGKILL (SIGKILL: often for lack of memory): run the "
+        "same command to resume from the last checkpoint"
     )
 
 

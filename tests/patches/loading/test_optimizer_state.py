@@ -57,7 +57,7 @@ def test_moments_of_another_shape_are_refused(make, moment, wrong, shape):
     state = saved(make)
     state["state"][0][moment] = wrong
     assert refused(make, state) == (
-        f"its {moment} of parameter 0 is {shape}, and the parameter is 16 x 8"
+        f"its {moment} of parameter 0 is {shape}, but the parameter is 16 x 8"
     )
 
 
@@ -160,10 +160,14 @@ def test_a_state_of_more_or_fewer_parameters_is_refused(make):
     here = {fused_adamw: "3", lamb_torch: "2 + 1"}[make]
     state = saved(make)
     state["param_groups"][0]["params"].append(7)
-    assert refused(make, state) == f"it was trained with {more} parameters, and here are {here}"
+    assert (
+        refused(make, state) == f"it was trained with {more} parameters, but the model has {here}"
+    )
     state = saved(make)
     state["param_groups"].pop()
-    assert refused(make, state) == f"it was trained with {fewer} parameters, and here are {here}"
+    assert (
+        refused(make, state) == f"it was trained with {fewer} parameters, but the model has {here}"
+    )
     state = saved(make)
     state["state"][7] = state["state"][0]
     assert refused(make, state) == "it has moments of parameters that it does not list"
@@ -234,5 +238,5 @@ def test_fairseq_train_says_what_does_not_fit(tmp_path):
     assert done.status == 1
     assert done.last.startswith(
         "error: --optimizer fused_adamw can't resume from the checkpoint: its exp_avg of parameter "
-        "0 is 1, and the parameter is "
+        "0 is 1, but the parameter is "
     )

@@ -365,7 +365,7 @@ def test_a_checkpoint_of_another_size(stock, data, tmp_path):
     assert done.status == 1
     assert done.last == (
         f"error: {stock} does not fit the model: encoder.layers.0.fc1.weight (and 2 more) is "
-        "8 x 8 there and 16 x 8 here; give the --arch, sizes and dictionaries it was trained "
+        "8 x 8 in the checkpoint and 16 x 8 in the model; give the --arch, sizes and dictionaries it was trained "
         "with, or another checkpoint or --save-dir"
     )
 

@@ -207,6 +207,6 @@ def test_a_model_of_other_classes_predicts_nothing(monkeypatch, task, head, clas
     with pytest.raises(UserError) as error:
         predict.Predictor(Path("x.pt"), GLUE[task], Path(), False, 1)
     assert str(error.value) == (
-        f"x.pt tells {said} classes apart, which is not what {task} wants: give one that "
-        "`finetune` made for it"
+        f"x.pt distinguishes {said} classes, which does not fit {task}: give one that `finetune` "
+        "wrote for it"
     )

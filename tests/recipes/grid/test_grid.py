@@ -238,7 +238,7 @@ WRONG = {
     f'{START}{ROW}tasks = "RTE"': "tasks is for grids of the kind fine-tuning: leave it out",
     "kind = ": "is no TOML",
     f'kind = "other"\nfolder = "f"\n{ROW}': "kind must be one of pretraining, translation, fine",
-    f'{START}row = {{a = "a"}}': "has the key row, which no grid has",
+    f'{START}row = {{a = "a"}}': "has the key row, which is unknown",
     f'kind = "pretraining"\nfolder = 1\n{ROW}': "folder must be a TOML str, but is 1",
     f"{START}rows = {{}}": "every row of [rows] is text",
     f"{START}rows = {{a = 1}}": "every row of [rows] is text",

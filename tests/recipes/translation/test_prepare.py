@@ -86,7 +86,7 @@ def test_prepared_data_is_not_prepared_again(texts, prepared, capsys, monkeypatc
         ),
         (("--bpe", "subword-nmt"), 'another bpe ("sentencepiece", now "subword-nmt")'),
         (("--max-ratio", 2), "clean was made with a different rules"),
-        (("--train", "train", "--valid", "test", "--test", "valid"), "made with another files"),
+        (("--train", "train", "--valid", "test", "--test", "valid"), "made with a different files"),
     ],
 )
 def test_other_settings_do_not_mix_with_what_is_there(texts, prepared, option, words):
