@@ -26,7 +26,8 @@ RAISED = {
     "Size of sample #3 is invalid (=20) since max_positions=10, skip this example with "
     "--skip": "sample 3 has 20 tokens, but the model takes 10: give a smaller",
     "Size of sample #3 is invalid (=(np.int32(20), 4)) since max_positions=(10, 10), skip this": ""
-    "sentence 3 has (20, 4) tokens (source, target), but the model takes at most (10, 10): shorten it",
+    "sentence 3 has (20, 4) tokens (source, target), but the model takes at most (10, 10): shorten "
+    "it",
     "Target 2 is out of bounds.": "a label has number 2 (counting from 0)",
     "-- Process 1 terminated\ndiet_fairseq.errors.UserError: no such thing\n": "no such thing",
     "process 1 terminated with signal SIGKILL": "process 1 of this run was ended by SIGKILL",

@@ -126,8 +126,8 @@ class Predictor:
         classes = heads[self.head].out_proj.out_features if self.head in heads else 0
         if classes < len(task.labels) or (task.regression and classes != 1):
             raise UserError(
-                f"{checkpoint} distinguishes {classes} classes, which does not fit {task.name}: give "
-                "one that `finetune` wrote for it"
+                f"{checkpoint} distinguishes {classes} classes, which does not fit {task.name}: "
+                "give one that `finetune` wrote for it"
             )
         self.gpu, self.batch, self.task = gpu, batch, task
         if gpu:

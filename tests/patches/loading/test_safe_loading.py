@@ -364,9 +364,9 @@ def test_a_checkpoint_of_another_size(stock, data, tmp_path):
     done = run("train", data, *NOW, *wide)
     assert done.status == 1
     assert done.last == (
-        f"error: {stock} does not fit the model: encoder.layers.0.fc1.weight (and 2 more) is "
-        "8 x 8 in the checkpoint and 16 x 8 in the model; give the --arch, sizes and dictionaries it was trained "
-        "with, or another checkpoint or --save-dir"
+        f"error: {stock} does not fit the model: encoder.layers.0.fc1.weight (and 2 more) is 8 x 8 "
+        "in the checkpoint and 16 x 8 in the model; give the --arch, sizes and dictionaries it was "
+        "trained with, or another checkpoint or --save-dir"
     )
 
 
