@@ -77,8 +77,8 @@ def _check(folder: Path, wanted: dict[str, Any]) -> None:
         ) from error
     if other := difference(before, wanted):
         raise UserError(
-            f"{folder} was made with a different {other}: take another --folder, or remove this "
-            "folder and those made after it"
+            f"{folder} was made with other settings: {other}: take another --folder, or remove "
+            "this folder and those made after it"
         )
 
 

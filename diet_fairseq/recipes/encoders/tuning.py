@@ -105,8 +105,8 @@ class Row:
         before = json.loads(path.read_text(encoding="utf-8"))
         if other := difference(before, wanted):
             raise UserError(
-                f"{self.folder} was begun with a different {other}: take another --row, or remove "
-                "this folder"
+                f"{self.folder} was begun with other settings: {other}: take another --row, or "
+                "remove this folder"
             )
 
 

@@ -268,12 +268,12 @@ def refused(folder, *arguments, **more):
 
 def test_a_row_is_not_gone_on_with_in_another_way(tuned):
     assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", "--batch", 4) == (
-        f'{tuned}/tasks/RTE/runs/ours was begun with a different --batch-size ("8", now "4"): take '
-        "another --row, or remove this folder"
+        f'{tuned}/tasks/RTE/runs/ours was begun with other settings: --batch-size ("8", now "4"): '
+        "take another --row, or remove this folder"
     )
     other = glue.pretrained(tuned, "other", "roberta_diet_rel")
     assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", checkpoint=other).startswith(
-        f"{tuned}/tasks/RTE/runs/ours was begun with a different checkpoint ("
+        f"{tuned}/tasks/RTE/runs/ours was begun with other settings: checkpoint ("
     )
 
 

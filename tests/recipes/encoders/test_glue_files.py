@@ -253,7 +253,7 @@ def test_another_file_does_not_mix_with_what_is_there(folder, tmp_path):
     made(tmp_path, "RTE")
     run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
     made(tmp_path, "RTE", number=3)
-    with pytest.raises(UserError, match="RTE/encoded was made with a different files"):
+    with pytest.raises(UserError, match="RTE/encoded was made with other settings: files"):
         run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
 
 

@@ -109,13 +109,13 @@ def test_prepared_data_is_not_prepared_again(files, prepared, capsys, monkeypatc
     [
         (
             ("--vocabulary", 150),
-            "subwords was made with a different vocabulary (160, now 150): take",
+            "subwords was made with other settings: vocabulary (160, now 150): take",
         ),
         (("--bpe", "subword-nmt"), 'another bpe ("sentencepiece", now "subword-nmt")'),
-        (("--lower",), "clean was made with a different lower (false, now true)"),
-        (("--valid-share", 0.2), "split was made with a different valid_share (0.1, now 0.2)"),
-        (("--longest-line", 20), "encoded was made with a different longest_line (30, now 20)"),
-        (("--lines-per-document", 3), "clean was made with a different files"),
+        (("--lower",), "clean was made with other settings: lower (false, now true)"),
+        (("--valid-share", 0.2), "split was made with other settings: valid_share (0.1, now 0.2)"),
+        (("--longest-line", 20), "encoded was made with other settings: longest_line (30, now 20)"),
+        (("--lines-per-document", 3), "clean was made with other settings: files"),
     ],
 )
 def test_other_settings_do_not_mix_with_what_is_there(files, prepared, option, words):

@@ -82,11 +82,14 @@ def test_prepared_data_is_not_prepared_again(texts, prepared, capsys, monkeypatc
     [
         (
             ("--vocabulary", 130),
-            "subwords was made with a different vocabulary (160, now 130): take",
+            "subwords was made with other settings: vocabulary (160, now 130): take",
         ),
         (("--bpe", "subword-nmt"), 'another bpe ("sentencepiece", now "subword-nmt")'),
-        (("--max-ratio", 2), "clean was made with a different rules"),
-        (("--train", "train", "--valid", "test", "--test", "valid"), "made with a different files"),
+        (("--max-ratio", 2), "clean was made with other settings: rules"),
+        (
+            ("--train", "train", "--valid", "test", "--test", "valid"),
+            "made with other settings: files",
+        ),
     ],
 )
 def test_other_settings_do_not_mix_with_what_is_there(texts, prepared, option, words):
