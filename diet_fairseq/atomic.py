@@ -34,7 +34,7 @@ def written(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.remove(aside)
         if isinstance(error, UserError):
             raise
-        # torch.save wraps what the disk says into an error of its own.
+        # torch.save wraps the system's error into one of its own.
         for cause in (error, error.__context__):
             if isinstance(cause, OSError):
                 raise UserError(

@@ -14,7 +14,7 @@ def interruptible(advice: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        # Python would wait for the processes of a run, which need not have heard of it.
+        # Python would wait for a run's processes, which may not have received the signal.
         for child in multiprocessing.active_children():
             if not child.daemon:
                 child.terminate()
@@ -39,6 +39,6 @@ def in_words(excepthook: Callable) -> Callable:
 
 def _say(advice: str) -> None:
     sys.stdout.flush()
-    # A terminal shows ^C in the line that it is in.
+    # A terminal shows ^C on the current line.
     start = "\n" if sys.stderr.isatty() else ""
     print(f"{start}interrupted: {advice}", file=sys.stderr)

@@ -30,7 +30,7 @@ def literal(text: str) -> Any:
         if len(text) > _LONGEST:
             raise ValueError("too long")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the parser says one for each `1if`, say
+            warnings.simplefilter("ignore")  # the parser emits one for `1if`, for example
             value = _value(ast.parse(text.strip(), mode="eval").body)
         if _size(value) > _LONGEST:
             raise ValueError("too long")

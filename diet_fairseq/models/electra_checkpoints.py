@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
 
-#: what is there for pretraining alone
+#: what serves pretraining only
 PRETRAINING = ("generator", "discriminator_head")
-#: what an ELECTRA hasn't, and starts afresh
+#: what an ELECTRA lacks, and is newly initialised
 MISSING = ("encoder.lm_head.", "pooler.")
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from ..config import flag
 from ..errors import chain, one_line, user_error_behind
 
-#: The text of the exception, and what is said of it.
+#: A pattern of the exception's text, and the message for it.
 FOUND_BY_FAIRSEQ = [
     (
         r"No such file or directory: '(?P<file>.*dict\.(?:[^/]*\.)?txt)'",
@@ -161,13 +161,13 @@ FOUND_BY_FAIRSEQ = [
         r"^'utf-?8' codec can't decode byte (?P<byte>\w+)",
         "a text is not in UTF-8 (it has the byte {byte}): convert the file that was given",
     ),
-    # What fairseq says well enough: of an option, or of a package.
+    # fairseq's messages about options and packages that are clear enough as they are.
     (r"^(?P<text>cannot use both --[^\n]{1,200})$", "{text}"),
     (r"^(?P<text>--\w[^\n]{1,200})$", "{text}"),
     (r"^\s*(?P<text>Please install [^\n]{1,200})", "{text}"),
 ]
 
-#: What is wrong with a path of the user's.
+#: What is wrong with a path that the user named.
 PATHS = {
     errno.ENOENT: "there is no such file or folder: check the path",
     errno.EISDIR: "it is a folder, but a file is needed: name a file",

@@ -151,7 +151,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         why="what is no archive of a model ends in a traceback, or in None",
         until="fairseq says what is wrong with it",
     ),
-    # --- training: when it ends, what it saves, what it goes on from ------------------------------
+    # --- training: when it ends, what it saves, what it resumes from ------------------------------
     Patch(
         "fairseq.trainer:Trainer.early_stop",
         ADD,

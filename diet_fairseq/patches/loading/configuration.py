@@ -21,7 +21,7 @@ from .plain import quoted, shown
 
 _LARGEST = 1_000_000  # characters and values, those of shared lists counted each time
 _MOST_POSITIONS = 1 << 20
-#: what a model drops with
+#: a model's dropout probabilities
 _PROBABILITIES = frozenset(name for name in PROBABILITIES.split() if "drop" in name)
 
 #: Sections that say what a model is and how its text is cut. The others are about the run that

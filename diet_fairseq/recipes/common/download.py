@@ -61,11 +61,11 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> None:
     except UserError:
         raise
     except urllib.error.HTTPError as error:
-        if error.code != 416 or not there:  # there is nothing after what we have
+        if error.code != 416 or not there:  # the file is complete already
             reason = normalise(str(error.reason))
             raise UserError(f"{url}: the server answers {error.code} {reason}") from error
         size = size_of(error, there)
-    # No network, a connection that broke, or an answer that is none.
+    # No network, a broken connection, or an answer that can't be read.
     except (OSError, HTTPException, ValueError) as error:
         reason = normalise(str(getattr(error, "reason", error)))
         raise UserError(
@@ -146,7 +146,7 @@ def extract(archive: Path, wanted: str, folder: Path, prefix: str) -> None:
                     f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
                 )
             content = tar.extractfile(member)
-            assert content  # what is regular has some
+            assert content  # a regular file has content
             with open(folder / f"{prefix}{name}", "wb") as file:
                 shutil.copyfileobj(content, file, BLOCK)
             found += 1

@@ -35,7 +35,7 @@ def keep(run: Path, words: list[str]) -> None:
 
     :raises UserError: if the run was begun with others, and something would be lost.
     """
-    # Of a run's processes, the first one answers for all.
+    # The first process of a run checks for all of them.
     if int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))):
         return
     path, wanted = run / NAME, settings_of(words)

@@ -9,7 +9,7 @@ from typing import Any
 
 #: so many bytes must come in so many seconds, 10 kB a second, until all have come
 LEAST, SECONDS = 600_000, 60
-#: of an answer that nobody wants
+#: bytes read of an answer that is not needed
 SOME = 1 << 16
 
 

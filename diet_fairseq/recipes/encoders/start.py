@@ -101,7 +101,7 @@ class Start:
     def _most(self, name: str) -> int:
         """The largest value that fits the checkpoint's parameters: never 10**8 layers."""
         if name in ("max_positions", "position_max_distance"):
-            return 1 << 20  # not all that have them have a table as long
+            return 1 << 20  # some models with these options have no such table
         return self._layers if name == "encoder_layers" else self._size
 
     def _refuse(self, name: str, value: Any, why: str = "") -> NoReturn:

@@ -78,7 +78,7 @@ def evaluate(args: Namespace) -> None:
 
     subwords = KINDS[prepared["bpe"]](folder / "subwords")
     coded = list(shortened(subwords.encode(map(normalise, sources), args.source, 1), name))
-    # Of a blank line a model makes a sentence: blank lines are not translated.
+    # A model translates a blank line to some sentence, so blank lines are left out.
     spoken = [number for number, line in enumerate(coded) if line]
     write_lines(output / "source.subwords", (coded[number] for number in spoken))
     texts = translate(model, output / "source.subwords", len(spoken), args)
