@@ -1,5 +1,6 @@
 """Whether two translations of one test set differ by more than chance: sacreBLEU's own test."""
 
+import logging
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU
@@ -40,6 +41,7 @@ def bootstrap(grid: Grid, chosen: list[Cell], baseline: str) -> dict[str, str]:
 
 def _test(ours: Path, theirs: Path, references: list[str], language: str) -> str:
     systems = [(str(path), list(read_lines(path))) for path in (theirs, ours)]
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     metrics = {"BLEU": BLEU(trg_lang=language)}
     _, scores = PairedTest(systems, metrics, [references], "bs", n_samples=SAMPLES)()
     baseline, one = scores["BLEU"]
