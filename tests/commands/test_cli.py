@@ -70,7 +70,7 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
     command = COMMANDS[words[0]]
     command = command if isinstance(command, Command) else command.commands[words[1]]
     assert text.startswith(f"usage: diet-fairseq {' '.join(words)} ")
-    assert ("passed to fairseq-train" in text) == command.passes_on
+    assert ("passed on to fairseq-train" in text) == command.passes_on
     assert callable(command.function(command.run))
 
 

@@ -24,7 +24,7 @@ RAISED = {
     "Could not infer language pair, please provide it explicitly": "there is no prepared data in",
     "Dataset not found: valid (data)": "there is no data of the split valid in data: give the",
     "Size of sample #3 is invalid (=20) since max_positions=10, skip this example with "
-    "--skip": "sample 3 has 20 tokens, but the model takes 10: give a smaller",
+    "--skip": "sample 3 has 20 tokens, but the model takes at most 10: give a smaller",
     "Size of sample #3 is invalid (=(np.int32(20), 4)) since max_positions=(10, 10), skip this": ""
     "sentence 3 has (20, 4) tokens (source, target), but the model takes at most (10, 10): shorten "
     "it",

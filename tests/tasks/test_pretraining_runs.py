@@ -300,9 +300,9 @@ def test_samples_longer_than_the_model_s_positions_are_refused(data, tmp_path):
     done = train(data, tmp_path, *options, "--max-positions", 8)
     assert done.status == 1
     assert re.sub(r"sample \d+", "sample N", done.last) == (
-        "error: sample N has 16 tokens, but the model takes 8: give a smaller --tokens-per-sample, "
-        "leave it out by --skip-invalid-size-inputs-valid-test, or train with a larger "
-        "--max-positions"
+        "error: sample N has 16 tokens, but the model takes at most 8: give a smaller "
+        "--tokens-per-sample, leave it out by --skip-invalid-size-inputs-valid-test, or train with "
+        "a larger --max-positions"
     )
 
 

@@ -81,7 +81,7 @@ class Start:
             self._refuse("arch", arch)
         parser = Strict(arch)
         ARCH_MODEL_REGISTRY[arch].add_args(parser)
-        model = {"arch": arch}
+        model: dict[str, Any] = {"arch": arch}
         for name in ("position_scheme", *SIZES, *POSITIONS):
             value = options.get(name)
             if not isinstance(value, bool | int | float | str | None):

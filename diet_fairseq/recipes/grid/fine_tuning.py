@@ -40,11 +40,11 @@ def finished(grid: Grid, chosen: list[Cell]) -> table.Found:
         for ran in of_tasks.values():
             task, results = ran[0].row.task, [cells.load(one.result) for one in ran]
             best, values = report.at_best(task, results, max)
-            for one in results:
-                if (one["rate"], one["epochs"]) == best:
-                    of_seed = seeds.setdefault(one["seed"], {"seconds": 0})
-                    of_seed["parameters"] = one["parameters"]
-                    of_seed["seconds"] += one["seconds"]
+            for result in results:
+                if (result["rate"], result["epochs"]) == best:
+                    of_seed = seeds.setdefault(result["seed"], {"seconds": 0})
+                    of_seed["parameters"] = result["parameters"]
+                    of_seed["seconds"] += result["seconds"]
             for split_, by_seed in values.items():
                 for seed, value in by_seed.items():
                     seeds[seed][task.reported(split_)] = value
