@@ -143,8 +143,8 @@ def read(path: Path, task: Task, where: Columns) -> Iterator[Example]:
                 left_out += 1
                 continue
             raise UserError(
-                f"{place}: {width} tab-separated columns are expected, {len(row)} are found: mend "
-                "the file"
+                f"{place}: {width} tab-separated columns are expected, {len(row)} are found: "
+                "correct the file"
             )
         found = tuple(normalise(row[column]) for column in texts)
         if task.pair and not all(found) and not (task.ragged and label is None):

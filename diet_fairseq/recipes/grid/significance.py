@@ -1,10 +1,11 @@
 """Whether two translations of one test set differ by more than chance: sacreBLEU's own test."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
 from ..common.text import read_lines
 from ..translation.prepare import prepared_test
@@ -40,9 +41,11 @@ def bootstrap(grid: Grid, chosen: list[Cell], baseline: str) -> dict[str, str]:
 
 
 def _test(ours: Path, theirs: Path, references: list[str], language: str) -> str:
-    systems = [(str(path), list(read_lines(path))) for path in (theirs, ours)]
+    systems: list[tuple[str, Sequence[str]]] = [
+        (str(path), list(read_lines(path))) for path in (theirs, ours)
+    ]
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     metrics = {"BLEU": BLEU(trg_lang=language)}
     _, scores = PairedTest(systems, metrics, [references], "bs", n_samples=SAMPLES)()
-    baseline, one = scores["BLEU"]
+    baseline, one = (result for result in scores["BLEU"] if isinstance(result, Result))
     return f"{one.score - baseline.score:+.2f} (p = {one.p_value:.3f})"

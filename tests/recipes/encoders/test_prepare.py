@@ -111,7 +111,7 @@ def test_prepared_data_is_not_prepared_again(files, prepared, capsys, monkeypatc
             ("--vocabulary", 150),
             "subwords was made with other settings: vocabulary (160, now 150): take",
         ),
-        (("--bpe", "subword-nmt"), 'another bpe ("sentencepiece", now "subword-nmt")'),
+        (("--bpe", "subword-nmt"), 'other settings: bpe ("sentencepiece", now "subword-nmt")'),
         (("--lower",), "clean was made with other settings: lower (false, now true)"),
         (("--valid-share", 0.2), "split was made with other settings: valid_share (0.1, now 0.2)"),
         (("--longest-line", 20), "encoded was made with other settings: longest_line (30, now 20)"),

@@ -84,7 +84,7 @@ def test_prepared_data_is_not_prepared_again(texts, prepared, capsys, monkeypatc
             ("--vocabulary", 130),
             "subwords was made with other settings: vocabulary (160, now 130): take",
         ),
-        (("--bpe", "subword-nmt"), 'another bpe ("sentencepiece", now "subword-nmt")'),
+        (("--bpe", "subword-nmt"), 'other settings: bpe ("sentencepiece", now "subword-nmt")'),
         (("--max-ratio", 2), "clean was made with other settings: rules"),
         (
             ("--train", "train", "--valid", "test", "--test", "valid"),
