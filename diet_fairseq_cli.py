@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 
 class Command(NamedTuple):
-    """What a command says of itself, and where the functions that make it are.
+    """A command: its help, and where its functions are.
 
     Attributes:
         help: one line
@@ -36,7 +36,7 @@ class Command(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Commands that belong together, and what they do in one line."""
+    """Commands that belong together, with one line of help."""
 
     help: str
     commands: dict[str, Command]
@@ -93,7 +93,7 @@ ENCODER = {
     ),
     "ablate": Command(
         "pretrain and fine-tune the rows of one of the papers' tables",
-        "recipes.encoders.ablate",
+        "recipes.grid.ablate",
         "ablate",
         passes_on=True,
     ),
@@ -122,14 +122,14 @@ EXTRAS = {"matplotlib": "plots", "sacremoses": "data", "tqdm": "data"}
 
 
 class _Formatter(HelpFormatter):
-    """Has room for the names of commands beside what they do."""
+    """Leaves room for the names of commands beside their help."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, max_help_position=30, **options)
 
 
 class Parser(ArgumentParser):
-    """Says what is wrong without the usage; a command's parser asks its module for its options."""
+    """Reports errors without the usage; a command's parser gets its options from its module."""
 
     command: Command | None = None
 
@@ -157,7 +157,7 @@ class Parser(ArgumentParser):
             subparser.set_defaults(command=command)
             if passes_on:
                 subparser.epilog = (
-                    "What stands here and is not known to this command is passed to fairseq-train."
+                    "Options that this command doesn't know are passed on to fairseq-train."
                 )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -175,7 +175,7 @@ def main(words: Sequence[str] | None = None) -> int:
         args, more = parser.parse_known_args(words)
         return _call(parser, args, more)
     except KeyboardInterrupt:  # while the package is imported; later, it has more to say
-        parser.exit(130, "\ninterrupted: the same command begins anew\n")
+        parser.exit(130, "\ninterrupted: run the same command to start over\n")
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
@@ -185,17 +185,14 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
     from diet_fairseq.interrupts import interruptible
-    from diet_fairseq.recipes.common import bounds
 
     command: Command = args.command
     if more and not command.passes_on:
         parser.error(f"unknown: {' '.join(more)}")
-    if fault := bounds.fault_in(args):
-        parser.error(fault)
-    # fairseq, imported, has all libraries tell all they do.
+    # Importing fairseq makes the loggers of all libraries verbose.
     logging.getLogger().setLevel(logging.WARNING)
     run = command.function(command.run)
-    with interruptible(lambda: "the same command goes on from here"):
+    with interruptible(lambda: "run the same command to continue"):
         return run(args, *([more] if command.passes_on else [])) or 0
 
 

@@ -30,7 +30,7 @@ setup(
     packages=find_packages(include=["diet_fairseq", "diet_fairseq.*"]),
     py_modules=["diet_fairseq_cli"],
     entry_points={"console_scripts": ["diet-fairseq=diet_fairseq_cli:main"]},
-    package_data={"diet_fairseq": ["py.typed"]},
+    package_data={"diet_fairseq": ["py.typed", "recipes/grid/ablations/*.toml"]},
     zip_safe=False,  # --user-dir needs a folder
     python_requires=">=3.11",
     install_requires=[

@@ -1,6 +1,6 @@
-"""Files that are there whole or not at all.
+"""Files that are complete or absent.
 
-Every file is first written as ``NAME.tmp`` in the same folder, and renamed when all of it is on the
+Every file is first written as ``NAME.tmp`` in the same folder, and renamed once all of it is on the
 disk. A process that is killed at any moment leaves the old file or the new one.
 """
 
@@ -34,18 +34,18 @@ def written(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.remove(aside)
         if isinstance(error, UserError):
             raise
-        # torch.save wraps what the disk says into an error of its own.
+        # torch.save wraps the system's error into one of its own.
         for cause in (error, error.__context__):
             if isinstance(cause, OSError):
                 raise UserError(
-                    f"{path} can't be written: {cause.strerror}; make room or give another place "
-                    "(checkpoints: --save-dir); the files already there are as they were"
+                    f"{path} can't be written: {cause.strerror}; free some space or name another "
+                    "place (checkpoints: --save-dir); existing files are unchanged"
                 ) from error
         raise
 
 
 def rename(aside: str | Path, path: str | Path) -> None:
-    """Give what is whole its name, for good: the rename is on the disk when its folder is."""
+    """Rename a complete file, and flush its folder, so that the rename survives a crash."""
     os.replace(aside, path)
     folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     try:

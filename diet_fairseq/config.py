@@ -86,9 +86,7 @@ class PositionConfig(SchemeOptions):
             if field.type is not bool:
                 [numeric] = {*get_args(field.type), field.type} & {int, float, str}
                 kind = {"type": numeric, "choices": field.metadata["choices"]}
-            parser.add_argument(
-                "--" + field.name.replace("_", "-"), help=field.metadata["help"], **kind
-            )
+            parser.add_argument(flag(field.name), help=field.metadata["help"], **kind)
 
     @staticmethod
     def of(args: Namespace | Any) -> "PositionConfig":
@@ -192,6 +190,7 @@ class PositionConfig(SchemeOptions):
 
 
 def flag(field: str) -> str:
+    """The option of a field, as it is typed."""
     return "--" + field.replace("_", "-")
 
 

@@ -1,10 +1,11 @@
 """A user's mistake: one clear last line on stderr, status 1, no traceback."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(ValueError):
-    """Something the user can mend. The text gives name, rule, value, and what to do."""
+    """A mistake that the user can correct. The text gives name, rule, value, and what to do."""
 
 
 def user_error_behind(error: BaseException | None) -> UserError | None:
@@ -12,8 +13,27 @@ def user_error_behind(error: BaseException | None) -> UserError | None:
     return next((e for e in chain(error) if isinstance(e, UserError)), None)
 
 
+@contextmanager
+def rephrased(say: Callable[[Exception], str | None]) -> Iterator[None]:
+    """Raise an exception as a `UserError` of what ``say`` tells of it.
+
+    Where ``say`` returns None the exception is raised as it is, and where a `UserError` is behind
+    it, that one is raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        mistake = user_error_behind(error)
+        if mistake is not None:
+            raise mistake from None
+        text = say(error)
+        if text is None:
+            raise
+        raise UserError(text) from error
+
+
 def one_line(text: str) -> str:
-    """The text with control characters spelled out: names of files and values may hold any."""
+    """The text with control characters escaped: names of files and values may hold any."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command with one line that says how to go on, and status 130."""
+"""Ctrl-C ends a command with status 130 and one line that says how to continue."""
 
 import multiprocessing
 import sys
@@ -10,11 +10,11 @@ from types import TracebackType
 
 @contextmanager
 def interruptible(advice: Callable[[], str]) -> Iterator[None]:
-    """Where Ctrl-C breaks in, print ``interrupted: ADVICE`` and end."""
+    """On Ctrl-C, print ``interrupted: ADVICE`` and exit."""
     try:
         yield
     except KeyboardInterrupt:
-        # Python would wait for the processes of a run, which need not have heard of it.
+        # Python would wait for a run's processes, which may not have received the signal.
         for child in multiprocessing.active_children():
             if not child.daemon:
                 child.terminate()
@@ -23,14 +23,14 @@ def interruptible(advice: Callable[[], str]) -> Iterator[None]:
 
 
 def in_words(excepthook: Callable) -> Callable:
-    """What ends a program that nothing else ends; Python itself sees to its status."""
+    """An excepthook that says so on Ctrl-C, which Python then ends with its usual status."""
 
     @wraps(excepthook)
     def wrapper(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         if issubclass(kind, KeyboardInterrupt):
-            _say("the same command begins anew")
+            _say("run the same command to start over")
         else:
             excepthook(kind, error, trace)
 
@@ -39,6 +39,6 @@ def in_words(excepthook: Callable) -> Callable:
 
 def _say(advice: str) -> None:
     sys.stdout.flush()
-    # A terminal shows ^C in the line that it is in.
+    # A terminal shows ^C on the current line.
     start = "\n" if sys.stderr.isatty() else ""
     print(f"{start}interrupted: {advice}", file=sys.stderr)

@@ -21,7 +21,7 @@ _LONGEST = (
 def literal(text: str) -> Any:
     """The value of a Python literal, or of a sum or product of literals.
 
-    Takes the place of ``eval``, so all that is not text is a TypeError here as well. Whatever
+    It replaces ``eval``, so anything but text is a TypeError here as well. Whatever
     else is written there (a name, a call, an attribute) is a ValueError.
     """
     if not isinstance(text, str):
@@ -30,7 +30,7 @@ def literal(text: str) -> Any:
         if len(text) > _LONGEST:
             raise ValueError("too long")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the parser says one for each `1if`, say
+            warnings.simplefilter("ignore")  # the parser emits one for `1if`, for example
             value = _value(ast.parse(text.strip(), mode="eval").body)
         if _size(value) > _LONGEST:
             raise ValueError("too long")

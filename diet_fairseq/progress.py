@@ -1,4 +1,4 @@
-"""Who waits reads a line at least every 20 seconds: that work goes on, and how far it is."""
+"""A sign of life at least every 20 seconds: that a command is working, and how far it is."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ EVERY = 20.0  # seconds
 
 
 class _Ear(logging.Handler):
-    """When somebody last said something."""
+    """Remembers when something was last logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ _turn = threading.Lock()
 
 @contextmanager
 def heartbeat(say: Callable[[], Any], log: logging.Logger | None = None) -> Iterator[None]:
-    """Call ``say`` whenever there was silence for `EVERY` seconds, as long as this lasts.
+    """Within this context, call ``say`` after every `EVERY` seconds of silence.
 
     ``log`` is listened to; without one, ``say`` alone breaks the silence.
     """

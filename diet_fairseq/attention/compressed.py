@@ -81,7 +81,7 @@ class LinformerAttention(PositionalAttention):
         if compress is None:
             raise TypeError("LinformerAttention has no E, of its own or in the Context")
         if layout.causal:
-            raise TypeError("compressed keys are mixtures of all tokens: nothing of them is causal")
+            raise TypeError("compressed keys mix all tokens: they can't be causal")
         if context.packing is not None:
             tokens = context.packing.unpack(key)  # (T, B, d)
         else:

@@ -1,4 +1,4 @@
-"""What acts in attention beyond its input: the schemes, their term, and how they travel."""
+"""What attention needs besides its input: the schemes, their term, and how they are passed on."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -60,16 +60,16 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What attention must know beyond its input; travels through the layers as an argument.
+    """What attention must know besides its input; the layers pass it on as an argument.
 
     Attributes:
         layout: where queries and keys stand
         shared: the schemes that all layers share; empty where every layer has its own
         term: their term, computed once for all layers; None where each computes it (activation
             checkpointing would run backward through it twice)
-        backend: what the term was computed for, a key of `BACKENDS`: so all layers attend
+    backend: the key of `BACKENDS` that the term was computed for, and that all layers use
         compress: what compresses the keys and values of all layers, if they share it
-        packing: how the tokens are packed that layers are given; None: they are not
+    packing: how the tokens that layers get are packed; None: they are not packed
     """
 
     layout: Layout
@@ -86,5 +86,5 @@ def score_terms(schemes: Schemes) -> int:
 
 
 def present(*schemes: PositionScheme | None) -> Schemes:
-    """Those that are there."""
+    """Those that are not None."""
     return tuple(scheme for scheme in schemes if scheme is not None)

@@ -30,7 +30,7 @@ def find(folder: Path, kind: str, count: int, upper_bound: int | None = None) ->
     ``kind`` is "epoch" or "update"; none later than epoch or update ``upper_bound`` is taken.
     """
     if count < 1:
-        raise UserError(f"--num-{kind}-checkpoints {count}: give a number from 1 on")
+        raise UserError(f"--num-{kind}-checkpoints {count}: give a number of at least 1")
     numbered = []
     for path in folder.iterdir():
         match = _KINDS[kind].fullmatch(path.name)
@@ -65,7 +65,8 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         for name in first.keys() ^ model.keys():
             there, missing = (paths[0], path) if name in first else (path, paths[0])
             raise UserError(
-                f"{there} has a parameter {name}, {missing} has not: average checkpoints of one run"
+                f"{there} has a parameter {name}, which {missing} lacks: average checkpoints of "
+                "one run"
             )
         for name, total in sums.items():
             if model[name].shape != total.shape:

@@ -85,7 +85,7 @@ TABLES_3_AND_4 = [
 
 
 class _Words:
-    """As much of fairseq's dictionary as a model reads."""
+    """The part of fairseq's dictionary that a model reads."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -124,7 +124,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     """There are none: the tables are the papers'."""
 
 
-def run(args: Namespace) -> None:
+def run(_: Namespace) -> None:
+    main()
+
+
+def main() -> None:
+    """``python -m diet_fairseq.parameters``."""
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
     print_table_6()
     print()
@@ -153,11 +158,6 @@ def print_tables_3_and_4() -> None:
             whole = count(model.arch, model.vocabulary, pretraining=True, **model.options)
             cells[1] = f"{whole:,}"
         print(f"| {model.name} | {' | '.join(cells)} |")
-
-
-def main() -> None:
-    """``python -m diet_fairseq.parameters``."""
-    run(Namespace())
 
 
 if __name__ == "__main__":

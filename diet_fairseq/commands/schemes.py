@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     for name in args.names:
         if name not in SCHEMES:
-            raise UserError(f"no scheme {name}: take some of {', '.join(SCHEMES)}")
+            raise UserError(f"there is no scheme {name}: take one of {', '.join(SCHEMES)}")
     for name in args.names or SCHEMES:
         print(*described(name), "", sep="\n")
     print("with every scheme", *common(), sep="\n")
@@ -63,7 +63,7 @@ def sizes_of(family: str, name: str) -> list[str]:
 
 
 def said(takes: dict[str, Any]) -> str:
-    """The default, or that of every family where they differ."""
+    """The default, or the default of each family where they differ."""
     values = set(takes.values())
     if len(values) > 1:
         return ", ".join(f"{family}: {value}" for family, value in takes.items())

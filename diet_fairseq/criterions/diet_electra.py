@@ -44,8 +44,8 @@ class ElectraLoss(FairseqCriterion):
         self.padding = task.source_dictionary.pad()
         if not self.weight >= 0 or math.isinf(self.weight):
             raise UserError(
-                f"--discriminator-weight must be a number from 0 on, but is {self.weight}: 50 is "
-                "ELECTRA's"
+                f"--discriminator-weight must be a number of at least 0, but is {self.weight}: 50 "
+                "is ELECTRA's"
             )
 
     def forward(

@@ -65,7 +65,10 @@ class GlueLoss(FairseqCriterion):
                 "roberta_<scheme> or roberta"
             )
         if "target" not in sample:
-            raise UserError("the data has no labels: take a split that has, or predict.py")
+            raise UserError(
+                "the data has no labels: take a split with labels, or `diet-fairseq encoder "
+                "predict`"
+            )
         logits, _ = model(
             **sample["net_input"], features_only=True, classification_head_name=self.head
         )  # (B, C)

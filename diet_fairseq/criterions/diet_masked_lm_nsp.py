@@ -15,7 +15,7 @@ from ..errors import UserError
 
 
 class _Witness:
-    """Calls the model, and keeps its second output."""
+    """Calls the model, and remembers its second output."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

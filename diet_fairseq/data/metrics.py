@@ -45,12 +45,13 @@ def chosen(names: str, regression: bool, positive: int | None) -> tuple[str, ...
         if name not in known:
             kind = "regression" if regression else "classification"
             raise UserError(
-                f"--metrics {name} is none of a {kind}'s: take one or more of {', '.join(known)}, "
-                "separated by commas"
+                f"--metrics {name} is not a measure of {kind}: take one or more of "
+                f"{', '.join(known)}, separated by commas"
             )
     if "f1" in wanted and positive is None:
         raise UserError(
-            "--metrics f1 is of one label, and --positive-label names none of the data's: name one"
+            "--metrics f1 is computed for one label, but --positive-label names none of the data: "
+            "name one of its labels"
         )
     return wanted
 

@@ -48,8 +48,8 @@ def register_architectures(
             for flag in input_flags:
                 if getattr(args, flag, False) and not hasattr(args, "position_input"):
                     raise UserError(
-                        f"--{flag.replace('_', '-')} does not go together with --arch {arch}: say "
-                        "what is added to the input by --position-input"
+                        f"--{flag.replace('_', '-')} can't be combined with --arch {arch}: "
+                        "use --position-input instead"
                     )
             for option, value in defaults(SCHEMES[name]).items():
                 if getattr(args, option, None) is None:
@@ -81,7 +81,7 @@ def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
             "",
         ):  # fairseq's ways to say that an option is off
             raise UserError(
-                f"--{name.replace('_', '-')} {getattr(args, name)} does not go together with "
+                f"--{name.replace('_', '-')} {getattr(args, name)} can't be combined with "
                 "position schemes: leave it out, or use fairseq's own model"
             )
     config = PositionConfig.of(args)
@@ -104,7 +104,7 @@ def check_task(task: Any, unfit: tuple[type, ...], family: str, instead: str) ->
     if isinstance(task, unfit):
         names = {kind: name for name, kind in TASK_REGISTRY.items()}
         raise UserError(
-            f"--task {names.get(type(task), type(task).__name__)} does not go together with "
+            f"--task {names.get(type(task), type(task).__name__)} can't be combined with "
             f"--arch {family}_...: {instead}"
         )
 

@@ -85,7 +85,7 @@ class DietBertModel(DietRobertaModel):
                 ):
                     state_dict[inner] = pooled
         if self.nsp_head is None:
-            logger.warning("leaving out the checkpoint's next-sentence head: there is no --nsp")
+            logger.warning("dropping the checkpoint's next-sentence head, as --nsp is not given")
             for part in ("weight", "bias"):
                 del state_dict[f"{prefix}nsp_head.{part}"]
 

@@ -206,7 +206,7 @@ class DietRobertaModel(RobertaModel):
         return super().load_state_dict(parameters, *args, **kwargs)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As fairseq's; of an ELECTRA the discriminator is taken."""
+        """As fairseq's; of an ELECTRA's checkpoint the discriminator is loaded."""
         electra_checkpoints.take_discriminator(self, state_dict, f"{name}." if name else "")
         super().upgrade_state_dict_named(state_dict, name)
 

@@ -8,14 +8,14 @@ from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
-#: what is there for pretraining alone
+#: what serves pretraining only
 PRETRAINING = ("generator", "discriminator_head")
-#: what an ELECTRA hasn't, and starts afresh
+#: what an ELECTRA lacks, and is newly initialised
 MISSING = ("encoder.lm_head.", "pooler.")
 
 
 def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Leave out what the model has no place for, in place, and say so in the log.
+    """Drop, in place, the parameters that the model doesn't have, and say so in the log.
 
     Raises:
         UserError: the discriminator has embeddings of another width, or is not there
@@ -39,7 +39,7 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
             f"the checkpoint's discriminator has token embeddings {embedded.shape[1]} wide, but "
             f"the model's are {own[words].shape[1]}: give --embedding-size {embedded.shape[1]}"
         )
-    logger.info("taking ELECTRA's discriminator; its generator and its head are left behind")
+    logger.info("loading ELECTRA's discriminator; its head and the generator are dropped")
     for key in left:
         del state_dict[key]
     for key, value in own.items():

@@ -11,7 +11,7 @@ PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attention_bi
 
 
 def rename(state_dict: dict[str, Tensor], prefix: str, pooler: nn.Linear) -> None:
-    """Rename the parameters in place; the pooler, which TUPE's code has none of, starts afresh."""
+    """Rename the parameters in place; TUPE's code has no pooler, so a new one is initialised."""
     official = False
     for key in list(state_dict):
         start, found, after = key.partition(".sentence_encoder.")
@@ -19,6 +19,6 @@ def rename(state_dict: dict[str, Tensor], prefix: str, pooler: nn.Linear) -> Non
             state_dict[f"{start}{found}positions.{after}"] = state_dict.pop(key)
             official = True
     if official and f"{prefix}pooler.weight" not in state_dict:
-        logger.warning("the checkpoint of TUPE's code has no pooler: it starts afresh")
+        logger.warning("the checkpoint of TUPE's code has no pooler: a new one is initialised")
         for part, value in pooler.state_dict().items():
             state_dict[f"{prefix}pooler.{part}"] = value

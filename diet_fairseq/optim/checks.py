@@ -29,7 +29,7 @@ def positive(flag: str, value: float) -> float:
 def not_negative(flag: str, value: float) -> float:
     if 0 <= value < float("inf"):
         return value
-    raise UserError(f"{flag} must be a number from 0 on, but is {value}: write 0.01, say")
+    raise UserError(f"{flag} must be a number of at least 0, but is {value}: write 0.01, say")
 
 
 def state_has(needed: set[str], having: Iterable[Iterable[str]], optimizer: str) -> None:
@@ -41,9 +41,9 @@ def state_has(needed: set[str], having: Iterable[Iterable[str]], optimizer: str)
         missing = sorted(needed - set(names))
         if missing:
             raise UserError(
-                f"--optimizer {optimizer} can't go on from the checkpoint, which another one "
-                f"wrote: it has no {', '.join(missing)}; take the --optimizer that it was trained "
-                "with, or start a new one with --reset-optimizer"
+                f"--optimizer {optimizer} can't resume from the checkpoint, which another "
+                f"optimizer wrote: it has no {', '.join(missing)}; take the --optimizer that it "
+                "was trained with, or start a new one with --reset-optimizer"
             )
 
 

@@ -48,8 +48,9 @@ class LambTorch(FairseqOptimizer):
             from pytorch_optimizer import Lamb
         except ImportError as error:
             raise UserError(
-                "--optimizer lamb_torch needs the package pytorch-optimizer, which is not here: "
-                "pip install 'pytorch-optimizer>=4.1,<5', or take --optimizer fused_adamw"
+                "--optimizer lamb_torch needs the package pytorch-optimizer, which is not "
+                "installed: pip install 'pytorch-optimizer>=4.1,<5', or take --optimizer "
+                "fused_adamw"
             ) from error
         params = list(params)
         groups: list[dict[str, Any]] = [

@@ -82,8 +82,8 @@ class LinearRatio(FairseqLRScheduler):
         self.best = resuming.number_in(best)
         if self.best is None and best is not None:
             raise UserError(
-                "--lr-scheduler linear_ratio can't go on from the checkpoint: its best loss is not "
-                "a number; give one that is whole, or start a new one with --reset-lr-scheduler"
+                "--lr-scheduler linear_ratio can't resume from the checkpoint: its best loss is "
+                "not a number; give an undamaged one, or start a new one with --reset-lr-scheduler"
             )
 
     def step_update(self, num_updates: int) -> float:

@@ -47,7 +47,7 @@ def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts:
         }
     except _Unfit as error:
         raise UserError(
-            f"--optimizer {name} can't go on from the checkpoint: {error}; give one that is whole, "
+            f"--optimizer {name} can't resume from the checkpoint: {error}; give an undamaged one, "
             "with the options it was trained with, or start a new one with --reset-optimizer"
         ) from error
 
@@ -73,7 +73,7 @@ def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
     sizes = [list(map(len, some)) for some in (theirs, here)]
     if sizes[0] != sizes[1]:
         there, now = (" + ".join(map(str, some)) or "no" for some in sizes)
-        raise _Unfit(f"it was trained with {there} parameters, and here are {now}")
+        raise _Unfit(f"it was trained with {there} parameters, but the model has {now}")
     try:
         return dict(zip(chain(*theirs), chain(*here), strict=True))
     except TypeError as error:
@@ -116,7 +116,7 @@ def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
         raise _Unfit(f"its {name} is not a plain tensor of floating-point numbers")
     if value.shape != parameter.shape:
         there, here = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
-        raise _Unfit(f"its {name} is {there}, and the parameter is {here}")
+        raise _Unfit(f"its {name} is {there}, but the parameter is {here}")
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())
 
 

@@ -1,4 +1,4 @@
-"""Archives of models: what one holds stays in the folder that it is unpacked into.
+"""Archives of models: their files stay in the folder that they are unpacked into.
 
 fairseq's ``from_pretrained`` unpacks all that a tar archive holds, wherever its names and links
 lead, and then moves what the names have in common to the archive's place.
@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, rephrased
 
 
 class ModelArchive(tarfile.TarFile):
@@ -25,7 +25,9 @@ class ModelArchive(tarfile.TarFile):
         """The one folder, where fairseq looks for what all names have in common."""
         folders = {_folder_of(member) for member in self.getmembers()}
         if len(folders) != 1:
-            raise tarfile.ReadError(f"{len(folders)} folders are in it, and one is wanted")
+            raise tarfile.ReadError(
+                f"it has {len(folders)} folders at its top level instead of one"
+            )
         return list(folders)
 
     def extractall(self, path: Any = ".", *args: Any, **kwargs: Any) -> None:
@@ -49,19 +51,20 @@ def _folder_of(member: tarfile.TarInfo) -> str:
 
 
 def explained(load_archive_file: Callable) -> Callable:
-    """Say what is wrong with a file that is no archive of a model."""
+    """Say what is wrong with a file that is not an archive of a model."""
 
     @wraps(load_archive_file)
     def wrapper(archive_file: str) -> Any:
-        try:
-            found = load_archive_file(archive_file)
         # Damage shows as errors of any kind, RecursionError and OverflowError among them.
-        except Exception as error:
+        def say(error: Exception) -> str:
             reason = " ".join(str(error).split())
-            raise UserError(
-                f"{archive_file} is no archive of a model that can be unpacked ({reason}): give "
+            return (
+                f"{archive_file} can't be unpacked as the archive of a model ({reason}): give "
                 "one from a source that you trust, or a folder"
-            ) from error
+            )
+
+        with rephrased(say):
+            found = load_archive_file(archive_file)
         if found is None:
             raise UserError(f"there is no model {archive_file}: give a folder, or an archive")
         return found

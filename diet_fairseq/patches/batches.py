@@ -1,4 +1,4 @@
-"""Batches: every sentence is in one, and a resumed run goes on with those it stopped with."""
+"""Batches: every sentence is in one, and a resumed run continues with the same batches."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,7 +8,7 @@ from ..errors import UserError
 
 
 def whole(batch_by_size: Callable) -> Callable:
-    """Keep the last batch, which fairseq drops if its size is no multiple of 8: of 12
+    """Keep the last batch, which fairseq drops if its size is not a multiple of 8: of 12
     sentences 8 are left, of 7 none, for ``fairseq-generate`` to translate and score as well.
 
     Batches are consecutive pieces of ``indices``, so what is missing is at their end.
@@ -18,7 +18,7 @@ def whole(batch_by_size: Callable) -> Callable:
     def wrapper(indices: Any, *args: Any, **kwargs: Any) -> list:
         if not len(indices):
             raise UserError(
-                "there is nothing to make batches of: the data is empty, or all of it is longer "
+                "there are no batches: the data is empty, or all of it is longer "
                 "than the model takes (see the warnings above); give a smaller "
                 "--tokens-per-sample, or train with larger --max-positions, or "
                 "--max-source-positions and --max-target-positions"

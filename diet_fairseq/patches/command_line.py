@@ -1,4 +1,4 @@
-"""fairseq's command lines: a mistake is one line, and ``--help`` shows all that may stand there."""
+"""fairseq's command lines: a mistake is one line, and ``--help`` shows all options."""
 
 import argparse
 import sys

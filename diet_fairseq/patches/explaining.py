@@ -1,4 +1,4 @@
-"""What is said of errors that fairseq, PyTorch and the system raise over a user's mistake."""
+"""Messages for errors that fairseq, PyTorch and the system raise over a user's mistake."""
 
 import errno
 import os
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from types import TracebackType
 
+from ..config import flag
 from ..errors import chain, one_line, user_error_behind
 
-#: The text of the exception, and what is said of it.
+#: A pattern of the exception's text, and the message for it.
 FOUND_BY_FAIRSEQ = [
     (
         r"No such file or directory: '(?P<file>.*dict\.(?:[^/]*\.)?txt)'",
@@ -30,20 +31,20 @@ FOUND_BY_FAIRSEQ = [
     (
         r"Size of sample #(?P<number>\d+) is invalid \(=(?P<size>\d+)\) since "
         r"max_positions=(?P<limit>\d+), skip",
-        "sample {number} has {size} tokens, but the model takes {limit}: give a smaller "
+        "sample {number} has {size} tokens, but the model takes at most {limit}: give a smaller "
         "--tokens-per-sample, leave it out by --skip-invalid-size-inputs-valid-test, or train with "
         "a larger --max-positions",
     ),
     (
         r"Size of sample #(?P<number>\d+) is invalid \(=(?P<size>.*)\) since "
         r"max_positions=(?P<limit>.*), skip",
-        "sentence {number} has {size} tokens (source, target), but the model takes {limit}: "
-        "shorten it, leave it out by --skip-invalid-size-inputs-valid-test, or train with larger "
-        "--max-source-positions and --max-target-positions",
+        "sentence {number} has {size} tokens (source, target), but the model takes at most "
+        "{limit}: shorten it, leave it out by --skip-invalid-size-inputs-valid-test, or train with "
+        "larger --max-source-positions and --max-target-positions",
     ),
     (
         r"^Target (?P<label>\d+) is out of bounds",
-        "a label has number {label} (they count from 0), but the model tells fewer apart: give a "
+        "a label has number {label} (counting from 0), but the model has fewer classes: give a "
         "larger --num-classes, or take --task glue, which counts them",
     ),
     (
@@ -53,23 +54,23 @@ FOUND_BY_FAIRSEQ = [
     ),
     (
         r"process (?P<rank>\d+) terminated with signal (?P<signal>\w+)",
-        "process {rank} of this run was ended by {signal} (SIGKILL: often for want of memory): run "
-        "this again, and it goes on from the last checkpoint",
+        "process {rank} of this run was ended by {signal} (SIGKILL: often for lack of memory): run "
+        "the same command to resume from the last checkpoint",
     ),
     (
         r"Connection (closed|reset) by peer",
-        "another process of this run has ended: see what it said; start all of them again, and the "
-        "run goes on from the last checkpoint",
+        "another process of this run has ended: see its output, and start all of them again "
+        "to resume from the last checkpoint",
     ),
     (
         r"Cannot find FullyShardedDataParallel",
-        "--ddp-backend fully_sharded needs the package fairscale 0.4.13 and GPUs, and was never "
+        "--ddp-backend fully_sharded needs the package fairscale 0.4.13 and GPUs, and has not been "
         "tried with position schemes: take --ddp-backend pytorch_ddp",
     ),
     (
         r"chosen optimizer (?P<name>\w+) does not support flat params",
-        "--fp16 makes one long vector of all parameters, but the optimizer {name} needs each by "
-        "itself: add --fp16-no-flatten-grads, or take --bf16",
+        "--fp16 flattens all parameters into one vector, but the optimizer {name} needs each "
+        "one by itself: add --fp16-no-flatten-grads, or take --bf16",
     ),
     (
         r"Unsupported optimizer: (?P<name>\w+)",
@@ -83,16 +84,17 @@ FOUND_BY_FAIRSEQ = [
     (r"^--path required for generation", "--path is missing: name the checkpoint to use"),
     (
         r"^--sampling requires --nbest to be equal to --beam",
-        "--sampling gives all that it draws, so --nbest must be what --beam is: give both",
+        "--sampling returns every sample it draws, so --nbest must equal --beam: make them equal",
     ),
     (
         r"^--batch-size cannot be larger than --buffer-size",
-        "--batch-size must be at most --buffer-size, the lines read at a time: raise this one",
+        "--batch-size must be at most --buffer-size, the number of lines read at a time: raise "
+        "--buffer-size",
     ),
     (
         r"^--replace-unk requires a raw text dataset",
         "--replace-unk needs data of fairseq-preprocess --dataset-impl raw: leave it out, or "
-        "prepare the data so",
+        "prepare the data that way",
     ),
     (
         r"^min_len cannot be larger than max_len",
@@ -121,8 +123,8 @@ FOUND_BY_FAIRSEQ = [
     ),
     (
         r"^(?P<file>\S*dict\.\S+\.txt)$",
-        "{file} is there already: name another --destdir, or remove that folder to prepare the "
-        "data anew",
+        "{file} already exists: name another --destdir, or remove that folder to prepare the "
+        "data again",
     ),
     (
         r"^--finetune-from-model (?P<file>.*) does not exist$",
@@ -130,7 +132,7 @@ FOUND_BY_FAIRSEQ = [
     ),
     (
         r"^--finetune-from-model and --restore-file .*can not be specified together",
-        "--finetune-from-model starts a run and --restore-file goes on with one: give one of them",
+        "--finetune-from-model starts a run and --restore-file resumes one: give one of them",
     ),
     (
         r"^Cannot find dataset: (?P<split>\S+)",
@@ -140,11 +142,11 @@ FOUND_BY_FAIRSEQ = [
     (
         r"^Error merging override (?P<part>\w+)\.(?P<flag>\w+)=null|"
         r"^Missing mandatory value: (?P<flag_>\w+)",
-        "{flag} is missing, which another of these options needs: give it",
+        "{flag} is missing, but another option needs it: give it",
     ),
     (
         r"^Interpolation key '(?P<name>[^'\n]*)' not found",
-        "an option's value holds ${{{name}}}, which has a meaning here: give one without ${{ }}",
+        "an option's value holds ${{{name}}}, which Hydra would look up: give one without ${{ }}",
     ),
     (
         r"^selected index k out of range",
@@ -153,38 +155,38 @@ FOUND_BY_FAIRSEQ = [
     (r"^file (?P<file>.*) not found$", "there is no file {file}: check the path"),
     (
         r"could not parse ModelProto from (?P<file>.*)",
-        "{file} is no model of SentencePiece, or is damaged: give another",
+        "{file} is not a SentencePiece model, or is damaged: give another",
     ),
     (
         r"^'utf-?8' codec can't decode byte (?P<byte>\w+)",
         "a text is not in UTF-8 (it has the byte {byte}): convert the file that was given",
     ),
-    # What fairseq says well enough: of an option, or of a package.
+    # fairseq's messages about options and packages that are clear enough as they are.
     (r"^(?P<text>cannot use both --[^\n]{1,200})$", "{text}"),
     (r"^(?P<text>--\w[^\n]{1,200})$", "{text}"),
     (r"^\s*(?P<text>Please install [^\n]{1,200})", "{text}"),
 ]
 
-#: What is wrong with a path of the user's.
+#: What is wrong with a path that the user named.
 PATHS = {
     errno.ENOENT: "there is no such file or folder: check the path",
     errno.EISDIR: "it is a folder, but a file is needed: name a file",
     errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
     errno.EEXIST: "a file stands where a folder is needed: name another folder",
-    errno.EACCES: "it may not be read or written: mend its permissions, or name another",
-    errno.EPERM: "it may not be read or written: mend its permissions, or name another",
+    errno.EACCES: "it may not be read or written: fix its permissions, or name another",
+    errno.EPERM: "it may not be read or written: fix its permissions, or name another",
     errno.EROFS: "nothing can be written there: name another",
 }
 
 
 def in_words(error: BaseException) -> str | None:
-    """What to tell the user of ``error``, if it is over a mistake of theirs that is known here."""
+    """The message for ``error``, if it comes from a mistake of the user that is known here."""
     text = re.sub(r"np\.\w+\((\d+)\)", r"\1", str(error))
     for pattern, said in FOUND_BY_FAIRSEQ:
         if found := re.search(pattern, text):
             parts = {name.rstrip("_"): part for name, part in found.groupdict().items() if part}
             if "flag" in parts:
-                parts["flag"] = "--" + parts["flag"].replace("_", "-")
+                parts["flag"] = flag(parts["flag"])
             return said.format(**parts)
     if isinstance(error, OSError) and error.errno in PATHS:
         path = str(error.filename)
@@ -210,7 +212,7 @@ def naming(path: str, words: Iterable[str]) -> str | None:
 
 
 def mistake_behind(error: BaseException | None) -> str | None:
-    """What to tell the user of ``error``, where it is a user's mistake."""
+    """The message for ``error``, if it comes from a user's mistake."""
     mistake = user_error_behind(error)
     if mistake is not None:
         return str(mistake)
@@ -221,7 +223,7 @@ def mistake_behind(error: BaseException | None) -> str | None:
 
 
 def reported(excepthook: Callable) -> Callable:
-    """Make an uncaught mistake end the program with its text alone; all else is as before."""
+    """End the program with the message alone on an uncaught mistake; other errors are unchanged."""
 
     @wraps(excepthook)
     def wrapper(

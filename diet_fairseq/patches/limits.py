@@ -1,4 +1,4 @@
-"""A run that has reached its own limit says so, and makes no further update.
+"""A run that has reached its own limit says so and makes no further update.
 
 fairseq looks at its limits after an update only, so that it makes one more whenever a finished run
 is started again, saves it, and counts the validations of ``--patience`` from the start.
@@ -44,7 +44,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def finished(load_checkpoint: Callable) -> Callable:
-    """Train no further where a limit is reached."""
+    """Don't train if a limit is already reached."""
 
     @wraps(load_checkpoint)
     def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -64,7 +64,7 @@ def finished(load_checkpoint: Callable) -> Callable:
 
 
 def patient(validate_and_save: Callable) -> Callable:
-    """Keep in every checkpoint how many validations in turn were no better."""
+    """Save in every checkpoint how many validations in a row brought no improvement."""
 
     @wraps(validate_and_save)
     def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:

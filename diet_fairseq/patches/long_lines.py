@@ -1,4 +1,4 @@
-"""fairseq-interactive: a line that is too long costs its own translation, and no other line's."""
+"""fairseq-interactive: a line that is too long loses its own translation only."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def _source(max_positions: Any) -> Any:
 
 
 def _nothing(eos: int) -> dict[str, Any]:
-    """A hypothesis that says nothing, and that there is nothing to it."""
+    """An empty hypothesis."""
     return {
         "tokens": torch.tensor([eos]),
         "score": float("-inf"),

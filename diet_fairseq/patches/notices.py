@@ -1,4 +1,4 @@
-"""What fairseq's use of old interfaces makes other packages say, and users can do nothing about."""
+"""Warnings of other packages over fairseq's use of old interfaces, which users can't change."""
 
 import logging
 import warnings
@@ -24,7 +24,7 @@ WARNINGS: list[tuple[type[Warning], str, str]] = [
 
 
 def without_warnings() -> Callable[[], None]:
-    """Ignore `WARNINGS`; returns what takes that back."""
+    """Ignore `WARNINGS`; returns a function that undoes it."""
     before = list(warnings.filters)
     for category, message, source in WARNINGS:
         warnings.filterwarnings("ignore", message, category, source)
@@ -38,7 +38,7 @@ def without_warnings() -> Callable[[], None]:
 
 
 def quiet_hydra() -> Callable[[], None]:
-    """Leave out what Hydra logs below WARNING; returns what takes that back."""
+    """Drop what Hydra logs below WARNING; returns a function that undoes it."""
     log = logging.getLogger("hydra")
     before = log.level
     log.setLevel(logging.WARNING)

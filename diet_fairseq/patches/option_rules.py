@@ -1,6 +1,6 @@
-"""What the options of fairseq's commands must be: said before a run starts, in one line.
+"""Rules for the options of fairseq's commands, checked before a run starts.
 
-fairseq takes most values as they come and ends in the middle of a run, or does something else than
+fairseq accepts most values unchecked and fails in the middle of a run, or does something else than
 what was asked for. The rules are about what is on the command line, whatever model it names.
 """
 
@@ -141,7 +141,7 @@ def check(args: Namespace) -> None:
 
 
 def contradictions(args: Namespace) -> Iterator[str]:
-    """Values that are right by themselves, and wrong together."""
+    """Refuse values that are valid by themselves but not together."""
 
     def of(name: str) -> Any:
         return getattr(args, name, None)

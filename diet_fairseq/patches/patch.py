@@ -1,4 +1,4 @@
-"""What a change to somebody else's code is, how it is made, and how it is taken back."""
+"""Changes to somebody else's code: how they are described, made and undone."""
 
 import importlib
 import sys
@@ -31,7 +31,7 @@ class Change(Protocol):
         """Where the change is made; empty: its target isn't there."""
 
     def make(self, place: Any) -> Callable[[], bool]:
-        """Make it; returns what takes it back, and tells whether it could."""
+        """Make it; returns a function that undoes it and tells whether it could."""
 
     def what(self) -> str:
         """What stands there then, by name."""
@@ -107,7 +107,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Setting:
-    """A change to the process that is no attribute: ``by()`` makes it, and returns its undoing."""
+    """A change to the process that is not an attribute: ``by()`` makes it and returns its undo."""
 
     target: str
     by: Callable[[], Callable[[], None]]
@@ -141,7 +141,7 @@ class Patches:
         self._made: dict[tuple[int, int], tuple[Any, Callable[[], bool]]] = {}
 
     def apply(self) -> None:
-        """Make what is not made yet, in the order of the table.
+        """Make the changes that are not made yet, in the order of the table.
 
         What was made stays made, whoever has wrapped the target since. A later call reaches the
         modules that were imported in the meantime.
@@ -162,7 +162,7 @@ class Patches:
                     self._made[number, id(place)] = change, change.make(place)
 
     def undo(self) -> list[str]:
-        """Take everything back, the last first.
+        """Undo all changes, the last first.
 
         Returns:
             the targets that someone else has wrapped or replaced since, which stay as they are

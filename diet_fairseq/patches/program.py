@@ -50,7 +50,7 @@ def changed(call_main: Callable) -> Callable:
 
 
 def alone(call_main: Callable) -> Callable:
-    """One training at a time writes to a folder; the processes of a run are one training."""
+    """Let one training at a time write to a folder; the processes of a run are one training."""
 
     @wraps(call_main)
     def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
@@ -67,13 +67,13 @@ def alone(call_main: Callable) -> Callable:
 
 
 def how_to_go_on(checkpoint: Any) -> str:
-    """What to do after a training was broken off, by what it has saved."""
+    """How to continue an interrupted training, depending on what it has saved."""
     last = os.path.join(checkpoint.save_dir, saving.LAST)
     if not os.path.exists(last):
-        return "there is no checkpoint yet, and the same command begins anew"
+        return "there is no checkpoint yet: run the same command to start over"
     if checkpoint.restore_file != saving.LAST:
-        return f"the same command without --restore-file goes on from {last}"
-    return f"the same command goes on from {last}"
+        return f"run the same command without --restore-file to resume from {last}"
+    return f"run the same command to resume from {last}"
 
 
 def interruptible_training(call_main: Callable) -> Callable:

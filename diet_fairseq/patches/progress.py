@@ -11,7 +11,7 @@ from ..progress import heartbeat
 
 
 def audible(iterate: Callable) -> Callable:
-    """Say where a loop is when it has no line to print yet, or its steps are long."""
+    """Report the progress of a loop whose steps are long."""
 
     @wraps(iterate)
     def wrapper(self: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Training runs that can't work are refused, and those that break off say why."""
+"""Training runs that can't work are refused, and those that fail say why."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from fairseq.distributed import utils as distributed
 
-from ..errors import UserError, chain
+from ..errors import UserError, chain, rephrased
 
 #: How several processes work without GPUs, each started by the user with its own rank.
 ON_CPUS = (
@@ -19,7 +19,7 @@ ON_CPUS = (
 
 
 def check_processes(cfg: Any) -> None:
-    """Refuse what fairseq makes of several processes without GPUs.
+    """Refuse several processes without GPUs, which fairseq handles wrongly.
 
     It starts one process for each GPU: without any it trains nothing and ends with status 0, or,
     under torchrun, every process trains for itself and all write the same checkpoints.
@@ -31,7 +31,7 @@ def check_processes(cfg: Any) -> None:
         return
     if not wanted.distributed_no_spawn or wanted.distributed_init_method is None:
         raise UserError(
-            f"{processes} processes are asked for, but fairseq starts one for each GPU, and there "
+            f"{processes} processes are requested, but fairseq starts one per GPU, and there "
             f"is none: {ON_CPUS}; or train in one process"
         )
     for flag, value, fit in (
@@ -43,7 +43,7 @@ def check_processes(cfg: Any) -> None:
 
 
 def check_objective(cfg: Any) -> None:
-    """Refuse to train a next-sentence head on nothing, or to make pairs that nothing reads."""
+    """Refuse a next-sentence head without its loss, or pairs of texts without the head."""
     criterion, task = (getattr(part, "_name", None) for part in (cfg.criterion, cfg.task))
     if criterion == "masked_lm_nsp":
         return
@@ -77,18 +77,16 @@ def checked(call_main: Callable) -> Callable:
 
 
 def explained(train_step: Callable) -> Callable:
-    """Say which update it was that gave no numbers."""
+    """Say which update had gradients that are not finite."""
 
     @wraps(train_step)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return train_step(self, *args, **kwargs)
-        except Exception as error:
+        def say(error: Exception) -> str | None:
             # Before it ends, fairseq looks for the part of the model that gave these numbers; on
             # today's PyTorch that fails for models whose encoder returns a dictionary.
             causes = [cause for cause in chain(error) if isinstance(cause, FloatingPointError)]
             if not causes:
-                raise
+                return None
             update, folder = self.get_num_updates() + 1, self.cfg.checkpoint.save_dir
             if any("loss scale" in str(cause) for cause in causes):
                 what = f"update {update} overflows float16 even at the smallest --min-loss-scale"
@@ -96,15 +94,16 @@ def explained(train_step: Callable) -> Callable:
             else:
                 what = f"the gradients of update {update} are not finite (NaN or infinite)"
                 cure = "lower --lr, warm up longer, or set --clip-norm"
-            raise UserError(
-                f"{what}: {cure}; to go on from the last checkpoint in {folder}, run this again"
-            ) from error
+            return f"{what}: {cure}; to go on from the last checkpoint in {folder}, run this again"
+
+        with rephrased(say):
+            return train_step(self, *args, **kwargs)
 
     return wrapper
 
 
 def on_cpus(all_gather_list: Callable) -> Callable:
-    """Gather what can't be summed (predictions, for instance) without a GPU's memory, too."""
+    """Gather what can't be summed (predictions, for instance), also without a GPU."""
 
     @wraps(all_gather_list)
     def wrapper(data: Any, group: Any = None, *args: Any, **kwargs: Any) -> list:

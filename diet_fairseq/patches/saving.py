@@ -1,4 +1,4 @@
-"""A checkpoint is there whole or not at all, and training doesn't begin if it can't be saved."""
+"""Checkpoints are complete or absent, and training doesn't begin where they can't be saved."""
 
 import fcntl
 import operator
@@ -16,6 +16,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..atomic import ASIDE, written
+from ..config import flag
 from ..errors import UserError
 from .stand_in import StandIn
 
@@ -23,13 +24,13 @@ LAST = "checkpoint_last.pt"  # fairseq's, of --restore-file
 
 
 def save(obj: Any, filename: str, async_write: bool = False) -> None:
-    """Save with torch, at once or not at all. Nothing is retried: a full disk stays full."""
+    """Save with torch, completely or not at all. Nothing is retried: a full disk stays full."""
     with written(filename, "wb") as file:
         torch.save(obj, file)
 
 
 def copy(source: str, target: str, overwrite: bool = False) -> str:
-    """Copy a file, at once or not at all."""
+    """Copy a file, completely or not at all."""
     with written(target, "wb") as file, open(source, "rb") as original:
         shutil.copyfileobj(original, file, 1 << 20)
     return target
@@ -75,7 +76,7 @@ def alone_in(folder: str) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(held.pop())
         raise UserError(
-            f"--save-dir {folder} is in use by another training: wait for its end, or give "
+            f"--save-dir {folder} is in use by another training: wait until it ends, or give "
             "another folder"
         ) from error
     except OSError:
@@ -87,7 +88,7 @@ def alone_in(folder: str) -> Iterator[None]:
 
 
 def check_options(checkpoint: Any) -> None:
-    """Refuse checkpoint options that fairseq would pass over in silence."""
+    """Refuse checkpoint options that fairseq would silently ignore."""
     if checkpoint.write_checkpoints_asynchronously:
         # fairseq would write in place, leave checkpoint_last.pt out, or stop with status 0.
         raise UserError("--write-checkpoints-asynchronously can't save safely: leave it out")
@@ -98,10 +99,9 @@ def check_options(checkpoint: Any) -> None:
         suffix = checkpoint.checkpoint_suffix
         if suffix and PathManager.exists(path.replace(".pt", suffix + ".pt")):
             continue
-        flag = "--" + option.replace("_", "-")
         inside = os.path.join(checkpoint.save_dir, path)
         advice = f"did you mean {inside}?" if os.path.exists(inside) else "check the path"
-        raise UserError(f"{flag} {path}: there is no such file; {advice}")
+        raise UserError(f"{flag(option)} {path}: there is no such file; {advice}")
 
 
 def keeping_best(validate_and_save: Callable) -> Callable:

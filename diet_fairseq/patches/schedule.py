@@ -9,7 +9,7 @@ from ..optim.linear_ratio import LinearRatio
 
 
 def tells_epoch_size(get_train_iterator: Callable) -> Callable:
-    """Have the schedule know how many batches an epoch has, which fairseq tells none."""
+    """Tell the schedule how many batches an epoch has, which fairseq doesn't."""
 
     @wraps(get_train_iterator)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -24,7 +24,7 @@ def tells_epoch_size(get_train_iterator: Callable) -> Callable:
                 schedule.learn_epoch_size(len(iterator))
             elif schedule.total is None:
                 raise UserError(
-                    f"--lr-scheduler linear_ratio can't tell how many updates --max-epoch "
+                    f"--lr-scheduler linear_ratio can't know how many updates --max-epoch "
                     f"{schedule.cfg.max_epoch} is, as not every epoch has the same batches: give "
                     "--max-update"
                 )

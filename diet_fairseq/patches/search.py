@@ -176,7 +176,7 @@ class QuickBeamSearch(SequenceGenerator):
     def _finish(
         self, tokens: Tensor, scores: Tensor, totals: Tensor, attention: Tensor | None
     ) -> list[Hypothesis]:
-        """What fairseq says of E hypotheses that end: tokens (E, t + 1), scores before (E, t)."""
+        """E finished hypotheses, as fairseq has them: tokens (E, t + 1), scores before (E, t)."""
         cumulative = torch.cat([scores, totals.unsqueeze(1)], dim=1)  # (E, t + 1)
         length = cumulative.size(1)
         columns = {
@@ -225,8 +225,8 @@ def _cross_attentions(decoder: Any) -> list[Any]:
 def _keys_of_sentences(decoder: Any) -> Any:
     """Gives a function: from when it is called, rows of K share the encoder's keys and values.
 
-    Before, a row is a sentence. That is fairseq's own way, which its generator takes for BART alone
-    and as soon as it is built: what was there is there again afterwards.
+    Until then a row is a sentence. This is fairseq's own mechanism, which its generator uses for
+    BART alone, and as soon as it is built. Afterwards it is as it was before.
     """
     attentions = _cross_attentions(decoder)
     before = [attention.beam_size for attention in attentions]

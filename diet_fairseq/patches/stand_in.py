@@ -1,4 +1,4 @@
-"""The smallest change to a module of fairseq's: a name that it looks up means something else.
+"""The smallest change to a module of fairseq: a name that it looks up means something else.
 
 A function finds ``eval``, ``torch`` or ``np`` in its own module before it looks anywhere else. So
 a name set there changes that one module, and nobody else's ``torch.load``.

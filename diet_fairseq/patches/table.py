@@ -92,7 +92,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
         WRAP,
         loading.to_cpu,
-        why="a damaged or hostile checkpoint ends in a traceback, or is taken",
+        why="a damaged or hostile checkpoint ends in a traceback, or is loaded",
         until="fairseq says what is wrong with a checkpoint",
     ),
     Patch(
@@ -151,7 +151,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         why="what is no archive of a model ends in a traceback, or in None",
         until="fairseq says what is wrong with it",
     ),
-    # --- training: when it ends, what it saves, what it goes on from ------------------------------
+    # --- training: when it ends, what it saves, what it resumes from ------------------------------
     Patch(
         "fairseq.trainer:Trainer.early_stop",
         ADD,
@@ -226,7 +226,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         "fairseq.distributed.utils:call_main",
         WRAP,
         saving.checked,
-        why="a --restore-file that isn't there is passed over in silence",
+        why="a --restore-file that isn't there is silently ignored",
         until="fairseq looks at --restore-file and --save-dir before it trains",
     ),
     Patch(
@@ -302,7 +302,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         "fairseq.data.data_utils:batch_by_size",
         WRAP,
         batches.whole,
-        why="the last batch is left out if its size is no multiple of 8",
+        why="the last batch is left out if its size is not a multiple of 8",
         until="fairseq translates, scores and trains on all sentences",
     ),
     Patch(
@@ -318,7 +318,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         WRAP,
         long_lines.passing_over,
         why="fairseq-interactive ends at a line that is too long, and others are lost with it",
-        until="fairseq-interactive passes over lines that are too long",
+        until="fairseq-interactive skips lines that are too long",
     ),
     Patch(
         "fairseq.options:argparse",

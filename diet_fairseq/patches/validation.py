@@ -1,4 +1,4 @@
-"""fairseq-validate takes from the checkpoint what it isn't told: the task and the batches."""
+"""fairseq-validate takes the task and the size of batches from the checkpoint."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def trained_with(path: str) -> dict[str, Any]:
 
 
 def completed(parse_args_and_arch: Callable) -> Callable:
-    """Give the one parser that has no default for ``--task`` the checkpoint's."""
+    """Set the default of ``--task`` to the checkpoint's, in the one parser that has none."""
 
     @wraps(parse_args_and_arch)
     def wrapper(parser: ArgumentParser, input_args: Any = None, *args: Any, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What makes a score learn soon: its gain, and offsets that its heads start at."""
+"""What makes a score learn quickly: its gain, and the offsets that its heads start at."""
 
 from typing import Any
 

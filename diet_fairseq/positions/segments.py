@@ -47,7 +47,7 @@ def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:
         if lowest < 0 or highest >= number:
             raise UserError(
                 f"a batch has segment id {lowest if lowest < 0 else highest}, but with "
-                f"--num-segments {number} ids are 0 to {number - 1}: mend the data, or train with "
-                "more segments"
+                f"--num-segments {number} ids are 0 to {number - 1}: correct the data, or train "
+                "with more segments"
             )
     return segments.long()

@@ -1,5 +1,5 @@
 """Recipes: everything from raw text to a table of results.
 
-translation/ and encoders/ are what ``diet-fairseq translation`` and ``diet-fairseq encoder`` run;
-common/ is what they share. fairseq's own programs do the work in between.
+translation/, encoders/ and grid/ are the commands ``diet-fairseq translation``, ``encoder`` and
+``grid``; common/ is what they share. fairseq's own programs do the work in between.
 """

@@ -172,7 +172,7 @@ class GlueTask(SentencePredictionTask):
                 where = f"{os.path.join(self.cfg.data, 'label', split)}, line {number}"
                 raise UserError(
                     f"{where}: its label is not among the {len(known)} that are known in training: "
-                    "mend the data, and run fairseq-preprocess again"
+                    "correct the data, and run fairseq-preprocess again"
                 )
         return classes
 

@@ -75,6 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--arch", default="transformer_diet_rel_tiny", help="fairseq architecture")
     parser.add_argument("--user-dir", type=Path, help="fairseq plugin (default: diet_fairseq)")
     parser.add_argument("--max-update", type=int, default=1300, help="updates (default: 1300)")
+    parser.add_argument("--seed", type=int, default=1, help="of the training (default: 1)")
     parser.add_argument("--part", type=float, default=1.0, help="part of the corpus to use, to try")
     parser.add_argument(
         "--enough", type=float, default=ENOUGH, help="BLEU below which the demo has failed"
@@ -91,13 +92,14 @@ def main(arguments: list[str] | None = None) -> None:
             "arch": options.arch,
             "max_update": options.max_update,
             "part": options.part,
+            "seed": options.seed,
             "grammar": digest(HERE / name for name in ("lexicon.py", "grammar.py", "corpus.py")),
         },
     )
     try:
         bleu = demo.run()
     except KeyboardInterrupt:
-        print("\ninterrupted: the same command goes on from here", file=sys.stderr)
+        print("\ninterrupted: run the same command to continue", file=sys.stderr)
         sys.exit(130)
     if bleu < options.enough:
         sys.exit(f"error: BLEU {bleu:.1f} on the test is below {options.enough:g}")
@@ -204,7 +206,7 @@ class Demo:
         """Results of other settings are not taken for these."""
         path = self.out / "settings.json"
         if path.exists():
-            before = json.loads(path.read_text())
+            before = {"seed": 1} | json.loads(path.read_text())  # earlier versions knew no other
             other = [f"{k} {before.get(k)}" for k, v in self.settings.items() if before.get(k) != v]
             if other:
                 sys.exit(
@@ -372,8 +374,10 @@ class Demo:
     def training(self) -> list[str]:
         updates = str(self.settings["max_update"])
         length = ["--max-update", updates, "--total-num-update", updates]
+        seed = ["--seed", str(self.settings["seed"])]
         clip = CLIP if "diet_rel" in self.settings["arch"] else []
-        return ["--arch", self.settings["arch"], *clip, *TRAINING, *length, *LOGGING, "--seed", "1"]
+        arch = ["--arch", self.settings["arch"]]
+        return [*arch, *clip, *TRAINING, *length, *LOGGING, *seed]
 
     def log(self, name: str) -> Path:
         return self.out / "logs" / f"{name}.log"

@@ -324,8 +324,8 @@ def refusal(load, *args) -> str:
 
 
 SAID = (
-    "encoder.sentence_encoder.layers.0.self_attn.compress_k.weight (and {} more) is {} there and "
-    "{} here"
+    "encoder.sentence_encoder.layers.0.self_attn.compress_k.weight (and {} more) is {} in the "
+    "checkpoint and {} in the model"
 )
 
 

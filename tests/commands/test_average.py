@@ -113,7 +113,7 @@ def test_numbers_are_ordered_as_numbers(folder):
          "--inputs {0}: 1 update checkpoints up to update 99 are there, --num-update-checkpoints "
          "asks for 2"),
         (["{0}", "--num-epoch-checkpoints", "0"],
-         "--num-epoch-checkpoints 0: give a number from 1 on"),
+         "--num-epoch-checkpoints 0: give a number of at least 1"),
         (["{0}/checkpoint1.pt", "--num-epoch-checkpoints", "1"],
          "--inputs {0}/checkpoint1.pt: with --num-epoch-checkpoints give the one folder that holds "
          "the checkpoints"),
@@ -123,16 +123,16 @@ def test_numbers_are_ordered_as_numbers(folder):
         (["{0}/typo.pt"], "{0}/typo.pt is not there: check the path"),
         (["{0}"], "{0} is a folder: give a checkpoint, such as checkpoint_best.pt"),
         (["{0}/checkpoint1.pt", "{0}/named.pt"],
-         "{0}/named.pt has a parameter other, {0}/checkpoint1.pt has not: average checkpoints of "
-         "one run"),
+         "{0}/named.pt has a parameter other, which {0}/checkpoint1.pt lacks: average checkpoints "
+         "of one run"),
         (["{0}/named.pt", "{0}/checkpoint1.pt"],
-         "{0}/named.pt has a parameter other, {0}/checkpoint1.pt has not: average checkpoints of "
-         "one run"),
+         "{0}/named.pt has a parameter other, which {0}/checkpoint1.pt lacks: average checkpoints "
+         "of one run"),
         (["{0}/checkpoint1.pt", "{0}/wide.pt"],
          "own is (2, 3) in {0}/checkpoint1.pt and (4,) in {0}/wide.pt: average checkpoints of one "
          "run"),
         (["{0}/empty.pt"], "{0}/empty.pt is empty: give another checkpoint"),
-        (["{0}/pipe"], "{0}/pipe is no regular file: give a checkpoint, such as "
+        (["{0}/pipe"], "{0}/pipe is not a regular file: give a checkpoint, such as "
          "checkpoint_best.pt"),
     ],
 )  # fmt: skip

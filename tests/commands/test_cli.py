@@ -70,7 +70,7 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
     command = COMMANDS[words[0]]
     command = command if isinstance(command, Command) else command.commands[words[1]]
     assert text.startswith(f"usage: diet-fairseq {' '.join(words)} ")
-    assert ("passed to fairseq-train" in text) == command.passes_on
+    assert ("passed on to fairseq-train" in text) == command.passes_on
     assert callable(command.function(command.run))
 
 
@@ -82,7 +82,10 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
         ("encoder", "error: the following arguments are required: COMMAND"),
         ("encoder report --nosuch", "error: unknown: --nosuch"),
         ("schemes --nosuch", "error: unknown: --nosuch"),
-        ("encoder pretrain shaw --updates 0", "error: --updates must be at least 1, but is 0"),
+        (
+            "encoder pretrain shaw --updates 0",
+            "error: argument --updates: must be at least 1, but is 0",
+        ),
         ("translation train --corpus nosuch", "error: argument --corpus: invalid choice: 'nosuch'"),
     ],
 )
@@ -119,7 +122,7 @@ def test_a_command_is_interrupted_in_words_before_it_begins(capsys, monkeypatch)
     monkeypatch.setattr(Command, "function", interrupted)
     with pytest.raises(SystemExit, match="130"):
         main(["schemes"])
-    assert capsys.readouterr().err == "\ninterrupted: the same command begins anew\n"
+    assert capsys.readouterr().err == "\ninterrupted: run the same command to start over\n"
 
 
 def test_every_such_package_is_in_its_extra():
@@ -175,5 +178,5 @@ def test_one_scheme_can_be_asked_for(capsys):
     text = said(capsys, "schemes", "t5")
     assert text.startswith("t5: ")
     assert "tupe_a:" not in text
-    with pytest.raises(UserError, match="no scheme rotary: take some of none, sinusoidal"):
+    with pytest.raises(UserError, match="there is no scheme rotary: take one of none, sinusoidal"):
         main(["schemes", "rotary"])

@@ -73,12 +73,13 @@ def test_metrics_that_do_not_fit_are_refused():
     with pytest.raises(UserError) as error:
         chosen("accuracy,pearson", False, 1)
     assert str(error.value) == (
-        "--metrics pearson is none of a classification's: take one or more of accuracy, f1, "
-        "matthews, separated by commas"
+        "--metrics pearson is not a measure of classification: take one or more of accuracy, "
+        "f1, matthews, separated by commas"
     )
     with pytest.raises(UserError) as error:
         chosen("f1", False, None)
     assert str(error.value) == (
-        "--metrics f1 is of one label, and --positive-label names none of the data's: name one"
+        "--metrics f1 is computed for one label, but --positive-label names none of the data: "
+        "name one of its labels"
     )
     assert set(METRICS) == {"accuracy", "f1", "matthews", "pearson", "spearman"}

@@ -74,8 +74,8 @@ def test_a_segment_id_out_of_range_is_refused(scheme, found, said):
     with pytest.raises(UserError) as refused:
         model(tokens, segments=segments)
     assert str(refused.value) == (
-        f"a batch has segment id {said}, but with --num-segments 2 ids are 0 to 1: mend the data, "
-        "or train with more segments"
+        f"a batch has segment id {said}, but with --num-segments 2 ids are 0 to 1: correct the "
+        "data, or train with more segments"
     )
 
 
@@ -170,7 +170,7 @@ def test_without_nsp_the_checkpoint_s_next_sentence_head_is_left_out_and_told(ca
     model.register_classification_head("task", num_classes=3)
     with caplog.at_level(logging.WARNING):
         model.load_state_dict(pretrained.state_dict())
-    assert "leaving out the checkpoint's next-sentence head: there is no --nsp" in caplog.text
+    assert "dropping the checkpoint's next-sentence head, as --nsp is not given" in caplog.text
     assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
     close(tiny.logits(model), tiny.logits(pretrained), **TOLERANCE)
 
@@ -266,7 +266,7 @@ def test_a_checkpoint_of_tupe_s_code_gives_its_numbers_after_every_layer(release
     model, checkpoint, numbers = released
     with caplog.at_level(logging.WARNING):
         model.load_state_dict(checkpoint)
-    assert "the checkpoint of TUPE's code has no pooler: it starts afresh" in caplog.text
+    assert "the checkpoint of TUPE's code has no pooler: a new one is initialised" in caplog.text
     _, extra = model(numbers["tokens"], features_only=True, return_all_hiddens=True)
     real = numbers["tokens"].ne(PAD)
     assert len(extra["inner_states"]) == 4

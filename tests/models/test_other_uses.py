@@ -50,11 +50,11 @@ def test_so_are_those_of_a_part():
 
 
 ENCODER_DECODER = (
-    "does not go together with --arch transformer_...: take --task translation; for masked_lm and "
+    "can't be combined with --arch transformer_...: take --task translation; for masked_lm and "
     "fine-tuning an --arch roberta_... or bert_..., for language_modeling fairseq's transformer_lm"
 )
 ENCODER = (
-    "does not go together with --arch roberta_... or bert_...: take --task masked_lm, or one that "
+    "can't be combined with --arch roberta_... or bert_...: take --task masked_lm, or one that "
     "fine-tunes; for translation an --arch transformer_..."
 )
 

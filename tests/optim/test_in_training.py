@@ -109,7 +109,7 @@ def test_epochs_of_several_shards_are_refused(data, tmp_path):
     )
     assert (done.status, done.last) == (
         1,
-        "error: --lr-scheduler linear_ratio can't tell how many updates --max-epoch 2 is, as not "
+        "error: --lr-scheduler linear_ratio can't know how many updates --max-epoch 2 is, as not "
         "every epoch has the same batches: give --max-update",
     )
 
@@ -171,6 +171,6 @@ def test_on_a_gpu_lamb_wants_its_tensors_apart(data, tmp_path):
     done = run("train", data, *ON_GPU, *OPTIMIZERS["lamb_torch"], "--fp16", "--save-dir", tmp_path)
     assert (done.status, done.last) == (
         1,
-        "error: --fp16 makes one long vector of all parameters, but the optimizer LambTorch needs "
-        "each by itself: add --fp16-no-flatten-grads, or take --bf16",
+        "error: --fp16 flattens all parameters into one vector, but the optimizer LambTorch needs "
+        "each one by itself: add --fp16-no-flatten-grads, or take --bf16",
     )

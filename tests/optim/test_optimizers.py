@@ -153,7 +153,7 @@ def test_without_the_package_lamb_says_which_to_install(monkeypatch):
     with pytest.raises(UserError) as error:
         lamb_torch(parameters())
     assert str(error.value) == (
-        "--optimizer lamb_torch needs the package pytorch-optimizer, which is not here: pip "
+        "--optimizer lamb_torch needs the package pytorch-optimizer, which is not installed: pip "
         "install 'pytorch-optimizer>=4.1,<5', or take --optimizer fused_adamw"
     )
 
@@ -181,8 +181,8 @@ def test_the_state_of_another_optimizer_is_refused(make):
         lamb_torch: ("lamb_torch", "adam_debias, step, weight_decouple"),
     }[make]
     assert str(error.value) == (
-        f"--optimizer {name} can't go on from the checkpoint, which another one wrote: it has no "
-        f"{lacking}; take the --optimizer that it was trained with, or start a new one with "
+        f"--optimizer {name} can't resume from the checkpoint, which another optimizer wrote: it "
+        f"has no {lacking}; take the --optimizer that it was trained with, or start a new one with "
         "--reset-optimizer"
     )
 
@@ -207,7 +207,7 @@ def test_the_state_of_another_optimizer_is_refused(make):
         ]
     ] + [
         (kind, {"weight_decay": -1.0},
-         "--weight-decay must be a number from 0 on, but is -1.0: write 0.01, say")
+         "--weight-decay must be a number of at least 0, but is -1.0: write 0.01, say")
         for kind in (FusedAdamW, LambTorch)
     ],
 )  # fmt: skip
@@ -295,8 +295,8 @@ def test_lamb_wants_its_tensors_apart(monkeypatch):
     with pytest.raises(RuntimeError) as error:
         wrapped(lamb_torch, monkeypatch)
     assert mistake_behind(error.value) == (
-        "--fp16 makes one long vector of all parameters, but the optimizer LambTorch needs each "
-        "by itself: add --fp16-no-flatten-grads, or take --bf16"
+        "--fp16 flattens all parameters into one vector, but the optimizer LambTorch needs each "
+        "one by itself: add --fp16-no-flatten-grads, or take --bf16"
     )
     wrapped(lamb_torch, monkeypatch, fp16_no_flatten_grads=True)
 

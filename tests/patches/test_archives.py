@@ -79,7 +79,7 @@ def test_what_could_end_up_elsewhere_is_refused_and_nothing_is_written(place, me
     path = archive(place / "own" / "model.tar.gz", *members)
     before, content = files(place), path.read_bytes()
     text = refused(path)
-    assert text.startswith(f"{path} is no archive of a model that can be unpacked (")
+    assert text.startswith(f"{path} can't be unpacked as the archive of a model (")
     assert text.endswith("): give one from a source that you trust, or a folder")
     assert "\x1b" not in text
     assert files(place) == before
@@ -110,10 +110,10 @@ def test_an_archive_larger_than_the_disk_is_refused(place, monkeypatch):
 def test_what_is_no_archive_is_named(place, content):
     path = place / "own" / "model.tar.gz"
     path.write_bytes(content)
-    assert "is no archive of a model that can be unpacked" in refused(path)
+    assert "can't be unpacked as the archive of a model" in refused(path)
     whole = archive(place / "own" / "whole.tar.gz", member("top/a", text=os.urandom(9999)))
     path.write_bytes(whole.read_bytes()[:5000])
-    assert "is no archive of a model that can be unpacked" in refused(path)
+    assert "can't be unpacked as the archive of a model" in refused(path)
     assert path.exists()
 
 

@@ -31,8 +31,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             [*ARCH, "--encoder-learned-pos"],
-            "error: --encoder-learned-pos does not go together with --arch "
-            "transformer_diet_rel_tiny: say what is added to the input by --position-input",
+            "error: --encoder-learned-pos can't be combined with --arch "
+            "transformer_diet_rel_tiny: use --position-input instead",
         ),
         ([*ARCH, "--position-clip", "0"], "error: --position-clip must be at least 1, but is 0"),
         (
@@ -110,14 +110,14 @@ EVERYWHERE = {
     "generate DATA --path DATA/dict.de.txt --results-path DATA/dict.de.txt": "error: "
     "--results-path DATA/dict.de.txt: a file stands where a folder is needed: name another folder",
     "interactive DATA --path nosuch.pt": "error: there is no checkpoint nosuch.pt: check --path",
-    "validate DATA --path DATA/dict.de.txt": "error: DATA/dict.de.txt is refused: it is no "
-    "checkpoint or a tampered one (Unsupported operand 119); give another file",
+    "validate DATA --path DATA/dict.de.txt": "error: DATA/dict.de.txt is refused: it is not "
+    "a checkpoint, or was tampered with (Unsupported operand 119); give another file",
     "eval_lm DATA --path nosuch.pt --beam": "error: unrecognized arguments: --beam (--help shows "
     "all options)",
     "preprocess -s xx -t en --trainpref nosuch": "error: --trainpref nosuch: there is no file "
     "nosuch.xx: check the prefix and the languages",
-    "preprocess -s de -t en --trainpref DATA/../train --destdir DATA": "error: DATA/dict.de.txt is "
-    "there already: name another --destdir, or remove that folder to prepare the data anew",
+    "preprocess -s de -t en --trainpref DATA/../train --destdir DATA": "error: DATA/dict.de.txt "
+    "already exists: name another --destdir, or remove that folder to prepare the data again",
 }
 
 

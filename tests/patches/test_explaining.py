@@ -24,10 +24,11 @@ RAISED = {
     "Could not infer language pair, please provide it explicitly": "there is no prepared data in",
     "Dataset not found: valid (data)": "there is no data of the split valid in data: give the",
     "Size of sample #3 is invalid (=20) since max_positions=10, skip this example with "
-    "--skip": "sample 3 has 20 tokens, but the model takes 10: give a smaller",
+    "--skip": "sample 3 has 20 tokens, but the model takes at most 10: give a smaller",
     "Size of sample #3 is invalid (=(np.int32(20), 4)) since max_positions=(10, 10), skip this": ""
-    "sentence 3 has (20, 4) tokens (source, target), but the model takes (10, 10): shorten it",
-    "Target 2 is out of bounds.": "a label has number 2 (they count from 0)",
+    "sentence 3 has (20, 4) tokens (source, target), but the model takes at most (10, 10): shorten "
+    "it",
+    "Target 2 is out of bounds.": "a label has number 2 (counting from 0)",
     "-- Process 1 terminated\ndiet_fairseq.errors.UserError: no such thing\n": "no such thing",
     "process 1 terminated with signal SIGKILL": "process 1 of this run was ended by SIGKILL",
     "Connection closed by peer [127.0.0.1]": "another process of this run has ended",
@@ -37,7 +38,7 @@ RAISED = {
     "Must specify batch size either with --max-tokens or --batch-size": "the size of a batch is "
     "missing: give --max-tokens N or --batch-size N",
     "--path required for generation!": "--path is missing: name the checkpoint to use",
-    "--sampling requires --nbest to be equal to --beam": "so --nbest must be what --beam is",
+    "--sampling requires --nbest to be equal to --beam": "so --nbest must equal --beam",
     "--batch-size cannot be larger than --buffer-size": "must be at most --buffer-size",
     "--replace-unk requires a raw text dataset (--dataset-impl=raw)": "--replace-unk needs data of",
     "min_len cannot be larger than max_len, please adjust these!": "--min-len is larger than the",
@@ -49,19 +50,19 @@ RAISED = {
     "--share-all-embeddings requires a joined dictionary": "needs one dictionary for both",
     "Cannot use a fixed learning rate schedule with inverse_sqrt. Consider": "--lr-scheduler "
     "inverse_sqrt takes one --lr, not a list: give one",
-    "data-bin/dict.de.txt": "data-bin/dict.de.txt is there already: name another --destdir",
+    "data-bin/dict.de.txt": "data-bin/dict.de.txt already exists: name another --destdir",
     "--finetune-from-model a.pt does not exist": "there is no checkpoint a.pt: check --finetune",
     "--finetune-from-model and --restore-file (non-default value) can not be specified together: "
-    "{'_name': None}": "starts a run and --restore-file goes on with one: give one of them",
+    "{'_name': None}": "starts a run and --restore-file resumes one: give one of them",
     "Cannot find dataset: nosuch": "there is no data of the split nosuch: give another",
     "please specify steps or phase_ratio": "--lr-scheduler tri_stage needs its --phase-ratio",
     "Error merging override lr_scheduler.total_num_update=null": "--total-num-update is missing",
     "Missing mandatory value: sentencepiece_model\n    full_key: ": "--sentencepiece-model is miss",
-    "Interpolation key 'x' not found\n    full_key": "holds ${x}, which has a meaning here: give "
+    "Interpolation key 'x' not found\n    full_key": "holds ${x}, which Hydra would look up: give "
     "one without ${ }",
     "selected index k out of range": "lower --sampling-topk or --beam",
     "file nosuch.model not found": "there is no file nosuch.model: check the path",
-    "INTERNAL: could not parse ModelProto from a.model": "a.model is no model of SentencePiece",
+    "INTERNAL: could not parse ModelProto from a.model": "a.model is not a SentencePiece model",
     "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte": "a text is not in "
     "UTF-8 (it has the byte 0xff): convert the file that was given",
     "cannot use both --srcdict and --tgtdict with --joined-dictionary": "cannot use both --srcdict",

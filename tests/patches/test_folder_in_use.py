@@ -14,7 +14,7 @@ from diet_fairseq.patches import saving
 from tests.support import commands
 from tests.support.commands import TINY, kill_on_call, run, two_ranks
 
-IN_USE = "--save-dir {} is in use by another training: wait for its end, or give another folder"
+IN_USE = "--save-dir {} is in use by another training: wait until it ends, or give another folder"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command with one line that says how to go on, and status 130."""
+"""Ctrl-C ends a command with status 130 and one line that says how to continue."""
 
 import os
 import re
@@ -54,13 +54,13 @@ def assert_told(done, advice, status=130):
 def test_an_interrupted_training_says_from_where_it_goes_on(data, tmp_path):
     command = ("train", data, *TINY, "--max-epoch", 2, "--save-dir", tmp_path)
     first = run(*command, first=partial(interrupt_on_call, STEP, 2))
-    assert_told(first, "there is no checkpoint yet, and the same command begins anew")
+    assert_told(first, "there is no checkpoint yet: run the same command to start over")
     second = run(*command, first=partial(interrupt_on_call, STEP, 6))
     last = tmp_path / "checkpoint_last.pt"
-    assert_told(second, f"the same command goes on from {last}")
+    assert_told(second, f"run the same command to resume from {last}")
     other = shutil.copy(last, tmp_path / "other.pt")
     third = run(*command, "--restore-file", other, first=partial(interrupt_on_call, STEP, 2))
-    assert_told(third, f"the same command without --restore-file goes on from {last}")
+    assert_told(third, f"run the same command without --restore-file to resume from {last}")
     assert run(*command).status == 0
 
 
@@ -71,7 +71,7 @@ def test_other_commands_begin_anew(data, tmp_path):
     done = run("generate", data, "--cpu", "--path", tmp_path / "checkpoint_last.pt",
                first=partial(interrupt_on_call, where, 1))  # fmt: skip
     # Python itself makes 130 of it, which this way of running a command is without.
-    assert_told(done, "the same command begins anew", status=1)
+    assert_told(done, "run the same command to start over", status=1)
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_a_program_that_nothing_else_ends_has_status_130_in_a_shell(tmp_path):
                                       "time.sleep(60)\n")  # fmt: skip
     command = ["bash", "-c", f"trap : INT; '{sys.executable}' '{tmp_path}/wait.py'; echo $? >&2"]
     _, said = interrupted(started(command, tmp_path), tmp_path / "log", "ready")
-    assert said.splitlines()[-2:] == ["interrupted: the same command begins anew", "130"]
+    assert said.splitlines()[-2:] == ["interrupted: run the same command to start over", "130"]
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_both_processes_of_a_run_say_so(data, tmp_path):
     interrupt = partial(interrupt_on_call, STEP, 4)  # they share the 4 updates of an epoch
     done = two_ranks(data, tmp_path, "--max-epoch", 2, first=(interrupt, interrupt))
     for one in done:
-        assert_told(one, f"the same command goes on from {tmp_path}/checkpoint_last.pt")
+        assert_told(one, f"run the same command to resume from {tmp_path}/checkpoint_last.pt")
 
 
 def started(command, folder):
@@ -123,7 +123,7 @@ def test_processes_that_read_data_are_quiet(data, tmp_path):
         started(command, tmp_path), tmp_path / "log", r"valid \| [\s\S]*train_inner"
     )
     assert status == 130, said
-    assert said.splitlines()[-1].startswith("interrupted: the same command goes on from")
+    assert said.splitlines()[-1].startswith("interrupted: run the same command to resume from")
     assert "Traceback" not in said
 
 
@@ -140,6 +140,6 @@ def test_an_interrupted_preparation_goes_on(tmp_path, workers):
         started(command, tmp_path), tmp_path / "log", r"(subwords|encoded): working"
     )
     assert (status, said.splitlines()[-1]) == (
-        130, "interrupted: the same command goes on from here"
+        130, "interrupted: run the same command to continue"
     )  # fmt: skip
     assert "Traceback" not in said

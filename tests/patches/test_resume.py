@@ -94,7 +94,8 @@ def test_a_cut_copy_is_what_fairseq_alone_leaves(data, tmp_path):
     done = run("train", data, *TRAIN, "--save-dir", tmp_path)
     last = tmp_path / "checkpoint_last.pt"
     assert done.last == (
-        f"error: {last} is no checkpoint, or is cut off or damaged: give another, or train again"
+        f"error: {last} is not a checkpoint, or is truncated or damaged: give another, or train "
+        "again"
     )
 
 

@@ -16,7 +16,9 @@ from tests.support import commands
 from tests.support.commands import TINY, run
 
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
-ADVICE = "make room or give another place (checkpoints: --save-dir); the files already there are "
+ADVICE = (
+    "free some space or name another place (checkpoints: --save-dir); the files already there are "
+)
 
 
 @pytest.fixture(scope="module")

@@ -58,16 +58,12 @@ def no_option(scheme: str, flag: str, option: str) -> str:
 
 def round_about(flag: str) -> str:
     return (
-        f"{flag} does not go together with position schemes: leave it out, or use fairseq's own "
-        "model"
+        f"{flag} can't be combined with position schemes: leave it out, or use fairseq's own model"
     )
 
 
 def at_the_input(flag: str, arch: str) -> str:
-    return (
-        f"{flag} does not go together with --arch {arch}: say what is added to the input by "
-        "--position-input"
-    )
+    return f"{flag} can't be combined with --arch {arch}: use --position-input instead"
 
 
 def no_decoder(scheme: str) -> str:

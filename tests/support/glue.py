@@ -1,11 +1,14 @@
 """What the tests of fine-tuning have in common: GLUE's files made small, and an encoder."""
 
 import json
+import random
 from pathlib import Path
+
+import pytest
 
 from diet_fairseq_cli import main
 from tests.support import commands as fairseq
-from tests.support.road import sentences, subwords, write
+from tests.support.road import sentences, subwords, use, write
 
 
 def run(*arguments: object) -> int:
@@ -137,3 +140,36 @@ def pretrained(folder: Path, name: str, arch: str) -> Path:
                        "--disable-validation", "--save-dir", folder / "runs" / name)  # fmt: skip
     assert done.status == 0, done.err
     return folder / "runs" / name / "checkpoint_last.pt"
+
+
+def with_tasks(folder: Path) -> Path:
+    """An encoder, a task of pairs, and one of numbers."""
+    encoder_folder(folder)
+    pretrained(folder, "base", "roberta_diet_rel")
+    draw = random.Random(1)
+    some = sentences(60)
+    for name, file in (("RTE", "rte"), ("STS-B", "sts")):
+        (folder / file / name).mkdir(parents=True)
+        for split, size in (("train", 16), ("dev", 9), ("test", 5)):
+            rows = []
+            for number in range(size):
+                one, other = draw.sample(some, 2)
+                label = ("entailment", "not_entailment")[number % 2]
+                sts = [str(number), *"gfyoss", one, other, f"{draw.uniform(0, 5):.2f}"]
+                rows.append([str(number), one, other, label] if name == "RTE" else sts)
+            header = tabs(LAYOUTS[name][split][0])
+            rows = [row[: len(header.split("\t"))] for row in rows]
+            write(folder / file / name / f"{split}.tsv", [header, *("\t".join(r) for r in rows)])
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        for file in ("rte", "sts"):
+            run("prepare-glue", folder / file, "--folder", folder, "--workers", 1)
+    return folder
+
+
+def forked(command, stdout, stderr, env=None, first=None):
+    """Stands in for `subprocess.call`: fairseq's commands in a fork, without the imports."""
+    name = command[2].removeprefix("fairseq_cli.")
+    done = fairseq.run(name, *command[3:], plugin=False, first=first)
+    stdout.write(done.text.encode())
+    return done.status

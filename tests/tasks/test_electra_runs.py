@@ -58,7 +58,7 @@ def test_a_pretrained_discriminator_is_trained_on(data, tmp_path, arch):
     options = ELECTRA if arch.startswith("electra") else ("--arch", arch, "--batch-size", 4)
     done = train(data, tmp_path / "on", *options, *start, "--max-update", 2)
     assert done.status == 0, done.err
-    left = "taking ELECTRA's discriminator; its generator and its head are left behind"
+    left = "loading ELECTRA's discriminator; its head and the generator are dropped"
     assert (left in done.text) == arch.startswith("bert")
 
 

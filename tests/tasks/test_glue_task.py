@@ -236,7 +236,7 @@ def test_a_label_that_training_does_not_know_is_refused(pairs, tmp_path):
     assert done.status == 1
     assert done.last == (
         f"error: {data}/label/valid, line 3: its label is not among the 2 that are known in "
-        "training: mend the data, and run fairseq-preprocess again"
+        "training: correct the data, and run fairseq-preprocess again"
     )
 
 
@@ -290,7 +290,7 @@ def test_fairseq_s_own_task_with_too_few_classes_says_so(pairs, tmp_path):
     done = train(pairs, tmp_path, "--arch", "roberta", *stock_task, "--num-classes", 1)
     assert done.status == 1
     assert done.last == (
-        "error: a label has number 1 (they count from 0), but the model tells fewer apart: give a "
+        "error: a label has number 1 (counting from 0), but the model has fewer classes: give a "
         "larger --num-classes, or take --task glue, which counts them"
     )
 

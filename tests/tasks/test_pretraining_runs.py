@@ -84,8 +84,8 @@ def test_a_process_that_is_killed_ends_the_run_in_words_and_the_run_resumes(data
     assert killed.status == -9
     assert survivor.status == 1
     assert survivor.last.removeprefix("[rank0]: ") == (
-        "error: another process of this run has ended: see what it said; start all of them again, "
-        "and the run goes on from the last checkpoint"
+        "error: another process of this run has ended: see its output, and start all of "
+        "them again to resume from the last checkpoint"
     )
     resumed = together(data, tmp_path / "cut", *options)
     assert [done.status for done in resumed] == [0, 0], resumed[0].err + resumed[1].err
@@ -168,10 +168,10 @@ REFUSED = {
     "--arch bert_diet_rel --encoder-attention-heads 3": "a width of 8 can't be split among 3 "
     "attention heads: change --encoder-embed-dim or --encoder-attention-heads, or the decoder's",
     "--arch bert_diet_rel --max-positions 0": "--max-positions must be at least 1, but is 0",
-    "--arch bert_diet_rel --mha-heads-to-keep 1": "--mha-heads-to-keep 1 does not go together with "
+    "--arch bert_diet_rel --mha-heads-to-keep 1": "--mha-heads-to-keep 1 can't be combined with "
     "position schemes: leave it out, or use fairseq's own model",
     "--arch bert_learned --max-positions 8 --task masked_lm_nsp --criterion masked_lm_nsp --nsp": (
-        "there is nothing to make batches of: the data is empty, or all of it is longer than the "
+        "there are no batches: the data is empty, or all of it is longer than the "
         "model takes (see the warnings above); give a smaller --tokens-per-sample, or train with "
         "larger --max-positions, or --max-source-positions and --max-target-positions"
     ),
@@ -211,7 +211,7 @@ def test_processes_that_fairseq_would_not_start_are_refused(data, tmp_path, laun
     done = train(data, tmp_path / "run", *DIET, "--batch-size", 8, *LAUNCHES[launch])
     assert done.status == 1
     assert done.last == (
-        "error: 2 processes are asked for, but fairseq starts one for each GPU, and there is none: "
+        "error: 2 processes are requested, but fairseq starts one per GPU, and there is none: "
         f"{ON_CPUS}; or train in one process"
     )
     assert not (tmp_path / "run").exists()
@@ -227,7 +227,7 @@ def as_torchrun_does():
 def test_processes_of_torchrun_that_would_each_train_alone_are_refused(data, tmp_path):
     done = train(data, tmp_path / "run", *DIET, "--batch-size", 8, first=as_torchrun_does)
     assert done.status == 1
-    assert done.last.startswith("error: 2 processes are asked for, but fairseq starts one for each")
+    assert done.last.startswith("error: 2 processes are requested, but fairseq starts one per")
 
 
 UNFIT = {
@@ -260,8 +260,8 @@ def test_a_user_s_mistake_in_a_process_that_torch_started_is_still_told_in_words
         "process 1 terminated with signal SIGKILL", 1, 2, -9, "SIGKILL"
     )
     assert mistake_behind(killed) == (
-        "process 1 of this run was ended by SIGKILL (SIGKILL: often for want of memory): run this "
-        "again, and it goes on from the last checkpoint"
+        "process 1 of this run was ended by SIGKILL (SIGKILL: often for lack of memory): run the "
+        "same command to resume from the last checkpoint"
     )
 
 
@@ -303,9 +303,9 @@ def test_samples_longer_than_the_model_s_positions_are_refused(data, tmp_path):
     done = train(data, tmp_path, *options, "--max-positions", 8)
     assert done.status == 1
     assert re.sub(r"sample \d+", "sample N", done.last) == (
-        "error: sample N has 16 tokens, but the model takes 8: give a smaller --tokens-per-sample, "
-        "leave it out by --skip-invalid-size-inputs-valid-test, or train with a larger "
-        "--max-positions"
+        "error: sample N has 16 tokens, but the model takes at most 8: give a smaller "
+        "--tokens-per-sample, leave it out by --skip-invalid-size-inputs-valid-test, or train with "
+        "a larger --max-positions"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which backend ``--attention-backend auto`` takes."""
+"""The backend that ``--attention-backend auto`` chooses."""
 
 import torch
 

@@ -72,7 +72,7 @@ class RecomputedAttention(torch.autograd.Function):
 
 
 def recomputed(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """`RecomputedAttention`, but for dropout, whose weights it would have to draw again."""
+    """`RecomputedAttention`, or with dropout, whose mask it would draw anew, the reference."""
     if call.dropout:
         return reference(call)
     score = call.term.dense()

@@ -1,4 +1,4 @@
-"""The equation as it stands, which all other backends must equal."""
+"""The equation itself, which all other backends must match."""
 
 import torch
 import torch.nn.functional as F

@@ -1,18 +1,18 @@
-"""Checkpoints are data: nothing in them is run, and what is wrong with one is said in words.
+"""Checkpoints are data: nothing in them is executed, and a faulty one gives a clear error.
 
-Three ways lead from a checkpoint to what its sender wants. Its pickle can name any function:
+A hostile checkpoint can act in three ways. Its pickle can name any function:
 PyTorch's ``weights_only`` refuses all types but those of `file.CHECKPOINT_TYPES`. fairseq calls
 ``eval`` on strings of the configuration: here they are literals or refused (`evaluate`). And the
 configuration names what fairseq would look up, open or download (`configuration`).
 
-This file is where fairseq is led through the others.
+This file makes fairseq use the others.
 """
 
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any
 
@@ -21,7 +21,7 @@ from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
-from ...errors import UserError, chain, user_error_behind
+from ...errors import UserError, chain, rephrased
 from ...literals import literal
 from ..explaining import mistake_behind
 from . import configuration, progress
@@ -63,42 +63,39 @@ class NotALiteral(UserError):
 
 
 def evaluate(text: str, *_: Any) -> Any:
-    """What ``eval`` is to all of fairseq's modules: reads literals, runs nothing."""
+    """Replaces ``eval`` in all of fairseq's modules: reads literals, executes nothing."""
     try:
         return literal(text)
     except ValueError:
         raise NotALiteral(text) from None
 
 
-@contextmanager
-def _said_of(path: str, what: str) -> Iterator[None]:
-    """Errors that come of the checkpoint ``path`` are a `UserError` that names it.
+def _about(path: str, what: str) -> AbstractContextManager[None]:
+    """Raise errors over the checkpoint ``path`` as a `UserError` that names it.
 
-    A checkpoint can be wrong in more ways than fairseq looks for, and shows it by any exception.
+    A faulty checkpoint can raise any exception: fairseq checks few of the things that can be wrong.
     """
-    try:
-        yield
-    except Exception as error:
+
+    def say(error: Exception) -> str | None:
         refusal = next((cause for cause in chain(error) if isinstance(cause, Refused)), None)
         if refusal is not None:
-            raise UserError(f"{path} is refused: {refusal}; {TRUST}") from error
+            return f"{path} is refused: {refusal}; {TRUST}"
         unlike = difference(error)
         if unlike is not None:
-            raise UserError(
+            return (
                 f"{path} does not fit the model: {unlike}; give the --arch, sizes and dictionaries "
                 "it was trained with, or another checkpoint or --save-dir"
-            ) from error
-        mistake = user_error_behind(error)
-        if mistake is not None:
-            raise mistake from None
-        if mistake_behind(error) is not None:
-            raise
+            )
+        if mistake_behind(error) is not None:  # `explaining` has better words
+            return None
         logger.debug("%s: %s", path, what, exc_info=True)
-        raise UserError(f"{path} {what} ({reason(error)}): give another checkpoint") from error
+        return f"{path} {what} ({reason(error)}): give another checkpoint"
+
+    return rephrased(say)
 
 
 def read_without_files(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
-    """What ``torch.load`` is to fairseq's checkpoint code."""
+    """Replaces ``torch.load`` in fairseq's checkpoint code."""
     state = read(file, map_location)
     for kind in ("args", "cfg"):
         if isinstance(state.get(kind), (dict, Namespace)):
@@ -112,7 +109,7 @@ def to_cpu(load_checkpoint_to_cpu: Callable) -> Callable:
     @wraps(load_checkpoint_to_cpu)
     def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
         check_regular(path)
-        with _said_of(path, "is no checkpoint, or a damaged one"):
+        with _about(path, "is not a checkpoint, or is damaged"):
             state = load_checkpoint_to_cpu(path, *args, **kwargs)
             configuration.check_names(state["cfg"])
             progress.check(state)
@@ -145,7 +142,7 @@ def one_by_one(load_model_ensemble_and_task: Callable) -> Callable:
             check_regular(path)
             try:
                 size = os.path.getsize(PathManager.get_local_path(path)) * num_shards
-                with _said_of(path, "holds no model that can be built"), no_larger_than(size):
+                with _about(path, "holds a model that can't be built"), no_larger_than(size):
                     more, cfg, task = load_model_ensemble_and_task(
                         [name], arg_overrides, task, strict, suffix, num_shards, state
                     )
@@ -172,10 +169,10 @@ def restored(load_checkpoint: Callable) -> Callable:
     @wraps(load_checkpoint)
     def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
         check_regular(filename)
-        with _said_of(filename, "can't be resumed from"):
+        with _about(filename, "can't be resumed from"):
             try:
                 return load_checkpoint(self, filename, *args, **kwargs)
-            except AssertionError as error:
+            except AssertionError as error:  # fairseq's own words for what differs
                 raise UserError(
                     f"{filename} can't be resumed from: {shown(str(error), 500)}"
                 ) from error
@@ -184,7 +181,7 @@ def restored(load_checkpoint: Callable) -> Callable:
 
 
 def plainly(broadcast_object: Callable) -> Callable:
-    """Broadcast a checkpoint with its configuration as plain containers, which may be loaded."""
+    """Broadcast a checkpoint with its configuration as plain containers, which are safe to load."""
 
     @wraps(broadcast_object)
     def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -196,12 +193,12 @@ def plainly(broadcast_object: Callable) -> Callable:
 
 
 def read_broadcast(file: Any, map_location: Any = None) -> Any:
-    """What ``torch.load`` is to a process that receives what another one broadcasts."""
+    """Replaces ``torch.load`` in a process that receives what another one broadcasts."""
     return load(file, map_location, (distributed._TensorPlaceholder,))
 
 
 def read_any(file: Any, map_location: Any = None, **_: Any) -> Any:
-    """What ``torch.load`` is to fairseq's other modules."""
+    """Replaces ``torch.load`` in fairseq's other modules."""
     return load(file, map_location)
 
 
@@ -210,19 +207,17 @@ def built(build: Callable, option: str) -> Callable:
 
     @wraps(build)
     def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return build(cfg, *args, **kwargs)
-        except ImportError:
-            raise
-        except Exception as error:
-            mistake = mistake_behind(error)
-            if mistake is not None:
-                raise UserError(mistake) from error
+        def say(error: Exception) -> str | None:
+            if isinstance(error, ImportError):  # says which package is missing
+                return None
             choice = getattr(cfg, "_name", None) or getattr(cfg, option, cfg)
-            raise UserError(
+            return mistake_behind(error) or (
                 f"--{option} {choice} can't be set up ({reason(error)}): give the files that it "
-                "needs, whole"
-            ) from error
+                "needs"
+            )
+
+        with rephrased(say):
+            return build(cfg, *args, **kwargs)
 
     return wrapper
 

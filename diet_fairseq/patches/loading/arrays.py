@@ -1,7 +1,7 @@
-"""NumPy's numbers in a checkpoint: int64 and float64, built from bytes and in no other way.
+"""NumPy's numbers in a checkpoint: int64 and float64, built from bytes only.
 
 NumPy's own types take whatever a file gives to their ``__setstate__``, bytes in the place of
-pointers included. So the names that stand in NumPy's pickles mean something of ours here.
+pointers included. So the names in NumPy's pickles stand for our own classes here.
 """
 
 from pickle import UnpicklingError

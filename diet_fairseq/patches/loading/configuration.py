@@ -1,4 +1,4 @@
-"""A checkpoint's configuration is what a stranger wrote: it names things, and opens none of them.
+"""A checkpoint's configuration comes from a stranger: nothing that it names is opened.
 
 It stands in a checkpoint as ``cfg``, one dictionary a section, or, in those of old, as ``args``,
 one namespace of all options.
@@ -21,7 +21,7 @@ from .plain import quoted, shown
 
 _LARGEST = 1_000_000  # characters and values, those of shared lists counted each time
 _MOST_POSITIONS = 1 << 20
-#: what a model drops with
+#: a model's dropout probabilities
 _PROBABILITIES = frozenset(name for name in PROBABILITIES.split() if "drop" in name)
 
 #: Sections that say what a model is and how its text is cut. The others are about the run that
@@ -36,11 +36,11 @@ _PLACE = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
 
 
 class Refused(ValueError):
-    """What a configuration asks for that it may not. Whoever knows the file says which it is."""
+    """A configuration asks for what it may not. The caller adds the name of the file."""
 
 
 def check(args: Any, cfg: Any) -> None:
-    """Refuse a configuration that does more than to say what the model is."""
+    """Refuse a configuration that does more than describe the model."""
     for place, value in values(args, cfg):
         if "positions" in place.rpartition(".")[2] and _is_beyond(_MOST_POSITIONS, value):
             raise Refused(
@@ -71,7 +71,7 @@ def check(args: Any, cfg: Any) -> None:
 def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
     """All that a configuration holds, keys included, with the place where each stands.
 
-    It comes to an end: more than fairseq's configurations ever hold is `Refused`.
+    It always ends: more than fairseq's configurations ever hold is `Refused`.
     """
     waiting: list[tuple[str, Any]] = [("args", args), ("cfg", cfg)]
     size = 0
@@ -132,7 +132,7 @@ def check_names(config: Any) -> None:
 
 
 def converted(convert_namespace_to_omegaconf: Callable) -> Callable:
-    """Old options become sections by way of text that Hydra reads: let it look nothing up.
+    """Old options become sections through text that Hydra reads: it must not look anything up.
 
     fairseq reads the literals among them first, so what was no lookup before may be one now.
     """
@@ -144,7 +144,7 @@ def converted(convert_namespace_to_omegaconf: Callable) -> Callable:
             option, _, text = override.partition("=")
             # fairseq's own defaults refer to options of other sections, by name.
             if "$" in text and "{" in text and not re.fullmatch(r"'\$\{[\w.]+\}'", text):
-                raise Refused(f"its {option} is {quoted(text)}, which asks to look something up")
+                raise Refused(f"its {option} is {quoted(text)}, which asks for a lookup")
         return convert_namespace_to_omegaconf(args)
 
     return wrapper

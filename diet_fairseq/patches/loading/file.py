@@ -1,4 +1,4 @@
-"""Reading a checkpoint: nothing in it is run, and what is wrong with it is said in words."""
+"""Reading a checkpoint: nothing in it is executed, and a faulty one gives a clear error."""
 
 import os
 import pickle
@@ -27,7 +27,7 @@ TRUST = "use a checkpoint from a source that you trust"
 def check_regular(path: Any) -> None:
     """Refuse a folder, a pipe or a device in the place of a checkpoint."""
     if os.path.lexists(path) and not os.path.isfile(path):
-        what = "a folder" if os.path.isdir(path) else "no regular file"
+        what = "a folder" if os.path.isdir(path) else "not a regular file"
         raise UserError(f"{path} is {what}: give a checkpoint, such as checkpoint_best.pt")
 
 
@@ -41,16 +41,17 @@ def read(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
     state = load(file, map_location)
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, Mapping):
-        raise UserError(f"{name} is no fairseq checkpoint: it holds no model; give another file")
+        raise UserError(f"{name} is not a fairseq checkpoint: it holds no model; give another file")
     args, cfg = state.get("args"), state.get("cfg")
     if not (isinstance(args, Namespace) or isinstance(cfg, dict)):
         raise UserError(
-            f"{name} is no fairseq checkpoint: it holds no configuration; give another file"
+            f"{name} is not a fairseq checkpoint: it holds no configuration; give another file"
         )
     for key, value in model.items():
         if not (isinstance(key, str) and isinstance(value, torch.Tensor)):
             raise UserError(
-                f"{name} is refused: {shown(str(key))} of its model is no tensor; give another file"
+                f"{name} is refused: {shown(str(key))} of its model is not a tensor; give another "
+                "file"
             )
     try:
         configuration.check(args, cfg)
@@ -134,7 +135,7 @@ def _fault(name: str, error: Exception) -> str:
     if isinstance(error, pickle.UnpicklingError) and "WeightsUnpickler error" in str(error):
         reason = str(error).split("WeightsUnpickler error:")[1].strip().splitlines()[0]
         return (
-            "is refused: it is no checkpoint or a tampered one "
+            "is refused: it is not a checkpoint, or was tampered with "
             f"({shown(reason)}); give another file"
         )
-    return "is no checkpoint, or is cut off or damaged: give another, or train again"
+    return "is not a checkpoint, or is truncated or damaged: give another, or train again"

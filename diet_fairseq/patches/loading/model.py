@@ -1,4 +1,4 @@
-"""A checkpoint beside the model that it is put into: neither larger than the other, and named."""
+"""Compare a checkpoint with the model that it is loaded into."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _SIZES = re.compile(
 
 @contextmanager
 def no_larger_than(size: int) -> Iterator[None]:
-    """While this lasts, a model that is built has to fit into a file of ``size`` bytes.
+    """Within this context, a model that is built must fit into a file of ``size`` bytes.
 
     A configuration that asks for 10**8 layers is `Refused` before they take memory or time.
     Every number of a model takes a byte or more of its checkpoint, every parameter a hundred. What
@@ -62,7 +62,10 @@ def difference(error: BaseException) -> str | None:
     unlike = _SIZES.findall(text)
     if unlike:
         name, there, here = unlike[0]
-        parts.append(f"{name}{_others(len(unlike))} is {shape(there)} there and {shape(here)} here")
+        parts.append(
+            f"{name}{_others(len(unlike))} is {shape(there)} in the checkpoint and {shape(here)} "
+            "in the model"
+        )
     for what, word in _LISTS.items():
         found = re.search(rf"{word} key\(s\) in state_dict: (.*)\. ", text)
         if found:

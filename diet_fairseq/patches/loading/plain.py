@@ -1,7 +1,7 @@
 """Plain data: what a checkpoint may be made of, copied piece by piece.
 
-PyTorch's ``weights_only`` keeps programs out, not oddities: values that contain themselves, lists
-shared so often that whoever walks through them never ends, tensors without memory, objects with
+PyTorch's ``weights_only`` keeps programs out, but not oddities: values that contain themselves,
+lists shared so often that a walk through them never ends, tensors without memory, objects with
 attributes in place of their methods. The copy has none of these.
 """
 
@@ -111,7 +111,7 @@ def _dense(tensor: Tensor) -> Tensor:
 
 
 def shown(text: str, longest: int = 200) -> str:
-    """Text from a checkpoint, on one line and without what would act on a terminal."""
+    """Text from a checkpoint, on one line and without characters that control a terminal."""
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: longest + 1])
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
@@ -122,6 +122,6 @@ def quoted(value: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an error that has no words for users was about."""
+    """The type and first line of an error that has no message for users."""
     lines = str(error).strip().splitlines()
     return shown(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)

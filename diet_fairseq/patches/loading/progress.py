@@ -1,4 +1,4 @@
-"""How far a run has come, as its checkpoint says: numbers where fairseq goes on to count with them.
+"""A run's progress in its checkpoint: fairseq continues to count with these numbers.
 
 Anything else would end the resumed run later, when it has worked for an epoch.
 """
@@ -15,7 +15,7 @@ _MOST = 1 << 31  # updates, epochs and batches: fairseq makes seeds of them
 
 
 def check(state: dict[str, Any]) -> None:
-    """Refuse counts and scores that are none; ``state`` is as fairseq has upgraded it."""
+    """Refuse counts and scores that are not numbers; ``state`` is as fairseq has upgraded it."""
     history, extra = state["optimizer_history"][-1], state["extra_state"]
     place = extra["train_iterator"] or {}
     for counts, name in (

@@ -1,4 +1,4 @@
-"""Grids of runs: a finished cell is one JSON file and is skipped, a cut one goes on."""
+"""The cells of grids: a finished one is a JSON file and is skipped, an interrupted one resumes."""
 
 import json
 import platform
@@ -38,14 +38,14 @@ class Cell(ABC):
 
     @abstractmethod
     def outcome(self) -> dict[str, Any]:
-        """What came out of the commands; a `UserError` where that is not what it should be."""
+        """The outcome of the commands; a `UserError` if it is not what it should be."""
 
     @abstractmethod
     def summary(self, outcome: dict[str, Any]) -> str:
-        """The same in a line."""
+        """The outcome in a line."""
 
     def run(self) -> str:
-        """Do it, unless that is done; returns what came out in a line, or ``FAILED: ...``."""
+        """Run it, unless it is done; returns its outcome in a line, or ``FAILED: ...``."""
         if self.result.exists():
             return "done before"
         steps = self.steps()
@@ -60,12 +60,12 @@ class Cell(ABC):
         return self.summary(outcome)
 
     def call(self, command: list[str], log: Path) -> str:
-        """Run a step; what went wrong, or nothing."""
+        """Run a step; returns what went wrong, or nothing."""
         return run_logged(command, log)
 
 
 def run_all(cells: Sequence[Cell], jobs: int) -> int:
-    """Run them, ``jobs`` side by side, and say how each went; the status to exit with."""
+    """Run them, ``jobs`` side by side, and report each; returns the status to exit with."""
     started = time.monotonic()
     failed = done = 0
     running: list[str] = []

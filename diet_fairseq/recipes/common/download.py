@@ -1,4 +1,4 @@
-"""Files and archives from the network, that are whole when they have their name.
+"""Files and archives from the network, which are complete once they have their name.
 
 A server may send what it likes, as long and as slowly as it likes: there is a limit to each.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ...atomic import rename
-from ...errors import UserError
+from ...errors import UserError, rephrased
 from . import transfer
 from .text import normalise
 
@@ -27,8 +27,8 @@ LARGEST = 2 * 10**9  # bytes; the largest file that is downloaded here has 0.9
 def fetch(url: str, path: Path, sha256: str | None = None) -> None:
     """Download, unless it is there.
 
-    What has come is kept in ``.partial``, and a second call goes on from there. The file gets its
-    name when it has the size that the server stated and, where one is known, the digest.
+    What has arrived is kept in ``.partial``, and a second call continues from there. The file gets
+    its name when it has the size that the server stated and, where one is known, the digest.
     """
     if path.exists():
         return
@@ -61,11 +61,11 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> None:
     except UserError:
         raise
     except urllib.error.HTTPError as error:
-        if error.code != 416 or not there:  # there is nothing after what we have
+        if error.code != 416 or not there:  # the file is complete already
             reason = normalise(str(error.reason))
             raise UserError(f"{url}: the server answers {error.code} {reason}") from error
         size = size_of(error, there)
-    # No network, a connection that broke, or an answer that is none.
+    # No network, a broken connection, or an answer that can't be read.
     except (OSError, HTTPException, ValueError) as error:
         reason = normalise(str(getattr(error, "reason", error)))
         raise UserError(
@@ -78,12 +78,14 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> None:
 
 
 def begins_at(url: str, answer: Any, partial: Path) -> int:
-    """Where in the file a part of it begins, which is to be where ours ends."""
+    """Where in the file the part begins that the server sends: it must be where ours ends."""
     found = re.match(r"bytes (\d{1,15})-", answer.headers.get("Content-Range", ""), re.ASCII)
     there = partial.stat().st_size if partial.exists() else 0
     if not found or int(found[1]) != there:
         partial.unlink(missing_ok=True)
-        raise UserError(f"{url}: the server sends another part than asked for: run this again")
+        raise UserError(
+            f"{url}: the server sent another part of the file than requested: run this again"
+        )
     return there
 
 
@@ -105,12 +107,14 @@ def check(url: str, partial: Path, size: int | None, sha256: str | None) -> None
     got = partial.stat().st_size
     if got > LARGEST:
         partial.unlink()
-        raise UserError(f"{url}: more than {LARGEST:,} bytes came, and no end of them")
+        raise UserError(f"{url}: more than {LARGEST:,} bytes arrived, and still no end")
     if size is not None and got < size:
-        raise UserError(f"{url}: {got:,} of {size:,} bytes came: run this again to go on")
+        raise UserError(f"{url}: {got:,} of {size:,} bytes arrived: run this again to go on")
     if size is not None and got > size:
         partial.unlink()
-        raise UserError(f"{url}: {got:,} bytes came, but {size:,} were announced: run this again")
+        raise UserError(
+            f"{url}: {got:,} bytes arrived, but {size:,} were announced: run this again"
+        )
     if sha256 is not None:
         with open(partial, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -125,27 +129,26 @@ def check(url: str, partial: Path, size: int | None, sha256: str | None) -> None
 def extract(archive: Path, wanted: str, folder: Path, prefix: str) -> None:
     """Unpack the files of a tar archive whose whole name matches; folders inside it don't count."""
     found = 0
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                name = PurePosixPath(member.name).name
-                if member.isdir() or not re.fullmatch(wanted, name):
-                    continue
-                if not member.isreg():
-                    raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
-                if member.size > (free := shutil.disk_usage(folder).free):
-                    raise tarfile.ReadError(
-                        f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
-                    )
-                content = tar.extractfile(member)
-                assert content  # what is regular has some
-                with open(folder / f"{prefix}{name}", "wb") as file:
-                    shutil.copyfileobj(content, file, BLOCK)
-                found += 1
-    except Exception as error:  # damage shows as errors of any kind
+
+    def say(error: Exception) -> str:  # damage shows as errors of any kind
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"{archive} can't be unpacked ({reason}): remove it, and run this again"
-        ) from error
+        return f"{archive} can't be unpacked ({reason}): remove it, and run this again"
+
+    with rephrased(say), tarfile.open(archive) as tar:
+        for member in tar:
+            name = PurePosixPath(member.name).name
+            if member.isdir() or not re.fullmatch(wanted, name):
+                continue
+            if not member.isreg():
+                raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
+            if member.size > (free := shutil.disk_usage(folder).free):
+                raise tarfile.ReadError(
+                    f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
+                )
+            content = tar.extractfile(member)
+            assert content  # a regular file has content
+            with open(folder / f"{prefix}{name}", "wb") as file:
+                shutil.copyfileobj(content, file, BLOCK)
+            found += 1
     if not found:
         raise UserError(f"{archive} holds no file named like {wanted}")

@@ -1,4 +1,4 @@
-"""Words as Moses parts and joins them (sacremoses), and subwords of such words (subword-nmt).
+"""Words as Moses splits and joins them (sacremoses), and subwords of such words (subword-nmt).
 
 sacremoses is an extra of this project, so it is imported where it is used.
 """

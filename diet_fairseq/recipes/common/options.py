@@ -1,10 +1,51 @@
-"""A command's options as a dataclass: one that calls another makes these, no command line."""
+"""A command's options: the numbers that it takes, and all of them as a dataclass."""
 
-from argparse import Namespace
+import math
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+from ...errors import UserError
 
 Options = TypeVar("Options")
+Number = TypeVar("Number", int, float)
+
+
+class Strict(ArgumentParser):
+    """For words that don't come from a command line: a mistake is a `UserError`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{self.prog}: {message}")
+
+
+def at_least(least: Number) -> Callable[[str], Number]:
+    """For ``add_argument(type=...)``: a finite number of ``least``'s type, not below it."""
+    kind = type(least)
+
+    def read(text: str) -> Number:
+        value = kind(text)
+        if not (least <= value and math.isfinite(value)):
+            rule = f"at least {least:g} and finite" if kind is float else f"at least {least}"
+            rule = rule if math.isfinite(least) else "a finite number"
+            raise ArgumentTypeError(f"must be {rule}, but is {text}")
+        return value
+
+    read.__name__ = kind.__name__  # argparse says "invalid int value" of other text
+    return read
+
+
+def add_workers(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers",
+        type=at_least(1),
+        default=len(os.sched_getaffinity(0)),
+        help="processes (the cores: %(default)s)",
+    )
 
 
 def given(kind: type[Options], args: Namespace, **more: Any) -> Options:

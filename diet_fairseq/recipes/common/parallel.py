@@ -16,7 +16,7 @@ def chunks(lines: Iterable[str], size: int = CHUNK) -> Iterator[list[str]]:
 
 
 def enough(workers: int, lines: int) -> int:
-    """As many of the processes as have something to do."""
+    """The number of processes that have something to do."""
     return min(workers, 1 + lines // CHUNK)
 
 
@@ -36,9 +36,9 @@ def in_processes(
 
 
 def _deaf_pool(workers: int) -> Any:
-    """Processes that leave Ctrl-C, which reaches all of a terminal's, to the one that began them.
+    """Processes that leave Ctrl-C, which reaches all of a terminal, to their parent.
 
-    While they are forked it must not break in: Python would drop it.
+    It must not interrupt the fork: Python would drop it.
     """
     heard = []
     before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
+from ...config import flag
 from ...errors import UserError
 from . import settings
 
@@ -20,7 +21,7 @@ PLUGIN = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """Ours, in which Python reads and writes UTF-8."""
+    """This process's environment, in which Python reads and writes UTF-8."""
     return {**os.environ, "PYTHONUTF8": "1"}
 
 
@@ -31,8 +32,7 @@ def shape_of(arch: str) -> list[str]:
     parts = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     names = [f"{side}_{part}" for side in ("encoder", "decoder") for part in parts]
     given = [name for name in (*names, "dropout") if hasattr(args, name)]
-    flags = (("--" + name.replace("_", "-"), str(getattr(args, name))) for name in given)
-    return [word for flag in flags for word in flag]
+    return [word for name in given for word in (flag(name), str(getattr(args, name)))]
 
 
 def python(module: str, *arguments: object) -> list[str]:
@@ -40,7 +40,7 @@ def python(module: str, *arguments: object) -> list[str]:
 
 
 def run(command: list[str], log: Path) -> None:
-    """Run it; what it prints goes to the log, and its end is shown when it fails."""
+    """Run a command; its output goes to the log, whose end is shown if the command fails."""
     with open(log, "ab") as file:
         status = subprocess.run(
             command, env=environment(), stdout=file, stderr=subprocess.STDOUT
@@ -58,7 +58,7 @@ def preprocess(options: dict[str, Any], log: Path, *flags: str) -> None:
 
 
 def train(command: list[str], same: list[str], run: Path, show: bool) -> None:
-    """Show the fairseq-train command and, unless that is all, become it.
+    """Show the fairseq-train command and, unless ``show``, replace this process by it.
 
     ``same`` is the command as it would be on any machine, for any number of updates.
     """

@@ -1,6 +1,6 @@
-"""A run's folder keeps the settings that it was begun with; others don't go on with it.
+"""A run's folder keeps the settings that it was begun with, and is not resumed with others.
 
-fairseq-train goes on from whatever is in its folder, with another learning rate as well, and writes
+fairseq-train resumes from whatever is in its folder, even with another learning rate, and writes
 over the best checkpoint that was there: one model would be compared with itself.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...atomic import written
+from ...config import flag
 from ...errors import UserError
 
 NAME = "settings.json"
@@ -28,13 +29,13 @@ FREE = {
 
 
 def keep(run: Path, words: list[str]) -> None:
-    """Write down the settings of the fairseq-train command, or refuse other ones than are there.
+    """Save the settings of the fairseq-train command, or refuse ones that differ from the saved.
 
-    What names the machine, the log and how far to train may differ.
+    Options for the machine, the log and the length of training may differ.
 
     :raises UserError: if the run was begun with others, and something would be lost.
     """
-    # Of a run's processes, the first one answers for all.
+    # The first process of a run checks for all of them.
     if int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))):
         return
     path, wanted = run / NAME, settings_of(words)
@@ -42,11 +43,11 @@ def keep(run: Path, words: list[str]) -> None:
     other = [name for name in wanted if name in before and before[name] != wanted[name]]
     if other and is_begun(run):
         was = " and ".join(
-            f"{_flag(name)} {_value(before[name])} (now {_value(wanted[name])})"
+            f"{flag(name)} {_value(before[name])} (now {_value(wanted[name])})"
             for name in other[:3]
         )
         raise UserError(
-            f"{run} was begun with {was}: give the same to go on with it, or --run NAME to begin "
+            f"{run} was begun with {was}: give the same to resume it, or --run NAME to begin "
             "another"
         )
     if other or not before:
@@ -56,7 +57,7 @@ def keep(run: Path, words: list[str]) -> None:
 
 
 def settings_of(words: list[str]) -> dict[str, Any]:
-    """All that decides what is learnt, as fairseq-train reads it: names with their values."""
+    """Every option that affects what is learnt, as fairseq-train reads it: names with values."""
     from fairseq import options
     from fairseq.dataclass import configs
 
@@ -85,10 +86,6 @@ def is_begun(run: Path) -> bool:
             return any(run.glob("checkpoint*.pt"))
     except UserError:
         return True
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _value(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Stages: folders that are whole or not there, and know what they were made from."""
+"""Stages: folders that are complete or absent, and know what they were made from."""
 
 import json
 import shutil
@@ -72,11 +72,13 @@ def _check(folder: Path, wanted: dict[str, Any]) -> None:
     try:
         before = json.loads((folder / MADE_FROM).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is not ours: remove it, or take another --folder") from error
+        raise UserError(
+            f"{folder} was not made by this command: remove it, or take another --folder"
+        ) from error
     if other := difference(before, wanted):
         raise UserError(
-            f"{folder} was made with another {other}: take another --folder, or remove this one "
-            "and those made after it"
+            f"{folder} was made with other settings: {other}: take another --folder, or remove "
+            "this folder and those made after it"
         )
 
 

@@ -27,7 +27,7 @@ MOST_LINES = 1_000_000
 
 
 def thinned(text: Path, lines: int) -> Iterable[str]:
-    """The text's lines, evenly thinned where the ``lines`` of it all are more than are needed."""
+    """Evenly spaced lines of the text, where its ``lines`` are more than are needed."""
     return islice(filter(None, read_lines(text)), 0, None, -(-lines // MOST_LINES))
 
 
@@ -45,7 +45,7 @@ class Subwords(Protocol):
 
 
 class SentencePiece:
-    """Learnt from and put on raw text."""
+    """Learnt from raw text, and applied to it."""
 
     @staticmethod
     def learn(folder: Path, texts: dict[str, Iterable[str]], size: int, workers: int) -> None:
@@ -88,7 +88,7 @@ class SentencePiece:
 
 
 class SubwordNmt:
-    """Learnt from and put on words."""
+    """Learnt from words, and applied to them."""
 
     @staticmethod
     def learn(folder: Path, texts: dict[str, Iterable[str]], size: int, workers: int) -> None:

@@ -1,6 +1,6 @@
-"""Lines of text: read so that a line is what two newlines enclose, and nothing else is.
+"""Lines of text: only a newline ends a line.
 
-Python's ``str.splitlines`` and fairseq's and sentencepiece's word splitting part text at more
+Python's ``str.splitlines`` and fairseq's and sentencepiece's word splitting split text at more
 places (U+0085, U+2028, form feed ...). Such characters stand inside lines of the WMT sets, so
 lines are read as bytes up to ``\\n``, and `normalise` turns every odd space into a plain one
 before another program sees it.
@@ -45,7 +45,7 @@ def read_lines(path: Path, keep_mark: bool = False) -> Iterator[str]:
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(
-            f"{path} is cut short or damaged after line {number} ({error}): fetch it again"
+            f"{path} is truncated or damaged after line {number} ({error}): fetch it again"
         ) from error
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from error

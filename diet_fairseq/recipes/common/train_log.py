@@ -1,4 +1,4 @@
-"""What fairseq-train's log tells of a run; of a resumed one, of all its parts."""
+"""What fairseq-train's log says of a run, with all parts of a resumed one."""
 
 import re
 from collections import defaultdict
@@ -22,7 +22,7 @@ def totals(log: Path) -> dict[str, int]:
 
 
 def curves(log: Path) -> dict[str, Curve]:
-    """Of each dev set, its validations; of two after the same update, the later one."""
+    """The validations of each dev set; of two after the same update, the later one."""
     found: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
     for split, rest in re.findall(
         r"\| valid on '(\w+)' subset \| (.*)", log.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What urllib lacks: an end to servers that send slowly, whatever it is that they send."""
+"""What urllib lacks: a limit for servers that send too slowly."""
 
 import io
 import time
@@ -9,14 +9,14 @@ from typing import Any
 
 #: so many bytes must come in so many seconds, 10 kB a second, until all have come
 LEAST, SECONDS = 600_000, 60
-#: of an answer that nobody wants
+#: bytes read of an answer that is not needed
 SOME = 1 << 16
 
 
 def begin(request: urllib.request.Request) -> Any:
     """Ask for it by http or https, alone or by way of redirections; the answer, to be read.
 
-    Raises what urllib does, and `TimeoutError` where too little comes: also of the answer's first
+    Raises what urllib does, and `TimeoutError` where too little arrives: also of the answer's first
     lines, and later in reading it.
     """
     opener = urllib.request.OpenerDirector()
@@ -72,7 +72,7 @@ class _Answer(HTTPResponse):
 
 
 class _Steadily:
-    """Makes a handler of urllib's give such answers."""
+    """Makes a handler of urllib return such answers."""
 
     def do_open(self, http_class: Any, request: Any, **more: Any) -> Any:
         def connection(*args: Any, **kwargs: Any) -> Any:

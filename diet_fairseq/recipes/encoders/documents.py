@@ -19,7 +19,7 @@ from ..common.text import normalise, read_lines
 
 @dataclass(frozen=True)
 class Source:
-    """A file, and how it shows where documents end."""
+    """A file, and how the ends of documents are marked in it."""
 
     path: Path
     wikitext: bool = False
@@ -41,7 +41,7 @@ class Source:
 
 
 def squeezed(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, with single empty lines inside only."""
+    """The lines, with single empty lines between them and none at the ends."""
     begun = empty = False
     for line in lines:
         if line:
@@ -53,7 +53,7 @@ def squeezed(lines: Iterable[str]) -> Iterator[str]:
 
 
 def cut(lines: Iterable[str], number: int) -> Iterator[str]:
-    """An empty line after every so many that are not."""
+    """Add an empty line after every so many lines that are not empty."""
     for count, line in enumerate(filter(None, lines), 1):
         yield line
         if count % number == 0:
@@ -61,7 +61,7 @@ def cut(lines: Iterable[str], number: int) -> Iterator[str]:
 
 
 def wikitext(lines: Iterable[str]) -> Iterator[str]:
-    """WikiText: a title, ``= Title =``, begins a document; an empty line parts paragraphs only.
+    """WikiText: a title, ``= Title =``, begins a document; an empty line separates paragraphs only.
 
     Headings lose their signs, and hyphens, commas and points inside words (``@-@``) the marks that
     the tokenisation gave them. The rest stays as it is, ``<unk>`` for rare words, too.
@@ -76,7 +76,7 @@ def wikitext(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Cleaner:
-    """Joins sources, leaves repeated lines out, and counts; documents that have no line go, too.
+    """Joins sources, drops repeated lines and empty documents, and counts.
 
     Counts: lines ``read``, ``repeated`` and ``kept``, ``documents``, ``words``.
     """
@@ -115,7 +115,7 @@ class Cleaner:
 
 
 def held_out(documents: int, share: float) -> set[int]:
-    """The numbers of those to validate with: that share of them, one at least, always the same."""
+    """The numbers of the documents to validate with: at least one, and always the same."""
     number = min(max(1, round(documents * share)), documents - 1)
     return set(random.Random(1).sample(range(documents), number))
 
@@ -137,7 +137,7 @@ FIRST, CONTINUED = "\u2581", "@@"
 
 
 def parted(line: str, longest: int) -> Iterator[str]:
-    """A line of subwords in parts that are not longer.
+    """Split a line of subwords into parts no longer than ``longest``.
 
     A part ends where a sentence does, else where a word does, if that is in its second half.
     """

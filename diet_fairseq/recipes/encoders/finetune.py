@@ -1,47 +1,21 @@
 """``finetune TASK CHECKPOINT``: a grid of learning rates, epochs and seeds, cell by cell."""
 
-import json
-import os
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
-from ...atomic import written
 from ...errors import UserError
-from ...patches import loading, saving
-from ..common import cells, programs, train_log
-from ..common.options import given
-from ..common.stages import MADE_FROM, difference
+from ..common import cells, programs
+from ..common.options import at_least, given
+from ..common.stages import MADE_FROM
 from .folder import add_folder
-from .glue_tasks import Task
 from .prepare_task import load_task
-from .presets import FINE_TUNING_ADAM, GRIDS, LARGE
-from .start import POSITIONS, Start
-
-BEST, LAST, RESULT = "checkpoint_best.pt", "checkpoint_last.pt", "result.json"
-
-
-@dataclass(frozen=True)
-class FineTuning:
-    """What is fine-tuned on what, and in which way; None: as the grid or the checkpoint has it."""
-
-    task: str
-    checkpoint: Path
-    encoder: str | None
-    scratch: bool
-    row: str | None
-    grid: str
-    rates: list[float] | None
-    epochs: list[int] | None
-    seeds: list[int] | None
-    batch: int | None
-    length: int | None
-    keep: str
-    folder: Path
+from .presets import GRIDS, LARGE
+from .start import Start
+from .tuning import FineTuning, Row, Tuning
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -60,15 +34,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_grid_arguments(parser: ArgumentParser) -> None:
-    """What `ablate` takes, too."""
+    """The options that `ablate` has, too."""
     parser.add_argument("--grid", choices=GRIDS, default="machine", help="(%(default)s)")
-    parser.add_argument("--rates", type=float, nargs="+", metavar="LR", help="(the grid's)")
-    parser.add_argument("--epochs", type=int, nargs="+", metavar="N", help="(the grid's)")
-    parser.add_argument("--seeds", type=int, nargs="+", metavar="N", help="(the grid's)")
-    parser.add_argument("--batch", type=int, help="samples in an update (the grid's)")
-    parser.add_argument("--length", type=int, help="tokens of a sample (the grid's)")
-    parser.add_argument("--gpus", type=int, help="to spread cells over; 0: the CPU (all)")
-    parser.add_argument("--jobs", type=int, help="cells side by side (one a GPU)")
+    parser.add_argument("--rates", type=at_least(0.0), nargs="+", metavar="LR", help="(the grid's)")
+    parser.add_argument("--epochs", type=at_least(1), nargs="+", metavar="N", help="(the grid's)")
+    parser.add_argument("--seeds", type=at_least(0), nargs="+", metavar="N", help="(the grid's)")
+    parser.add_argument("--batch", type=at_least(1), help="samples in an update (the grid's)")
+    parser.add_argument("--length", type=at_least(1), help="tokens of a sample (the grid's)")
+    parser.add_argument("--gpus", type=at_least(0), help="to spread cells over; 0: the CPU (all)")
+    parser.add_argument("--jobs", type=at_least(1), help="cells side by side (one a GPU)")
     parser.add_argument(
         "--keep",
         choices=("best", "none"),
@@ -87,8 +61,8 @@ def finetune(args: Namespace, more: list[str]) -> int:
     return run(grid, gpus, args.jobs)
 
 
-def run(grid: list["Cell"], gpus: int, jobs: int | None) -> int:
-    """Run the cells, as many side by side as asked for; the status to exit with."""
+def run(grid: list[Tuning], gpus: int, jobs: int | None) -> int:
+    """Run the cells, ``jobs`` side by side; returns the status to exit with."""
     for row in {cell.row.folder: cell.row for cell in grid}.values():
         row.begin()
     jobs = jobs or max(1, gpus)
@@ -98,12 +72,12 @@ def run(grid: list["Cell"], gpus: int, jobs: int | None) -> int:
     return cells.run_all([replace(cell, on_gpu=gpus > 0, devices=devices) for cell in grid], jobs)
 
 
-def grid_of(wanted: FineTuning, more: Sequence[str]) -> list["Cell"]:
+def grid_of(wanted: FineTuning, more: Sequence[str]) -> list[Tuning]:
     """All cells that are asked for, seed by seed."""
     if wanted.row and "/" in wanted.row:
-        raise UserError(f"--row {wanted.row} has a slash, and is to name a folder: take another")
+        raise UserError(f"--row {wanted.row} has a slash, but it names a folder: take another")
     start = Start(wanted.checkpoint)
-    grid: list[Cell] = []
+    grid: list[Tuning] = []
     for name in task_names(wanted.folder, wanted.task):
         folder = wanted.folder / "tasks" / name
         task = load_task(folder)
@@ -112,7 +86,7 @@ def grid_of(wanted: FineTuning, more: Sequence[str]) -> list["Cell"]:
         preset = GRIDS[wanted.grid]
         epochs = preset.epochs_of_large if task.name in LARGE else preset.epochs
         grid += [
-            Cell(row, rate, epoch, seed)
+            Tuning(row, rate, epoch, seed)
             for seed in wanted.seeds or preset.seeds
             for epoch in wanted.epochs or epochs
             for rate in wanted.rates or preset.rates
@@ -129,188 +103,3 @@ def task_names(folder: Path, task: str) -> list[str]:
     if not found:
         raise UserError(f"{folder}/tasks holds no prepared task: run `prepare-glue` first")
     return found
-
-
-@dataclass(frozen=True)
-class Row:
-    """All cells of a task that differ in learning rate, epochs and seed only."""
-
-    task: Task
-    data: Path
-    start: Start
-    wanted: FineTuning
-    more: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        scratch = "-scratch" * self.wanted.scratch
-        return self.wanted.row or self.start.name + scratch
-
-    @property
-    def folder(self) -> Path:
-        return self.data / "runs" / self.name
-
-    def flags(self) -> list[str]:
-        """All of a cell's options that the row's cells have in common."""
-        task, wanted, preset = self.task, self.wanted, GRIDS[self.wanted.grid]
-        length = wanted.length or preset.length
-        positions = self.start.model.max_positions
-        if positions is not None and length > positions:
-            raise UserError(
-                f"--length {length}: {self.start.path} takes {positions} tokens: take --length "
-                f"{positions}"
-            )
-        flags: list[Any] = [
-            *self.start.flags(wanted.encoder),
-            *["--task", "glue", "--criterion", "glue", f"--metrics={','.join(task.metrics)}"],
-            *(["--regression-target"] if task.regression else []),
-            *[f"--positive-label={task.positive}", "--max-length", length],
-            *([] if wanted.scratch else ["--finetune-from-model", self.start.path]),
-            *["--optimizer", *FINE_TUNING_ADAM, "--weight-decay", 0.01, "--clip-norm", 1.0],
-            *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
-            *["--batch-size", wanted.batch or preset.batch, "--required-batch-size-multiple", 1],
-            f"--valid-subset={','.join(task.dev_files)}",
-            *[f"--best-checkpoint-metric={task.metrics[0]}", "--maximize-best-checkpoint-metric"],
-            "--no-epoch-checkpoints",
-        ]
-        if preset.grouped:
-            flags.append("--group-by-length")
-        if preset.validate_every:
-            flags += ["--validate-interval-updates", preset.validate_every]
-        return [*map(str, flags), *self.more]
-
-    def begin(self) -> None:
-        """Refuse a folder whose cells were made in another way."""
-        options = by_name(self.flags())
-        options.pop("--finetune-from-model", None)  # its contents count
-        wanted = {
-            "checkpoint": None if self.wanted.scratch else self.start.digest,
-            "task": json.loads((self.data / "data-bin" / MADE_FROM).read_text(encoding="utf-8")),
-            **options,
-        }
-        path = self.folder / "grid.json"
-        if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with written(path) as file:
-                json.dump(wanted, file, indent=1)
-            return
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if other := difference(before, wanted):
-            raise UserError(
-                f"{self.folder} was begun with another {other}: take another --row, or remove this "
-                "one"
-            )
-
-
-def by_name(flags: Sequence[str]) -> dict[str, str]:
-    """Options and what follows them; the last of the same name wins, as on a command line."""
-    found: dict[str, list[str]] = {}
-    for flag in flags:
-        if flag.startswith("--"):
-            name, equals, value = flag.partition("=")
-            found[name] = values = [value] if equals else []
-        else:
-            values.append(flag)
-    return {name: " ".join(values) for name, values in found.items()}
-
-
-@dataclass(frozen=True)
-class Cell(cells.Cell):
-    """One run."""
-
-    row: Row
-    rate: float
-    epochs: int
-    seed: int
-    on_gpu: bool = False
-    #: GPUs that are free, or as many times "" for the CPU as cells run side by side
-    devices: "SimpleQueue[str]" = field(default_factory=SimpleQueue)
-
-    @property
-    def folder(self) -> Path:
-        return self.row.folder / f"lr{self.rate:g}_epochs{self.epochs}_seed{self.seed}"
-
-    @property
-    def name(self) -> str:
-        return f"{self.row.task.name}, {self.row.name}, {self.folder.name}"
-
-    @property
-    def result(self) -> Path:
-        return self.folder / RESULT
-
-    def steps(self) -> list[tuple[list[str], Path]]:
-        folder = self.folder
-        flags = [
-            *["--user-dir", programs.PLUGIN, *self.row.flags()],
-            *["--lr", self.rate, "--max-epoch", self.epochs, "--seed", self.seed],
-            *["--save-dir", folder, "--log-format", "simple", "--log-interval", 100],
-            *["--log-file", folder / "train.log", "--num-workers", 0],
-            *([] if self.on_gpu else ["--cpu"]),
-        ]
-        [_, *command] = programs.python("fairseq_cli.train", self.row.data / "data-bin", *flags)
-        return [(command, folder / "train.out")]
-
-    def call(self, command: list[str], log: Path) -> str:
-        device = self.devices.get()
-        environment = programs.environment()
-        if device:
-            environment["CUDA_VISIBLE_DEVICES"] = visible(device)
-        try:
-            return cells.run_logged(command, log, env=environment)
-        finally:
-            self.devices.put(device)
-
-    def outcome(self) -> dict[str, Any]:
-        log = self.folder / "train.log"
-        found = {
-            "row": self.row.name,
-            "task": self.row.task.name,
-            "rate": self.rate,
-            "epochs": self.epochs,
-            "seed": self.seed,
-            "curves": train_log.curves(log),
-            "model": model_of(self.folder / BEST),
-            **train_log.totals(log),
-        }
-        self.tidy()
-        return found
-
-    def summary(self, outcome: dict[str, Any]) -> str:
-        task = self.row.task
-        metric = task.metrics[0]
-        return ", ".join(
-            f"{task.reported(split)} {metric} {max(one[metric] for _, one in curve):.2f}"
-            for split, curve in outcome["curves"].items()
-        )
-
-    def run(self) -> str:
-        said = super().run()
-        if self.result.exists():  # nothing goes on from there
-            (self.folder / LAST).unlink(missing_ok=True)
-        return said
-
-    def tidy(self) -> None:
-        """Keep the best checkpoint's parameters, or nothing."""
-        best = self.folder / BEST
-        if self.row.wanted.keep == "none":
-            best.unlink(missing_ok=True)
-            return
-        with open(best, "rb") as file:
-            state = loading.read(file, "cpu")
-        if state.pop("last_optimizer_state", None) is not None:
-            saving.save(state, str(best))
-
-
-def visible(device: str) -> str:
-    """The name of a GPU, where only some are visible to us."""
-    names = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return names.split(",")[int(device)] if names else device
-
-
-def model_of(checkpoint: Path) -> dict[str, Any]:
-    """What tells the papers' rows apart."""
-    model = vars(Start(checkpoint).model)
-    return {
-        "arch": model["arch"],
-        **{name: model.get(name) for name in ("position_scheme", *POSITIONS)},
-    }

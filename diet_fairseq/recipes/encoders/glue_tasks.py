@@ -13,7 +13,7 @@ TRAIN, VALID = "train", "valid"
 
 
 class Example(NamedTuple):
-    """Texts as they stand in the file, the label or "", and where it was read."""
+    """Texts as in the file, the label or "", and where it was read."""
 
     texts: tuple[str, ...]
     label: str
@@ -55,7 +55,7 @@ class Task:
         return len(self.columns.texts) == 2
 
     def reported(self, split: str) -> str:
-        """What the split's results are called, as in the papers' tables and GLUE's submissions."""
+        """The name of the split's results in the papers' tables and GLUE's submissions."""
         return MNLI_NAMES[split] if self.name == "MNLI" else self.name
 
 
@@ -124,7 +124,7 @@ def glue_task(name: str) -> Task:
 def read(path: Path, task: Task, where: Columns) -> Iterator[Example]:
     """The examples of a file of tab-separated values.
 
-    A quotation mark is a character like others (many of GLUE's have no partner), and only a
+    A quotation mark is a character like others (many of GLUE's are unbalanced), and only a
     newline ends a line.
     """
     rows = ((number, line.split("\t")) for number, line in enumerate(read_lines(path), 1))
@@ -143,8 +143,8 @@ def read(path: Path, task: Task, where: Columns) -> Iterator[Example]:
                 left_out += 1
                 continue
             raise UserError(
-                f"{place}: {width} tab-separated columns are expected, {len(row)} are found: mend "
-                "the file"
+                f"{place}: {width} tab-separated columns are expected, {len(row)} are found: "
+                "correct the file"
             )
         found = tuple(normalise(row[column]) for column in texts)
         if task.pair and not all(found) and not (task.ragged and label is None):
@@ -154,7 +154,7 @@ def read(path: Path, task: Task, where: Columns) -> Iterator[Example]:
             empty = found.index("")
             raise UserError(
                 f"{place}: {task.name} takes a pair of texts, but the {('first', 'second')[empty]} "
-                "is empty: mend the file"
+                "is empty: correct the file"
             )
         yield Example(found, "" if label is None else row[label].strip(), number_)
     if left_out:
@@ -178,7 +178,7 @@ def places(path: Path, where: Columns, header: list[str] | None) -> tuple[list[i
 
 
 def checked(path: Path, task: Task, examples: Sequence[Example]) -> Sequence[Example]:
-    """The examples, refused where there is none, or a label is none of the task's."""
+    """The examples; refused if there are none, or a label is not one of the task's."""
     if not examples:
         raise UserError(f"{path} holds no example: give a file that does")
     for example in examples:
@@ -188,6 +188,6 @@ def checked(path: Path, task: Task, examples: Sequence[Example]) -> Sequence[Exa
         elif example.label not in task.labels:
             raise UserError(
                 f"{place}: the label {example.label!r} is not among training's "
-                f"({', '.join(task.labels)}): mend the file"
+                f"({', '.join(task.labels)}): correct the file"
             )
     return examples

@@ -11,14 +11,15 @@ from fairseq.data import ListDataset
 from tqdm import tqdm
 
 from ...errors import UserError
+from ..common.options import at_least
 from ..common.subwords import KINDS
 from ..common.text import read_lines, write_lines
-from .finetune import BEST
 from .folder import add_folder
 from .glue_tasks import GLUE, Columns, Task, read
 from .prepare_task import load_task, settings_of
 from .report import Found, results
 from .start import Start
+from .tuning import BEST
 
 #: STS-B's scale, which GLUE wants predictions to keep to
 LOWEST, HIGHEST = 0.0, 5.0
@@ -38,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, help="file for --tsv (FILE.labels), else a folder (submission)"
     )
-    parser.add_argument("--batch", type=int, default=64, help="(%(default)s)")
+    parser.add_argument("--batch", type=at_least(1), default=64, help="(%(default)s)")
     parser.add_argument("--gpu", action="store_true", help="predict on a GPU")
     add_folder(parser)
 
@@ -49,7 +50,7 @@ def predict(args: Namespace) -> None:
     checkpoint = args.checkpoint or best(task, results(args.folder, None, None), folder, args.row)
     start = Start(checkpoint)
     if start.task != "glue":
-        raise UserError(f"{checkpoint} has learnt no task yet: give one that `finetune` made")
+        raise UserError(f"{checkpoint} has not been fine-tuned yet: give one that `finetune` wrote")
     start.check_dictionary(folder / "data-bin" / "input0" / "dict.txt")
     print(f"predicting with {checkpoint}")
     predictor = Predictor(checkpoint, task, folder / "data-bin", args.gpu, args.batch)
@@ -100,7 +101,7 @@ def best(task: Task, found: Found, folder: Path, row: str | None) -> Path:
 
 
 def subwords(folder: Path, texts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """As the encoder's text was made."""
+    """Subwords made as for the encoder's text."""
     settings = settings_of(folder)
     model = KINDS[settings["bpe"]](folder / "subwords")
     sides = [
@@ -125,8 +126,8 @@ class Predictor:
         classes = heads[self.head].out_proj.out_features if self.head in heads else 0
         if classes < len(task.labels) or (task.regression and classes != 1):
             raise UserError(
-                f"{checkpoint} tells {classes} classes apart, which is not what {task.name} wants: "
-                "give one that `finetune` made for it"
+                f"{checkpoint} distinguishes {classes} classes, which does not fit {task.name}: "
+                "give one that `finetune` wrote for it"
             )
         self.gpu, self.batch, self.task = gpu, batch, task
         if gpu:

@@ -1,7 +1,6 @@
 """Raw text to what fairseq-train reads, in stages that can be interrupted."""
 
 import json
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from tqdm import tqdm
 from ...atomic import written
 from ...errors import UserError
 from ..common import programs
+from ..common.options import add_workers, at_least
 from ..common.parallel import enough
 from ..common.stages import Stage, run_all
 from ..common.subwords import KINDS, thinned
@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--lines-per-document",
         metavar="N",
-        type=int,
+        type=at_least(1),
         help="length of a document in a FILE without blank lines (the whole file)",
     )
     parser.add_argument("--lower", action="store_true", help="lower-case the text")
@@ -55,7 +55,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="share of the documents held out for validation (1/200)",
     )
     parser.add_argument("--bpe", choices=KINDS, default="sentencepiece", help="kind of subwords")
-    parser.add_argument("--vocabulary", type=int, default=32_768, help="subwords (%(default)s)")
+    parser.add_argument(
+        "--vocabulary", type=at_least(1), default=32_768, help="subwords (%(default)s)"
+    )
     parser.add_argument(
         "--language",
         default="en",
@@ -64,16 +66,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--longest-line",
         metavar="N",
-        type=int,
+        type=at_least(1),
         default=126,
         help="split longer lines, so that they fit into a sample of 128 subwords (%(default)s)",
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        help="processes (the cores: %(default)s)",
-    )
+    add_workers(parser)
     add_folder(parser)
 
 
@@ -105,10 +102,6 @@ def check(args: Namespace) -> None:
         raise UserError(
             f"--valid-share {args.valid_share} must be between 0 and 1: a part of the documents"
         )
-    for name in ("longest_line", "lines_per_document"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise UserError(f"--{name.replace('_', '-')} {value} must be 1 or more")
 
 
 @dataclass(frozen=True)
@@ -151,7 +144,7 @@ class Text:
                 "the text is a single document, so there is nothing to validate with: put blank "
                 "lines between documents, or give --lines-per-document N"
                 if cleaner.counts["kept"]
-                else "no line of text is in the files: name others"
+                else "the files hold no text: name others"
             )
         with written(folder / "counts.json") as file:
             json.dump(cleaner.counts, file, indent=1)
@@ -161,12 +154,12 @@ class Text:
         share = 100 * counts["repeated"] / counts["read"]
         return (
             f"{counts['read']:,} lines, {counts['repeated']:,} of them ({share:.2f}%) left out "
-            f"because the same line stood there before; {counts['kept']:,} lines of "
+            f"because they repeat an earlier line; {counts['kept']:,} lines of "
             f"{counts['words']:,} words in {counts['documents']:,} documents"
         )
 
     def split(self, folder: Path) -> None:
-        """Part the documents, and count the lines of each part."""
+        """Divide the documents, and count the lines of each part."""
         chosen = held_out(self.counts("clean")["documents"], self.valid_share)
         counts = dict.fromkeys(SPLITS, 0)
         latest: dict[str, int] = {}
@@ -227,4 +220,4 @@ def all_parted(lines: Iterable[str], longest: int, name: str) -> Iterator[str]:
         long += len(parts) > 1
         yield from parts
     if long:
-        print(f"{name}: {long:,} lines have more than {longest:,} subwords and were parted")
+        print(f"{name}: {long:,} lines have more than {longest:,} subwords and were split")

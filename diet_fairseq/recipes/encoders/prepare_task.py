@@ -1,7 +1,6 @@
 """``prepare-glue`` and ``prepare-task``: tab-separated values to what fairseq-train reads."""
 
 import json
-import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from ...atomic import written
 from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
 from ..common import programs
+from ..common.options import add_workers
 from ..common.stages import MADE_FROM, Stage, run_all
 from ..common.subwords import KINDS
 from ..common.text import write_lines
@@ -67,21 +67,12 @@ def add_task_arguments(parser: ArgumentParser) -> None:
     add_folder(parser)
 
 
-def add_workers(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        help="processes (the cores: %(default)s)",
-    )
-
-
 def prepare_glue(args: Namespace) -> None:
     names = args.tasks
     if not names:
         names = [name for name in GLUE if find(args.glue / name, TRAIN)]
         if not names:
-            raise UserError(f"{args.glue} has no folder of a task with a train.tsv: name another")
+            raise UserError(f"{args.glue} has no task's folder with a train.tsv: name another")
         print(f"with a train.tsv: {', '.join(names)}")
     for task in map(glue_task, names):
         folder = args.glue / task.name
@@ -105,7 +96,7 @@ def prepare_task(args: Namespace) -> None:
     if len(args.text) > 2:
         raise UserError(f"--text has {len(args.text)} columns: a task has one text, or a pair")
     if args.name in GLUE:
-        raise UserError(f"{args.name} is one of GLUE's: take `prepare-glue`, or another NAME")
+        raise UserError(f"{args.name} is a task of GLUE: use `prepare-glue`, or another NAME")
     columns = Columns(tuple(args.text), args.label)
     labels: tuple[str, ...] = ()
     if not args.regression:
@@ -113,7 +104,7 @@ def prepare_task(args: Namespace) -> None:
         labels = tuple(sorted({example.label for example in read(args.train, some, columns)}))
         if len(labels) == 1:
             raise UserError(
-                f"{args.train} has one label only, {labels[0]!r}: there is nothing to tell apart"
+                f"{args.train} has one label only, {labels[0]!r}: there is nothing to classify"
             )
     positive = labels.index(args.positive_label) if args.positive_label in labels else None
     task = Task(
@@ -150,7 +141,7 @@ def prepare(task: Task, files: dict[str, list[Path]], args: Namespace) -> None:
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """How the text was made that the encoder was pretrained on."""
+    """How the encoder's pretraining text was made."""
     made_from = programs.data_of(folder) / MADE_FROM
     try:
         found = json.loads(made_from.read_text(encoding="utf-8"))
@@ -160,7 +151,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def encode(folder: Path, task: Task, files: dict[str, list[Path]], args: Namespace) -> None:
-    """Every split's texts in subwords, its labels, and what guessing the commonest would give."""
+    """Every split's texts in subwords, its labels, and the metrics of a constant guess."""
     settings = settings_of(args.folder)
     model = KINDS[settings["bpe"]](args.folder / "subwords")
     counts, examples = {}, {}
@@ -186,7 +177,7 @@ def encode(folder: Path, task: Task, files: dict[str, list[Path]], args: Namespa
 
 
 def examples_of(split: str, paths: list[Path], task: Task) -> Iterable[Example]:
-    """Of all files of a split, checked."""
+    """The checked examples of all files of a split."""
     where = task.columns
     if split.startswith("test"):
         where = task.test or Columns(where.texts)
@@ -202,7 +193,7 @@ def dictionary_of(task: Task, train: list[str]) -> Iterable[str]:
 
 
 def guess(task: Task, train: list[str], dev: list[Example]) -> dict[str, float]:
-    """What the dev set's metrics are where training's commonest label, or mean, is always said."""
+    """The dev set's metrics if the commonest training label, or the mean, is always predicted."""
     if task.regression:
         targets = [float(example.label) for example in dev]
         found = [mean(map(float, train))] * len(targets)

@@ -97,7 +97,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True)
-class Grid:
+class TuningPreset:
     """One way of fine-tuning; a cell is a learning rate, a number of epochs and a seed."""
 
     rates: tuple[float, ...]
@@ -115,7 +115,7 @@ class Grid:
 LARGE = ("MNLI", "QQP", "QNLI")
 
 GRIDS = {
-    "machine": Grid(  # ours: a small model learns with larger rates
+    "machine": TuningPreset(  # ours: a small model learns with larger rates
         rates=(3e-4,),
         epochs=(5,),
         epochs_of_large=(2,),
@@ -124,7 +124,7 @@ GRIDS = {
         warmup=0.1,
         grouped=True,
     ),
-    "tupe": Grid(  # section 4.1, appendix
+    "tupe": TuningPreset(  # section 4.1, appendix
         rates=(2e-5, 3e-5, 4e-5, 5e-5),
         epochs=(10,),
         epochs_of_large=(5,),
@@ -132,7 +132,7 @@ GRIDS = {
         length=512,
         warmup=0.06,
     ),
-    "diet": Grid(  # appendix A, which says "5 or 10" epochs, and not of which tasks
+    "diet": TuningPreset(  # appendix A, which says "5 or 10" epochs, and not of which tasks
         rates=(1e-5, 2e-5, 3e-5, 4e-5),
         epochs=(5, 10),
         epochs_of_large=(5, 10),

@@ -1,4 +1,4 @@
-"""``pretrain SCHEME``: shows the fairseq-train command, and becomes it."""
+"""``pretrain SCHEME``: shows the fairseq-train command, and runs it."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -9,13 +9,14 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from ...config import SCHEMES
 from ...errors import UserError
+from ...models import diet_roberta
 from ..common import programs
-from ..common.options import given
+from ..common.options import at_least, given
 from ..common.programs import STOCK
 from .folder import add_folder
 from .presets import PRESETS
 
-SIZES = ("tiny", "small", "base", "large")
+SIZES = tuple(suffix[1:] for suffix in diet_roberta.SIZES if suffix)
 ENCODERS = ("bert", "roberta", "electra")
 #: <s> and </s>, which a packed sample has besides its lines' subwords
 SPECIAL = 2
@@ -47,16 +48,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--encoder", choices=ENCODERS, default="bert", help="(bert)")
     parser.add_argument("--nsp", action="store_true", help="predict the next sentence, as BERT")
     parser.add_argument("--size", choices=SIZES, help="(the preset's)")
-    parser.add_argument("--updates", type=int, help="(the preset's)")
-    parser.add_argument("--batch", type=int, help="samples in an update (the preset's)")
-    parser.add_argument("--length", type=int, help="tokens in a sample (the preset's)")
-    parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--updates", type=at_least(1), help="(the preset's)")
+    parser.add_argument("--batch", type=at_least(1), help="samples in an update (the preset's)")
+    parser.add_argument("--length", type=at_least(1), help="tokens in a sample (the preset's)")
+    parser.add_argument("--seed", type=at_least(0), default=1, help="(%(default)s)")
     parser.add_argument("--run", help="name of the run's folder (ENCODER_SCHEME-SIZE)")
-    parser.add_argument("--gpus", type=int, help="of a node; 0: the CPU (all, else the CPU)")
-    parser.add_argument("--nodes", type=int, default=1, help="(%(default)s)")
+    parser.add_argument(
+        "--gpus", type=at_least(0), help="of a node; 0: the CPU (all, else the CPU)"
+    )
+    parser.add_argument("--nodes", type=at_least(1), default=1, help="(%(default)s)")
     parser.add_argument(
         "--per-gpu",
-        type=int,
+        type=at_least(1),
         help="samples per step that fit into memory; gradients are accumulated",
     )
     parser.add_argument("--show", action="store_true", help="show the command only")
@@ -65,7 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *SCHEMES):
-        raise UserError(f"no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
+        raise UserError(f"there is no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
     if encoder == "electra" and (scheme == STOCK or size == "large"):
         missing = STOCK if scheme == STOCK else size
         raise UserError(
@@ -80,7 +83,7 @@ def architecture(encoder: str, scheme: str, size: str) -> list[str]:
 
 
 def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
-    """Full sentences packed, over the ends of documents, or pairs of texts."""
+    """Options for packed full sentences, across the ends of documents, or for pairs of texts."""
     if wanted.nsp:
         if wanted.encoder != "bert" or wanted.scheme == STOCK:
             raise UserError(
@@ -108,7 +111,7 @@ def run_folder(wanted: Pretraining, size: str) -> Path:
 
 
 def command(wanted: Pretraining, more: list[str]) -> list[str]:
-    """The fairseq-train command; ``more`` stands last and wins."""
+    """The fairseq-train command; ``more`` is last and wins."""
     preset, data = PRESETS[wanted.preset], programs.data_of(wanted.folder)
     size, length = wanted.size or preset.size, wanted.length or preset.length
     updates, batch = wanted.updates or preset.updates, wanted.batch or preset.batch

@@ -1,4 +1,4 @@
-"""``report``: GLUE's table out of finished cells, by the papers' statistics, beside theirs."""
+"""``report``: GLUE's table of finished cells, by the papers' statistics and beside their rows."""
 
 import csv
 import json
@@ -15,10 +15,10 @@ from ...atomic import written
 from ...errors import UserError
 from ..common import cells
 from ..common.options import given
-from .finetune import RESULT
 from .folder import add_folder
 from .glue_tasks import Task
 from .prepare_task import load_task
+from .tuning import RESULT
 
 #: the numbers that the papers' averages are of: DIET's 7 (tables 2, 8, 9) and TUPE's 9 (1, 3, 4)
 DIET_AVERAGE = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B")
@@ -45,7 +45,7 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Score:
-    """What a row has in a column: the median over seeds, and how far they lie apart."""
+    """A row's value in a column: the median over seeds, and the range of the seeds."""
 
     value: float
     lowest: float
@@ -61,7 +61,7 @@ class Score:
 
 @dataclass
 class Row:
-    """A line of the table: numbers by column, and what they are the median of where ours."""
+    """A line of the table: numbers by column, and the scores behind them if it is ours."""
 
     source: str
     name: str
@@ -141,7 +141,7 @@ def results(folder: Path, rows: list[str] | None, tasks: list[str] | None) -> Fo
 
 
 def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
-    """Our rows, what guessing gives first."""
+    """Our rows; the first is a constant guess."""
     names = sorted({task for of_tasks in found.values() for task in of_tasks})
     tasks = {name: load_task(folder / "tasks" / name) for name in names}
     guess = Row("ours", GUESS)
@@ -160,9 +160,24 @@ def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
 
 
 def scores(task: Task, some: list[dict[str, Any]], of_cell: Statistic) -> dict[str, Score]:
-    """Of every dev set, at the learning rate and epochs whose median is best on the first one.
+    """Of every dev set, at the best learning rate and epochs."""
+    best, values = at_best(task, some, of_cell)
+    found = {}
+    for split, by_seed in values.items():
+        several = by_seed.values()
+        found[task.reported(split)] = Score(
+            median(several), min(several), max(several), len(several), *best
+        )
+    return found
 
-    Where some were not run with all seeds yet, only those with the most seeds are compared.
+
+def at_best(
+    task: Task, some: list[dict[str, Any]], of_cell: Statistic
+) -> tuple[tuple[float, int], dict[str, dict[int, float]]]:
+    """Learning rate and epochs, and with these, of every dev set, the value of every seed.
+
+    They are those whose median is best on the first dev set. Where some were not run with all seeds
+    yet, only those with the most seeds are compared.
     """
     settings = defaultdict(list)
     for one in some:
@@ -170,22 +185,18 @@ def scores(task: Task, some: list[dict[str, Any]], of_cell: Statistic) -> dict[s
     most = max(map(len, settings.values()))
     metric = task.metrics[0]
 
-    def values(setting: tuple[float, int], split: str) -> list[float]:
-        curves = (one["curves"][split] for one in settings[setting])
-        return [of_cell([metrics[metric] for _, metrics in curve]) for curve in curves]
+    def values(setting: tuple[float, int], split: str) -> dict[int, float]:
+        return {
+            one["seed"]: of_cell([metrics[metric] for _, metrics in one["curves"][split]])
+            for one in settings[setting]
+        }
 
     first = next(iter(task.dev_files))
     best = max(
         (setting for setting, ran in settings.items() if len(ran) == most),
-        key=lambda setting: median(values(setting, first)),
+        key=lambda setting: median(values(setting, first).values()),
     )
-    found = {}
-    for split in task.dev_files:
-        several = values(best, split)
-        found[task.reported(split)] = Score(
-            median(several), min(several), max(several), len(several), *best
-        )
-    return found
+    return best, {split: values(best, split) for split in task.dev_files}
 
 
 def published(path: Path, tables: list[str]) -> Iterator[Row]:
@@ -203,7 +214,9 @@ def published(path: Path, tables: list[str]) -> Iterator[Row]:
     except OSError as error:
         raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"--papers {path} is no paper_tables.json: {error!r} is wrong") from error
+        raise UserError(
+            f"--papers {path} is not a paper_tables.json: {error!r} is wrong"
+        ) from error
 
 
 def averages_of_tupe(rows: dict[str, float]) -> Iterator[Row]:
@@ -243,6 +256,7 @@ NAMES_IN_TUPE = {
     "base": {
         "learned": "bert_a",
         "t5 + learned": "bert_r",
+        "bert_ad": "bert_a_d",
         "tupe_a": "tupe_a",
         "tupe_r": "tupe_r",
         "tupe_a, [CLS] tied": "tupe_a_tied_cls",
@@ -253,7 +267,7 @@ NAMES_IN_TUPE = {
 
 
 def as_in_papers(model: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says of its model, as DIET's tables would in paper_tables.json."""
+    """A checkpoint's model in the words of DIET's tables in paper_tables.json."""
     scheme, sharing = model["position_scheme"], model["position_sharing"]
     usual = {"diet_rel": "none", "diet_abs": "none"}.get(scheme, sharing)  # not printed there
     return {
@@ -276,7 +290,7 @@ def beside(rows: list[Row]) -> list[Row]:
 
 
 def paper_name(row: dict[str, Any]) -> str:
-    """What tells a table's rows apart, in its own words."""
+    """The name of a table's row: what distinguishes it from the others."""
     parts = [row["model"]]
     parts += [f"{name} {row[name]}" for name in ("rank", "projection") if row.get(name)]
     parts += [f"shared {row['sharing']}"] if row.get("sharing") else []
@@ -286,7 +300,7 @@ def paper_name(row: dict[str, Any]) -> str:
 
 
 def shown_columns(rows: list[Row]) -> list[str]:
-    """Those that we have, GLUE's first, then tasks of one's own."""
+    """The columns of our rows, GLUE's first, then those of other tasks."""
     ours = {column for row in rows if row.source == "ours" for column in row.values}
     return [*(c for c in COLUMNS if c in ours), *sorted(ours - set(COLUMNS))]
 

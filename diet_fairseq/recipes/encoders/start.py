@@ -8,7 +8,7 @@ parser that will read them there, which knows their types and choices, and each 
 import hashlib
 import reprlib
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 
-from ...config import PositionConfig
+from ...config import PositionConfig, flag
 from ...errors import UserError
 from ...patches import loading
+from ..common.options import Strict
 from ..common.text import read_lines
 
 #: of fairseq's encoders, beside what `PositionConfig` has
@@ -45,14 +46,14 @@ class Start:
     """A checkpoint of an encoder.
 
     ``model`` has its architecture, position scheme, `SIZES` and `POSITIONS`, all as fairseq-train
-    takes them, ``task`` the name of what it learnt, ``symbols`` how many subwords it knows. Raises
-    `UserError` for a file that is no encoder's, and for options that fairseq-train does not take.
+    takes them, ``task`` the name of its task, ``symbols`` how many subwords it knows. Raises
+    `UserError` for a file that is not an encoder's, and for options that fairseq-train refuses.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UserError(f"{path} is no file but a device or a pipe: name a checkpoint")
+            raise UserError(f"{path} is a device or a pipe, not a file: name a checkpoint")
         try:
             with open(path, "rb") as file:
                 state = loading.read(file, "cpu")
@@ -65,7 +66,9 @@ class Start:
         }
         tables = [shape for name, shape in shapes.items() if str(name).endswith(ends)]
         if not tables or len(tables[0]) != 2:
-            raise UserError(f"{path} is no encoder: give one that `pretrain` made, or a RoBERTa")
+            raise UserError(
+                f"{path} is not an encoder: give one that `pretrain` wrote, or a RoBERTa"
+            )
         self.symbols = tables[0][0]
         self._layers = len(shapes)  # each has a parameter at least
         self._size = max(size for shape in shapes.values() for size in shape)
@@ -73,38 +76,38 @@ class Start:
         self.task = task.get("_name", task.get("task"))
         self.model = self._checked(_options(config.get("model")))
 
-    def _checked(self, options: Mapping[str, Any]) -> Namespace:
-        """What we take of them, each read by the parser that will read it in fairseq-train."""
+    def _checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that are used, each read by the parser that will read it in fairseq-train."""
         arch = options.get("arch")
         if not (isinstance(arch, str) and _is_encoder(arch)):
             self._refuse("arch", arch)
-        parser = _Parser(add_help=False, allow_abbrev=False)
+        parser = Strict(arch)
         ARCH_MODEL_REGISTRY[arch].add_args(parser)
-        model = Namespace(arch=arch)
+        model: dict[str, Any] = {"arch": arch}
         for name in ("position_scheme", *SIZES, *POSITIONS):
             value = options.get(name)
             if not isinstance(value, bool | int | float | str | None):
                 self._refuse(name, value)
             if type(value) is int and value > self._most(name):
                 self._refuse(name, value, "more than its parameters have room for")
-            setattr(model, name, value)
-            for flag in _flags(model, [name]):
+            model[name] = value
+            for word in _flags(model, [name]):
                 try:
-                    fits = getattr(parser.parse_args([flag]), name) == value
-                except ValueError:
+                    fits = getattr(parser.parse_args([word]), name) == value
+                except UserError:
                     fits = False
                 if not fits:
                     self._refuse(name, value)
         return model
 
     def _most(self, name: str) -> int:
-        """What fits its parameters: nothing is built of 10**8 layers, or with a table as long."""
+        """The largest value that fits the checkpoint's parameters: never 10**8 layers."""
         if name in ("max_positions", "position_max_distance"):
-            return 1 << 20  # not all that have them have a table as long
+            return 1 << 20  # some models with these options have no such table
         return self._layers if name == "encoder_layers" else self._size
 
     def _refuse(self, name: str, value: Any, why: str = "") -> NoReturn:
-        why = why or f"which {_flag(name)} does not take"
+        why = why or f"which {flag(name)} does not take"
         raise UserError(
             f"{self.path} is refused: {name} of its configuration is {reprlib.repr(value)}, {why}; "
             "use a checkpoint from a source that you trust"
@@ -121,7 +124,7 @@ class Start:
         return self.path.resolve().parent.name
 
     def check_dictionary(self, ours: Path) -> None:
-        """Refuse a task whose subwords mean something else to the encoder."""
+        """Refuse a task whose dictionary is not the encoder's."""
         lines, theirs = subwords_of(ours), self.dictionary()
         if theirs:
             other = subwords_of(theirs)
@@ -143,7 +146,7 @@ class Start:
         )
 
     def dictionary(self) -> Path | None:
-        """What it was trained with, if that is beside it; what its configuration names is not read.
+        """The dictionary beside the checkpoint, if there is one; files that it names are not read.
 
         That is the data of the folder whose ``runs`` it is in, or a file in its own folder, where
         fairseq's released models have it.
@@ -155,24 +158,20 @@ class Start:
 
     def flags(self, encoder: str | None) -> list[str]:
         """The model's, as fairseq-train takes them."""
-        arch: str = self.model.arch
-        family, scheme = arch.split("_")[0], self.model.position_scheme
+        arch: str = self.model["arch"]
+        family, scheme = arch.split("_")[0], self.model["position_scheme"]
         if encoder and encoder == BECOMES.get(family) and arch.startswith(f"{family}_{scheme}"):
             arch = arch.replace(family, encoder, 1)
         elif encoder not in (None, family):
             raise UserError(
-                f"--encoder {encoder}: {self.path} is {arch}, which can't be made one: leave it out"
+                f"--encoder {encoder}: {self.path} is {arch}, which can't be converted: leave it "
+                "out"
             )
         return [f"--arch={arch}", *_flags(self.model, [*SIZES, *POSITIONS])]
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-
 def _options(part: Any) -> dict[str, Any]:
-    """Of a model or a task, which fairseq keeps in one of two ways."""
+    """The options of a model or a task, which fairseq saves in one of two ways."""
     found = vars(part) if isinstance(part, Namespace) else part
     return found if isinstance(found, dict) else {}
 
@@ -181,20 +180,16 @@ def _is_encoder(arch: str) -> bool:
     return issubclass(ARCH_MODEL_REGISTRY.get(arch, object), RobertaModel)
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _flags(options: Namespace, names: Sequence[str]) -> list[str]:
+def _flags(options: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Each option as one word; what is None or False is left to its default."""
-    given = ((name, getattr(options, name)) for name in names)
+    given = ((name, options[name]) for name in names)
     return [
-        _flag(name) + ("" if value is True else f"={value}")
+        flag(name) + ("" if value is True else f"={value}")
         for name, value in given
         if value is not None and value is not False
     ]
 
 
 def subwords_of(dictionary: Path) -> list[str]:
-    """In their order, which are their numbers; a line has a subword and how often it occurs."""
+    """The subwords in the order of their numbers; a line has a subword and its count."""
     return [line.rsplit(" ", 1)[0] for line in read_lines(dictionary)]

@@ -1,4 +1,4 @@
-"""What came out of a run: read from fairseq's log and from the scores beside it."""
+"""The outcome of a run: from fairseq's log, and from the scores beside it."""
 
 import json
 import math
@@ -50,6 +50,18 @@ def of_translation(run: Path) -> dict[str, Any]:
         "curve": curve_of(log),
         **train_log.totals(log),
     }
+
+
+def of_script(run: Path) -> dict[str, Any]:
+    """The numbers of its ``scores.json``; of one in a group, ``GROUP NAME`` is the name."""
+    scores = run / "scores.json"
+    if not scores.exists():
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in json.loads(scores.read_text(encoding="utf-8")).items():
+        group = value if isinstance(value, dict) else {"": value}
+        found |= {f"{name} {inner}".rstrip(): one for inner, one in group.items()}
+    return {name: one for name, one in found.items() if isinstance(one, int | float)}
 
 
 def curve_of(log: Path, metric: str = "loss") -> list[tuple[int, float]]:

@@ -1,20 +1,20 @@
 """``grid run|table|plot GRID.toml``: trains what is missing, and shows what is finished."""
 
-import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from shlex import split
-from typing import Any
 
 from ...errors import UserError
-from ..common import cells
-from . import outcome, table
-from .spec import Cell, Grid, read
+from ..common import cells, programs
+from ..common.options import at_least
+from ..encoders import finetune
+from . import fine_tuning, job, outcome, significance, table
+from .job import Job
+from .spec import read
 
+#: kinds of runs that are validated as they are trained
+CURVES = ("pretraining", "translation")
 ACTIONS = {
-    "run": "train what is missing; what was cut goes on from its last checkpoint",
+    "run": "train what is missing; interrupted cells resume from their last checkpoint",
     "table": "print what is finished as Markdown",
     "plot": "draw the held-out loss, or another metric, of what is finished",
 }
@@ -24,11 +24,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="; ".join(map(": ".join, ACTIONS.items())))
     parser.add_argument("grid", type=Path, metavar="GRID.toml", help="rows, seeds and budget")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="(all)")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="(all)")
-    parser.add_argument("--jobs", type=int, default=1, help="cells side by side (%(default)s)")
-    parser.add_argument("--gpus", type=int, default=0, help="per cell; 0: the CPU (%(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=at_least(1), metavar="SEED", help="(all)")
+    parser.add_argument(
+        "--jobs", type=at_least(1), default=1, help="cells side by side (%(default)s)"
+    )
+    parser.add_argument(
+        "--gpus",
+        type=at_least(0),
+        default=0,
+        help="for each cell, or, of fine-tunings, for all; 0: the CPU (%(default)s)",
+    )
     parser.add_argument("--baseline", metavar="ROW", help="table: differences from this row")
-    parser.add_argument("--at", type=int, metavar="UPDATE", help="the loss after so many updates")
+    parser.add_argument(
+        "--at", type=at_least(1), metavar="UPDATE", help="the loss after so many updates"
+    )
     parser.add_argument(
         "--metric", choices=outcome.METRICS, default="loss", help="plot (%(default)s)"
     )
@@ -39,83 +48,30 @@ def run(args: Namespace) -> int:
     """Do what the command line says; the status to exit with."""
     grid = read(args.grid)
     chosen = grid.only(args.rows, args.seeds)
+    tuned = grid.kind == "fine-tuning"
     if args.action == "run":
+        if tuned:
+            some = [one for row in fine_tuning.tunings(grid, chosen).values() for one in row]
+            return finetune.run(some, programs.devices(args.gpus), args.jobs)
         return cells.run_all([Job(grid, cell, args.gpus) for cell in chosen], args.jobs)
     if args.metric != "loss" and args.action != "plot":
         raise UserError(f"--metric {args.metric} goes with plot: leave it out, or take plot")
-    found = finished(grid, chosen)
+    found = (fine_tuning if tuned else job).finished(grid, chosen)
+    if not found:
+        print("nothing is finished yet")
+        return 0
+    if (args.at is not None or args.action == "plot") and grid.kind not in CURVES:
+        raise UserError(
+            f"{args.grid}: a grid of the kind {grid.kind} has no curves: ask for a table"
+        )
     if args.at is not None:
         found = table.at_update(found, args.at)
     if args.action == "table":
-        print(table.markdown(found, args.baseline) if found else "nothing is finished yet")
+        tested = {}
+        if args.baseline in found and grid.kind == "translation" and args.at is None:
+            tested = significance.bootstrap(grid, chosen, args.baseline)
+        print(table.markdown(found, args.baseline, grid.measures, tested))
     else:
         table.plot(found, args.output, args.metric)
         print(f"wrote {args.output}")
     return 0
-
-
-def finished(grid: Grid, chosen: Sequence[Cell]) -> table.Found:
-    """What came out of these cells, row by row in the order of the grid."""
-    found: table.Found = {row: {} for row in grid.rows}
-    for cell in chosen:
-        result = Job(grid, cell).result
-        if result.exists():
-            found[cell.row][cell.seed] = json.loads(result.read_text(encoding="utf-8"))
-    return {row: seeds for row, seeds in found.items() if seeds}
-
-
-@dataclass(frozen=True)
-class Job(cells.Cell):
-    """A cell of the grid, and how it is run."""
-
-    grid: Grid
-    cell: Cell
-    gpus: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.cell.run
-
-    @property
-    def folder(self) -> Path:
-        return self.grid.folder / "runs" / self.cell.run
-
-    @property
-    def result(self) -> Path:
-        return self.grid.folder / "results" / f"{self.cell.run}.json"
-
-    def steps(self) -> list[tuple[list[str], Path]]:
-        """Commands of `diet-fairseq`, and their logs."""
-        where = ["--run", self.cell.run, "--folder", self.grid.folder, "--gpus", self.gpus]
-        given = [*self.cell.given, *split(self.grid.options), "--seed", self.cell.seed]
-        if self.grid.kind == "pretraining":
-            commands = [["encoder", "pretrain", *given, *where]]
-        else:
-            scheme, *given = given
-            pair = self.grid.pair.split("-")
-            commands = [
-                ["translation", "train", scheme, *pair, *given, *where],
-                ["translation", "evaluate", scheme, *pair, *split(self.grid.evaluate), *where],
-            ]
-        return [
-            (["-m", "diet_fairseq", *map(str, command)], self.folder / f"{command[1]}.out")
-            for command in commands
-        ]
-
-    def outcome(self) -> dict[str, Any]:
-        found = OUTCOMES[self.grid.kind](self.folder)
-        if not found:
-            raise UserError(f"nothing was validated or scored, see {self.folder}")
-        return {"row": self.cell.row, "seed": self.cell.seed, **found}
-
-    def summary(self, outcome: dict[str, Any]) -> str:
-        shown = {name: outcome[name] for name in table.MEASURES if name in outcome}
-        return ", ".join(
-            f"{name} {value:.{table.MEASURES[name]}f}" for name, value in shown.items()
-        )
-
-
-OUTCOMES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "pretraining": outcome.of_pretraining,
-    "translation": outcome.of_translation,
-}

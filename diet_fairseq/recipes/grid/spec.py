@@ -1,6 +1,6 @@
 """What a grid is: a TOML file that names rows, seeds and the budget that all rows have in common.
 
-    kind = "pretraining"                 # or "translation"
+    kind = "pretraining"                 # or another of KINDS
     folder = "roberta"                   # prepared data
     options = "--encoder roberta --updates 4000"
     seeds = [1]
@@ -12,7 +12,14 @@
     [seeds_of]                           # rows with other seeds than the rest
     shaw = [1, 2, 3]
 
-A translation also has ``pair = "en-de"`` and ``evaluate``, the options of the evaluation.
+What a row is given is a scheme and options of ``encoder pretrain`` or ``translation train``. Kinds
+have keys of their own (*: may be left out):
+
+    translation   pair = "en-de"; evaluate*: options of ``translation evaluate``
+    fine-tuning   tasks = "RTE,MRPC" or "all"; a row is given CHECKPOINT and options of
+                  ``encoder finetune``, and its learning rates and epochs make a grid by themselves
+    script        script: a Python file, to which a row's options and ``--seed N --out FOLDER`` are
+                  given, and which writes FOLDER/scores.json: numbers; measures*: those to show
 """
 
 import re
@@ -25,7 +32,13 @@ from typing import Any
 
 from ...errors import UserError
 
-KINDS = ("pretraining", "translation")
+#: kind -> the key that it needs, and the one that it may have
+KINDS = {
+    "pretraining": ("", ""),
+    "translation": ("pair", "evaluate"),
+    "fine-tuning": ("tasks", ""),
+    "script": ("script", "measures"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,9 @@ class Grid:
     options: str = ""
     evaluate: str = ""
     pair: str = ""
+    tasks: str = ""
+    script: str = ""
+    measures: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=lambda: [1])
     seeds_of: dict[str, list[int]] = field(default_factory=dict)
 
@@ -88,14 +104,15 @@ def read(path: Path) -> Grid:
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}): name a grid's file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no TOML ({error}): mend it there") from error
+        raise UserError(f"{path} is not valid TOML ({error}): correct the file") from error
     known = {one.name: one.type for one in fields(Grid)} | {"name": None}
     for key in found:
         if key == "name" or key not in known:
             names = ", ".join(name for name in known if name != "name")
-            raise UserError(f"{path} has the key {key}, which no grid has: take {names}")
+            raise UserError(f"{path} has the key {key}, which is unknown: take {names}")
     wanted: dict[str, type] = {"kind": str, "folder": str, "rows": dict, "seeds": list}
     wanted |= {"options": str, "evaluate": str, "pair": str, "seeds_of": dict}
+    wanted |= {"tasks": str, "script": str, "measures": list}
     for key, kind in wanted.items():
         if key in ("kind", "folder", "rows") and key not in found:
             raise UserError(f"{path} has no {key}: add it")
@@ -108,8 +125,15 @@ def read(path: Path) -> Grid:
 def _check(path: Path, found: dict[str, Any]) -> None:
     if found["kind"] not in KINDS:
         raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}, not {found['kind']}")
-    if (found["kind"] == "translation") != bool(re.fullmatch(r"\w+-\w+", found.get("pair", ""))):
-        raise UserError(f'{path}: a translation, and no other kind, has pair = "SRC-TGT"')
+    needed, _ = KINDS[found["kind"]]
+    if needed and not found.get(needed):
+        raise UserError(f"{path} has no {needed}, which a grid of the kind {found['kind']} needs")
+    for kind, keys in KINDS.items():
+        for key in set(keys) & set(found):
+            if kind != found["kind"]:
+                raise UserError(f"{path}: {key} is for grids of the kind {kind}: leave it out")
+    if "pair" in found and not re.fullmatch(r"\w+-\w+", found["pair"]):
+        raise UserError(f'{path}: pair must be like "en-de", but is {found["pair"]!r}')
     if not found["rows"] or not all(isinstance(row, str) for row in found["rows"].values()):
         raise UserError(f"{path}: every row of [rows] is text: what the command is given for it")
     for row, seeds in [("seeds", found.get("seeds", [1])), *found.get("seeds_of", {}).items()]:
@@ -117,4 +141,4 @@ def _check(path: Path, found: dict[str, Any]) -> None:
             raise UserError(f"{path}: the seeds of {row} must be numbers above 0, not {seeds!r}")
     for row in found.get("seeds_of", {}):
         if row not in found["rows"]:
-            raise UserError(f"{path}: [seeds_of] names {row!r}, which is no row")
+            raise UserError(f"{path}: [seeds_of] names {row!r}, which is not a row")

@@ -13,6 +13,8 @@ from .outcome import OF_ELECTRA
 
 #: the measures a table shows where they are there, and the digits of each
 MEASURES = {"BLEU": 2, "chrF": 2, "loss": 3, "NSP accuracy": 3, **dict.fromkeys(OF_ELECTRA, 3)}
+#: what else a run has that is a number
+TOTALS = ("seed", "parameters", "seconds", "updates done")
 #: row -> what came out, seed by seed
 Found = dict[str, dict[int, dict[str, Any]]]
 
@@ -49,43 +51,69 @@ def at_update(found: Found, update: int) -> Found:
     return moved
 
 
-def markdown(found: Found, baseline: str | None = None) -> str:
-    """Rows against the means of their seeds; with a baseline, the difference from it."""
+def measures(runs: Sequence[dict[str, Any]], named: Sequence[str] = ()) -> dict[str, int]:
+    """The measures that some run has, with their digits: those named, else all that are known.
+
+    Of fine-tunings these are all dev sets.
+    """
+    given = {name for one in runs for name in one}
+    known = [name for name in MEASURES if name in given]
+    chosen = named or known or [name for one in runs for name in one if name not in TOTALS]
+    return {name: MEASURES.get(name, 2) for name in chosen if name in given}
+
+
+def markdown(
+    found: Found,
+    baseline: str | None = None,
+    named: Sequence[str] = (),
+    tested: dict[str, str] | None = None,
+) -> str:
+    """Rows against the means of their seeds; with a baseline, the difference from it.
+
+    ``tested`` is what a test within each seed says of the rows against the baseline.
+    """
     runs = [one for seeds in found.values() for one in seeds.values()]
-    measures = [name for name in MEASURES if any(name in one for one in runs)]
-    first = measures[0]
-    head = ["row", *map(titled, measures)]
-    of_words = first == "loss" and "generator_loss" not in measures  # ELECTRA's is a sum of two
+    shown = measures(runs, named)
+    [first, *_] = shown
+    head = ["row", *map(titled, shown)]
+    of_words = first == "loss" and "generator_loss" not in shown  # ELECTRA's is a sum of two
     if of_words:
         head.append("perplexity")
     if baseline is not None:
         if baseline not in found:
             raise UserError(f"--baseline {baseline!r} is not finished: take one of {list(found)}")
         head.append(f"{first} against {baseline}, same seeds")
+    if tested:
+        head.append("each seed's test set (paired bootstrap)")
+    counted = all("parameters" in one for one in runs)
     timed = all("seconds" in one for one in runs)
-    head += ["parameters", *(["minutes"] if timed else []), "seeds"]
+    head += [*(["parameters"] if counted else []), *(["minutes"] if timed else []), "seeds"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row, seeds in found.items():
         results = list(seeds.values())
         cells = [row]
-        for name in measures:
+        for name in shown:
             values = [one[name] for one in results if name in one]
-            cells.append(spread(values, MEASURES[name]) if values else "")
+            cells.append(spread(values, shown[name]) if values else "")
         if of_words:
             cells.append(f"{math.exp(mean(one['loss'] for one in results)):.1f}")
         if baseline is not None:
-            both = [seed for seed in seeds if seed in found[baseline]]
-            ours, theirs = ([found[r][seed][first] for seed in both] for r in (row, baseline))
+            pairs = [(seeds[s], found[baseline][s]) for s in seeds if s in found[baseline]]
+            both = [pair for pair in pairs if all(first in one for one in pair)]
+            ours, theirs = ([pair[side][first] for pair in both] for side in (0, 1))
             differs = row != baseline and both
-            cells.append(difference(ours, theirs, MEASURES[first]) if differs else "")
-        cells.append(f"{results[0]['parameters']:,}")
+            cells.append(difference(ours, theirs, shown[first]) if differs else "")
+        if tested:
+            cells.append(tested.get(row, ""))
+        if counted:
+            cells.append(f"{results[0]['parameters']:,}")
         if timed:
             cells.append(f"{mean(one['seconds'] for one in results) / 60:.1f}")
         lines.append("| " + " | ".join([*cells, ", ".join(map(str, seeds))]) + " |")
     signatures = {
         f"{name}: `{one[f'{name} signature']}`  "
         for one in runs
-        for name in measures
+        for name in shown
         if f"{name} signature" in one
     }
     return "\n".join([*lines, *([""] if signatures else []), *sorted(signatures)])

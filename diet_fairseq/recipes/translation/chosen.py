@@ -1,4 +1,4 @@
-"""``--corpus``, whose defaults a command takes, and ``--folder``, where everything is kept."""
+"""``--corpus``, which sets the defaults of a command, and ``--folder``, for data and runs."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -34,6 +34,6 @@ def corpus_of(args: Namespace) -> Corpus:
 
 
 def folder_of(corpus: str, source: str, target: str, named: Path | None) -> Path:
-    """The one that is named, else that of the pair of languages in the corpus's own."""
+    """The folder that is named, else that of the pair of languages in the corpus's folder."""
     pair = pair_of(source, target)
     return named or Path(corpus, "-".join(pair))

@@ -12,13 +12,13 @@ REASONS = {
     "blank": "nothing on one side or on both",
     "long": "more words or characters than allowed on one side",
     "ratio": "many more words on one side than on the other",
-    "duplicate": "the same pair stood there before",
+    "duplicate": "the same as an earlier pair",
 }
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a pair must be like; words are what spaces part."""
+    """The limits for a pair; words are separated by spaces."""
 
     max_words: int = 250  # as fairseq's prepare-wmt14en2de.sh
     max_characters: int = 2500  # for text without spaces: 250 words of 10

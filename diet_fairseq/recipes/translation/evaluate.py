@@ -1,6 +1,7 @@
 """``evaluate SCHEME SRC TGT``: averages checkpoints, translates, scores."""
 
 import json
+import math
 import re
 import subprocess
 from argparse import ArgumentParser, Namespace
@@ -14,12 +15,12 @@ from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
 from ..common import programs
-from ..common.options import given
+from ..common.options import at_least, given
 from ..common.subwords import KINDS
 from ..common.text import normalise, read_lines, read_pairs, write_lines
 from . import interactive, test_sets
 from .chosen import add_corpus
-from .prepare import shortened
+from .prepare import prepared_test, shortened
 from .score import score
 from .train import Run, add_run_arguments
 
@@ -33,14 +34,18 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
     parser.add_argument("--checkpoint", type=Path, help="translate with this one")
     parser.add_argument(
         "--average",
-        type=int,
+        type=at_least(0),
         metavar="N",
         default=search.average,
         help="translate with the mean of the last N checkpoints; 0: with the last (%(default)s)",
     )
-    parser.add_argument("--beam", type=int, default=search.beam, help="(%(default)s)")
+    parser.add_argument("--beam", type=at_least(1), default=search.beam, help="(%(default)s)")
     parser.add_argument(
-        "--length-penalty", type=float, metavar="ALPHA", default=search.alpha, help="(%(default)s)"
+        "--length-penalty",
+        type=at_least(-math.inf),
+        metavar="ALPHA",
+        default=search.alpha,
+        help="(%(default)s)",
     )
     parser.add_argument(
         "--penalty",
@@ -48,7 +53,9 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         default=search.penalty,
         help="formula: length^alpha or ((5 + length) / 6)^alpha (%(default)s)",
     )
-    parser.add_argument("--max-tokens", type=int, default=4000, help="in a batch (%(default)s)")
+    parser.add_argument(
+        "--max-tokens", type=at_least(1), default=4000, help="in a batch (%(default)s)"
+    )
     parser.add_argument("--test-set", help="test set by its name in sacreBLEU, such as wmt18")
     parser.add_argument("--input", type=Path, help="text to translate (the prepared test set)")
     parser.add_argument("--reference", type=Path, help="reference translation of --input")
@@ -65,13 +72,13 @@ def evaluate(args: Namespace) -> None:
     name, sources, references, test_set = test_text(args, prepared)
     model = args.checkpoint or average(run.place, args.average)
     if not model.is_file():
-        raise UserError(f"{model} is no file: --checkpoint names one that fairseq-train wrote")
+        raise UserError(f"{model} is not a file: --checkpoint names one that fairseq-train wrote")
     output = args.output or run.place / f"evaluation-{name}"
     output.mkdir(parents=True, exist_ok=True)
 
     subwords = KINDS[prepared["bpe"]](folder / "subwords")
     coded = list(shortened(subwords.encode(map(normalise, sources), args.source, 1), name))
-    # Of a blank line a model makes a sentence: blank lines are not translated.
+    # A model translates a blank line to some sentence, so blank lines are left out.
     spoken = [number for number, line in enumerate(coded) if line]
     write_lines(output / "source.subwords", (coded[number] for number in spoken))
     texts = translate(model, output / "source.subwords", len(spoken), args)
@@ -105,8 +112,7 @@ def test_text(
     if args.input and not args.reference:
         return args.input.name, list(read_lines(args.input)), None, ""
     source, target = (
-        given(Run, args).data / "clean" / f"test.{language}.as-it-came"
-        for language in (args.source, args.target)
+        prepared_test(given(Run, args).data, language) for language in (args.source, args.target)
     )
     name, test_set = "test", prepared["test_set"] or ""
     if args.input:
@@ -164,7 +170,7 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
 
 
 def counted(output: Iterable[str], total: int) -> Iterator[str]:
-    """What fairseq-interactive prints; how much is translated is said meanwhile."""
+    """Pass on what fairseq-interactive prints, and report progress."""
     done = 0
     with (
         tqdm(total=total, desc="translating", disable=None) as bar,
@@ -179,11 +185,11 @@ def counted(output: Iterable[str], total: int) -> Iterator[str]:
 
 
 def hypotheses(output: Iterable[str]) -> Iterator[str]:
-    """Those among what fairseq-interactive prints, which is in the order of its input."""
+    """The hypotheses among fairseq-interactive's output, which is in the order of its input."""
     number = 0
     for line in output:
         if match := re.fullmatch(r"H-(\d+)\t[^\t]*\t(.*)\n?", line):
             if int(match[1]) != number:
-                raise UserError(f"translation {match[1]} came where {number} was due")
+                raise UserError(f"translation {match[1]} came instead of {number}")
             number += 1
             yield match[2]

@@ -1,7 +1,6 @@
 """Raw parallel text to what fairseq-train reads, in stages that can be interrupted."""
 
 import json
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from tqdm import tqdm
 from ...atomic import written
 from ...errors import UserError
 from ..common import programs
+from ..common.options import add_workers, at_least
 from ..common.parallel import enough
 from ..common.stages import Stage, fingerprint, run_all, stage
 from ..common.subwords import KINDS, thinned
@@ -23,6 +23,9 @@ from .corpora.raw import SPLITS, find_pairs, pair_of
 
 #: subwords; fairseq's transformers have positions for 1,024
 LONGEST = 1000
+
+#: the test set, not cleaned, in the folder `clean`: what is translated and scored
+AS_IT_CAME = "test.{}.as-it-came"
 
 
 def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
@@ -40,24 +43,21 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         )
     parser.add_argument("--bpe", choices=KINDS, default="sentencepiece", help="kind of subwords")
     parser.add_argument(
-        "--vocabulary", type=int, default=corpus.vocabulary, help="subwords (%(default)s)"
+        "--vocabulary", type=at_least(1), default=corpus.vocabulary, help="subwords (%(default)s)"
     )
-    parser.add_argument("--max-words", type=int, default=rules.max_words, help="(%(default)s)")
     parser.add_argument(
-        "--max-characters", type=int, default=rules.max_characters, help="(%(default)s)"
+        "--max-words", type=at_least(1), default=rules.max_words, help="(%(default)s)"
+    )
+    parser.add_argument(
+        "--max-characters", type=at_least(1), default=rules.max_characters, help="(%(default)s)"
     )
     parser.add_argument(
         "--max-ratio",
-        type=float,
+        type=at_least(1.0),
         default=rules.max_ratio,
         help="of one side's words to the other's (%(default)s)",
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=len(os.sched_getaffinity(0)),
-        help="processes (the cores: %(default)s)",
-    )
+    add_workers(parser)
 
 
 def prepare(args: Namespace) -> None:
@@ -78,7 +78,7 @@ def prepare(args: Namespace) -> None:
         settings = {"corpus": corpus.name, "pair": pair}
         stage(texts, settings, lambda partial: corpus.download(partial, archives, pair))
     elif not texts.is_dir():
-        raise UserError(f"--from-dir {texts} is no folder: name the one that holds the text")
+        raise UserError(f"--from-dir {texts} is not a folder: name the one that holds the text")
     text = Text(
         folder=folder,
         pair=pair,
@@ -148,7 +148,7 @@ class Text:
         if not counts["train"]["kept"]:
             raise UserError(f"no pair is left to train on: {counts['train']}")
         for language, path in zip(self.pair, self.files["test"][0], strict=True):
-            write_lines(folder / f"test.{language}.as-it-came", read_lines(path))
+            write_lines(folder / AS_IT_CAME.format(language), read_lines(path))
         with written(folder / "counts.json") as file:
             json.dump(counts, file, indent=1)
 
@@ -199,6 +199,11 @@ class Text:
         options |= {"--nwordssrc": self.vocabulary, "--nwordstgt": self.vocabulary}
         options |= {"--destdir": folder, "--workers": self.workers}
         programs.preprocess(options, folder / "command.log", "--joined-dictionary")
+
+
+def prepared_test(folder: Path, language: str) -> Path:
+    """One side of the test set in the folder that was prepared."""
+    return folder / "clean" / AS_IT_CAME.format(language)
 
 
 def shortened(lines: Iterable[str], name: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``train SCHEME SRC TGT``: shows the fairseq-train command, and becomes it."""
+"""``train SCHEME SRC TGT``: shows the fairseq-train command, and runs it."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 from ...config import TRANSLATION
 from ...errors import UserError
 from ..common import programs
-from ..common.options import given
+from ..common.options import at_least, given
 from ..common.programs import STOCK
 from .chosen import add_corpus, add_folder, folder_of
 from .corpora import CORPORA
@@ -58,7 +58,7 @@ def add_run_arguments(parser: ArgumentParser, corpus: Corpus) -> None:
     parser.add_argument("target", metavar="TGT")
     parser.add_argument("--size", choices=SIZES, default=corpus.recipe.size, help="(%(default)s)")
     parser.add_argument("--run", help="name of the run's folder (SCHEME-SIZE-SRC-TGT)")
-    parser.add_argument("--gpus", type=int, help="how many; 0: the CPU (all, else the CPU)")
+    parser.add_argument("--gpus", type=at_least(0), help="how many; 0: the CPU (all, else the CPU)")
     add_folder(parser, corpus)
 
 
@@ -66,11 +66,11 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
     corpus = add_corpus(parser, words)
     recipe = corpus.recipe
     add_run_arguments(parser, corpus)
-    parser.add_argument("--updates", type=int, default=recipe.updates, help="(%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--updates", type=at_least(1), default=recipe.updates, help="(%(default)s)")
+    parser.add_argument("--seed", type=at_least(0), default=1, help="(%(default)s)")
     parser.add_argument(
         "--tokens-per-gpu",
-        type=int,
+        type=at_least(1),
         default=5000,
         help=f"tokens per step that fit into memory, accumulated to {recipe.batch:,} (%(default)s)",
     )
@@ -79,7 +79,9 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
 
 def architecture(scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *TRANSLATION):
-        raise UserError(f"no scheme {scheme}: take one of {', '.join([*TRANSLATION, STOCK])}")
+        raise UserError(
+            f"there is no scheme {scheme}: take one of {', '.join([*TRANSLATION, STOCK])}"
+        )
     if scheme == STOCK and size == "tiny":
         return ["--arch", "transformer", *programs.shape_of("transformer_none_tiny")]
     name = "transformer" if scheme == STOCK else f"transformer_{scheme}"
@@ -87,7 +89,7 @@ def architecture(scheme: str, size: str) -> list[str]:
 
 
 def command(wanted: Training, more: list[str]) -> list[str]:
-    """The fairseq-train command; ``more`` stands last and wins."""
+    """The fairseq-train command; ``more`` is last and wins."""
     recipe = CORPORA[wanted.corpus].recipe
     gpus = programs.devices(wanted.gpus)
     gather = -(-recipe.batch // (wanted.tokens_per_gpu * max(1, gpus)))

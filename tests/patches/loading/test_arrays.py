@@ -86,9 +86,9 @@ def test_an_array_of_pointers_crashes_where_numpy_builds_it(tmp_path):
         (np.array(["a"]), "numbers of the type 'U1', not int64 or float64"),
         (np.zeros(1, ">f8"), "numbers in the byte order '>'"),
         (Numbers(Kind("i8", INT), (1,), [1]), "numbers that are not made of bytes"),
-        (Numbers(Kind("i8", INT), (2,), b"A" * 24), "no checkpoint, or is cut off or damaged"),
-        (Numbers(Kind("i8", INT), (1,), b"A" * 7), "no checkpoint, or is cut off or damaged"),
-        (Numbers(Kind("i8", INT), (-3, -5), b"A" * 120), "no checkpoint, or is cut off or damaged"),
+        (Numbers(Kind("i8", INT), (2,), b"A" * 24), "not a checkpoint, or is truncated or"),
+        (Numbers(Kind("i8", INT), (1,), b"A" * 7), "not a checkpoint, or is truncated or"),
+        (Numbers(Kind("i8", INT), (-3, -5), b"A" * 120), "not a checkpoint, or is truncated or"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

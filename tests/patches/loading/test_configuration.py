@@ -103,7 +103,7 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
     assert text.endswith(f"; {TRUST}")
     option = list(LOOKUPS[way])[-1]
     assert option in text
-    why = "which fairseq doesn't have" if option == "bpe" else "which asks to look something up"
+    why = "which fairseq doesn't have" if option == "bpe" else "which asks for a lookup"
     assert why in text
 
 
@@ -252,12 +252,12 @@ def damaged(stock, path, part, key=None, value=None):
 @pytest.mark.parametrize(
     ("part", "key", "value", "words"),
     [
-        ("extra_state", None, None, "is no checkpoint, or a damaged one (KeyError: 'extra_state')"),
-        ("optimizer_history", None, None, "is no checkpoint, or a damaged one (KeyError: 'best_lo"),
-        ("optimizer_history", 0, 1, "is no checkpoint, or a damaged one (TypeError: argument of t"),
-        ("cfg", "model", 3, "is no checkpoint, or a damaged one (TypeError: argument of type 'int"),
-        ("cfg", "model", None, "is no checkpoint, or a damaged one (TypeError: argument of type"),
-        ("cfg", "task", None, "is no checkpoint, or a damaged one (TypeError: argument of type"),
+        ("extra_state", None, None, "is not a checkpoint, or is damaged (KeyError: 'extra_state')"),
+        ("optimizer_history", None, None, "is not a checkpoint, or is damaged (KeyError: 'best_lo"),
+        ("optimizer_history", 0, 1, "is not a checkpoint, or is damaged (TypeError: argument of t"),
+        ("cfg", "model", 3, "is not a checkpoint, or is damaged (TypeError: argument of type 'int"),
+        ("cfg", "model", None, "is not a checkpoint, or is damaged (TypeError: argument of type"),
+        ("cfg", "task", None, "is not a checkpoint, or is damaged (TypeError: argument of type"),
     ],
 )  # fmt: skip
 def test_what_is_missing_in_a_checkpoint(part, key, value, words, stock, data, tmp_path):

@@ -105,7 +105,7 @@ def test_oddities_are_refused_by_their_place(oddity, part, tmp_path):
 @pytest.mark.parametrize("value", ["text", 1, None, {}])
 def test_weights_that_are_no_tensors_are_refused(value, tmp_path):
     text = refusal(saved(tmp_path / "x.pt", model={"encoder.w\x1b[2J": value}))
-    assert text == r"refused: encoder.w\x1b[2J of its model is no tensor; give another file"
+    assert text == r"refused: encoder.w\x1b[2J of its model is not a tensor; give another file"
 
 
 class Named:
@@ -153,7 +153,7 @@ def no_file(request, tmp_path):
             path.symlink_to("/dev/zero")
         case "broken link":
             path.symlink_to(tmp_path / "nowhere")
-    what = "a folder" if request.param == "folder" else "no regular file"
+    what = "a folder" if request.param == "folder" else "not a regular file"
     return path, f"{path} is {what}: give a checkpoint, such as checkpoint_best.pt"
 
 
@@ -229,8 +229,8 @@ def test_other_modules_load_what_is_no_checkpoint(tmp_path):
 
 
 UNREADABLE = {
-    "cut": "is no model of SentencePiece, or is damaged: give another",
-    "folder": "give the files that it needs, whole",
+    "cut": "is not a SentencePiece model, or is damaged: give another",
+    "folder": "check the files that it needs",
     "missing": "there is no file",
 }
 

@@ -32,11 +32,11 @@ def refused(make, state):
     text = str(error.value)
     assert "\n" not in text
     cure = (
-        "; give one that is whole, with the options it was trained with, or start a new one with "
+        "; give an undamaged one, with the options it was trained with, or start a new one with "
         "--reset-optimizer"
     )
     assert text.endswith(cure)
-    return text.removesuffix(cure).partition(" can't go on from the checkpoint: ")[2]
+    return text.removesuffix(cure).partition(" can't resume from the checkpoint: ")[2]
 
 
 @EACH
@@ -57,7 +57,7 @@ def test_moments_of_another_shape_are_refused(make, moment, wrong, shape):
     state = saved(make)
     state["state"][0][moment] = wrong
     assert refused(make, state) == (
-        f"its {moment} of parameter 0 is {shape}, and the parameter is 16 x 8"
+        f"its {moment} of parameter 0 is {shape}, but the parameter is 16 x 8"
     )
 
 
@@ -160,10 +160,14 @@ def test_a_state_of_more_or_fewer_parameters_is_refused(make):
     here = {fused_adamw: "3", lamb_torch: "2 + 1"}[make]
     state = saved(make)
     state["param_groups"][0]["params"].append(7)
-    assert refused(make, state) == f"it was trained with {more} parameters, and here are {here}"
+    assert (
+        refused(make, state) == f"it was trained with {more} parameters, but the model has {here}"
+    )
     state = saved(make)
     state["param_groups"].pop()
-    assert refused(make, state) == f"it was trained with {fewer} parameters, and here are {here}"
+    assert (
+        refused(make, state) == f"it was trained with {fewer} parameters, but the model has {here}"
+    )
     state = saved(make)
     state["state"][7] = state["state"][0]
     assert refused(make, state) == "it has moments of parameters that it does not list"
@@ -216,8 +220,8 @@ def test_a_schedule_goes_on_from_a_number_only():
         with pytest.raises(UserError) as error:
             one.load_state_dict(wrong)
         assert str(error.value) == (
-            "--lr-scheduler linear_ratio can't go on from the checkpoint: its best loss is not a "
-            "number; give one that is whole, or start a new one with --reset-lr-scheduler"
+            "--lr-scheduler linear_ratio can't resume from the checkpoint: its best loss is not a "
+            "number; give an undamaged one, or start a new one with --reset-lr-scheduler"
         )
 
 
@@ -233,6 +237,6 @@ def test_fairseq_train_says_what_does_not_fit(tmp_path):
     done = train("--max-update", 2)
     assert done.status == 1
     assert done.last.startswith(
-        "error: --optimizer fused_adamw can't go on from the checkpoint: its exp_avg of parameter "
-        "0 is 1, and the parameter is "
+        "error: --optimizer fused_adamw can't resume from the checkpoint: its exp_avg of parameter "
+        "0 is 1, but the parameter is "
     )

@@ -276,7 +276,7 @@ def test_interpolations_are_refused(edited, data):
     done = run("generate", data, "--path", path, *GENERATE)
     assert done.last == (
         f"error: {path} is refused: cfg.task.source_lang of its configuration is "
-        "'${oc.env:HOME}', which asks to look something up; use a checkpoint from a source that "
+        "'${oc.env:HOME}', which asks for a lookup; use a checkpoint from a source that "
         "you trust"
     )
 
@@ -330,12 +330,12 @@ def without_configuration(path, stock):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (cut, " is no checkpoint, or is cut off or damaged: give another, or train again"),
+        (cut, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
         (empty, " is empty: give another checkpoint"),
-        (text, " is no checkpoint, or is cut off or damaged: give another, or train again"),
-        (weights, " is no fairseq checkpoint: it holds no model; give another file"),
+        (text, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
+        (weights, " is not a fairseq checkpoint: it holds no model; give another file"),
         (without_configuration,
-         " is no fairseq checkpoint: it holds no configuration; give another file"),
+         " is not a fairseq checkpoint: it holds no configuration; give another file"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_checkpoint(make, words, stock, data, tmp_path):
@@ -364,9 +364,9 @@ def test_a_checkpoint_of_another_size(stock, data, tmp_path):
     done = run("train", data, *NOW, *wide)
     assert done.status == 1
     assert done.last == (
-        f"error: {stock} does not fit the model: encoder.layers.0.fc1.weight (and 2 more) is "
-        "8 x 8 there and 16 x 8 here; give the --arch, sizes and dictionaries it was trained "
-        "with, or another checkpoint or --save-dir"
+        f"error: {stock} does not fit the model: encoder.layers.0.fc1.weight (and 2 more) is 8 x 8 "
+        "in the checkpoint and 16 x 8 in the model; give the --arch, sizes and dictionaries it was "
+        "trained with, or another checkpoint or --save-dir"
     )
 
 

@@ -118,7 +118,7 @@ def endless_chunks():
 @pytest.mark.parametrize("sends", [endless, endless_chunks])
 def test_a_stream_without_an_end_is_ended(refused, monkeypatch, sends):
     monkeypatch.setattr(download, "LARGEST", 50_000)
-    assert refused(sends) == ("more than 50,000 bytes came, and no end of them", None)
+    assert refused(sends) == ("more than 50,000 bytes arrived, and still no end", None)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_another_part_than_asked_for_is_thrown_away(refused, fetch, server, tmp_
     (tmp_path / "new" / "file.tgz.partial").write_bytes(CONTENT[:50])
     answer = head(f"Content-Range: {part}", "Content-Length: 50", status="206 Partial Content")
     assert refused(answer, CONTENT[50:]) == (
-        "the server sends another part than asked for: run this again", None
+        "the server sent another part of the file than requested: run this again", None
     )  # fmt: skip
     assert b"Range: bytes=50-" in server.asked
     assert fetch(head("Content-Length: 100"), CONTENT) == CONTENT

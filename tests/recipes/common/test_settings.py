@@ -64,8 +64,7 @@ def test_other_settings_are_refused_with_both_values(command, others, was, begin
         begin(*command, *others)
     run = folder / "runs" / FOLDERS[command]
     assert str(error.value) == (
-        f"{run} was begun with {was}: give the same to go on with it, or --run NAME to begin "
-        "another"
+        f"{run} was begun with {was}: give the same to resume it, or --run NAME to begin another"
     )
     begin(*command, *others, "--run", "other")
     begin(*command)  # the refused ones left no trace

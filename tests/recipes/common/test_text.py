@@ -65,7 +65,7 @@ def test_a_truncated_gzip_is_named(tmp_path):
 @pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"eins", mtime=0)[:6]])
 def test_what_is_no_gzip_is_named(tmp_path, content):
     (tmp_path / "a.gz").write_bytes(content)
-    refused(text.read_lines(tmp_path / "a.gz"), "a.gz is cut short or damaged")
+    refused(text.read_lines(tmp_path / "a.gz"), "a.gz is truncated or damaged")
 
 
 @pytest.mark.parametrize("name", ["a", "a.gz"])

@@ -165,16 +165,19 @@ def vars_of(part):
 def test_a_pipe_is_no_checkpoint(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe").endswith(
-        "pipe is no file but a device or a pipe: name a checkpoint"
+        "pipe is a device or a pipe, not a file: name a checkpoint"
     )
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ("weights", "encoder.sentence_encoder.embed_tokens.weight of its model is no tensor; give"),
-        (torch.zeros(()), "is no encoder: give one that `pretrain` made, or a RoBERTa"),
-        (torch.zeros(3), "is no encoder: give one that `pretrain` made, or a RoBERTa"),
+        (
+            "weights",
+            "encoder.sentence_encoder.embed_tokens.weight of its model is not a tensor; give",
+        ),
+        (torch.zeros(()), "is not an encoder: give one that `pretrain` wrote, or a RoBERTa"),
+        (torch.zeros(3), "is not an encoder: give one that `pretrain` wrote, or a RoBERTa"),
     ],
 )
 def test_weights_that_are_none_make_no_encoder(edited, table, words):
@@ -187,7 +190,7 @@ def test_an_encoder_that_was_not_fine_tuned_predicts_nothing(folder):
     path = folder / "runs/base/checkpoint_last.pt"
     with pytest.raises(UserError) as error:
         run("predict", "RTE", "--folder", folder, "--checkpoint", path)
-    assert str(error.value) == f"{path} has learnt no task yet: give one that `finetune` made"
+    assert str(error.value) == f"{path} has not been fine-tuned yet: give one that `finetune` wrote"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +207,8 @@ def test_a_model_of_other_classes_predicts_nothing(monkeypatch, task, head, clas
     with pytest.raises(UserError) as error:
         predict.Predictor(Path("x.pt"), GLUE[task], Path(), False, 1)
     assert str(error.value) == (
-        f"x.pt tells {said} classes apart, which is not what {task} wants: give one that "
-        "`finetune` made for it"
+        f"x.pt distinguishes {said} classes, which does not fit {task}: give one that `finetune` "
+        "wrote for it"
     )
 
 

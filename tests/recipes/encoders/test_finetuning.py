@@ -1,63 +1,30 @@
 """Fine-tuning as a user runs it: cells, how they go on, their table, predictions, refusals."""
 
 import csv
-import json
-import random
-import shlex
 from functools import partial
-from itertools import pairwise
 from threading import Barrier
 
 import pytest
-from fairseq import options
 
-from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.encoders import ablate, finetune, report
+from diet_fairseq.recipes.encoders import finetune
+from diet_fairseq.recipes.grid import table
+from diet_fairseq_cli import main
 from tests.support import commands as fairseq
 from tests.support import glue
 from tests.support.glue import run
-from tests.support.road import cells, sentences, text, use, write
-
-
-def forked(command, stdout, stderr, env=None, first=None):
-    """Stands in for `subprocess.call`: fairseq's commands in a fork, without the imports."""
-    name = command[2].removeprefix("fairseq_cli.")
-    done = fairseq.run(name, *command[3:], plugin=False, first=first)
-    stdout.write(done.text.encode())
-    return done.status
+from tests.support.road import cells, text, use, write
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     use(monkeypatch)
-    monkeypatch.setattr("subprocess.call", forked)
+    monkeypatch.setattr("subprocess.call", glue.forked)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An encoder, a pair task, and one of numbers."""
-    folder = glue.encoder_folder(tmp_path_factory.mktemp("encoder"))
-    glue.pretrained(folder, "base", "roberta_diet_rel")
-    draw = random.Random(1)
-    some = sentences(60)
-    for name, file in (("RTE", "rte"), ("STS-B", "sts")):
-        (folder / file / name).mkdir(parents=True)
-        for split, size in (("train", 16), ("dev", 9), ("test", 5)):
-            rows = []
-            for number in range(size):
-                one, other = draw.sample(some, 2)
-                label = ("entailment", "not_entailment")[number % 2]
-                sts = [str(number), *"gfyoss", one, other, f"{draw.uniform(0, 5):.2f}"]
-                rows.append([str(number), one, other, label] if name == "RTE" else sts)
-            header = glue.tabs(glue.LAYOUTS[name][split][0])
-            rows = [row[: len(header.split("\t"))] for row in rows]
-            write(folder / file / name / f"{split}.tsv", [header, *("\t".join(r) for r in rows)])
-    with pytest.MonkeyPatch.context() as patch:
-        use(patch)
-        for file in ("rte", "sts"):
-            run("prepare-glue", folder / file, "--folder", folder, "--workers", 1)
-    return folder
+    return glue.with_tasks(tmp_path_factory.mktemp("encoder"))
 
 
 def tune(folder, task, *more, checkpoint="runs/base/checkpoint_last.pt"):
@@ -73,7 +40,7 @@ def result(folder, task, row, cell):
 def tuned(folder):
     """Two seeds of the one task, one of the other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subprocess.call", forked)
+        patch.setattr("subprocess.call", glue.forked)
         assert tune(folder, "RTE", "--seeds", 1, 2, "--row", "ours", "--encoder", "bert") == 0
         assert tune(folder, "STS-B", "--seeds", 1, "--row", "ours", "--encoder", "bert") == 0
     return folder
@@ -107,13 +74,13 @@ def test_a_finished_cell_is_not_run_again(tuned, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_cut_cell_goes_on_and_ends_as_if_it_had_not_been_cut(folder, tuned, monkeypatch):
     in_the_second_epoch = partial(fairseq.kill_on_call, "fairseq.trainer:Trainer.train_step", 4)
-    killed = partial(forked, first=in_the_second_epoch)
+    killed = partial(glue.forked, first=in_the_second_epoch)
     flags = ("--seeds", 1, "--row", "cut", "--epochs", 2)
     monkeypatch.setattr("subprocess.call", killed)
     assert tune(folder, "RTE", *flags) == 1
     cell = folder / "tasks/RTE/runs/cut/lr0.0003_epochs2_seed1"
     assert (cell / "checkpoint_last.pt").exists()
-    monkeypatch.setattr("subprocess.call", forked)
+    monkeypatch.setattr("subprocess.call", glue.forked)
     assert tune(folder, "RTE", *flags) == 0
     found = result(folder, "RTE", "cut", cell.name)
     assert [updates for updates, _ in found["curves"]["valid"]] == [2, 4]
@@ -265,6 +232,30 @@ def test_the_table_is_made_of_finished_cells(tuned, capsys, shared_data):
     assert (tuned / "glue.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_grid_of_fine_tunings_is_these_cells(tuned, tmp_path, capsys):
+    """Over two seeds, with their mean and spread; nothing is trained again."""
+    path = tmp_path / "grid.toml"
+    path.write_text(
+        f'kind = "fine-tuning"\nfolder = "{tuned}"\ntasks = "RTE"\nseeds = [1, 2]\n'
+        'options = "--epochs 1 --length 32 --batch 8 --encoder bert"\n'
+        f'rows = {{ours = "{tuned}/runs/base/checkpoint_last.pt"}}\n'
+    )
+    assert main(["grid", "run", str(path)]) == 0
+    assert capsys.readouterr().out.count("done before") == 2
+    main(["grid", "table", str(path)])
+    values = [
+        result(tuned, "RTE", "ours", f"lr0.0003_epochs1_seed{seed}")["curves"]["valid"][0][1]
+        for seed in (1, 2)
+    ]
+    shown = table.spread([one["accuracy"] for one in values], 2)
+    said = capsys.readouterr().out
+    assert "| row | RTE | parameters | minutes | seeds |" in said
+    assert f"| ours | {shown} |" in said
+    path.write_text(path.read_text().replace("--epochs 1", "--epochs none"))
+    with pytest.raises(UserError, match="row 'ours': argument --epochs: invalid int value: 'none'"):
+        main(["grid", "table", str(path)])
+
+
 # Refusals
 
 
@@ -276,12 +267,12 @@ def refused(folder, *arguments, **more):
 
 def test_a_row_is_not_gone_on_with_in_another_way(tuned):
     assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", "--batch", 4) == (
-        f'{tuned}/tasks/RTE/runs/ours was begun with another --batch-size ("8", now "4"): take '
-        "another --row, or remove this one"
+        f'{tuned}/tasks/RTE/runs/ours was begun with other settings: --batch-size ("8", now "4"): '
+        "take another --row, or remove this folder"
     )
     other = glue.pretrained(tuned, "other", "roberta_diet_rel")
     assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", checkpoint=other).startswith(
-        f"{tuned}/tasks/RTE/runs/ours was begun with another checkpoint ("
+        f"{tuned}/tasks/RTE/runs/ours was begun with other settings: checkpoint ("
     )
 
 
@@ -335,61 +326,7 @@ def test_a_mistake_is_the_last_line_and_the_status(tmp_path):
                        "--folder", tmp_path, plugin=False)  # fmt: skip
     assert done.status == 1
     assert done.last == (
-        f"error: {path}, line 3: 2 tab-separated columns are expected, 1 are found: mend the file"
+        f"error: {path}, line 3: 2 tab-separated columns are expected, 1 are found: correct the "
+        "file"
     )
     assert "Traceback" not in done.err
-
-
-# Ablations
-
-
-@pytest.mark.slow
-def test_the_rows_of_an_ablation_are_pretrained_and_fine_tuned_by_one_command(
-    folder, monkeypatch, capsys
-):
-    calls = []
-
-    def call(command, stdout, stderr, env=None):
-        calls.append(command)
-        if "pretrain" not in command:
-            return forked(command, stdout, stderr)
-        words = dict(pairwise(command))
-        run_folder = folder / "runs" / words["--run"]
-        glue.pretrained(folder, words["--run"], "bert_diet_rel")
-        assert (run_folder / "checkpoint_last.pt").exists()
-        return 0
-
-    monkeypatch.setattr("subprocess.call", call)
-    rows = [{"model": "diet_rel", "segment": "per-head", "sharing": "layer", "rank": None}]
-    monkeypatch.setitem(ablate.ABLATIONS, "sharing", rows)
-    flags = ("--folder", folder, "--gpus", 0, "--epochs", 1, "--seeds", 1, "--length", 32)
-    for number in (2, 0):
-        calls.clear()
-        assert run("ablate", "sharing", "RTE", *flags, "--updates", 1) == 0
-        assert len(calls) == number
-        said = capsys.readouterr().out
-        assert "| ours | diet_rel, shared layer, segments per-head |" in said
-
-
-@pytest.mark.parametrize("name", ["segments", "sharing", "rank"])
-def test_every_row_of_an_ablation_is_the_model_it_is_called(folder, capsys, monkeypatch, name):
-    given = ablate.Budget(preset="machine", size=None, updates=1, gpus=0, folder=folder)
-    for row in ablate.ABLATIONS[name]:
-        [(command, _)] = ablate.Pretraining(row, given, ("--length", "32")).steps()
-        assert command[:3] == ["-m", "diet_fairseq", "encoder"]
-        run(*command[3:], "--show")
-        words = shlex.split(capsys.readouterr().out.splitlines()[-1])[1:]
-        args = options.parse_args_and_arch(options.get_training_parser(), words)
-        config = PositionConfig.of(args)
-        found = report.as_in_papers(vars(config))
-        assert report.paper_name(found) == report.paper_name(row)
-
-
-def test_ablations_have_the_rows_of_diet_s_tables(shared_data):
-    tables = json.loads((shared_data.parent / "paper_tables.json").read_text())
-    for table, names in (("diet_table8_glue_segments", ("segments",)),
-                         ("diet_table9_glue_sharing", ("sharing", "rank"))):  # fmt: skip
-        ours = {report.paper_name(row) for name in names for row in ablate.ABLATIONS[name]}
-        assert {report.paper_name(row) for row in tables[table]["rows"]} <= ours
-    ranks = {row["rank"] for row in ablate.ABLATIONS["rank"]}
-    assert ranks == {64, 128, 256, 512}

@@ -75,7 +75,7 @@ def test_a_line_with_too_few_columns_is_refused_with_its_number(tmp_path):
     lines = ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment", "1\ta\tentailment"]
     path = write(tmp_path / "train.tsv", lines)
     assert refused(path, "RTE") == (
-        f"{path}, line 3: 4 tab-separated columns are expected, 3 are found: mend the file"
+        f"{path}, line 3: 4 tab-separated columns are expected, 3 are found: correct the file"
     )
 
 
@@ -91,14 +91,14 @@ def test_a_pair_with_one_text_is_refused(tmp_path):
     lines = ["index\tsentence1\tsentence2\tlabel", "0\ta\t \tentailment"]
     path = write(tmp_path / "train.tsv", lines)
     assert refused(path, "RTE") == (
-        f"{path}, line 2: RTE takes a pair of texts, but the second is empty: mend the file"
+        f"{path}, line 2: RTE takes a pair of texts, but the second is empty: correct the file"
     )
 
 
 def test_an_unknown_label_is_refused(tmp_path):
     path = write(tmp_path / "dev.tsv", ["sentence\tlabel", "a\t1", "b\t2"])
     assert refused(path, "SST-2") == (
-        f"{path}, line 3: the label '2' is not among training's (0, 1): mend the file"
+        f"{path}, line 3: the label '2' is not among training's (0, 1): correct the file"
     )
 
 
@@ -253,16 +253,14 @@ def test_another_file_does_not_mix_with_what_is_there(folder, tmp_path):
     made(tmp_path, "RTE")
     run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
     made(tmp_path, "RTE", number=3)
-    with pytest.raises(UserError, match="RTE/encoded was made with another files"):
+    with pytest.raises(UserError, match="RTE/encoded was made with other settings: files"):
         run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
 
 
 def test_files_that_are_missing_are_named(folder, tmp_path):
     with pytest.raises(UserError) as error:
         run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
-    assert str(error.value) == (
-        f"{tmp_path} has no folder of a task with a train.tsv: name another"
-    )
+    assert str(error.value) == (f"{tmp_path} has no task's folder with a train.tsv: name another")
     made(tmp_path, "QNLI")
     (tmp_path / "QNLI/dev.tsv").unlink()
     with pytest.raises(UserError) as error:
@@ -274,7 +272,7 @@ REFUSED = {
     ("--text", "a", "b", "c"): "--text has 3 columns: a task has one text, or a pair",
     ("--text", "b"): "FILE, line 1: a column named 'b' is expected, found are 'a', 'label': give "
     "the file that has it",
-    ("--text", "a"): "FILE has one label only, '1': there is nothing to tell apart",
+    ("--text", "a"): "FILE has one label only, '1': there is nothing to classify",
 }
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diet_fairseq.recipes.encoders import ablate, glue_tasks, prepare_task, report
+from diet_fairseq.recipes.encoders import glue_tasks, prepare_task, report
 from tests.support.glue import run
 from tests.support.road import cells, write
 
@@ -182,7 +182,7 @@ def test_rows_are_chosen_and_ordered(folder, capsys):
     ("text", "message"),
     [
         (None, "can't be read: No such file or directory"),
-        ("{}", "is no paper_tables.json: KeyError('diet_table2_glue') is wrong"),
+        ("{}", "is not a paper_tables.json: KeyError('diet_table2_glue') is wrong"),
     ],
 )
 def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message):
@@ -193,12 +193,3 @@ def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message
     with pytest.raises(report.UserError) as error:
         run("report", "--folder", folder, "--papers", path)
     assert str(error.value) == f"--papers {path} {message}"
-
-
-def test_tupe_s_tables_are_the_rows_that_one_command_pretrains(shared_data):
-    tables = json.loads((shared_data.parent / "paper_tables.json").read_text())
-    averages = report.averages_of_tupe(tables["tupe_base_glue_avg"]["rows"])
-    printed = {name for row in averages for name in row.models}
-    printed |= {row["model"] for row in tables["tupe_table3_large"]["rows"]}
-    ours = [rows for name, rows in ablate.ABLATIONS.items() if name.startswith("tupe")]
-    assert {row["model"] for rows in ours for row in rows} == printed - {"bert_a_d"}

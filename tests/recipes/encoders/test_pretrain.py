@@ -6,10 +6,9 @@ import pytest
 from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
-from diet_fairseq.recipes.encoders import ablate, presets, pretrain, report
+from diet_fairseq.recipes.encoders import presets, pretrain
 from tests.support.glue import run
 
 
@@ -66,18 +65,6 @@ def test_the_settings_of_tupe_s_large_models_are_roberta_s(shown):
     assert args.batch_size * args.update_freq[0] * args.distributed_world_size == 8192
     assert (args.lr, args.warmup_ratio * args.max_update) == ([4e-4], 30_000)
     assert (args.adam_betas, args.clip_norm, args.dropout) == ("(0.9, 0.98)", 0.0, 0.1)
-
-
-@pytest.mark.parametrize("name", ["tupe", "tupe-large", "tupe-electra"])
-def test_every_row_of_tupe_s_tables_is_the_model_it_is_called(shown, folder, name):
-    budget = ablate.Budget(preset="tupe", size=None, updates=None, gpus=None, folder=folder)
-    for row in ablate.ABLATIONS[name]:
-        [(command, _)] = ablate.Pretraining(row, budget, ()).steps()
-        args = shown(*command[4:])
-        model = {"arch": args.arch, **vars(PositionConfig.of(args))}
-        assert row["model"] in report.names_in_papers(model)
-        assert model["segment_scheme"] == "none"
-        assert args.encoder_layers == (24 if name == "tupe-large" else 12)
 
 
 def test_full_sentences_are_packed_without_next_sentences(shown):

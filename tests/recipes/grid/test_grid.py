@@ -114,6 +114,68 @@ def test_a_translation_is_trained_and_evaluated(called, capsys):
     assert "BLEU: `nrefs:1`" in said
 
 
+def translated(tmp_path, row, lines):
+    folder = tmp_path / "data" / "runs" / f"grid-{row}-s1" / "evaluation-test"
+    (folder / "translations.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_translations_are_compared_by_sacrebleu_s_paired_bootstrap(called, tmp_path, capsys):
+    right = [f"this is sentence number {number} of the test set ." for number in range(60)]
+    wrong = [line.replace("sentence", "phrase") for line in right]
+    grid = TRANSLATION + 'shaw = "shaw"\nt5 = "t5"\n'
+    called(grid, "run")
+    clean = tmp_path / "data" / "clean"
+    clean.mkdir()
+    (clean / "test.de.as-it-came").write_text("".join(f"{line}\n" for line in right))
+    for row, lines in (("stock", wrong), ("shaw", right), ("t5", wrong)):
+        translated(tmp_path, row, lines)
+    capsys.readouterr()
+    called(grid, "table", "--baseline", "stock")
+    head, _, stock, shaw, t5, *_ = capsys.readouterr().out.splitlines()
+    column = head.split(" | ").index("each seed's test set (paired bootstrap)")
+    assert stock.split(" | ")[column] == ""
+    assert shaw.split(" | ")[column].endswith("(p = 0.001)")
+    assert float(shaw.split(" | ")[column].split()[0]) == pytest.approx(29.29)
+    assert t5.split(" | ")[column].startswith("+0.00 (p = ")
+
+
+SCRIPT = """
+kind = "script"
+folder = "{folder}"
+script = "{folder}/score.py"
+options = "--add 2"
+measures = ["test bleu", "long bleu"]
+
+[rows]
+one = "--arch 1"
+"""
+SCORE = """
+import json, sys
+from pathlib import Path
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+value = int(words["--arch"]) + int(words["--add"]) + int(words["--seed"])
+scores = dict(test=dict(bleu=value, signature="x"), long=dict(bleu=9, chrf=8))
+Path(words["--out"], "scores.json").write_text(json.dumps(scores))
+"""
+
+
+def test_a_script_writes_its_scores_by_name(tmp_path, capsys):
+    (tmp_path / "score.py").write_text(SCORE)
+    path = tmp_path / "grid.toml"
+    path.write_text(SCRIPT.format(folder=tmp_path))
+    parser = ArgumentParser()
+    run.add_arguments(parser)
+    assert run.run(parser.parse_args(["run", str(path)])) == 0
+    assert "test bleu 4.00, long bleu 9.00" in capsys.readouterr().out
+    run.run(parser.parse_args(["table", str(path)]))
+    assert capsys.readouterr().out.splitlines()[::2] == [
+        "| row | test bleu | long bleu | seeds |",
+        "| one | 4.00 | 9.00 | 1 |",
+    ]
+    with pytest.raises(UserError, match="the kind script has no curves: ask for a"):
+        run.run(parser.parse_args(["plot", str(path)]))
+
+
 def test_a_cell_that_failed_does_not_stop_the_others_and_is_run_again(called, capsys):
     called.failing.add("grid-shaw-s1")
     status, calls = called(PRETRAINING, "run", "--seeds", "1")
@@ -219,16 +281,19 @@ START = 'kind = "pretraining"\nfolder = "f"\n'
 ROW = 'rows = {a = "a"}\n'
 WRONG = {
     "": "has no kind: add it",
-    "kind = ": "is no TOML",
-    f'kind = "other"\nfolder = "f"\n{ROW}': "kind must be one of pretraining, translation",
-    f'{START}row = {{a = "a"}}': "has the key row, which no grid has",
+    f'kind = "script"\nfolder = "f"\n{ROW}': "has no script, which a grid of the kind script needs",
+    f'{START}{ROW}tasks = "RTE"': "tasks is for grids of the kind fine-tuning: leave it out",
+    "kind = ": "is not valid TOML",
+    f'kind = "other"\nfolder = "f"\n{ROW}': "kind must be one of pretraining, translation, fine",
+    f'{START}row = {{a = "a"}}': "has the key row, which is unknown",
     f'kind = "pretraining"\nfolder = 1\n{ROW}': "folder must be a TOML str, but is 1",
     f"{START}rows = {{}}": "every row of [rows] is text",
     f"{START}rows = {{a = 1}}": "every row of [rows] is text",
     f"{START}{ROW}seeds = [0]": "seeds must be numbers above",
     f"{START}{ROW}seeds_of = {{b = [1]}}": "names 'b', which",
-    f'{START}{ROW}pair = "en-de"': "and no other kind, has",
-    f'kind = "translation"\nfolder = "f"\n{ROW}': "a translation, and no other kind, has",
+    f'{START}{ROW}pair = "en-de"': "pair is for grids of the kind translation",
+    f'kind = "translation"\nfolder = "f"\n{ROW}': "has no pair, which a grid of the kind",
+    f'kind = "translation"\nfolder = "f"\npair = "de"\n{ROW}': "pair must be like",
 }
 
 

@@ -155,7 +155,7 @@ def test_nothing_but_blank_lines_starts_no_program(tmp_path):
 
 def test_a_mistake_leaves_no_folder_behind(translator, tmp_path):
     source = write(tmp_path / "mine", ["ban"])
-    with pytest.raises(UserError, match=r"is no file: --checkpoint names one"):
+    with pytest.raises(UserError, match=r"is not a file: --checkpoint names one"):
         translated(tmp_path, "--input", source, "--checkpoint", tmp_path, "--run", "new")
     assert not (tmp_path / "runs").exists()
 

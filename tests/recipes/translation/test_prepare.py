@@ -79,10 +79,16 @@ def test_prepared_data_is_not_prepared_again(texts, prepared, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        (("--vocabulary", 130), "subwords was made with another vocabulary (160, now 130): take"),
-        (("--bpe", "subword-nmt"), 'another bpe ("sentencepiece", now "subword-nmt")'),
-        (("--max-ratio", 2), "clean was made with another rules"),
-        (("--train", "train", "--valid", "test", "--test", "valid"), "made with another files"),
+        (
+            ("--vocabulary", 130),
+            "subwords was made with other settings: vocabulary (160, now 130): take",
+        ),
+        (("--bpe", "subword-nmt"), 'other settings: bpe ("sentencepiece", now "subword-nmt")'),
+        (("--max-ratio", 2), "clean was made with other settings: rules"),
+        (
+            ("--train", "train", "--valid", "test", "--test", "valid"),
+            "made with other settings: files",
+        ),
     ],
 )
 def test_other_settings_do_not_mix_with_what_is_there(texts, prepared, option, words):
@@ -169,7 +175,7 @@ def test_files_may_be_gzipped_and_named_by_three_letters(folder):
     [
         ("", ("en", "fr"), r"test\.en has no partner .*test\.fr\[\.gz\]"),
         ("", ("xx", "yy"), r"no file .*test\.xx\[\.gz\]: --test names the files"),
-        ("nosuch", ("en", "de"), r"--from-dir .*nosuch is no folder: name the one that holds"),
+        ("nosuch", ("en", "de"), r"--from-dir .*nosuch is not a folder: name the one that holds"),
     ],
 )
 def test_wrong_languages_and_folders_leave_nothing_behind(folder, tmp_path, where, pair, said):
@@ -193,7 +199,7 @@ def test_missing_files_are_named_with_their_option(folder):
 
 
 def test_one_test_set_is_wanted(folder):
-    with pytest.raises(UserError, match=r"2 files match --test train\*, but one is wanted"):
+    with pytest.raises(UserError, match=r"2 files match --test train\*, but there must be one"):
         files(folder, test="train*", train="valid")
 
 

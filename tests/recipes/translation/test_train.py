@@ -110,14 +110,20 @@ def test_a_run_has_checkpoints_to_average_before_it_ends(shown):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("evaluate diet_rel en de --beam 0", "--beam must be at least 1, but is 0"),
-        ("evaluate diet_rel en de --length-penalty nan", "--length-penalty must be a number, but"),
+        ("evaluate diet_rel en de --beam 0", "argument --beam: must be at least 1, but is 0"),
+        (
+            "evaluate diet_rel en de --length-penalty nan",
+            "argument --length-penalty: must be a finite number, but",
+        ),
         ("evaluate diet_rel en de --nosuch", "unknown: --nosuch"),
-        ("train diet_rel en de --updates 0", "--updates must be at least 1, but is 0"),
-        ("train diet_rel en de --tokens-per-gpu 0", "--tokens-per-gpu must be at least 1, but is"),
+        ("train diet_rel en de --updates 0", "argument --updates: must be at least 1, but is 0"),
+        (
+            "train diet_rel en de --tokens-per-gpu 0",
+            "argument --tokens-per-gpu: must be at least 1, but is",
+        ),
         ("train diet_rel en de --seed x", "argument --seed: invalid int value: 'x'"),
-        ("prepare en de --vocabulary -1", "--vocabulary must be at least 1, but is -1"),
-        ("prepare en de --workers 0", "--workers must be at least 1, but is 0"),
+        ("prepare en de --vocabulary -1", "argument --vocabulary: must be at least 1, but is -1"),
+        ("prepare en de --workers 0", "argument --workers: must be at least 1, but is 0"),
         ("prepare en", "the following arguments are required: TGT"),
         ("nosuch", "argument COMMAND: invalid choice: 'nosuch'"),
     ],

@@ -1,4 +1,4 @@
-"""The corpora: the table of contents. A new one is one file here, and one line below."""
+"""The table of corpora. A new one is one file here, and one line below."""
 
 from .corpus import Corpus
 from .multi30k import MULTI30K

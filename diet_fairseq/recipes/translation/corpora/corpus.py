@@ -1,4 +1,4 @@
-"""What a corpus is, how it is learnt and translated, and where each setting comes from.
+"""A corpus, how it is trained and translated, and where each setting comes from.
 
 DIET (appendix A) names the data, Adam, 6 layers, 250k updates, beam 10 and length penalty 0.6; for
 all else it says that it follows Vaswani et al. 2017, whose sections are named here.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a corpus is learnt. By default as in the paper, and where it is silent, in Vaswani's."""
+    """How a corpus is trained: by default as in the paper, or Vaswani's where it is silent."""
 
     size: str = "base"  # DIET: 6 layers; Vaswani 3: 512 / 2048, 8 heads
     updates: int = 250_000  # DIET, appendix A
@@ -25,7 +25,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Search:
-    """How translations are looked for, and in how many averaged checkpoints."""
+    """How translations are searched, and how many checkpoints are averaged."""
 
     beam: int = 10  # DIET, appendix A
     alpha: float = 0.6  # DIET, appendix A

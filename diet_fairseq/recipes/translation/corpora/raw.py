@@ -48,7 +48,7 @@ def find_pairs(
             )
         if split != "train" and len(splits[split]) > 1:
             raise UserError(
-                f"{len(one)} files match --{split} {patterns[split]}, but one is wanted: "
+                f"{len(one)} files match --{split} {patterns[split]}, but there must be one: "
                 + ", ".join(sorted(one))
             )
     return {split: splits[split] for split in SPLITS}

@@ -1,0 +1,69 @@
+"""``encoder ablate NAME``: one of the papers' tables, pretrained row by row and fine-tuned."""
+
+import shlex
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from pathlib import Path
+
+from ..common import cells, programs
+from ..common.cells import nameable
+from ..common.options import at_least, given
+from ..encoders import finetune, report
+from ..encoders.folder import add_folder
+from ..encoders.presets import PRESETS
+from ..encoders.pretrain import SIZES
+from .job import Job
+from .spec import Grid, read
+
+FOLDER = Path(__file__).with_name("ablations")
+NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+#: paper -> its tables that are shown beside ours
+TABLES = {
+    "diet": ["diet_table8_glue_segments", "diet_table9_glue_sharing"],
+    "tupe": ["tupe_base_glue_avg", "tupe_table3_large"],
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", choices=NAMES, help="what is varied")
+    parser.add_argument("task", metavar="TASK", help="prepared tasks, separated by commas, or all")
+    parser.add_argument("--preset", choices=PRESETS, default="machine", help="(%(default)s)")
+    parser.add_argument("--size", choices=SIZES, help="(the preset's)")
+    parser.add_argument("--updates", type=at_least(1), help="of pretraining (the preset's)")
+    parser.add_argument("--papers", type=Path, metavar="FILE", help="paper_tables.json")
+    finetune.add_grid_arguments(parser)
+    add_folder(parser)
+
+
+def ablate(args: Namespace, more: list[str]) -> int:
+    """Pretrain every row (``more`` goes there), fine-tune every one, print the table."""
+    gpus = programs.devices(args.gpus)
+    grid = pretraining(args, more)
+    jobs = {cell.row: Job(grid, cell, gpus) for cell in grid.cells()}
+    # On GPUs one after the other: each takes all of them.
+    if cells.run_all(list(jobs.values()), 1 if gpus else args.jobs or 1):
+        return 1
+    tuned = []
+    for row, job in jobs.items():
+        start = {"checkpoint": job.folder / "checkpoint_last.pt", "row": row}
+        start |= {"encoder": None, "scratch": False}
+        tuned += finetune.grid_of(given(finetune.FineTuning, args, **start), ())
+    status = finetune.run(tuned, gpus, args.jobs)
+    paper = "tupe" if args.name.startswith("tupe") else "diet"
+    shown = {"rows": list(jobs), "tasks": None, "statistic": paper}
+    report.show(given(report.Report, args, **shown, tables=TABLES[paper], csv=None, plot=None))
+    return status
+
+
+def pretraining(args: Namespace, more: list[str]) -> Grid:
+    """The ablation's grid with this budget, which is part of its name: another makes other runs."""
+    grid = read(FOLDER / f"{args.name}.toml")
+    budget = {name: getattr(args, name) for name in ("preset", "size", "updates")}
+    chosen = {name: str(value) for name, value in budget.items() if value is not None}
+    options = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+    return replace(
+        grid,
+        name="_".join(["ablation", *chosen.values(), *nameable(more)]),
+        folder=args.folder,
+        options=shlex.join([*shlex.split(grid.options), *options, *more]),
+    )

@@ -1,0 +1,140 @@
+"""DIET's ablations: a grid for each table, whose rows are pretrained and fine-tuned."""
+
+import json
+import shlex
+from argparse import ArgumentParser
+from itertools import pairwise
+
+import pytest
+from fairseq import options
+
+from diet_fairseq.config import PositionConfig
+from diet_fairseq.recipes.encoders import report
+from diet_fairseq.recipes.grid import ablate
+from diet_fairseq.recipes.grid.job import Job
+from tests.support import glue
+from tests.support.glue import run
+from tests.support.road import use
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    use(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return glue.encoder_folder(tmp_path_factory.mktemp("encoder"))
+
+
+def rows_of(name):
+    return ablate.read(ablate.FOLDER / f"{name}.toml").rows
+
+
+def parsed(*words):
+    parser = ArgumentParser()
+    ablate.add_arguments(parser)
+    return parser.parse_known_args(list(map(str, words)))
+
+
+@pytest.mark.slow
+def test_the_rows_are_pretrained_and_fine_tuned_by_one_command(tmp_path, monkeypatch, capsys):
+    folder = glue.with_tasks(tmp_path)
+    calls = []
+
+    def call(command, stdout, stderr, env=None):
+        calls.append(command)
+        if "pretrain" not in command:
+            return glue.forked(command, stdout, stderr)
+        name = dict(pairwise(command))["--run"]
+        glue.pretrained(folder, name, "bert_diet_rel")
+        log = "num. shared model params: 1\n| valid on 'valid' subset | loss 5 | num_updates 1\n"
+        (folder / "runs" / name / "train.log").write_text(f"{log}| num_updates 1 | wall 2\n")
+        return 0
+
+    monkeypatch.setattr("subprocess.call", call)
+    (tmp_path / "sharing.toml").write_text(
+        'kind = "pretraining"\nfolder = "roberta"\noptions = "--encoder bert"\n[rows]\n'
+        '"diet_rel, shared layer, segments per-head" = "diet_rel --position-sharing layer"\n'
+    )
+    monkeypatch.setattr(ablate, "FOLDER", tmp_path)
+    flags = ("--folder", folder, "--gpus", 0, "--epochs", 1, "--seeds", 1, "--length", 32)
+    for number in (2, 0):
+        calls.clear()
+        assert run("ablate", "sharing", "RTE", *flags, "--updates", 1) == 0
+        assert len(calls) == number
+        said = capsys.readouterr().out
+        assert "| ours | diet_rel, shared layer, segments per-head |" in said
+
+
+def fairseq_arguments(job, capsys):
+    """What fairseq-train is given for a cell's pretraining."""
+    [(command, _)] = job.steps()
+    assert command[:3] == ["-m", "diet_fairseq", "encoder"]
+    run(*command[3:], "--show")
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])[1:]
+    return options.parse_args_and_arch(options.get_training_parser(), words)
+
+
+DIET = [name for name in ablate.NAMES if not name.startswith("tupe")]
+
+
+@pytest.mark.parametrize("name", DIET)
+def test_every_row_is_the_model_it_is_called(encoder, capsys, name):
+    args, more = parsed(name, "all", "--updates", 1, "--folder", encoder, "--dropout", 0)
+    grid = ablate.pretraining(args, [*more, "--length", "32"])
+    for cell in grid.cells():
+        args = fairseq_arguments(Job(grid, cell), capsys)
+        found = report.as_in_papers(vars(PositionConfig.of(args)))
+        assert report.paper_name(found) == cell.row
+        assert (args.max_update, args.dropout) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["tupe", "tupe-large", "tupe-electra"])
+def test_every_row_of_tupe_s_tables_is_the_model_it_is_called(encoder, capsys, name):
+    args, more = parsed(name, "all", "--preset", "tupe", "--folder", encoder)
+    grid = ablate.pretraining(args, more)
+    for cell in grid.cells():
+        args = fairseq_arguments(Job(grid, cell), capsys)
+        model = {"arch": args.arch, **vars(PositionConfig.of(args))}
+        assert cell.row in report.names_in_papers(model)
+        assert model["segment_scheme"] == "none"
+        assert args.encoder_layers == (24 if name == "tupe-large" else 12)
+
+
+def test_the_rows_of_tupe_s_appendices_can_be_run(encoder, capsys):
+    args, more = parsed("tupe-appendix", "all", "--folder", encoder)
+    grid = ablate.pretraining(args, more)
+    found = [PositionConfig.of(fairseq_arguments(Job(grid, cell), capsys)) for cell in grid.cells()]
+    assert len(set(map(str, found))) == len(grid.rows)
+
+
+def test_another_budget_makes_other_runs():
+    names = {
+        ablate.pretraining(*parsed("rank", "all", *more)).name
+        for more in ((), ("--updates", 9), ("--preset", "diet"), ("--dropout", 0))
+    }
+    assert names == {
+        "ablation_machine",
+        "ablation_machine_9",
+        "ablation_diet",
+        "ablation_machine_dropout_0",
+    }
+
+
+def test_the_grids_have_the_rows_of_diet_s_tables(shared_data):
+    tables = json.loads((shared_data.parent / "paper_tables.json").read_text())
+    for table, names in (("diet_table8_glue_segments", ("segments",)),
+                         ("diet_table9_glue_sharing", ("sharing", "rank"))):  # fmt: skip
+        ours = {row for name in names for row in rows_of(name)}
+        assert {report.paper_name(row) for row in tables[table]["rows"]} <= ours
+    assert {int(words.split()[-1]) for words in rows_of("rank").values()} == {64, 128, 256, 512}
+
+
+def test_the_grids_have_the_rows_of_tupe_s_tables(shared_data):
+    tables = json.loads((shared_data.parent / "paper_tables.json").read_text())
+    averages = report.averages_of_tupe(tables["tupe_base_glue_avg"]["rows"])
+    printed = {name for row in averages for name in row.models}
+    printed |= {row["model"] for row in tables["tupe_table3_large"]["rows"]}
+    ours = [name for grid in ("tupe", "tupe-large", "tupe-electra") for name in rows_of(grid)]
+    assert set(ours) == printed
