@@ -108,7 +108,9 @@ def test_a_corpus_brings_its_own_defaults(words, updates, capsys):
 def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     grid = tmp_path / "grid.toml"
-    grid.write_text('kind = "pretraining"\nfolder = "none"\nrows = {a = "shaw"}\n')
+    grid.write_text(f'kind = "pretraining"\nfolder = "{tmp_path}"\nrows = {{a = "shaw"}}\n')
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/grid-a-s1.json").write_text('{"curve": [[1, 2.0]]}')
     words = ("grid", "plot", grid, "--output", tmp_path / "curves.png")
     assert refused(capsys, *words) == (
         "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1

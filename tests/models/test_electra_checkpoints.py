@@ -20,9 +20,7 @@ def test_fine_tuning_takes_the_discriminator(arch, caplog):
     model = build(arch, FINE_TUNING, **segments).eval()
     with caplog.at_level(logging.INFO, logger="diet_fairseq"):
         model.load_state_dict(pretrained.state_dict(), strict=True)
-    assert (
-        "taking ELECTRA's discriminator; its generator and its head are left behind" in caplog.text
-    )
+    assert "loading ELECTRA's discriminator; its head and the generator are dropped" in caplog.text
     tokens = sample_of()[1]
     expected, _ = pretrained(tokens, features_only=True)
     assert torch.equal(model(tokens, features_only=True)[0], expected)
@@ -118,5 +116,5 @@ def test_the_criterion_refuses_models_without_a_generator():
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_a_weight_that_is_none_is_refused(weight):
-    with pytest.raises(UserError, match="--discriminator-weight must be a number from 0 on"):
+    with pytest.raises(UserError, match="--discriminator-weight must be a number of at least 0"):
         ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)

@@ -17,7 +17,7 @@ from tests.support.commands import TINY, run
 
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
 ADVICE = (
-    "free some space or name another place (checkpoints: --save-dir); the files already there are "
+    "free some space or name another place (checkpoints: --save-dir); existing files are unchanged"
 )
 
 
@@ -56,7 +56,7 @@ def test_a_failing_write_leaves_the_old_file(write, limited, tmp_path):
     what = {"save": torch.zeros(50_000), "copy": str(source)}[write]
     with pytest.raises(UserError) as error:
         getattr(saving, write)(what, str(target))
-    assert str(error.value) == f"{target} can't be written: File too large; {ADVICE}as they were"
+    assert str(error.value) == f"{target} can't be written: File too large; {ADVICE}"
     assert target.read_bytes() == before
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -98,9 +98,7 @@ def test_training_on_a_full_disk_ends_at_once(data, tmp_path):
     done = run("train", data, *NOW, "--save-dir", tmp_path, first=full_disk)
     assert done.status == 1
     path = tmp_path / "checkpoint_last.pt"
-    assert done.last == (
-        f"error: {path} can't be written: No space left on device; {ADVICE}as they were"
-    )
+    assert done.last == (f"error: {path} can't be written: No space left on device; {ADVICE}")
     assert os.listdir(tmp_path) == []
 
 

@@ -74,7 +74,7 @@ def test_a_checkpoint_that_is_no_whole_discriminator_is_refused_in_a_line(data, 
     bert = ("--arch", "bert_tupe_r", "--batch-size", 4)
     for options, model, said in (
         (bert, alone, "the checkpoint has an ELECTRA's generator and no discriminator: start from"),
-        (ELECTRA, other, f"{tmp_path}/other.pt does not fit the model: {words} is 20 x 8 there"),
+        (ELECTRA, other, f"{tmp_path}/other.pt does not fit the model: {words} is 20 x 8 in"),
     ):
         torch.save(state | {"model": model}, tmp_path / "other.pt")
         start = ("--finetune-from-model", tmp_path / "other.pt", "--max-update", 2)

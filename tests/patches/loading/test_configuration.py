@@ -103,7 +103,7 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
     assert text.endswith(f"; {TRUST}")
     option = list(LOOKUPS[way])[-1]
     assert option in text
-    why = "which fairseq doesn't have" if option == "bpe" else "which asks for a lookup"
+    why = "which fairseq doesn't have" if option == "bpe" else "which asks to look something up"
     assert why in text
 
 

@@ -230,7 +230,7 @@ def test_other_modules_load_what_is_no_checkpoint(tmp_path):
 
 UNREADABLE = {
     "cut": "is not a SentencePiece model, or is damaged: give another",
-    "folder": "check the files that it needs",
+    "folder": "give the files that it needs",
     "missing": "there is no file",
 }
 

@@ -276,7 +276,7 @@ def test_interpolations_are_refused(edited, data):
     done = run("generate", data, "--path", path, *GENERATE)
     assert done.last == (
         f"error: {path} is refused: cfg.task.source_lang of its configuration is "
-        "'${oc.env:HOME}', which asks for a lookup; use a checkpoint from a source that "
+        "'${oc.env:HOME}', which asks to look something up; use a checkpoint from a source that "
         "you trust"
     )
 

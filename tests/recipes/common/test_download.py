@@ -89,7 +89,7 @@ def test_a_whole_file_gets_its_name_and_is_not_fetched_again(server, fetch, sha2
 
 def test_a_cut_transfer_is_named_and_a_second_call_goes_on(server, fetch, refused):
     server.stop_at = 70_000
-    assert refused("70,000 of 102,400 bytes came: run this again to go on") == 70_000
+    assert refused("70,000 of 102,400 bytes arrived: run this again to go on") == 70_000
     server.stop_at = None
     assert fetch().read_bytes() == CONTENT
     assert server.asked == [None, "bytes=70000-"]
@@ -111,7 +111,7 @@ def test_a_file_that_only_lacked_its_name_gets_it(server, fetch, tmp_path):
 def test_a_file_longer_than_announced_is_thrown_away(server, refused, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "file.tgz.partial").write_bytes(CONTENT * 2)
-    assert refused("204,800 bytes came, but 102,400 were announced") is None
+    assert refused("204,800 bytes arrived, but 102,400 were announced") is None
 
 
 def test_a_wrong_digest_throws_the_file_away(server, fetch, refused):

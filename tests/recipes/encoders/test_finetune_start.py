@@ -215,8 +215,8 @@ def test_a_model_of_other_classes_predicts_nothing(monkeypatch, task, head, clas
 def test_an_electra_is_fine_tuned_as_itself_or_as_a_bert():
     one = object.__new__(start.Start)
     one.path, names = Path("checkpoint.pt"), (*start.SIZES, *start.POSITIONS)
-    one.model = Namespace(**dict.fromkeys(names), arch="electra_t5_small", position_scheme="t5")
-    one.model.embedding_size = 128
+    one.model = dict.fromkeys(names) | {"arch": "electra_t5_small", "position_scheme": "t5"}
+    one.model["embedding_size"] = 128
     assert one.flags(None) == ["--arch=electra_t5_small", "--embedding-size=128"]
     assert one.flags("bert") == ["--arch=bert_t5_small", "--embedding-size=128"]
     with pytest.raises(UserError, match=r"--encoder roberta: .* is electra_t5_small, wh"):

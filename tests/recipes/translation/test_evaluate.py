@@ -38,7 +38,7 @@ def test_tensor2tensor_s_penalty_takes_the_place_of_fairseq_s(alpha):
 def test_hypotheses_are_those_printed_in_order():
     printed = ["S-0\tx\n", "H-0\t-0.5\tein \u2028 H-9\tx\n", "D-0\t-0.5\tein\n", "H-1\t-inf\t\n"]
     assert list(evaluate.hypotheses(printed)) == ["ein \u2028 H-9\tx", ""]
-    with pytest.raises(UserError, match="translation 2 came where 1 was due"):
+    with pytest.raises(UserError, match="translation 2 came instead of 1"):
         list(evaluate.hypotheses([printed[1], "H-2\t0\tx\n"]))
 
 
@@ -171,7 +171,7 @@ def test_mistakes_are_named(tmp_path):
         (("--input", one, "--reference", two), "they part at line 2"),
         (("--reference", two), "--reference needs --input"),
         (("--run", "other"), "checkpoint_last.pt does not exist: train first"),
-        (("--checkpoint", tmp_path / "no.pt"), "no.pt is no file"),
+        (("--checkpoint", tmp_path / "no.pt"), "no.pt is not a file"),
     ]:
         with pytest.raises(UserError, match=words):
             translated(tmp_path, *arguments)

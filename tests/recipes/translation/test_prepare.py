@@ -123,7 +123,7 @@ def test_an_interrupted_run_goes_on(texts, prepared, tmp_path, monkeypatch, inte
 
 def test_a_folder_of_someone_else_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(UserError, match="is not ours"):
+    with pytest.raises(UserError, match="was not made by this command"):
         stages.stage(tmp_path, {}, lambda partial: None)
     assert (tmp_path / "mine").exists()
 
