@@ -96,9 +96,7 @@ def read(folder: Path) -> ModelDescription:
     if content.values.get("format") != FORMAT:
         raise content.fault("format", f'must be "{FORMAT}"')
     if content.values.get("version") != VERSION:
-        raise content.fault(
-            "version", f"must be {VERSION}; a newer one needs a newer diet_fairseq"
-        )
+        raise content.fault("version", f"must be {VERSION}; a newer one needs a newer diet_fairseq")
     engine = content.choice("engine", ENGINES)
     subwords = content.part("subwords")
     kind = subwords.choice("kind", SUBWORDS, "none")

@@ -42,9 +42,7 @@ class FairseqEngine:
             )
         self.model.to(self.device).eval()
         self.model.prepare_for_inference_(cfg)
-        limits = utils.resolve_max_positions(
-            self.task.max_positions(), self.model.max_positions()
-        )
+        limits = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
         self.longest: int | None = int(limits[0]) - 1  # the end of the sentence takes a place
         self.source: Dictionary = self.task.source_dictionary
         self.target: Dictionary = self.task.target_dictionary
@@ -82,9 +80,7 @@ class FairseqEngine:
 
 
 def _options(search: Search) -> GenerationConfig:
-    options = GenerationConfig(
-        beam=search.beam, nbest=search.nbest, max_len_a=1, max_len_b=LONGER
-    )
+    options = GenerationConfig(beam=search.beam, nbest=search.nbest, max_len_a=1, max_len_b=LONGER)
     penalty = Tensor2TensorPenalty if search.penalty == "tensor2tensor" else float
     options.lenpen = penalty(search.lenpen)
     return options

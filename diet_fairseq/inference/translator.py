@@ -31,7 +31,9 @@ class TooLong(UserError):
     """A line has more subwords than the model takes, and may not be cut."""
 
     def __init__(self, number: int, subwords: int, longest: int) -> None:
-        super().__init__(f"line {number} has {subwords:,} subwords, but the model takes {longest:,}")
+        super().__init__(
+            f"line {number} has {subwords:,} subwords, but the model takes {longest:,}"
+        )
         self.number, self.subwords, self.longest = number, subwords, longest
 
 
@@ -167,18 +169,14 @@ class Translator:
         found: list[list[Hypothesis]] = [[] for _ in parts]
         for batch in self._batches(parts):
             sentences = [parts[place] for place in batch]
-            for place, some in zip(
-                batch, self._engine.translate(sentences, search), strict=True
-            ):
+            for place, some in zip(batch, self._engine.translate(sentences, search), strict=True):
                 found[place] = some
                 left[owners[place]] -= 1
             done(sum(left[owner] == 0 for owner in {owners[place] for place in batch}))
         by_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
         for owner, some in zip(owners, found, strict=True):
             by_line[owner].append(some)
-        return [
-            [self._joined(some, rank) for rank in range(nbest)] for some in by_line
-        ]
+        return [[self._joined(some, rank) for rank in range(nbest)] for some in by_line]
 
     def _search(self, beam: int | None, nbest: int, lenpen: float | None) -> Search:
         search = replace(self.search, nbest=nbest)
