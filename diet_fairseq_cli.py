@@ -122,7 +122,6 @@ COMMANDS: dict[str, Command | Group] = {
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
 EXTRAS = {
     "matplotlib": "plots",
-    "multipart": "serve",
     "prometheus_client": "serve",
     "sacremoses": "data",
     "starlette": "serve",

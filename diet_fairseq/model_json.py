@@ -126,11 +126,12 @@ def _loaded(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             text = file.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise UserError(f"{path} is refused: it has more than {LARGEST:,} bytes")
-        content = json.loads(text)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from error
+    if len(text) > LARGEST:
+        raise UserError(f"{path} is refused: it has more than {LARGEST:,} bytes")
+    try:
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = one_line(str(error))
         raise UserError(f"{path} is no JSON ({reason}): make or fetch the folder again") from error

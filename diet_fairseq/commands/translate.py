@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -65,7 +66,7 @@ def run(args: Namespace) -> int:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         translator = loaded(args)
         bar = tqdm(desc="translating", unit=" lines", disable=None)
-        with bar, heartbeat(lambda: bar.disable and _say(written)):
+        with bar, heartbeat(lambda: _say(written) if bar.disable else None):
             for lines in windows(source, name):
                 fault = None
                 try:
@@ -92,7 +93,7 @@ def run(args: Namespace) -> int:
 
 
 def _translated(
-    translator: Translator, lines: list[str], args: Namespace, done: Callable[[int], object]
+    translator: Translator, lines: list[str], args: Namespace, done: Callable[[int], Any]
 ) -> list[list[Translation]]:
     return translator.candidates(
         lines,

@@ -1,7 +1,7 @@
 """CTranslate2, with a folder that holds its model."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class CTranslate2Engine:
                 device_index=int(number or 0),
                 intra_threads=threads or 0,
             )
-            self.vocabulary = _vocabulary(description.folder)
+            self.vocabulary: Collection[str] = _vocabulary(description.folder)
         # CTranslate2 raises RuntimeError and ValueError with texts of its own.
         except (RuntimeError, ValueError, OSError) as error:
             raise UserError(

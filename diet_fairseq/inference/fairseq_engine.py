@@ -1,7 +1,7 @@
 """fairseq's beam search, with a checkpoint that is read as the plugin reads all of them."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +46,7 @@ class FairseqEngine:
         self.longest: int | None = int(limits[0]) - 1  # the end of the sentence takes a place
         self.source: Dictionary = self.task.source_dictionary
         self.target: Dictionary = self.task.target_dictionary
-        self.vocabulary = self.source.symbols[self.source.nspecial :]
+        self.vocabulary: Collection[str] = self.source.symbols[self.source.nspecial :]
         self._turn = threading.Lock()
 
     def translate(

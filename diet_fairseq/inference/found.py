@@ -22,7 +22,7 @@ class Pieces:
     target_lang: str | None = None
 
 
-def find(model: Path, pieces: Pieces = Pieces()) -> ModelDescription:  # noqa: B008  # frozen
+def find(model: Path, pieces: Pieces = Pieces()) -> ModelDescription:  # frozen
     """The model in a folder with ``model.json``, or in a checkpoint.
 
     A checkpoint takes from the ``model.json`` beside it all but itself.
@@ -67,7 +67,13 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces) -> ModelDescription:
             flag = "--" + side.replace("_", "-")
             raise UserError(f"{checkpoint} does not say its languages: give {flag}")
         languages[side] = name
-    return ModelDescription("fairseq", folder=checkpoint.parent, checkpoint=checkpoint, **languages)
+    return ModelDescription(
+        "fairseq",
+        languages["source_lang"],
+        languages["target_lang"],
+        folder=checkpoint.parent,
+        checkpoint=checkpoint,
+    )
 
 
 def _completed(found: ModelDescription, pieces: Pieces) -> ModelDescription:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from ..errors import UserError
 from . import engine
@@ -109,7 +109,7 @@ class Translator:
     @overload
     def translate(
         self,
-        text: Sequence[str],
+        text: list[str] | tuple[str, ...],
         *,
         beam: int | None = None,
         lenpen: float | None = None,
@@ -118,7 +118,7 @@ class Translator:
 
     def translate(
         self,
-        text: str | Sequence[str],
+        text: str | list[str] | tuple[str, ...],
         *,
         beam: int | None = None,
         lenpen: float | None = None,
@@ -146,7 +146,7 @@ class Translator:
         beam: int | None = None,
         lenpen: float | None = None,
         strict: bool = False,
-        done: Callable[[int], None] = lambda lines: None,
+        done: Callable[[int], Any] = lambda lines: None,
     ) -> list[list[Translation]]:
         """Of every line its ``nbest`` translations, best first; all else is as in `translate`.
 

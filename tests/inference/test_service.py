@@ -86,7 +86,8 @@ def test_libretranslate_s_request_form_is_answered(serve):
         ({"q": []}, "q is missing: give the text to translate"),
         ({"q": 7}, "q must be text or a list of texts"),
         ({"q": ["a", None]}, "q must be text or a list of texts"),
-        ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en to de"),
+        ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"
+         " to de"),
         ({"q": "a", "target": ["x"]}, "target \"['x']\" is not supported: this model translates en"
          " to de"),
         ({"q": "a", "format": "html"}, "format 'html' is not supported: send text"),

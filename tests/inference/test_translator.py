@@ -79,7 +79,7 @@ def test_no_word_is_lost_where_a_sentence_alone_is_too_long(translator, backward
 
 
 def test_strict_names_the_line_and_translates_nothing(translator, backwards):
-    with pytest.raises(TooLong, match="^line 2 has 21 subwords, but the model takes 20$"):
+    with pytest.raises(TooLong, match=r"^line 2 has 21 subwords, but the model takes 20$"):
         translator.translate(["a", "b " * 21, "c"], strict=True)
     assert backwards.batches == []
 

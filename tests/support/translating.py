@@ -1,4 +1,4 @@
-"""Models to translate with: one that says every word backwards, and real ones that nobody trained."""
+"""Models to translate with: one that says all backwards, and real ones that nobody trained."""
 
 from collections.abc import Sequence
 from pathlib import Path

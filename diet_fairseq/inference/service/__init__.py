@@ -1,4 +1,4 @@
 """``diet-fairseq serve``: a model behind HTTP.
 
-request -> app.py, asked.py: what may be asked -> batching.py: batches of waiting lines -> Translator
+request -> app.py: addresses, limits -> asked.py: texts -> batching.py: batches -> Translator
 """

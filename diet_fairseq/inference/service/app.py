@@ -59,7 +59,7 @@ class Limits:
     together: int = 64
 
 
-def application(translator: Translates, limits: Limits = Limits()) -> Starlette:  # noqa: B008
+def application(translator: Translates, limits: Limits = Limits()) -> Starlette:
     """The service as an ASGI application, for any server of such."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)

@@ -14,7 +14,7 @@ from ..common import programs
 from .corpora.corpus import Search
 from .prepare import LONGEST
 
-#: kind of subwords -> kind as model.json names it, the model's file, and what parts the words before
+#: kind of subwords -> as model.json names it, the model's file, and what parts words before that
 KINDS = {
     "sentencepiece": ("sentencepiece", "sentencepiece.model", "none"),
     "subword-nmt": ("subword_nmt", "codes", "moses"),

@@ -68,8 +68,8 @@ def evaluate(args: Namespace) -> None:
     if not model:
         model = average(run.place, args.average)
         # `translate` takes what was evaluated, with the corpus's own search.
-        search = corpus_of(args).search
-        describe(run.place, folder, args.source, args.target, search, model)
+        own = corpus_of(args).search
+        describe(run.place, folder, args.source, args.target, own, model)
     if not model.is_file():
         raise UserError(f"{model} is no file: --checkpoint names one that fairseq-train wrote")
     output = args.output or run.place / f"evaluation-{name}"
