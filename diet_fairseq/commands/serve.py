@@ -4,6 +4,7 @@ import logging
 import signal
 import socket
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 
 from ..errors import UserError, one_line
 from .translate import add_model_arguments, loaded
@@ -50,7 +51,8 @@ def run(args: Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[listening])
-    print("stopped: all that was asked for is answered", flush=True)
+    with suppress(BrokenPipeError):
+        print("stopped: all that was asked for is answered", flush=True)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -120,22 +120,12 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
 def test_ctranslate2_says_what_fairseq_says(exported, penalty):
-    """Where nothing is an empty sentence, which fairseq rules out after its softmax."""
     engines = [engine.load(find(folder)) for folder in exported]
     sources = [["▁b", "a", "n"], ["▁k", "o", "n", "▁d", "i", "n"], ["▁d", "</s>", "n"]]
     for source in sources:
         search = Search(beam=3, nbest=2, lenpen=0.6, penalty=penalty)
         ours, theirs = (one.translate([source], search)[0] for one in engines)
         assert [one.tokens for one in ours] == [one.tokens for one in theirs]
-        # Without a length penalty what was ruled out is the same number in all hypotheses.
-        scores = [
-            {tuple(one.tokens): one.score for one in some.translate([source], Search(3, 3, 0))[0]}
-            for some in engines
-        ]
-        both = scores[0].keys() & scores[1].keys()
-        apart = [scores[0][tokens] - scores[1][tokens] for tokens in both]
-        assert apart == pytest.approx([apart[0]] * len(apart), abs=1e-3)
-        assert len(apart) > 1
     assert set(engines[1].vocabulary) >= set(engines[0].vocabulary)
 
 
