@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
-SERVE = ["prometheus_client", "python-multipart", "starlette>=0.40", "uvicorn"]  # `serve`
+SERVE = ["prometheus_client", "python-multipart", "starlette", "uvicorn"]  # `serve`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(

@@ -5,6 +5,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +58,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Translate; 0, or where nobody reads on, the status of a program that a pipe ended."""
-    written = 0
+    written = completed = 0
     with interruptible(lambda: f"{written:,} lines were translated and written"):
         name = str(args.file or "standard input")
         try:
             source = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
         except OSError as error:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
         translator = loaded(args)
         bar = tqdm(desc="translating", unit=" lines", disable=None)
-        with bar, heartbeat(lambda: _say(written) if bar.disable else None):
+
+        def done(lines: int) -> None:
+            nonlocal completed
+            completed += lines
+            bar.update(lines)
+
+        with bar, heartbeat(lambda: _say(completed) if bar.disable else None):
             for lines in windows(source, name):
                 fault = None
                 try:
-                    found = _translated(translator, lines, args, bar.update)
+                    found = _translated(translator, lines, args, done)
                 except TooLong as error:
                     before = lines[: error.number - 1]
-                    found = _translated(translator, before, args, bar.update)
+                    found = _translated(translator, before, args, done)
                     fault = UserError(
                         f"{name}, line {written + error.number} has {error.subwords:,} subwords, "
                         f"but the model takes {error.longest:,}: shorten it, or leave out --strict"
@@ -112,5 +121,5 @@ def _shown(found: list[Translation], number: int, scores: bool) -> str:
     return json.dumps({"line": number, "translations": translations}, ensure_ascii=False)
 
 
-def _say(written: int) -> None:
-    print(f"translated: {written:,} lines", file=sys.stderr, flush=True)
+def _say(lines: int) -> None:
+    print(f"translated: {lines:,} lines", file=sys.stderr, flush=True)
