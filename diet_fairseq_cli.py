@@ -112,13 +112,22 @@ COMMANDS: dict[str, Command | Group] = {
     "grid": Command(
         "train many schemes with the same budget; their table and curves", "recipes.grid.run"
     ),
+    "translate": Command("translate text, line by line", "commands.translate"),
+    "serve": Command("translate text over HTTP", "commands.serve"),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
-EXTRAS = {"matplotlib": "plots", "sacremoses": "data", "tqdm": "data"}
+EXTRAS = {
+    "matplotlib": "plots",
+    "prometheus_client": "serve",
+    "sacremoses": "data",
+    "starlette": "serve",
+    "tqdm": "data",
+    "uvicorn": "serve",
+}
 
 
 class _Formatter(HelpFormatter):

@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
+SERVE = ["prometheus_client", "python-multipart", "starlette", "uvicorn"]  # `serve`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(
@@ -30,7 +31,13 @@ setup(
     packages=find_packages(include=["diet_fairseq", "diet_fairseq.*"]),
     py_modules=["diet_fairseq_cli"],
     entry_points={"console_scripts": ["diet-fairseq=diet_fairseq_cli:main"]},
-    package_data={"diet_fairseq": ["py.typed", "recipes/grid/ablations/*.toml"]},
+    package_data={
+        "diet_fairseq": [
+            "py.typed",
+            "inference/service/page.html",
+            "recipes/grid/ablations/*.toml",
+        ]
+    },
     zip_safe=False,  # --user-dir needs a folder
     python_requires=">=3.11",
     install_requires=[
@@ -48,10 +55,13 @@ setup(
         "data": DATA,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
+        "serve": SERVE,
         "dev": [
             *DATA,
             *PLOTS,
             *PRETRAINING,
+            *SERVE,
+            "httpx2",  # the client in starlette's tests
             "build",
             "mypy==2.4.1",
             "pytest>=8",

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,23 @@ def preprocess(options: dict[str, Any], log: Path, *flags: str) -> None:
     run(python("fairseq_cli.preprocess", *flags, *flat), log)
 
 
-def train(command: list[str], same: list[str], run: Path, show: bool) -> None:
+def train(
+    command: list[str],
+    same: list[str],
+    run: Path,
+    show: bool,
+    describe: Callable[[], None] = lambda: None,
+) -> None:
     """Show the fairseq-train command and, unless ``show``, replace this process by it.
 
-    ``same`` is the command as it would be on any machine, for any number of updates.
+    ``same`` is the command as it would be on any machine, for any number of updates. ``describe``
+    puts beside the checkpoints what the model needs, as soon as it is clear that this run is it.
     """
     print("fairseq-train", shlex.join(command[3:]), flush=True)
     if not show:
         run.mkdir(parents=True, exist_ok=True)
         settings.keep(run, same[3:])
+        describe()
         os.execve(sys.executable, command, environment())
 
 

@@ -19,7 +19,8 @@ from ..common.options import at_least, given
 from ..common.subwords import KINDS
 from ..common.text import normalise, read_lines, read_pairs, write_lines
 from . import interactive, test_sets
-from .chosen import add_corpus
+from .chosen import add_corpus, corpus_of
+from .described import describe
 from .prepare import prepared_test, shortened
 from .score import score
 from .train import Run, add_run_arguments
@@ -70,7 +71,12 @@ def evaluate(args: Namespace) -> None:
     if {args.source, args.target} != set(prepared["pair"]):
         raise UserError(f"{folder} holds {'-'.join(prepared['pair'])}: name these languages")
     name, sources, references, test_set = test_text(args, prepared)
-    model = args.checkpoint or average(run.place, args.average)
+    model = args.checkpoint
+    if not model:
+        model = average(run.place, args.average)
+        # `translate` takes what was evaluated, with the corpus's own search.
+        own = corpus_of(args).search
+        describe(run.place, folder, args.source, args.target, own, model)
     if not model.is_file():
         raise UserError(f"{model} is not a file: --checkpoint names one that fairseq-train wrote")
     output = args.output or run.place / f"evaluation-{name}"

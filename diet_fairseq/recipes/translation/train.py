@@ -13,6 +13,7 @@ from ..common.programs import STOCK
 from .chosen import add_corpus, add_folder, folder_of
 from .corpora import CORPORA
 from .corpora.corpus import Corpus
+from .described import describe
 
 SIZES = ("base", "tiny", "iwslt_de_en", "wmt_en_de", "wmt_en_de_big")
 
@@ -122,4 +123,11 @@ def train(args: Namespace, more: list[str]) -> None:
     wanted = given(Training, args)
     recipe = CORPORA[wanted.corpus].recipe
     one_device = replace(wanted, gpus=0, tokens_per_gpu=recipe.batch, updates=recipe.updates)
-    programs.train(command(wanted, more), command(one_device, more), wanted.place, args.show)
+    last, search = wanted.place / "checkpoint_last.pt", CORPORA[wanted.corpus].search
+    programs.train(
+        command(wanted, more),
+        command(one_device, more),
+        wanted.place,
+        args.show,
+        lambda: describe(wanted.place, wanted.data, wanted.source, wanted.target, search, last),
+    )

@@ -14,7 +14,9 @@ from tests.support.road import programs
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "prepared.json").write_text('{"longest_line": 126}')
+    (tmp_path / "prepared.json").write_text('{"longest_line": 126, "bpe": "sentencepiece"}')
+    (tmp_path / "subwords").mkdir()
+    (tmp_path / "subwords" / "sentencepiece.model").touch()
     return tmp_path
 
 

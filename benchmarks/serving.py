@@ -1,0 +1,133 @@
+"""Requests a second of ``diet-fairseq serve``, and whether each client gets its own answer.
+
+    python -m benchmarks.serving MODEL TEXT [--clients 1 8 64] [--requests 200] [--out FOLDER]
+
+Starts the service on a free port, and has so many clients at once ask for one line of TEXT after
+the other. Every answer is compared with the service's own to the same line, asked for alone before:
+nothing may be lost or mixed up. Seconds are those of the clock, so the machine must be idle; the
+clients are threads of this process, which takes some of its time, too.
+"""
+
+import argparse
+import http.client
+import itertools
+import json
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .harness import machine
+
+
+@contextmanager
+def service(model: str, *options: str) -> Iterator[int]:
+    """The port of a service that runs as long as this lasts."""
+    command = [sys.executable, "-m", "diet_fairseq", "serve", model, "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        found = re.search(r":(\d+) ", process.stdout.readline())
+        if not found:
+            sys.exit("the service did not start")
+        try:
+            yield int(found[1])
+        finally:
+            process.terminate()
+            process.wait()
+
+
+class Client:
+    """One connection, which is kept."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+
+    def translated(self, line: str) -> str:
+        self.connection.request("POST", "/translate", json.dumps({"q": line}))
+        answer = self.connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"status {answer.status}: {body.decode()}")
+        return str(json.loads(body)["translatedText"])
+
+
+def measured(port: int, clients: int, lines: list[str], expected: dict[str, str]) -> dict[str, Any]:
+    """Seconds of every request, and how many answers were lost or not the expected ones."""
+    numbers, seconds = itertools.count(), []
+    wrong = lost = 0
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal wrong, lost
+        client = Client(port)
+        while (number := next(numbers)) < len(lines):
+            start = time.perf_counter()
+            try:
+                found = client.translated(lines[number])
+            except (OSError, RuntimeError, http.client.HTTPException) as error:
+                print(error, file=sys.stderr)
+                with lock:
+                    lost += 1
+                return
+            with lock:
+                seconds.append(time.perf_counter() - start)
+                wrong += found != expected[lines[number]]
+
+    threads = [threading.Thread(target=work) for _ in range(clients)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - start
+    return {
+        "clients": clients,
+        "requests": len(lines),
+        "requests/s": len(seconds) / took,
+        "p50": statistics.median(seconds),
+        "p99": sorted(seconds)[int(0.99 * len(seconds))],
+        "lost": lost,
+        "wrong": wrong,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="as `diet-fairseq serve` takes it")
+    parser.add_argument("text", type=Path, help="lines to ask for")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--requests", type=int, default=200, help="for each (%(default)s)")
+    parser.add_argument("--threads", default="1", help="of the service (%(default)s)")
+    parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
+    args = parser.parse_args()
+
+    texts = [line for line in args.text.read_text(encoding="utf-8").split("\n") if line.strip()]
+    lines = list(itertools.islice(itertools.cycle(texts), args.requests))
+    rows = []
+    with service(args.model, "--threads", args.threads) as port:
+        first = Client(port)
+        expected = {line: first.translated(line) for line in dict.fromkeys(lines)}
+        print("| clients | requests/s | p50, s | p99, s | lost | wrong |\n" + "| --- " * 6 + "|")
+        for clients in args.clients:
+            row = measured(port, clients, lines, expected)
+            rows.append(row)
+            cells = [clients, *(f"{row[name]:.2f}" for name in ("requests/s", "p50", "p99"))]
+            cells += [row["lost"], row["wrong"]]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    print(machine())
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        record = {"what": "serving", "machine": machine(), "rows": rows}
+        (args.out / "serving.json").write_text(json.dumps(record, indent=1) + "\n")
+    if any(row["lost"] or row["wrong"] for row in rows):
+        sys.exit("answers were lost or mixed up")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""``diet-fairseq translate MODEL [FILE]``: plain text in, plain text out, line by line."""
+
+import json
+import math
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..errors import UserError
+from ..inference.lines import windows
+from ..inference.translator import MAX_TOKENS, TooLong, Translation, Translator
+from ..interrupts import interruptible
+from ..model_json import PREPROCESSING
+from ..progress import heartbeat
+from ..recipes.common.options import at_least
+
+#: 128 and the number of SIGPIPE, as a shell has it
+CLOSED_PIPE = 141
+
+
+def add_model_arguments(parser: ArgumentParser) -> None:
+    """What names a model, and where it is to work."""
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL",
+        help="run of `translation`, exported model, or checkpoint")  # fmt: skip
+    add("--threads", type=at_least(1), help="of the CPU (as PyTorch or CTranslate2 choose)")
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
+    pieces = parser.add_argument_group("for a checkpoint without model.json beside it")
+    add = pieces.add_argument
+    add("--data", type=Path, metavar="DIR", help="folder of fairseq-preprocess: dictionaries")
+    add("--subwords", type=Path, metavar="FILE", help="SentencePiece's model, subword-nmt's codes")
+    add("--tokenizer", choices=PREPROCESSING, help="what parted words before that (none)")
+    add("--source-lang", metavar="SRC", help="where the checkpoint does not say it")
+    add("--target-lang", metavar="TGT", help="where the checkpoint does not say it")
+
+
+def loaded(args: Namespace) -> Translator:
+    names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
+    given = {name: getattr(args, name) for name in names}
+    return Translator(args.model, **given, max_tokens=args.max_tokens)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add = parser.add_argument
+    add("file", type=Path, nargs="?", metavar="FILE", help="text in UTF-8 (standard input)")
+    add("--beam", type=at_least(1), help="hypotheses to keep (the model's own)")
+    add("--nbest", type=at_least(1), default=1, help="lines to write for each line (%(default)s)")
+    add("--length-penalty", type=at_least(-math.inf), metavar="ALPHA", help="(the model's own)")
+    add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
+    add("--strict", action="store_true", help="stop at a line that is too long, don't cut it")
+    add(
+        "--max-tokens",
+        type=at_least(1),
+        default=MAX_TOKENS,
+        help="subwords in a batch (%(default)s)",
+    )
+
+
+def run(args: Namespace) -> int:
+    """Translate; 0, or where nobody reads on, the status of a program that a pipe ended."""
+    written = completed = 0
+    with interruptible(lambda: f"{written:,} lines were translated and written"):
+        name = str(args.file or "standard input")
+        try:
+            source = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
+        except OSError as error:
+            raise UserError(f"{name} can't be read: {error.strerror}") from error
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
+        translator = loaded(args)
+        bar = tqdm(desc="translating", unit=" lines", disable=None)
+
+        def done(lines: int) -> None:
+            nonlocal completed
+            completed += lines
+            bar.update(lines)
+
+        with bar, heartbeat(lambda: _say(completed) if bar.disable else None):
+            for lines in windows(source, name):
+                fault = None
+                try:
+                    found = _translated(translator, lines, args, done)
+                except TooLong as error:
+                    before = lines[: error.number - 1]
+                    found = _translated(translator, before, args, done)
+                    fault = UserError(
+                        f"{name}, line {written + error.number} has {error.subwords:,} subwords, "
+                        f"but the model takes {error.longest:,}: shorten it, or leave out --strict"
+                    )
+                try:
+                    for some in found:
+                        print(_shown(some, written + 1, args.scores))
+                        written += 1
+                    sys.stdout.flush()
+                except BrokenPipeError:
+                    # what is left in Python's buffer must not be written when it ends
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                    return CLOSED_PIPE
+                if fault:
+                    raise fault
+    return 0
+
+
+def _translated(
+    translator: Translator, lines: list[str], args: Namespace, done: Callable[[int], Any]
+) -> list[list[Translation]]:
+    return translator.candidates(
+        lines,
+        nbest=args.nbest,
+        beam=args.beam,
+        lenpen=args.length_penalty,
+        strict=args.strict,
+        done=done,
+    )
+
+
+def _shown(found: list[Translation], number: int, scores: bool) -> str:
+    if not scores:
+        return "\n".join(one.text for one in found)
+    translations = [{"text": one.text, "score": round(one.score, 6)} for one in found]
+    return json.dumps({"line": number, "translations": translations}, ensure_ascii=False)
+
+
+def _say(lines: int) -> None:
+    print(f"translated: {lines:,} lines", file=sys.stderr, flush=True)

@@ -1,0 +1,181 @@
+"""`diet-fairseq serve`: it starts, answers, and finishes what it took before it ends."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+from diet_fairseq.errors import UserError
+from diet_fairseq_cli import main
+from tests.support.translating import words_only
+
+#: the command with a model that says every word backwards, after half a second
+PROGRAM = """
+import sys, time
+from diet_fairseq.inference import engine
+from tests.support.translating import Backwards
+from diet_fairseq_cli import main
+
+class Slow(Backwards):
+    def translate(self, *args):
+        time.sleep(0.5)
+        return super().translate(*args)
+
+engine.load = lambda *_: Slow()
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def service(tmp_path):
+    """A process that serves, and its port."""
+    command = [sys.executable, "-c", PROGRAM, "serve", words_only(tmp_path), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        line = process.stdout.readline()
+        port = re.fullmatch(
+            r"translating en to de at http://127\.0\.0\.1:(\d+) \(Ctrl-C ends it\)\n", line
+        )
+        assert port, line + process.stderr.read()
+        try:
+            yield process, int(port[1])
+        finally:
+            process.kill()
+
+
+def post(port, text):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/translate", json.dumps({"q": text}))
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_answers_all_that_was_asked_for_before_it_ends(service, number):
+    process, port = service
+    found = {}
+
+    def ask(text):
+        found[text] = post(port, text)
+
+    left = socket.create_connection(("127.0.0.1", port))
+    body = json.dumps({"q": "who leaves"}).encode()
+    left.sendall(
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+    left.close()
+    texts = [f"one two{place}" for place in range(6)]
+    threads = [threading.Thread(target=ask, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    process.send_signal(number)
+    for thread in threads:
+        thread.join()
+    expected = {text: (200, {"translatedText": " ".join(reversed(text.split()))}) for text in texts}
+    assert found == expected
+    out, err = process.communicate(timeout=60)
+    assert (out, err) == ("stopped: all that was asked for is answered\n", "")
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_reader_types_into_the_page_and_reads_the_translation(service, tmp_path):
+    """In a browser, by the page itself: a script of the test's only types and presses."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not browser:
+        pytest.skip("needs chromium")
+    _, port = service
+    from html.parser import HTMLParser
+    from urllib.request import urlopen
+
+    # the page as it is served, and what a reader does
+    page = urlopen(f"http://127.0.0.1:{port}/").read().decode()
+    typing = (
+        "<script>at('text').value = 'a <b>bold</b>\\nc d'; at('form').requestSubmit();</script>"
+    )
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Proxy(BaseHTTPRequestHandler):
+        """The service, whose page has a reader in it."""
+
+        def do_GET(self):
+            self.answer("text/html; charset=utf-8", page.replace("</html>", typing + "</html>"))
+
+        def do_POST(self):
+            asked = self.rfile.read(int(self.headers["content-length"]))
+            status, found = post(port, json.loads(asked)["q"])
+            self.answer("application/json", json.dumps(found), status)
+
+        def answer(self, kind, text, status=200):
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_):
+            pass
+
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    try:
+        done = subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+             f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=20000",
+             f"http://127.0.0.1:{proxy.server_port}/"],
+            capture_output=True, text=True, timeout=120,
+            env={**os.environ, "HOME": str(tmp_path)},
+        )  # fmt: skip
+    finally:
+        proxy.shutdown()
+
+    class Output(HTMLParser):
+        inside, text = False, ""
+
+        def handle_starttag(self, tag, attrs):
+            self.inside = tag == "output" or self.inside
+
+        def handle_endtag(self, tag):
+            self.inside = self.inside and tag != "output"
+
+        def handle_data(self, data):
+            self.text += data if self.inside else ""
+
+    output = Output()
+    output.feed(done.stdout)
+    assert output.text == "<b>bold</b> a\nd c", done.stdout + done.stderr[-2000:]
+
+
+def test_a_port_that_is_taken_is_named_before_the_model_is_read(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        text = f"^--host 127.0.0.1 --port {port} can't be listened at \\(Address already in use"
+        with pytest.raises(UserError, match=text):
+            main(["serve", str(tmp_path / "nosuch"), "--port", str(port)])
+
+
+@pytest.mark.parametrize(("host", "port"), [("nosuch.invalid", 5000), ("127.0.0.1", 70000)])
+def test_an_address_that_can_not_be_is_named(tmp_path, host, port):
+    with pytest.raises(UserError, match=f"^--host {host} --port {port} can't be listened at"):
+        main(["serve", str(tmp_path), "--host", host, "--port", str(port)])
+
+
+def test_what_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit, match="1"):
+        main(["serve", "nosuch"])
+    assert capsys.readouterr().err == (
+        "error: this needs uvicorn: pip install 'diet_fairseq[serve]'\n"
+    )

@@ -1,0 +1,144 @@
+"""`diet-fairseq translate`: as many lines come out as go in, and it ends well if it is cut off."""
+
+import io
+import json
+import os
+import sys
+
+import pytest
+
+from diet_fairseq.commands import translate
+from diet_fairseq.errors import UserError
+from diet_fairseq.inference import engine, lines
+from diet_fairseq_cli import main
+from tests.support.translating import Backwards, words_only
+
+TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A folder with a model that says all backwards, of at most 20 words."""
+    monkeypatch.setattr(engine, "load", lambda *_: Backwards())
+    return words_only(tmp_path)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text"
+    path.write_text(TEXT, encoding="utf-8", newline="")
+    return path
+
+
+def run(*words):
+    return main(["translate", *map(str, words)])
+
+
+def test_a_file_s_lines_come_out_in_order(model, text, capsys):
+    assert run(model, text) == 0
+    assert capsys.readouterr().out == "two one\n\nc b a\nlast\n"
+
+
+def test_standard_input_is_translated(model, monkeypatch, capsys, text):
+    with open(text, "rb") as file:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        assert run(model) == 0
+    assert capsys.readouterr().out.count("\n") == 4
+
+
+def test_every_line_has_as_many_translations_as_are_asked_for(model, text, capsys):
+    run(model, text, "--nbest", 2, "--beam", 3)
+    assert capsys.readouterr().out == "two one\none\n\n\nc b a\nb a\nlast\n\n"
+
+
+def test_scores_come_as_json_one_line_for_each(model, text, capsys):
+    run(model, text, "--scores")
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found[0] == {"line": 1, "translations": [{"text": "two one", "score": -1.0}]}
+    assert [one["line"] for one in found] == [1, 2, 3, 4]
+
+
+def test_strict_stops_at_a_long_line_when_those_before_it_are_written(model, tmp_path, capsys):
+    path = tmp_path / "long"
+    path.write_text("a b\n" * 2500 + "x " * 21 + "\nlast\n")
+    with pytest.raises(
+        UserError, match=r"line 2501 has 21 subwords, but the model takes 20: short"
+    ):
+        run(model, path, "--strict")
+    assert capsys.readouterr().out == "b a\n" * 2500
+
+
+def test_what_is_no_text_stops_it_when_all_before_it_is_written(model, tmp_path, capsys):
+    path = tmp_path / "bytes"
+    path.write_bytes(b"a b\n\xff\nc\n")
+    with pytest.raises(UserError, match=r"bytes, line 2: byte 1 .* is not UTF-8"):
+        run(model, path)
+    assert capsys.readouterr().out == "b a\n"
+
+
+def test_a_file_that_can_not_be_read_is_named(model, tmp_path):
+    with pytest.raises(UserError, match="nosuch can't be read: No such file or directory"):
+        run(model, tmp_path / "nosuch")
+    with pytest.raises(UserError, match="can't be read: Is a directory"):
+        run(model, tmp_path)
+
+
+def test_windows_are_written_as_they_are_done(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lines, "WINDOW", 2)
+    path = tmp_path / "many"
+    path.write_text("a b\n" * 5)
+    seen = []
+    candidates = translate.Translator.candidates
+
+    def watched(self, some, **options):
+        seen.append((len(some), capsys.readouterr().out.count("\n")))
+        return candidates(self, some, **options)
+
+    monkeypatch.setattr(translate.Translator, "candidates", watched)
+    monkeypatch.setattr(translate, "windows", lambda *args: lines.windows(*args, 2))
+    run(model, path)
+    assert seen == [(2, 0), (2, 2), (1, 2)]
+
+
+def test_ctrl_c_ends_it_with_what_is_done(model, text, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(translate.Translator, "candidates", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        run(model, text)
+    assert capsys.readouterr().err == "interrupted: 0 lines were translated and written\n"
+
+
+def test_a_closed_pipe_ends_it_in_silence(model, text, monkeypatch, capfd):
+    reading, writing = os.pipe()
+    os.close(reading)
+    before = os.dup(1)
+    os.dup2(writing, 1)
+    try:
+        with monkeypatch.context() as patch, open(1, "w", closefd=False) as out:
+            patch.setattr(sys, "stdout", out)
+            assert run(model, text) == 141
+    finally:
+        os.dup2(before, 1)
+        for descriptor in (before, writing):
+            os.close(descriptor)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--nbest", 0), "error: argument --nbest: must be at least 1, but is 0"),
+        (("--threads", 0), "error: argument --threads: must be at least 1, but is 0"),
+        (("--beam", -1), "error: argument --beam: must be at least 1, but is -1"),
+        (
+            ("--length-penalty", "nan"),
+            "error: argument --length-penalty: must be a finite number, but is nan",
+        ),
+    ],
+)
+def test_a_wrong_number_is_named(model, text, words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(model, *words)
+    assert capsys.readouterr().err.startswith(text)

@@ -1,0 +1,149 @@
+"""Both engines find what fairseq's own search finds."""
+
+import re
+import threading
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel
+
+import diet_fairseq
+from diet_fairseq import Translator
+from diet_fairseq.errors import UserError
+from diet_fairseq.inference import engine
+from diet_fairseq.inference.engine import Search
+from diet_fairseq.inference.found import find
+from tests.support.road import sentences
+from tests.support.translating import untrained
+
+TEXTS = sentences(4, seed=5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return untrained(tmp_path_factory.mktemp("model"), "--arch", "transformer_diet_rel_tiny")
+
+
+@pytest.fixture(scope="module")
+def translator(folder):
+    return Translator(folder)
+
+
+def test_what_fairseq_s_own_interface_says_is_said(folder, translator):
+    hub = TransformerModel.from_pretrained(
+        str(folder), "checkpoint_last.pt", str(folder), bpe="sentencepiece",
+        sentencepiece_model=str(folder / "sentencepiece.model"),
+    )  # fmt: skip
+    expected = hub.translate(TEXTS, beam=3, max_len_a=1, max_len_b=50)
+    assert [translator.translate(text) for text in TEXTS] == expected
+    assert len(set(expected)) > 1
+
+
+def test_tokens_and_scores_are_those_of_the_search_whatever_the_batch(folder):
+    model = engine.load(find(folder))
+    short, long = ["▁b", "a", "n"], ["▁k", "o", "n", "▁d", "i", "n"]
+    search = Search(beam=3, nbest=3)
+    [alone] = model.translate([short], search)
+    together = model.translate([long, short], search)[1]
+    assert [one.tokens for one in alone] == [one.tokens for one in together]
+    for one, other in zip(alone, together, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+    assert [one.score for one in alone] == sorted((one.score for one in alone), reverse=True)
+
+
+def test_tensor2tensor_s_penalty_divides_by_its_own_formula(folder):
+    model = engine.load(find(folder))
+    plain, other = (
+        model.translate([["▁b", "a"]], Search(beam=1, lenpen=alpha, penalty=penalty))[0][0]
+        for alpha, penalty in ((0.0, "fairseq"), (0.6, "tensor2tensor"))
+    )
+    assert plain.tokens == other.tokens
+    length = len(plain.tokens) + 1
+    assert other.score == pytest.approx(plain.score / ((5 + length) / 6) ** 0.6)
+
+
+def test_a_mark_of_fairseq_s_in_the_text_is_an_unknown_word(folder):
+    model = engine.load(find(folder))
+    marks = [["▁b", mark, "a"] for mark in ("</s>", "<pad>", "<s>", "nosuch")]
+    found = [hypotheses[0].tokens for hypotheses in model.translate(marks, Search())]
+    assert len(set(map(tuple, found))) == 1
+
+
+def test_threads_that_translate_at_once_get_their_own(translator):
+    expected = {text: translator.translate(text) for text in TEXTS}
+    found = {}
+
+    def work(text):
+        found[text] = translator.translate(text)
+
+    threads = [threading.Thread(target=work, args=(text,)) for text in TEXTS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected
+
+
+def test_a_hostile_checkpoint_is_refused_and_not_run(folder, tmp_path):
+    from tests.support.checkpoints import Touch
+
+    copy = tmp_path / "hostile.pt"
+    torch.save({"model": Touch(tmp_path / "marker"), "cfg": {}}, copy)
+    with pytest.raises(UserError, match=r"hostile\.pt is refused: it holds posix\.system"):
+        Translator(copy, data=folder, source_lang="en", target_lang="de")
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_device_that_is_not_there_is_named(folder):
+    with pytest.raises(UserError, match=r"^--device nosuch can't be used"):
+        Translator(folder, device="nosuch")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A stock model as CTranslate2's own converter has it, and the checkpoint."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from argparse import Namespace
+
+    stock = untrained(tmp_path_factory.mktemp("stock"), "--arch", "transformer_tiny", towards_end=4)
+    out = tmp_path_factory.mktemp("exported") / "model"
+    with torch.serialization.safe_globals([Namespace]):
+        checkpoint = str(stock / "checkpoint_last.pt")
+        ctranslate2.converters.FairseqConverter(checkpoint, str(stock)).convert(str(out))
+    text = (stock / "model.json").read_text()
+    text = text.replace('"engine": "fairseq"', '"engine": "ctranslate2"')
+    text = re.sub(r'"checkpoint": "[^"]*"', '"checkpoint": null', text)
+    (out / "model.json").write_text(re.sub(r'"data": "[^"]*"', '"data": null', text))
+    (out / "sentencepiece.model").write_bytes((stock / "sentencepiece.model").read_bytes())
+    return stock, out
+
+
+@pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
+def test_ctranslate2_says_what_fairseq_says(exported, penalty):
+    engines = [engine.load(find(folder)) for folder in exported]
+    sources = [["▁b", "a", "n"], ["▁k", "o", "n", "▁d", "i", "n"], ["▁d", "</s>", "n"]]
+    for source in sources:
+        search = Search(beam=3, nbest=2, lenpen=0.6, penalty=penalty)
+        ours, theirs = (one.translate([source], search)[0] for one in engines)
+        assert [one.tokens for one in ours] == [one.tokens for one in theirs]
+    assert set(engines[1].vocabulary) >= set(engines[0].vocabulary)
+
+
+def test_an_exported_model_translates_like_its_checkpoint(exported):
+    ours, theirs = (Translator(folder) for folder in exported)
+    assert [ours.translate(text) for text in TEXTS] == [theirs.translate(text) for text in TEXTS]
+
+
+def test_a_damaged_export_is_named(exported, tmp_path):
+    _, out = exported
+    for name in ("model.json", "sentencepiece.model", "config.json"):
+        (tmp_path / name).write_bytes((out / name).read_bytes())
+    (tmp_path / "model.bin").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"can't be loaded by CTranslate2 \(.*\): export the model"):
+        Translator(tmp_path)
+
+
+def test_the_plugin_does_not_import_what_translates():
+    assert "Translator" in diet_fairseq.__all__
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        diet_fairseq.nosuch  # noqa: B018

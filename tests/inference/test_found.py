@@ -1,0 +1,145 @@
+"""A model is found with what belongs to it; what is missing or does not belong is named."""
+
+import re
+
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.inference import engine
+from diet_fairseq.inference.found import Pieces, find
+from diet_fairseq.inference.text import Text
+from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.recipes.common.subwords import SentencePiece, SubwordNmt
+from tests.support.road import sentences
+from tests.support.translating import words_only
+
+NOTHING = Pieces()
+
+
+def refusal(model, pieces=NOTHING):
+    with pytest.raises(UserError) as error:
+        find(model, pieces)
+    return str(error.value)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """One that says its languages, and nothing beside it."""
+    task = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
+    torch.save({"model": {}, "cfg": {"task": task}}, tmp_path / "model.pt")
+    (tmp_path / "data").mkdir()
+    for language in ("en", "de"):
+        (tmp_path / "data" / f"dict.{language}.txt").touch()
+    return tmp_path / "model.pt"
+
+
+def test_a_checkpoint_of_a_run_takes_the_rest_from_the_run(tmp_path):
+    folder = words_only(tmp_path, beam=7)
+    other = tmp_path / "checkpoint_best.pt"
+    other.touch()
+    assert find(folder).checkpoint == tmp_path / "checkpoint_last.pt"
+    assert find(other).checkpoint == other
+    assert find(other).beam == 7
+
+
+def test_a_checkpoint_alone_takes_what_is_given(checkpoint):
+    folder = checkpoint.parent
+    codes = folder / "codes"
+    codes.write_text("#version: 0.2\na b</w>\n")
+    found = find(checkpoint, Pieces(folder / "data", codes, "moses"))
+    assert found == ModelDescription(
+        "fairseq", "en", "de", folder, checkpoint, folder / "data", "subword_nmt", codes, "moses"
+    )
+    (folder / "spm").write_bytes(b"\x0a\0")
+    assert find(checkpoint, Pieces(folder / "data", folder / "spm")).subwords == "sentencepiece"
+
+
+def test_what_is_missing_is_named(checkpoint):
+    folder = checkpoint.parent
+    data = Pieces(folder / "data")
+    assert refusal(folder / "nosuch") == f"there is no model {folder / 'nosuch'}: check the path"
+    assert refusal(folder).startswith(f"{folder} has no model.json: name a run of `diet-fairseq ")
+    assert refusal(checkpoint).startswith(
+        f"{checkpoint} has no model.json beside it: give --data, the folder of fairseq-preprocess"
+    )
+    assert refusal(checkpoint, Pieces(folder)).startswith(
+        f"there is no dictionary {folder / 'dict.en.txt'}: give by --data the folder"
+    )
+    assert refusal(checkpoint, Pieces(folder / "data", target_lang="a/b")) == (
+        f"{checkpoint} does not say its languages: give --target-lang"
+    )
+    assert refusal(checkpoint, Pieces(folder / "data", folder / "nosuch")).startswith(
+        f"--subwords {folder / 'nosuch'} can't be read: No such file"
+    )
+    torch.save({"model": {}, "cfg": {"task": {"_name": "translation"}}}, checkpoint)
+    assert (
+        refusal(checkpoint, data) == f"{checkpoint} does not say its languages: give --source-lang"
+    )
+
+
+def test_a_model_for_transformers_is_no_model_for_here(tmp_path):
+    description = ModelDescription("transformers", "en", "de", tmp_path)
+    with pytest.raises(UserError, match="is a model for transformers: load it there"):
+        engine.load(description)
+
+
+def described(folder, kind="sentencepiece", name="sentencepiece.model", preprocessing="none"):
+    return ModelDescription(
+        "fairseq", "en", "de", folder, None, folder, kind, folder / name, preprocessing
+    )
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pieces")
+    SentencePiece.learn(folder, {"en": sentences(200)}, 120, 1)
+    SubwordNmt.learn(folder, {"en": sentences(200)}, 60, 1)
+    return folder
+
+
+SUBWORDS = [
+    ("sentencepiece", "sentencepiece.model", "none"),
+    ("subword_nmt", "codes", "moses"),
+    ("subword_nmt", "codes", "none"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
+def test_text_becomes_the_recipe_s_subwords_and_text_again(pieces, kind, name, preprocessing):
+    text = Text(described(pieces, kind, name, preprocessing))
+    line = "ban din, kon!"
+    tokens = text.tokens(f" {line}\u2028 ")
+    assert text.text(tokens) == line
+    recipe = (SentencePiece if kind == "sentencepiece" else SubwordNmt)(pieces)
+    if preprocessing == "moses" or kind == "sentencepiece":
+        assert " ".join(tokens) == next(iter(recipe.encode([line], "en", 1)))
+
+
+@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
+def test_a_word_is_not_cut_where_there_is_room_for_another_cut(pieces, kind, name, preprocessing):
+    text = Text(described(pieces, kind, name, preprocessing))
+    words = sentences(1, seed=3)[0].rstrip(".").split() * 5
+    longest = max(len(text.tokens(word)) for word in words) + 1
+    parts = text.parts(" ".join(words), longest)
+    assert max(map(len, parts)) <= longest
+    assert " ".join(map(text.text, parts)).split() == words
+    letters = text.parts("x" * 50, 4)
+    assert "".join(map(text.text, letters)).replace(" ", "").replace("@@", "") == "x" * 50
+
+
+@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
+def test_a_vocabulary_of_other_subwords_is_refused(pieces, kind, name, preprocessing):
+    text = Text(described(pieces, kind, name, preprocessing))
+    own = {token for line in sentences(200) for token in text.tokens(line)}
+    text.check([*own, "<unk>", "madeupword0000"], "these")
+    with pytest.raises(UserError, match=r"^these don't belong together: \d+ of \d+ subwords of "):
+        text.check([token.strip("▁@") + "qq" for token in own], "these")
+
+
+@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
+def test_damaged_subwords_are_named(tmp_path, kind, name, preprocessing, capsys):
+    (tmp_path / name).write_bytes(b"\xff\xfe nonsense")
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / name)) + " (is no|holds no) "):
+        Text(described(tmp_path, kind, name, preprocessing))
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,59 @@
+"""Lines are given as soon as they are there, and end at newlines alone."""
+
+import os
+import threading
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.inference.lines import windows
+from tests.support.road import ODD
+
+
+def lines_of(path, size=3):
+    with open(path, "rb") as file:
+        return list(windows(file, "text", size))
+
+
+def test_a_file_comes_in_windows(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("\ufeffa\r\n\n\ufeffb\nc\nlast".encode())
+    assert lines_of(path) == [["a", "", "\ufeffb"], ["c", "last"]]
+    path.write_bytes(b"")
+    assert lines_of(path) == []
+    path.write_bytes(b"\n")
+    assert lines_of(path) == [[""]]
+
+
+def test_a_line_may_be_longer_than_what_is_read_at_once_and_hold_anything(tmp_path):
+    path = tmp_path / "text"
+    long = "ä" * 100_001 + ODD + "\r" + "b"
+    path.write_text(f"{long}\nx\n", encoding="utf-8", newline="")
+    assert lines_of(path) == [[long, "x"]]
+
+
+def test_what_is_no_text_is_named_when_all_before_it_was_given(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"a\nb\nc\nd\nab\xff\nf\n")
+    given = []
+    with (
+        open(path, "rb") as file,
+        pytest.raises(UserError, match=r"^text, line 5: byte 3 \(0xff\) is not UTF-8: convert"),
+    ):
+        given.extend(windows(file, "text", 3))
+    with open(path, "rb") as file:
+        found = windows(file, "text", 3)
+        assert [next(found), next(found)] == [["a", "b", "c"], ["d"]]
+
+
+def test_a_pipe_s_lines_are_not_held_back(tmp_path):
+    reading, writing = os.pipe()
+    with open(reading, "rb") as file:
+        found = windows(file, "text")
+        os.write(writing, b"first\nhalf a")
+        assert next(found) == ["first"]
+        late = threading.Timer(0.05, lambda: (os.write(writing, b" line\n"), os.close(writing)))
+        late.start()
+        assert next(found) == ["half a line"]
+        assert list(found) == []
+        late.join()

@@ -1,0 +1,228 @@
+"""The service: who asks gets their own answer, or a status and one line that says why not."""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+pytest.importorskip("multipart", reason="needs diet_fairseq[serve]")
+from starlette.testclient import TestClient
+
+from diet_fairseq.inference.service.app import Limits, application
+
+
+class Mirror:
+    """Says every line backwards; waits at its gate before it does."""
+
+    source_lang, target_lang = "en", "de"
+
+    def __init__(self):
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches = []
+
+    def translate(self, lines):
+        self.batches.append(list(lines))
+        assert self.gate.wait(20)
+        if "fail" in lines:
+            raise RuntimeError("out of memory")
+        return [line[::-1] for line in lines]
+
+
+@pytest.fixture
+def mirror():
+    return Mirror()
+
+
+@pytest.fixture
+def serve(mirror):
+    """Starts a service with these limits."""
+    clients = []
+
+    def start(**limits):
+        client = TestClient(application(mirror, Limits(**limits)), raise_server_exceptions=False)
+        clients.append(client)
+        return client.__enter__()
+
+    yield start
+    mirror.gate.set()
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def post(client, **values):
+    return client.post("/translate", json=values)
+
+
+def until(true):
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_libretranslate_s_request_form_is_answered(serve):
+    client = serve()
+    whole = {"source": "en", "target": "de", "format": "text", "api_key": "", "alternatives": 0}
+    assert post(client, q="abc", **whole).json() == {"translatedText": "cba"}
+    assert post(client, q=["abc", "d\n\nef"], **whole).json() == {
+        "translatedText": ["cba", "d\n\nfe"]
+    }
+    assert post(client, q="ab", source="auto", target="de").json() == {"translatedText": "ba"}
+    form = client.post("/translate", data={"q": "abc", **whole})
+    assert form.json() == {"translatedText": "cba"}
+    files = client.post("/translate", data={"q": "abc"}, files={"other": b"x"})
+    assert files.json() == {"translatedText": "cba"}
+    assert client.get("/languages").json()[0] == {"code": "en", "name": "en", "targets": ["de"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({}, "q is missing: give the text to translate"),
+        ({"q": []}, "q is missing: give the text to translate"),
+        ({"q": 7}, "q must be text or a list of texts"),
+        ({"q": ["a", None]}, "q must be text or a list of texts"),
+        ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"
+         " to de"),
+        ({"q": "a", "target": ["x"]}, "target \"['x']\" is not supported: this model translates en"
+         " to de"),
+        ({"q": "a", "format": "html"}, "format 'html' is not supported: send text"),
+        ({"q": "a\n" + "b" * 31}, "line 2 of q has 31 characters, more than 30: shorten it"),
+        ({"q": "\n" * 9}, "q has 10 lines, more than 8: send fewer"),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_refused_in_one_line(serve, values, text):
+    answer = post(serve(characters=30, waiting=8), **values)
+    assert (answer.status_code, answer.json()) == (400, {"error": text})
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b'"text"', b"[" * 100_000, b'{"q": "\xe4"}', b"1" * 5000]
+)
+def test_what_is_no_json_is_refused(serve, body):
+    answer = serve().post("/translate", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("the body is no JSON")
+
+
+def test_a_body_that_is_too_large_is_refused_however_it_comes(serve, mirror):
+    client = serve()
+    body = json.dumps({"q": "a" * 10_000_000}).encode()
+    pieces = (body[start : start + (1 << 20)] for start in range(0, len(body), 1 << 20))
+    for content in (body, pieces):
+        answer = client.post("/translate", content=content)
+        assert answer.status_code == 413
+        text = "the body has more than 10,000,000 bytes: send less text"
+        assert answer.json() == {"error": text}
+    assert mirror.batches == []
+
+
+def test_other_addresses_and_methods_are_refused_in_the_same_form(serve):
+    client = serve()
+    assert client.get("/nosuch").json() == {"error": "Not Found"}
+    answer = client.get("/translate")
+    assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
+    assert answer.headers["allow"] == "POST"
+
+
+def test_halves_of_characters_reach_the_translator_as_they_are(serve, mirror):
+    content = b'{"q": "a\\ud83d\\ude00"}'
+    answer = serve().post("/translate", content=content)
+    assert answer.json() == {"translatedText": "\U0001f600a"}
+
+
+def test_requests_that_wait_are_translated_together_and_not_mixed_up(serve, mirror):
+    client = serve()
+    mirror.gate.clear()
+    texts = [f"request {number}\nits end {number}" for number in range(30)]
+    with ThreadPoolExecutor(31) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: mirror.batches)
+        answers = [threads.submit(post, client, q=text) for text in texts]
+        until(lambda: "diet_fairseq_waiting_lines 60.0" in client.get("/metrics").text)
+        mirror.gate.set()
+        found = [answer.result().json()["translatedText"] for answer in answers]
+    assert first.result().json() == {"translatedText": "tsrif"}
+    assert found == ["\n".join(line[::-1] for line in text.split("\n")) for text in texts]
+    assert [len(batch) for batch in mirror.batches] == [1, 60]
+
+
+def test_a_long_request_holds_up_no_short_one(serve, mirror):
+    client = serve(together=16)
+    mirror.gate.clear()
+    with ThreadPoolExecutor(2) as threads:
+        long = threads.submit(post, client, q=[f"l{number}" for number in range(100)])
+        until(lambda: mirror.batches)
+        short = threads.submit(post, client, q="short")
+        until(lambda: "diet_fairseq_waiting_lines 85.0" in client.get("/metrics").text)
+        mirror.gate.set()
+        assert short.result().json() == {"translatedText": "trohs"}
+        assert len(long.result().json()["translatedText"]) == 100
+    assert "short" in mirror.batches[1]
+
+
+def test_beyond_the_queue_s_limit_clients_are_sent_away(serve, mirror):
+    client = serve(waiting=3)
+    mirror.gate.clear()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: mirror.batches)
+        second = threads.submit(post, client, q="a\nb\nc")
+        until(lambda: "diet_fairseq_waiting_lines 3.0" in client.get("/metrics").text)
+        answer = post(client, q="one more")
+        assert answer.status_code == 503
+        assert answer.json() == {"error": "too many lines wait to be translated: try again later"}
+        assert answer.headers["retry-after"] == "1"
+        mirror.gate.set()
+        assert first.result().status_code == second.result().status_code == 200
+
+
+def test_a_request_that_takes_too_long_is_ended_and_others_go_on(serve, mirror):
+    client = serve(seconds=0.2)
+    mirror.gate.clear()
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(post, client, q="slow").result()
+        assert slow.status_code == 504
+        assert slow.json() == {"error": "there is no translation after 0.2 seconds: send less text"}
+        waited = threads.submit(post, client, q="waited").result()
+        assert waited.status_code == 504
+        mirror.gate.set()
+    assert post(client, q="abc").json() == {"translatedText": "cba"}
+    assert ["waited"] not in mirror.batches  # nobody waited for it any more
+
+
+def test_a_failure_of_the_model_is_told_to_those_concerned_alone(serve, caplog):
+    client = serve()
+    answer = post(client, q="fail")
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "this could not be translated: see the service's log"}
+    assert "out of memory" in caplog.text
+    assert post(client, q="abc").status_code == 200
+
+
+def test_health_and_metrics_say_how_it_is(serve):
+    client = serve()
+    assert client.get("/health").json() == {"status": "ok", "source": "en", "target": "de"}
+    post(client, q="a\nb")
+    post(client, q=7)
+    text = client.get("/metrics").text
+    for line in (
+        'diet_fairseq_requests_total{status="200"} 1.0',
+        'diet_fairseq_requests_total{status="400"} 1.0',
+        "diet_fairseq_lines_total 2.0",
+        "diet_fairseq_batch_lines_count 1.0",
+        "diet_fairseq_request_seconds_count 2.0",
+    ):
+        assert line in text.splitlines()
+
+
+def test_the_page_needs_nothing_from_elsewhere(serve):
+    answer = serve().get("/")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "<title>Translate en to de</title>" in answer.text
+    assert "{{" not in answer.text
+    assert "://" not in answer.text

@@ -1,0 +1,144 @@
+"""Lines go in and come out, in order, however long they are and whatever they hold."""
+
+import pytest
+
+from diet_fairseq import Translation, Translator
+from diet_fairseq.errors import UserError
+from diet_fairseq.inference import engine
+from diet_fairseq.inference.sentences import sentences
+from diet_fairseq.inference.translator import TooLong
+from tests.support.road import ODD
+from tests.support.translating import Backwards, words_only
+
+
+@pytest.fixture
+def backwards(tmp_path, monkeypatch):
+    model = Backwards()
+    monkeypatch.setattr(engine, "load", lambda *_: model)
+    return model
+
+
+@pytest.fixture
+def translator(backwards, tmp_path):
+    return Translator(words_only(tmp_path), max_tokens=30)
+
+
+def test_one_line_gives_one_and_many_give_many(translator):
+    assert translator.translate("a b c") == "c b a"
+    assert translator.translate(["a b", "", "c d"]) == ["b a", "", "d c"]
+    assert translator.translate([]) == []
+    assert (translator.source_lang, translator.target_lang) == ("en", "de")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\u2028", "\t\r", "\x00\x1f\x85"])
+def test_a_blank_line_stays_blank_and_is_not_translated(translator, backwards, blank):
+    assert translator.translate(blank) == ""
+    assert backwards.batches == []
+
+
+def test_odd_characters_end_no_line(translator):
+    text = ODD.join(("first", "last"))
+    found = translator.translate([text, "x y"])
+    assert len(found) == 2
+    assert found[0].endswith("first") or "first" in found[0]
+    assert found[0].isprintable() or "\u200b" in found[0]
+    assert found[1] == "y x"
+
+
+def test_half_a_character_is_replaced(translator):
+    assert translator.translate("a \ud800 \U0001f600") == "\U0001f600 \ufffd a"
+
+
+def test_a_batch_holds_lines_of_like_length_and_no_more_than_it_may(translator, backwards):
+    lines = [" ".join("w" * n) for n in (1, 9, 2, 8, 3, 14, 1, 1)]
+    assert translator.translate(lines) == lines
+    sizes = [[len(one) for one in batch] for batch in backwards.batches]
+    assert sizes == [[14, 9], [8, 3, 2], [1, 1, 1]]
+
+
+def test_what_is_done_is_told_line_by_line(translator):
+    told = []
+    lines = ["", "a. " * 30, "b", "c"]
+    translator.candidates(lines, done=told.append)
+    assert told[0] == 1
+    assert sum(told) == 4
+
+
+def test_a_long_line_is_cut_at_the_ends_of_its_sentences(translator, backwards):
+    first, second, third = "one " * 12 + "end.", "two " * 5 + "end!", "three " * 9 + "end?"
+    found = translator.translate(f"{first} {second} {third}")
+    backwards_of = [" ".join(part.split()[::-1]) for part in (f"{first} {second}", third)]
+    assert found == " ".join(backwards_of)
+
+
+def test_no_word_is_lost_where_a_sentence_alone_is_too_long(translator, backwards):
+    words = [f"w{number}" for number in range(67)]
+    found = translator.translate(" ".join(words)).split()
+    assert sorted(found) == sorted(words)
+    assert max(len(one) for batch in backwards.batches for one in batch) == 20
+
+
+def test_strict_names_the_line_and_translates_nothing(translator, backwards):
+    with pytest.raises(TooLong, match=r"^line 2 has 21 subwords, but the model takes 20$"):
+        translator.translate(["a", "b " * 21, "c"], strict=True)
+    assert backwards.batches == []
+
+
+def test_the_shorter_limit_counts(backwards, tmp_path):
+    folder = words_only(tmp_path, max_source_length=3)
+    assert Translator(folder).longest == 3
+    backwards.longest = 2
+    assert Translator(folder).longest == 2
+
+
+def test_candidates_are_as_many_as_were_asked_for_with_scores(translator):
+    found = translator.candidates(["a b c", ""], nbest=2, beam=2)
+    assert found == [
+        [Translation("c b a", -1.0), Translation("b a", -2.0)],
+        [Translation("", 0.0), Translation("", 0.0)],
+    ]
+    [[best]] = translator.candidates(["a " * 40])
+    assert best.score == -1.0  # the mean of two parts
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"nbest": 6}, "^nbest must be from 1 to the beam, 5, but is 6: widen the beam"),
+        ({"nbest": 0}, "^nbest must be from 1 to the beam, 5, but is 0"),
+        ({"beam": 0}, "^beam must be at least 1, but is 0$"),
+    ],
+)
+def test_a_search_that_can_not_be_is_refused(translator, options, text):
+    with pytest.raises(UserError, match=text):
+        translator.candidates(["a"], **options)
+
+
+def test_the_search_is_the_model_s_own_or_the_one_given(backwards, tmp_path, monkeypatch):
+    asked = []
+    translate = backwards.translate
+    monkeypatch.setattr(
+        backwards,
+        "translate",
+        lambda lines, search: asked.append(search) or translate(lines, search),
+    )
+    translator = Translator(words_only(tmp_path, beam=7, lenpen=0.6, penalty="tensor2tensor"))
+    translator.translate("a")
+    translator.translate("a", beam=2, lenpen=1.5)
+    assert [(one.beam, one.lenpen, one.penalty) for one in asked] == [
+        (7, 0.6, "tensor2tensor"), (2, 1.5, "tensor2tensor")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ('He said "no." Then (yes.) left', ['He said "no."', "Then (yes.)", "left"]),
+        ("It is 3.5 km to www.example.org.", ["It is 3.5 km to www.example.org."]),
+        ("猫です。犬です！「鳥。」魚", ["猫です。", "犬です！", "「鳥。」", "魚"]),
+        ("", []),
+    ],
+)
+def test_sentences_end_at_marks_before_a_space(line, found):
+    assert list(sentences(line)) == found

@@ -1,0 +1,86 @@
+"""Models to translate with: one that says all backwards, and real ones that nobody trained."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import sentencepiece
+import torch
+from fairseq import options, tasks
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
+
+from diet_fairseq.inference.engine import Hypothesis, Search
+from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.recipes.common.subwords import SentencePiece
+from tests.support.road import sentences
+
+
+class Backwards:
+    """An engine whose best hypothesis is the sentence backwards, with one word less in each next.
+
+    It keeps the batches that it was asked for.
+    """
+
+    def __init__(self, longest: int | None = 20) -> None:
+        self.longest = longest
+        self.vocabulary: list[str] = []
+        self.batches: list[list[list[str]]] = []
+
+    def translate(
+        self, sentences: Sequence[Sequence[str]], search: Search
+    ) -> list[list[Hypothesis]]:
+        self.batches.append([list(sentence) for sentence in sentences])
+        return [
+            [Hypothesis(list(sentence[::-1])[rank:], -1.0 - rank) for rank in range(search.nbest)]
+            for sentence in sentences
+        ]
+
+
+def words_only(folder: Path, **changes: object) -> Path:
+    """A folder with a model of plain words, to be loaded as another engine."""
+    for name in ("checkpoint_last.pt", "dict.en.txt", "dict.de.txt"):
+        (folder / name).touch()
+    last = folder / "checkpoint_last.pt"
+    known = {"checkpoint": last, "data": folder, **changes}
+    ModelDescription("fairseq", "en", "de", folder, **known).write()  # type: ignore[arg-type]
+    return folder
+
+
+def untrained(folder: Path, *architecture: str, towards_end: float = 2.5) -> Path:
+    """A folder with a checkpoint, dictionaries, SentencePiece's model and ``model.json``.
+
+    Larger numbers than those it starts with make it say different things to different sentences,
+    and a bias towards the end makes it come to one.
+    """
+    SentencePiece.learn(folder, {"en": sentences(200)}, 90, 1)
+    subwords = folder / "sentencepiece.model"
+    model = sentencepiece.SentencePieceProcessor(model_file=str(subwords))
+    words = Dictionary()
+    for number in range(3, model.get_piece_size()):  # the first three are its marks
+        words.add_symbol(model.id_to_piece(number), 9)
+    for language in ("en", "de"):
+        words.save(str(folder / f"dict.{language}.txt"))
+    parser = options.get_training_parser()
+    sizes = {"layers": 1, "embed-dim": 16, "ffn-embed-dim": 16, "attention-heads": 2}
+    small = [f"--{side}-{k}={v}" for side in ("encoder", "decoder") for k, v in sizes.items()]
+    words_given = [str(folder), "-s", "en", "-t", "de", *small, "--cpu", *architecture]
+    args = options.parse_args_and_arch(parser, input_args=words_given)
+    cfg = convert_namespace_to_omegaconf(args)
+    task = tasks.setup_task(cfg.task)
+    torch.manual_seed(1)
+    state = {name: 4 * value for name, value in task.build_model(cfg.model).state_dict().items()}
+    state["decoder.layers.0.final_layer_norm.bias"] += 1
+    state["decoder.output_projection.weight"][words.eos()] += towards_end
+    history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}]
+    last = folder / "checkpoint_last.pt"
+    plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    torch.save(
+        {"args": None, "cfg": plain, "model": state, "optimizer_history": history,
+         "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1}}, "task_state": {}},
+        last,
+    )  # fmt: skip
+    ModelDescription(
+        "fairseq", "en", "de", folder, last, folder, "sentencepiece", subwords, beam=3
+    ).write()
+    return folder

@@ -1,0 +1,117 @@
+"""`model.json` says what a folder holds; what comes from elsewhere is read as data."""
+
+import json
+import re
+
+import pytest
+
+from diet_fairseq import model_json
+from diet_fairseq.errors import UserError
+from diet_fairseq.model_json import ModelDescription
+
+GIVEN = {
+    "format": "diet_fairseq model",
+    "version": 1,
+    "engine": "fairseq",
+    "checkpoint": "model.pt",
+    "data": ".",
+    "source_lang": "en",
+    "target_lang": "de",
+    "subwords": {"kind": "sentencepiece", "model": "sub/words.model"},
+    "preprocessing": "none",
+    "beam": 4,
+    "lenpen": 0.6,
+    "penalty": "tensor2tensor",
+    "max_source_length": 100,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model.pt").touch()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "words.model").touch()
+    return tmp_path
+
+
+def refusal(folder, content):
+    text = content if isinstance(content, str | bytes) else json.dumps(content)
+    (folder / "model.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError) as error:
+        model_json.read(folder)
+    text = str(error.value)
+    assert text.isprintable()
+    assert len(text) < 500
+    return text.replace(str(folder), "FOLDER")
+
+
+def test_what_is_written_is_read_and_the_folder_can_be_moved(folder, tmp_path_factory):
+    wanted = ModelDescription(
+        "fairseq", "en", "de", folder, folder / "model.pt", folder, "sentencepiece",
+        folder / "sub" / "words.model", beam=4, lenpen=0.6, penalty="tensor2tensor",
+        max_source_length=100,
+    )  # fmt: skip
+    wanted.write()
+    assert json.loads((folder / "model.json").read_text()) == GIVEN
+    assert model_json.read(folder) == wanted
+    moved = folder.rename(tmp_path_factory.mktemp("elsewhere") / "moved")
+    assert model_json.read(moved).checkpoint == moved / "model.pt"
+
+
+def test_an_exported_model_names_less_and_keys_of_others_are_passed_over(folder):
+    content = {key: GIVEN[key] for key in ("format", "version", "source_lang", "target_lang")}
+    content |= {"engine": "ctranslate2", "quantization": "int8"}
+    (folder / "model.json").write_text(json.dumps(content))
+    found = model_json.read(folder)
+    assert found == ModelDescription("ctranslate2", "en", "de", folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("format", "other", 'format must be "diet_fairseq model", but is "other"'),
+        ("version", 2, "version must be 1; a newer one needs a newer diet_fairseq, but is 2"),
+        ("engine", "onnx", 'engine must be one of fairseq, ctranslate2, transformers, but is "on'),
+        ("engine", ["fairseq"], "engine must be one of fairseq, ctranslate2, transformers, but is"),
+        ("source_lang", "../x", 'source_lang must be a language\'s code such as en, but is "../x"'),
+        ("target_lang", None, "target_lang must be a language's code such as en, but is null"),
+        ("checkpoint", "/etc/passwd", "checkpoint must name a file within the folder, but is"),
+        ("checkpoint", "a/../../b", "checkpoint must name a file within the folder, but is"),
+        ("checkpoint", None, "checkpoint must name a file of the folder, but is null"),
+        ("checkpoint", "a\0b", "checkpoint must name a file of the folder, but is"),
+        ("checkpoint", "nosuch.pt", "checkpoint names FOLDER/nosuch.pt, which is not there: train"),
+        ("data", 7, "data must name a file of the folder, but is 7"),
+        ("subwords", "x", 'subwords must be an object, but is "x"'),
+        ("subwords", {"kind": "new"}, "subwords.kind must be one of sentencepiece, subword_nmt, n"),
+        ("subwords", {"kind": "subword_nmt"}, "subwords.model must name a file of the folder, but"),
+        ("preprocessing", "spacy", 'preprocessing must be one of none, moses, but is "spacy"'),
+        ("beam", 0, "beam must be a whole number from 1 on, but is 0"),
+        ("beam", True, "beam must be a whole number from 1 on, but is true"),
+        ("beam", 10**30, "beam must be a whole number from 1 on, but is 10000"),
+        ("lenpen", "1", 'lenpen must be a number from -100 on, but is "1"'),
+        ("lenpen", float("nan"), "lenpen must be a number from -100 on, but is NaN"),
+        ("penalty", "x", 'penalty must be one of fairseq, tensor2tensor, but is "x"'),
+        ("max_source_length", 0.5, "max_source_length must be a whole number from 1 on, but is"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_rule(folder, key, value, text):
+    assert refusal(folder, GIVEN | {key: value}).startswith(f"FOLDER/model.json: {text}")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "is no JSON ("),
+        (b"\xff", "is no JSON ("),
+        ("[" * 100_000, "is no JSON ("),
+        ("[]", "is no JSON object: make or fetch the folder again"),
+        (" " * (1 << 20) + "{}", "is refused: it has more than 1,048,576 bytes"),
+    ],
+)
+def test_what_is_no_description_is_refused(folder, content, text):
+    assert refusal(folder, content).startswith(f"FOLDER/model.json {text}")
+
+
+def test_one_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path}/model.json can't be read: No such")):
+        model_json.read(tmp_path)
