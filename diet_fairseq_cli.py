@@ -106,19 +106,30 @@ ENCODER = {
         "predict",
     ),
 }
+EXPORT = {
+    "ctranslate2": Command("a folder that CTranslate2 translates with", "export.ctranslate2"),
+    "safetensors": Command("parameters and configuration, to read", "export.safetensors"),
+}
 COMMANDS: dict[str, Command | Group] = {
     "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
     "encoder": Group("encoders, from raw text to pretraining and fine-tuning", ENCODER),
     "grid": Command(
         "train many schemes with the same budget; their table and curves", "recipes.grid.run"
     ),
+    "export": Group("a checkpoint in another library's format", EXPORT),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of DIET's Table 6", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
-EXTRAS = {"matplotlib": "plots", "sacremoses": "data", "tqdm": "data"}
+EXTRAS = {
+    "ctranslate2": "ctranslate2",
+    "matplotlib": "plots",
+    "sacremoses": "data",
+    "safetensors": "safetensors",
+    "tqdm": "data",
+}
 
 
 class _Formatter(HelpFormatter):

@@ -8,6 +8,8 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
+CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
+SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(
@@ -45,13 +47,17 @@ setup(
         "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
     ],
     extras_require={
+        "ctranslate2": CTRANSLATE2,
         "data": DATA,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
+        "safetensors": SAFETENSORS,
         "dev": [
+            *CTRANSLATE2,
             *DATA,
             *PLOTS,
             *PRETRAINING,
+            *SAFETENSORS,
             "build",
             "mypy==2.4.1",
             "pytest>=8",
