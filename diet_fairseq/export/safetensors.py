@@ -1,15 +1,12 @@
 """``export safetensors``: the parameters by their names, and what it takes to read them.
 
-``model.safetensors`` has the state dict as it is, in the checkpoint's precision. Parameters that
-are one tensor under several names are there once, as the format demands; the others' names are its
-metadata: ``tied`` is a JSON object {name: the name that is there}.
+``model.safetensors`` has the state dict in float32. A tensor that has several names is there once,
+as the format demands; ``tied`` in its metadata is a JSON object {another name: the one there}.
 """
 
 import json
-import math
+import shutil
 from argparse import ArgumentParser, Namespace
-from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -17,9 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..atomic import written
-from ..patches import loading
 from ..version import __version__
 from . import checkpoint, folder
+from .checkpoint import Trained
+
+#: what a model must know, and the options of its --arch don't tell
+MORE = ("arch", "max_positions", "max_source_positions", "max_target_positions")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,64 +29,58 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
     trained = checkpoint.trained(args.checkpoint, args.data)
-    state = loading.read(str(args.checkpoint), "cpu")["model"]
-    kept, tied = untied(state)
+    kept, tied = untied(trained.model.state_dict())
     with folder.written(args.out, args.force) as new:
-        metadata = {"format": "pt", "diet_fairseq": __version__, "tied": json.dumps(tied)}
-        save_file(kept, new / "model.safetensors", metadata)
         with written(new / "config.json") as file:
-            json.dump(plain(trained.config), file, indent=1, sort_keys=True)
+            json.dump(configuration(trained), file, indent=1, sort_keys=True)
             file.write("\n")
-        for words, name in dictionaries(trained):
+        file_of_tensors = new / "model.safetensors"
+        metadata = {"format": "pt", "diet_fairseq": __version__, "tied": json.dumps(tied)}
+        save_file(kept, file_of_tensors, metadata)
+        shutil.copymode(new / "config.json", file_of_tensors)  # it is written for its owner alone
+        for name, words in dictionaries(trained).items():
             words.save(str(new / name))
     numbers = sum(tensor.numel() for tensor in kept.values())
-    print(f"wrote {args.out}: {len(kept)} tensors of {numbers:,} numbers")
+    print(f"wrote {args.out}: {len(kept)} tensors, {numbers:,} numbers")
 
 
 def untied(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors, each once; and under which name those are that another name has, too."""
+    """Every tensor once, and for each other name of one the name that it is kept by."""
     kept: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
-    places: dict[tuple[Any, ...], str] = {}
+    first: dict[tuple[Any, ...], str] = {}
     for name, tensor in state.items():
-        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        first = places.setdefault(place, name) if tensor.numel() else name
-        if first == name:
-            kept[name] = tensor.clone().contiguous()
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
+        if place in first:
+            tied[name] = first[place]
         else:
-            tied[name] = first
+            first[place] = name
+            kept[name] = tensor.contiguous()
     return kept, tied
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """fairseq's options of the model, by the names that its commands have, as JSON knows them."""
-    options = (
-        OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-        if isinstance(config, DictConfig)
-        else vars(config)
-    )
+def configuration(trained: Trained) -> dict[str, Any]:
+    """The options of the model, as fairseq-train has them; none of the run's, such as folders."""
+    config, parser = trained.config, ArgumentParser()
+    type(trained.model).add_args(parser)
+    if isinstance(config, DictConfig):
+        config = Namespace(**OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+    names = {*vars(parser.parse_args([])), *MORE}
+    options = {name: value for name, value in vars(config).items() if name in names}
     return {name: value for name, value in options.items() if is_plain(value)}
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON holds the value; fairseq's arguments also have the odd object."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, Enum):
-        return False
-    if isinstance(value, (list, tuple)):
-        return all(map(is_plain, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and is_plain(part) for key, part in value.items())
-    return value is None or isinstance(value, (bool, int, str))
+    """Whether JSON has such a value, and fairseq such an option."""
+    return value is None or isinstance(value, (bool, int, float, str, list))
 
 
-def dictionaries(trained: checkpoint.Trained) -> list[tuple[Any, str]]:
-    """The model's, and what fairseq calls their files."""
+def dictionaries(trained: Trained) -> dict[str, Any]:
+    """The model's, by the names of fairseq's files."""
     if trained.is_encoder:
-        return [(trained.model.encoder.dictionary, "dict.txt")]
-    task, model = trained.task.cfg, trained.model
-    return [
-        (model.encoder.dictionary, f"dict.{task.source_lang}.txt"),
-        (model.decoder.dictionary, f"dict.{task.target_lang}.txt"),
-    ]
+        return {"dict.txt": trained.model.encoder.dictionary}
+    languages, model = trained.task.cfg, trained.model
+    return {
+        f"dict.{languages.source_lang}.txt": model.encoder.dictionary,
+        f"dict.{languages.target_lang}.txt": model.decoder.dictionary,
+    }

@@ -49,9 +49,8 @@ def run(args: Namespace) -> None:
         furthest = difference(trained, str(new))
         if args.quantization == "float32" and furthest > TOLERANCE:
             raise UserError(
-                f"CTranslate2 computes something else than {args.checkpoint}: its outputs differ by "
-                f"{furthest:.1g}, so nothing was written; please report this, with the --arch and "
-                "its options"
+                f"CTranslate2 computes something else than {args.checkpoint}: outputs differ by "
+                f"{furthest:.1g}; nothing was written; please report this, with --arch and options"
             )
     what = "outputs" if trained.is_encoder else "log-probabilities"
     print(f"wrote {args.out}: {what} of random sentences differ by at most {furthest:.1g}")
