@@ -52,7 +52,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def trained(path: Path, data: Path | None = None) -> Trained:
     """Read a checkpoint by the plugin's safe loading; ``data`` is the dictionaries' folder."""
     overrides = {} if data is None else {"data": str(data)}
-    [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
+    try:
+        [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no file {error.filename}, which {path} was trained with: give the folder of "
+            "its dictionaries by --data"
+        ) from error
     if not isinstance(model, (TransformerModelBase, RobertaModel)):
         raise UserError(
             f"{path} holds a {type(model).__name__}: export reads the models of --arch "

@@ -125,24 +125,15 @@ def encoder_stack(stack: Any, name: str, parameters: Parameters) -> Any:
 
 
 def decoder_stack(stack: Any, parameters: Parameters) -> Any:
-    projected = {part is not None for part in (stack.project_in_dim, stack.project_out_dim)}
-    if len(projected) > 1:
-        raise refused(
-            "a projection at one end of the decoder alone", "it has one at both ends or at none"
-        )
     if stack.output_projection is None:
         raise refused("--adaptive-softmax-cutoff", "its output is one matrix")
     positions = Positions(stack)
     spec = transformer_spec.TransformerDecoderSpec(
         alignment_heads=0,  # the mean of all, as fairseq
-        project_in_out=projected.pop(),
         **shape_of(stack, positions),
     )
     spec.embeddings.weight = parameters("decoder.embed_tokens.weight")
     parameters.write_linear(spec.projection, "decoder.output_projection")
-    if stack.project_in_dim is not None:
-        parameters.write_linear(spec.project_in, "decoder.project_in_dim")
-        parameters.write_linear(spec.project_out, "decoder.project_out_dim")
     write_stack(spec, stack, "decoder", positions, parameters)
     for index, (layer, own) in enumerate(zip(stack.layers, spec.layer, strict=True)):
         if layer.encoder_attn is None or stack.cfg.cross_self_attention:
