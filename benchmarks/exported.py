@@ -55,7 +55,7 @@ def by_ctranslate2(translator: Any, task: Any, samples: Samples) -> Callable:
     ]
 
     def translate() -> dict[int, list[str]]:
-        found = {}
+        found: dict[int, list[str]] = {}
         for numbers, batch in batches:
             results = translator.translate_batch(
                 batch, beam_size=5, max_input_length=0, max_decoding_length=200

@@ -9,7 +9,7 @@ import shutil
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -63,11 +63,9 @@ def configuration(trained: Trained) -> dict[str, Any]:
     """The options of the model, as fairseq-train has them; none of the run's, such as folders."""
     config, parser = trained.config, ArgumentParser()
     type(trained.model).add_args(parser)
-    if isinstance(config, DictConfig):
-        config = Namespace(**OmegaConf.to_container(config, resolve=True, enum_to_str=True))
     names = {*vars(parser.parse_args([])), *MORE}
-    options = {name: value for name, value in vars(config).items() if name in names}
-    return {name: value for name, value in options.items() if is_plain(value)}
+    given: Any = vars(config) if isinstance(config, Namespace) else OmegaConf.to_container(config)
+    return {name: value for name, value in given.items() if name in names and is_plain(value)}
 
 
 def is_plain(value: Any) -> bool:

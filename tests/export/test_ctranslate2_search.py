@@ -91,9 +91,9 @@ def test_the_same_continuations_of_a_prefix(pair):
 
 
 ODD = [
-    "two words", " ", "\u3000", "\x07", "\x1b[31m", "\ufeff", "\u2028", "\x85", "▁", "@@", '"', "\\",
-    "￨", "<blank>", "<s>", "</s>", "<unk>", "<pad>", "<mask>", "｟x｠", "madeupword0000", "ein", "é",
-    "e\u0301", "</s>#2", "<unk>#3", "😀",
+    "two words", " ", "\u3000", "\x07", "\x1b[31m", "\ufeff", "\u2028", "\x85", "▁", "@@", '"',
+    "\\", "￨", "<blank>", "<s>", "</s>", "<unk>", "<pad>", "<mask>", "｟x｠", "madeupword0000",
+    "ein", "é", "e\u0301", "</s>#2", "<unk>#3", "😀",
 ]  # fmt: skip
 
 

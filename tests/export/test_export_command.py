@@ -185,9 +185,14 @@ def test_a_failure_on_the_way_leaves_the_earlier_export(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "config.json").write_text("earlier")
-    with pytest.raises(ZeroDivisionError), folders.written(out, force=True) as new:
-        (new / "config.json").write_text("half")
-        raise ZeroDivisionError
+
+    def fail():
+        with folders.written(out, force=True) as new:
+            (new / "config.json").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert (out / "config.json").read_text() == "earlier"
     assert names_in(tmp_path) == {"out"}
 
@@ -219,7 +224,7 @@ def test_a_model_is_built_again_from_what_safetensors_hold(place, tmp_path):
     run("export", "safetensors", place / "checkpoint.pt", out)
     config = json.loads((out / "config.json").read_text())
     model = tiny.from_arguments(tiny.complete(**config), seed=2)
-    missing, unexpected = model.load_state_dict(load_file(out / "model.safetensors"), strict=False)
+    _, unexpected = model.load_state_dict(load_file(out / "model.safetensors"), strict=False)
     assert not unexpected
     expected = tiny.from_arguments(tiny.arguments(Case("t5"), share_all_embeddings=True))
     torch.testing.assert_close(tiny.logits(model), tiny.logits(expected))

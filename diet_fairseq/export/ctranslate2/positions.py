@@ -29,7 +29,7 @@ class Positions:
 
     def __init__(self, stack: Any) -> None:
         self.stack = stack
-        self.schemes = [
+        self.schemes: list[Any] = [
             getattr(layer.self_attn, "positions", None) or getattr(stack, "positions", None)
             for layer in stack.layers
         ]
