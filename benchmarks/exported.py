@@ -28,6 +28,8 @@ from .generation import Samples, batches_of, loaded, translation
 from .harness import in_turn, machine, save
 
 QUANTIZATIONS = ("float32", "int8")
+#: subwords in a translation, fairseq's default
+LONGEST = 200
 #: scores of two hypotheses that are as good as each other, by log-probability a token
 TIE = 1e-4
 
@@ -58,7 +60,7 @@ def by_ctranslate2(translator: Any, task: Any, samples: Samples) -> Callable:
         found: dict[int, list[str]] = {}
         for numbers, batch in batches:
             results = translator.translate_batch(
-                batch, beam_size=5, max_input_length=0, max_decoding_length=200
+                batch, beam_size=5, max_input_length=0, max_decoding_length=LONGEST
             )
             found |= {n: one.hypotheses[0] for n, one in zip(numbers, results, strict=True)}
         return found
@@ -156,6 +158,9 @@ def compare(
     for number in unlike:
         one, other = (score(model, task, number, which[number]) for which in (own, found))
         verdict = "a tie" if abs(one - other) < TIE else "no tie"
+        if max(len(own[number]), len(found[number])) >= LONGEST:
+            # fairseq's search adds what the forced end costs, CTranslate2's cuts
+            verdict = "at the limit of length"
         print(f"  sentence {number}: ours {one:.5f}, CTranslate2's {other:.5f}: {verdict}")
 
 

@@ -1,7 +1,10 @@
 """``diet-fairseq export``: from a checkpoint to a folder that is there whole or not at all."""
 
 import json
+import re
 from argparse import Namespace
+from functools import lru_cache
+from pathlib import Path
 
 import ctranslate2
 import pytest
@@ -11,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from diet_fairseq import model_json
+from diet_fairseq.export import checkpoint
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
 from diet_fairseq.model_json import ModelDescription
@@ -39,6 +43,14 @@ def place(tmp_path_factory):
     pieces(place / "own.model", tiny.WORDS.symbols[tiny.FIRST_WORD :])
     pieces(place / "other.model", ["another", "vocabulary"])
     return place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _read_once():
+    """Exports leave a model as it is, so the tests share those that could be read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "trained", lru_cache(checkpoint.trained))
+        yield
 
 
 def pieces(path, symbols):
@@ -124,21 +136,21 @@ def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place):
 
 
 def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, capsys):
-    out, checkpoint = tmp_path / "out", place / "checkpoint.pt"
+    out, good = tmp_path / "out", place / "checkpoint.pt"
     hostile = tmp_path / "hostile.pt"
     torch.save({"model": {}, "args": Touch(tmp_path / "touched")}, hostile)
     for words, said in (
         ((place / "tupe.pt",), "CTranslate2 can't hold the position scheme tupe_a: "),
         ((place / "missing.pt",), f"there is no checkpoint {place / 'missing.pt'}"),
         ((hostile,), f"{hostile} is "),
-        ((checkpoint, "--data", tmp_path / "nowhere"), "there is no file "),
-        ((checkpoint, "--bpe-codes", tmp_path / "no"), f"there is no file {tmp_path / 'no'}: give"),
+        ((good, "--data", tmp_path / "nowhere"), "there is no file "),
+        ((good, "--bpe-codes", tmp_path / "no"), f"there is no file {tmp_path / 'no'}: give"),
         (
-            (checkpoint, "--sentencepiece", place / "other.model"),
+            (good, "--sentencepiece", place / "other.model"),
             f"{place / 'other.model'} and the dictionary don't belong together: 24 of 24 subwords",
         ),
         (
-            (checkpoint, "--sentencepiece", place / "dict.en.txt"),
+            (good, "--sentencepiece", place / "dict.en.txt"),
             f"{place / 'dict.en.txt'} is no SentencePiece model, or is damaged",
         ),
     ):
@@ -228,3 +240,26 @@ def test_a_model_is_built_again_from_what_safetensors_hold(place, tmp_path):
     assert not unexpected
     expected = tiny.from_arguments(tiny.arguments(Case("t5"), share_all_embeddings=True))
     torch.testing.assert_close(tiny.logits(model), tiny.logits(expected))
+
+
+def documented():
+    """The names in docs/using-a-model.md, as one expression."""
+    page = (Path(__file__).parents[2] / "docs" / "using-a-model.md").read_text()
+    table = page.split("| name | shape | |")[1].split("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    patterns = []
+    for name in re.findall("`([^`]+)`", " ".join(rows)):
+        pattern = re.escape(name)
+        pattern = re.sub(r"\\{(.+?)\\}", lambda m: f"(?:{m[1].replace(',', '|')})", pattern)
+        for word, kind in (("POSITIONS", "positions"), ("SEGMENTS", "segments")):
+            pattern = pattern.replace(word, rf"SIDE\.(?:layers\.N\.self_attn\.)?{kind}")
+        side = r"(?:encoder|decoder|encoder\.sentence_encoder)"
+        patterns.append(pattern.replace("SIDE", side).replace(r"\.N\.", r"\.\d+\."))
+    return re.compile("|".join(patterns))
+
+
+@tiny.each([*tiny.first_of_each_scheme(tiny.TRANSLATION), *tiny.first_of_each_scheme(tiny.ENCODERS),
+            Case("tupe_r", family="bert"), Case("diet_rel", family="bert")])  # fmt: skip
+def test_every_parameter_has_a_documented_name(case):
+    names = [name for name in tiny.model_of(case).state_dict() if not name.endswith(".version")]
+    assert [name for name in names if not documented().fullmatch(name)] == []
