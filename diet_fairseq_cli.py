@@ -106,6 +106,10 @@ ENCODER = {
         "predict",
     ),
 }
+EXPORT = {
+    "ctranslate2": Command("a folder that CTranslate2 translates with", "export.ctranslate2"),
+    "safetensors": Command("parameters and configuration, to read", "export.safetensors"),
+}
 COMMANDS: dict[str, Command | Group] = {
     "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
     "encoder": Group("encoders, from raw text to pretraining and fine-tuning", ENCODER),
@@ -114,6 +118,7 @@ COMMANDS: dict[str, Command | Group] = {
     ),
     "translate": Command("translate text, line by line", "commands.translate"),
     "serve": Command("translate text over HTTP", "commands.serve"),
+    "export": Group("a checkpoint in another library's format", EXPORT),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
@@ -121,9 +126,11 @@ COMMANDS: dict[str, Command | Group] = {
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
 EXTRAS = {
+    "ctranslate2": "ctranslate2",
     "matplotlib": "plots",
     "prometheus_client": "serve",
     "sacremoses": "data",
+    "safetensors": "safetensors",
     "starlette": "serve",
     "tqdm": "data",
     "uvicorn": "serve",

@@ -9,6 +9,8 @@ HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
 SERVE = ["prometheus_client", "python-multipart", "starlette", "uvicorn"]  # `serve`
+CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
+SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
 
 setup(
@@ -52,14 +54,18 @@ setup(
         "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
     ],
     extras_require={
+        "ctranslate2": CTRANSLATE2,
         "data": DATA,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
         "serve": SERVE,
+        "safetensors": SAFETENSORS,
         "dev": [
+            *CTRANSLATE2,
             *DATA,
             *PLOTS,
             *PRETRAINING,
+            *SAFETENSORS,
             *SERVE,
             "httpx2",  # the client in starlette's tests
             "build",

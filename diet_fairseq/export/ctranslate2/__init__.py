@@ -1,0 +1,74 @@
+"""``export ctranslate2``: a folder that CTranslate2 translates with, or encodes.
+
+CTranslate2 has no position schemes, but a score of offset and head as T5's: `positions` writes ours
+as such. `specification` puts every parameter in its place, `comparison` compares the two models.
+"""
+
+import re
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import ctranslate2
+from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+
+from ...errors import UserError
+from .. import checkpoint, description, folder
+from ..checkpoint import Trained
+from .comparison import difference
+from .specification import specification
+
+#: the first version that reads every layer's own table; 4.6.0, 4.8.1 and 4.8.2 take the first
+#: layer's for all, without a word
+LEAST = (4, 8, 3)
+#: how far log-probabilities in float32 may be from the model's own: ours are computed otherwise
+TOLERANCE = 1e-3
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    checkpoint.add_arguments(parser)
+    description.add_arguments(parser)
+    parser.add_argument(
+        "--quantization",
+        choices=ACCEPTED_MODEL_TYPES,
+        default="float32",
+        help="of the parameters, but for tables of positions (%(default)s)",
+    )
+
+
+def run(args: Namespace) -> None:
+    check_version(ctranslate2.__version__)
+    folder.check(args.out, args.force)
+    found = description.beside(args.checkpoint)
+    data = args.data or (found.data if found else None)
+    trained = checkpoint.trained(args.checkpoint, data)
+    about = None if trained.is_encoder else description.described(args, found, trained)
+    with folder.written(args.out, args.force) as new:
+        save(trained, str(new), args.quantization)
+        if about is not None:
+            description.write(about, "ctranslate2", new)
+        furthest = difference(trained, str(new))
+        if args.quantization == "float32" and furthest > TOLERANCE:
+            raise UserError(
+                f"CTranslate2 computes something else than {args.checkpoint}: outputs differ by "
+                f"{furthest:.1g}; nothing was written; please report this, with --arch and options"
+            )
+    what = "outputs" if trained.is_encoder else "log-probabilities"
+    print(f"wrote {args.out}: {what} of random sentences differ by at most {furthest:.1g}")
+
+
+def check_version(version: str) -> None:
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    if numbers < LEAST:
+        raise UserError(
+            f"CTranslate2 {version} can't be trusted with a table of positions for every layer "
+            "(4.6.0, 4.8.1 and 4.8.2 silently use the first layer's for all): "
+            "pip install 'ctranslate2>=4.8.3', here and where the model is used"
+        )
+
+
+def save(trained: Trained, new: str, quantization: str) -> None:
+    """Write CTranslate2's files into the folder."""
+    spec: Any = specification(trained.model)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(new)

@@ -1,0 +1,199 @@
+"""A model of fairseq's as a specification of CTranslate2's: every parameter in its place."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from ctranslate2.specs import common_spec, transformer_spec
+from torch import Tensor, nn
+
+from .positions import Positions, refused
+from .vocabulary import tokens
+
+#: --activation-fn and --pooler-activation-fn
+ACTIVATIONS = {
+    "relu": common_spec.Activation.RELU,
+    "gelu": common_spec.Activation.GELU,
+    "gelu_accurate": common_spec.Activation.GELUTanh,
+    "gelu_fast": common_spec.Activation.GELUTanh,
+    "tanh": common_spec.Activation.Tanh,
+}
+#: what an encoder has beside its stack, and is not exported
+HEADS = ("encoder.lm_head.", "classification_heads.", "nsp_head.")
+
+
+class Parameters:
+    """A model's parameters by name; ``left`` are those that nobody has asked for yet.
+
+    What is handed out is a copy: quantization scales arrays in place.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.found = dict(model.named_parameters(remove_duplicate=False))
+        self.left = set(self.found)
+
+    def __call__(self, name: str) -> Tensor:
+        self.left.discard(name)
+        return self.found[name].detach().float().clone()
+
+    def join(self, names: Iterable[str]) -> Tensor:
+        return torch.cat([self(name) for name in names])
+
+    def write_linear(self, spec: Any, *names: str) -> None:
+        """One product of several, whose outputs are joined."""
+        spec.weight = self.join(f"{name}.weight" for name in names)
+        if f"{names[0]}.bias" in self.found:
+            spec.bias = self.join(f"{name}.bias" for name in names)
+
+    def write_norm(self, spec: Any, name: str) -> None:
+        spec.gamma, spec.beta = self(f"{name}.weight"), self(f"{name}.bias")
+
+    def leave(self, *prefixes: str) -> None:
+        """These need not be held, or have been already."""
+        self.left = {name for name in self.left if not name.startswith(prefixes)}
+
+    def check(self) -> None:
+        if self.left:
+            more = f" (and {len(self.left) - 1} more)" if len(self.left) > 1 else ""
+            raise refused(f"the parameter {min(self.left)}{more}", "no layer of its has such a one")
+
+
+def specification(model: Any) -> Any:
+    """Of an encoder-decoder or, by the stack alone, of an encoder; a UserError if it won't fit."""
+    parameters = Parameters(model)
+    if hasattr(model, "decoder"):
+        spec = translator(model, parameters)
+    else:
+        spec = encoder(model, parameters)
+    parameters.check()
+    return spec
+
+
+def translator(model: Any, parameters: Parameters) -> Any:
+    spec = transformer_spec.TransformerSpec(
+        encoder_stack(model.encoder, "encoder", parameters),
+        decoder_stack(model.decoder, parameters),
+    )
+    source, target = model.encoder.dictionary, model.decoder.dictionary
+    for words, register in (
+        (source, spec.register_source_vocabulary),
+        (target, spec.register_target_vocabulary),
+    ):
+        register(tokens(words))
+    spec.config.decoder_start_token = special(spec, target)
+    spec.config.add_source_eos = True
+    return spec
+
+
+def encoder(model: Any, parameters: Parameters) -> Any:
+    stack = model.encoder.sentence_encoder
+    built = encoder_stack(stack, "encoder.sentence_encoder", parameters)
+    pooler = getattr(model, "pooler", None)
+    activation = activation_of(getattr(model.args, "pooler_activation_fn", "tanh"), "pooler-")
+    spec = transformer_spec.TransformerEncoderModelSpec(built, pooler is not None, activation)
+    if pooler is not None:
+        parameters.write_linear(spec.pooler_dense, "pooler")
+    parameters.leave(*HEADS)
+    spec.register_vocabulary(tokens(model.encoder.dictionary))
+    special(spec, model.encoder.dictionary)
+    return spec
+
+
+def special(spec: Any, words: Any) -> str:
+    """Tell the specification the names of the special tokens; returns that of </s>."""
+    names = tokens(words)
+    spec.config.unk_token = names[words.unk()]
+    spec.config.bos_token = names[words.bos()]
+    spec.config.eos_token = names[words.eos()]
+    return names[words.eos()]
+
+
+def encoder_stack(stack: Any, name: str, parameters: Parameters) -> Any:
+    segments = getattr(stack, "embed_segments", None)
+    positions = Positions(stack)
+    spec = transformer_spec.TransformerEncoderSpec(
+        num_source_embeddings=1 if segments is None else 2,
+        embeddings_merge=common_spec.EmbeddingsMerge.ADD,
+        **shape_of(stack, positions),
+    )
+    spec.embeddings[0].weight = parameters(f"{name}.embed_tokens.weight")
+    if segments is not None:
+        # both are scaled, but fairseq adds segments afterwards
+        spec.embeddings[1].weight = parameters(f"{name}.embed_segments.weight") / stack.embed_scale
+    write_stack(spec, stack, name, positions, parameters)
+    return spec
+
+
+def decoder_stack(stack: Any, parameters: Parameters) -> Any:
+    if stack.output_projection is None:
+        raise refused("--adaptive-softmax-cutoff", "its output is one matrix")
+    positions = Positions(stack)
+    spec = transformer_spec.TransformerDecoderSpec(
+        alignment_heads=0,  # the mean of all, as fairseq
+        **shape_of(stack, positions),
+    )
+    spec.embeddings.weight = parameters("decoder.embed_tokens.weight")
+    parameters.write_linear(spec.projection, "decoder.output_projection")
+    write_stack(spec, stack, "decoder", positions, parameters)
+    for index, (layer, own) in enumerate(zip(stack.layers, spec.layer, strict=True)):
+        if layer.encoder_attn is None or stack.cfg.cross_self_attention:
+            raise refused(
+                "a decoder without cross-attention of its own", "every layer of its has one"
+            )
+        part = f"decoder.layers.{index}.encoder_attn"
+        linear = own.attention.linear
+        parameters.write_linear(linear[0], f"{part}.q_proj")
+        parameters.write_linear(linear[1], f"{part}.k_proj", f"{part}.v_proj")
+        parameters.write_linear(linear[2], f"{part}.out_proj")
+        parameters.write_norm(own.attention.layer_norm, f"{part}_layer_norm")
+    return spec
+
+
+def shape_of(stack: Any, positions: Positions) -> dict[str, Any]:
+    """What the constructors of a specification's encoder and decoder have in common."""
+    if not len(stack.layers):
+        raise refused("a model without layers", "it reads what it has to know from the first one")
+    attention = stack.layers[0].self_attn
+    if attention.head_dim * attention.num_heads != attention.q_proj.out_features:
+        raise refused(
+            "attention whose heads were pruned", "it derives their width from the model's"
+        )
+    return {
+        "num_layers": len(stack.layers),
+        "num_heads": attention.num_heads,
+        "pre_norm": stack.layers[0].normalize_before,
+        "no_final_norm": stack.layer_norm is None,
+        "activation": activation_of(stack.cfg.activation_fn),
+        "layernorm_embedding": stack.layernorm_embedding is not None,
+        "relative_position": positions.shaw,
+        "relative_attention_bias": positions.bias,
+    }
+
+
+def activation_of(name: str, of: str = "") -> Any:
+    if name not in ACTIVATIONS:
+        raise refused(f"--{of}activation-fn {name}", f"it knows {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def write_stack(
+    spec: Any, stack: Any, name: str, positions: Positions, parameters: Parameters
+) -> None:
+    """What encoders and decoders have in common, by fairseq's names."""
+    spec.scale_embeddings = float(stack.embed_scale)
+    if stack.layer_norm is not None:
+        parameters.write_norm(spec.layer_norm, f"{name}.layer_norm")
+    if stack.layernorm_embedding is not None:
+        parameters.write_norm(spec.layernorm_embedding, f"{name}.layernorm_embedding")
+    positions.write(spec)
+    parameters.leave(f"{name}.positions.", f"{name}.embed_positions.")
+    for index, own in enumerate(spec.layer):
+        layer = f"{name}.layers.{index}"
+        attention = [f"{layer}.self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
+        parameters.write_linear(own.self_attention.linear[0], *attention[:3])
+        parameters.write_linear(own.self_attention.linear[1], attention[3])
+        parameters.write_norm(own.self_attention.layer_norm, f"{layer}.self_attn_layer_norm")
+        parameters.write_linear(own.ffn.linear_0, f"{layer}.fc1")
+        parameters.write_linear(own.ffn.linear_1, f"{layer}.fc2")
+        parameters.write_norm(own.ffn.layer_norm, f"{layer}.final_layer_norm")
+        parameters.leave(f"{layer}.self_attn.positions.")

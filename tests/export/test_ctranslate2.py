@@ -1,0 +1,200 @@
+"""CTranslate2 computes what the model computes, or is not asked to."""
+
+import json
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.export import ctranslate2 as export
+from diet_fairseq.export.checkpoint import Trained
+from diet_fairseq.export.ctranslate2 import comparison, positions
+from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.shaw import Shaw
+from tests.support import tiny
+from tests.support.tiny import Case
+
+EXACT = 1e-4  # of log-probabilities in float32
+
+
+def trained(model):
+    return Trained(Path("checkpoint.pt"), model, None, None)
+
+
+def exported(model, folder, quantization="float32"):
+    export.save(trained(model), str(folder), quantization)
+    return str(folder)
+
+
+def difference(model, folder):
+    return comparison.difference(trained(model), str(folder))
+
+
+def fits(case):
+    if case.option("segment_scheme") == "per-head" or case.kind.compressed:
+        return False
+    if not case.kind.in_attention:
+        return True
+    if case.option("position_input") != "none":
+        return False
+    if issubclass(case.kind, Shaw):
+        return case.option("position_sharing") == "head"
+    return issubclass(case.kind, OffsetScalars)
+
+
+HELD = [case for case in tiny.NO_BACKEND if fits(case)]
+TRANSLATORS = [case for case in HELD if case.family == "transformer"]
+ENCODERS = [case for case in HELD if case.family == "bert"]
+REFUSED = [case for case in tiny.NO_BACKEND if not fits(case)]
+
+
+def test_every_scheme_that_fits_is_among_those_tested():
+    assert {case.scheme for case in TRANSLATORS} == {
+        "none", "sinusoidal", "learned", "shaw", "t5", "diet_rel",
+    }  # fmt: skip
+    for scheme in ("t5", "diet_rel"):
+        sharings = {c.option("position_sharing") for c in TRANSLATORS if c.scheme == scheme}
+        assert sharings == {"none", "head", "layer"}
+
+
+@tiny.each(TRANSLATORS + ENCODERS)
+def test_outputs_are_the_models_own(case, tmp_path):
+    """Sentences of many lengths in one batch; relative schemes' reach beyond their table."""
+    model = tiny.model_of(case)
+    assert difference(model, exported(model, tmp_path)) < EXACT
+    if case.kind.in_attention:
+        assert max(comparison.LENGTHS) > tiny.LIMIT
+
+
+def reasons():
+    for case in REFUSED:
+        if case.option("segment_scheme") == "per-head":
+            yield case, "a score of segments in every head: its scores know offsets alone"
+        elif issubclass(case.kind, Shaw) and case.option("position_sharing") != "head":
+            yield case, "a table of Shaw's for every head: its heads share one"
+        elif issubclass(case.kind, Shaw | OffsetScalars):
+            yield case, "positions at the input beside those in attention: these switch the former"
+        else:
+            yield case, f"the position scheme {case.scheme}: its attention adds a score of offset"
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    {(case.scheme, reason): (case, reason) for case, reason in reasons()}.values(),
+)
+def test_what_it_cannot_hold_is_refused_with_the_reason_and_the_way_out(case, reason):
+    with pytest.raises(UserError) as error:
+        export.specification(tiny.model_of(case))
+    assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
+    assert str(error.value).endswith("export it to Hugging Face: diet-fairseq export hf")
+
+
+VARIANTS = [
+    {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    {"encoder_normalize_before": True, "decoder_layers": 1, "activation_fn": "gelu"},
+    {"decoder_normalize_before": True, "no_decoder_final_norm": True},
+    {"layernorm_embedding": True, "no_scale_embedding": True, "activation_fn": "gelu_accurate"},
+    {"share_all_embeddings": True, "share_decoder_input_output_embed": True},
+    {"decoder_embed_dim": 24, "decoder_attention_heads": 3, "decoder_output_dim": 24},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=lambda options: "-".join(options))
+@pytest.mark.parametrize("arch", ["transformer", "transformer_diet_rel"])
+def test_shapes_of_models_fit(arch, options, tmp_path):
+    model = tiny.from_arguments(tiny.complete(arch, **options))
+    assert difference(model, exported(model, tmp_path)) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"activation_fn": "relu_squared"}, "--activation-fn relu_squared: it knows relu, gelu"),
+        ({"adaptive_softmax_cutoff": "10,20"}, "--adaptive-softmax-cutoff: its output is one"),
+        ({"no_cross_attention": True}, "a decoder without cross-attention of its own: every"),
+        ({"cross_self_attention": True}, "a decoder without cross-attention of its own: every"),
+        ({"scale_heads": True}, "the parameter decoder.layers.0.c_attn (and 1 more): no layer"),
+        ({"scale_fc": True}, "the parameter decoder.layers.0.ffn_layernorm.bias (and 3 more)"),
+        ({"decoder_output_dim": 12}, "the parameter decoder.project_out_dim.weight: no layer"),
+        ({"encoder_layers": 0}, "a model without layers: it reads what it has to know"),
+    ],
+)
+def test_other_models_are_refused_too(options, reason):
+    model = tiny.from_arguments(tiny.complete("transformer", **options))
+    with pytest.raises(UserError) as error:
+        export.specification(model)
+    assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
+
+
+def test_the_gain_is_in_the_table(tmp_path):
+    model = tiny.own(Case("diet_rel"))
+    folder = exported(model, tmp_path)
+    for scheme in tiny.schemes_in(model).values():
+        scheme.gain *= 1.5
+    assert difference(model, folder) > 100 * EXACT
+
+
+def test_no_positions_are_said_since_silence_means_sinusoidal_ones(tmp_path, monkeypatch):
+    """The trap is there: the same export without the zeros computes something else."""
+    model = tiny.model_of(Case("none"))
+    init = positions.Positions.__init__
+
+    def silent(self, stack):
+        init(self, stack)
+        self.bias = False
+
+    monkeypatch.setattr(positions.Positions, "__init__", silent)
+    monkeypatch.setattr(positions, "input_table", lambda stack: positions.model_spec.OPTIONAL)
+    assert difference(model, exported(model, tmp_path)) > 0.1
+
+
+def test_the_model_is_as_it_was_after_quantization(tmp_path):
+    model = tiny.own(Case("diet_rel"))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    folder = exported(model, tmp_path, "int8")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert EXACT < difference(model, folder) < 2
+
+
+def test_the_comparison_sees_a_parameter_that_differs(tmp_path):
+    model = tiny.own(Case("t5"))
+    folder = exported(model, tmp_path)
+    with torch.no_grad():
+        model.decoder.layers[1].self_attn.k_proj.weight.mul_(1.1)
+    assert difference(model, folder) > 10 * EXACT
+
+
+def test_segments_and_pooler_of_an_encoder(tmp_path):
+    model = tiny.model_of(Case("diet_rel", (("segment_scheme", "input"),), "bert"))
+    encoder = ctranslate2.Encoder(exported(model, tmp_path))
+    tokens, segments = tiny.sentences(6)[0], torch.tensor([0, 0, 0, 1, 1, 1])
+    with torch.no_grad():
+        features, _ = model(tokens[None], features_only=True, segments=segments[None])
+        pooled = model.activation(model.pooler(features[:, 0]))
+    found = encoder.forward_batch([tokens.tolist()], token_type_ids=[segments.tolist()])
+    np.testing.assert_allclose(np.array(found.last_hidden_state), features, atol=EXACT)
+    np.testing.assert_allclose(np.array(found.pooler_output), pooled, atol=EXACT)
+
+
+def test_the_names_of_special_tokens_are_told(tmp_path):
+    exported(tiny.model_of(Case("t5")), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["decoder_start_token"] == config["eos_token"] == "</s>"
+    assert config["add_source_eos"]
+
+
+@pytest.mark.parametrize("version", ["4.6.0", "4.8.1", "4.8.2", "3.24.0"])
+def test_versions_that_take_the_first_layers_table_are_refused_by_name(version):
+    with pytest.raises(UserError) as error:
+        export.check_version(version)
+    text = str(error.value)
+    assert text.startswith(f"CTranslate2 {version} can't be trusted with a table of positions")
+    assert text.endswith("pip install 'ctranslate2>=4.8.3', here and where the model is used")
+
+
+@pytest.mark.parametrize("version", ["4.8.3", "4.9.0rc1", "4.10.0", "5.0"])
+def test_later_versions_are_taken(version):
+    export.check_version(version)

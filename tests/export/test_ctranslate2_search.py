@@ -1,0 +1,140 @@
+"""CTranslate2 finds the translations that our search finds, and reads tokens as fairseq does."""
+
+import io
+
+import ctranslate2
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+
+from diet_fairseq.export.ctranslate2.vocabulary import tokens
+from diet_fairseq.patches.search import QuickBeamSearch
+from tests.export.test_ctranslate2 import EXACT, difference, exported
+from tests.support import tiny
+from tests.support.tiny import Case
+
+LONGEST = tiny.LIMIT - 2
+SOURCES = tiny.sentences(12, 9, 7, 5, 3, 2, 14, 4)
+
+
+@pytest.fixture(scope="module", params=["none", "sinusoidal", "shaw", "t5", "diet_rel"])
+def pair(request, tmp_path_factory):
+    """A model whose translations end, and the same in CTranslate2.
+
+    It never says <pad>, which fairseq's search leaves out and CTranslate2's does not know.
+    """
+    model = tiny.own(Case(request.param))
+    with torch.no_grad():
+        last, out = model.decoder.layers[-1].final_layer_norm, model.decoder.output_projection
+        towards = torch.nn.functional.normalize(tiny.vectors(tiny.DIM), dim=0)
+        last.weight.fill_(1)
+        last.bias.copy_(4 * towards)
+        weight = 0.6 * out.weight  # (V, d)
+        weight -= (weight @ towards)[:, None] * towards
+        weight[tiny.EOS] += 0.4 * towards
+        weight[tiny.PAD] = -10 * towards
+        out.weight.copy_(weight)
+    folder = exported(model, tmp_path_factory.mktemp("exported"))
+    return model, ctranslate2.Translator(folder, device="cpu")
+
+
+def words_of(numbers):
+    return [tiny.WORDS[number] for number in numbers if number != tiny.EOS]
+
+
+def translations(model, kind, prefix=None, min_len=0, **options):
+    generator = kind([model], tiny.WORDS, max_len_b=LONGEST, min_len=min_len, **options)
+    source = tiny.padded(SOURCES, left=True)
+    lengths = torch.tensor([len(one) for one in SOURCES])
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+    with torch.no_grad():
+        return generator.generate([model], sample, prefix_tokens=prefix)
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize("lenpen", [1.0, 0.3])
+def test_the_same_translations_of_a_batch_of_mixed_lengths(pair, beam, lenpen):
+    model, translator = pair
+    found = translator.translate_batch(
+        [words_of(one.tolist()) for one in SOURCES],
+        beam_size=beam,
+        length_penalty=lenpen,
+        return_scores=True,
+        min_decoding_length=0,
+        max_decoding_length=LONGEST + 1,
+    )
+    own = translations(model, QuickBeamSearch, beam_size=beam, len_penalty=lenpen)
+    compared = 0
+    for [best, *_], result in zip(own, found, strict=True):
+        if len(best["tokens"]) <= LONGEST:  # it ends by itself: neither search made it end
+            assert result.hypotheses[0] == words_of(best["tokens"].tolist())
+            assert result.scores[0] == pytest.approx(float(best["score"]), abs=EXACT)
+            compared += 1
+    assert compared >= len(SOURCES) // 2
+
+
+def test_the_same_continuations_of_a_prefix(pair):
+    model, translator = pair
+    prefix = torch.randint(tiny.FIRST_WORD, tiny.VOCABULARY, (len(SOURCES), 3))
+    own = translations(model, SequenceGenerator, prefix, min_len=LONGEST, beam_size=1)
+    found = translator.translate_batch(
+        [words_of(one.tolist()) for one in SOURCES],
+        target_prefix=[words_of(one.tolist()) for one in prefix],
+        beam_size=1,
+        min_decoding_length=LONGEST,
+        max_decoding_length=LONGEST,
+    )
+    for [best, *_], result in zip(own, found, strict=True):
+        assert result.hypotheses[0] == words_of(best["tokens"].tolist())
+
+
+ODD = [
+    "two words", " ", "\u3000", "\x07", "\x1b[31m", "\ufeff", "\u2028", "\x85", "▁", "@@", '"',
+    "\\", "￨", "<blank>", "<s>", "</s>", "<unk>", "<pad>", "<mask>", "｟x｠", "madeupword0000",
+    "ein", "é", "e\u0301", "</s>#2", "<unk>#3", "😀",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def odd():
+    """fairseq's dictionary of odd entries, some of which hide special ones."""
+    words = Dictionary()
+    lines = [f"{entry} 1 #fairseq:overwrite\n" for entry in ODD if entry.strip()]
+    words.add_from_file(io.StringIO("".join(lines)))
+    for entry in ODD:
+        words.add_symbol(entry)
+    words.add_symbol("ein", overwrite=True)
+    return words
+
+
+def test_all_names_differ_and_lead_where_fairseq_s_dictionary_leads(odd):
+    names = tokens(odd)
+    assert len(set(names)) == len(names) == len(odd)
+    for entry in ODD:
+        assert names.index(entry) == odd.index(entry)
+    for special in (odd.unk(), odd.eos(), odd.bos()):
+        assert odd.indices[odd[special]] != special
+        assert names[special].startswith(f"{odd[special]}#{special}")
+
+
+def test_odd_entries_are_read_and_scored_as_the_model_does(odd, tmp_path):
+    class Task:
+        source_dictionary = target_dictionary = odd
+
+    torch.manual_seed(1)
+    model = ARCH_MODEL_REGISTRY["transformer_t5"].build_model(
+        tiny.arguments(Case("t5")), Task
+    ).eval()  # fmt: skip
+    folder = exported(model, tmp_path)
+    assert difference(model, folder) < EXACT
+    translator = ctranslate2.Translator(folder, device="cpu")
+    source = [*ODD, "nobody knows this"]
+    read = torch.tensor([[*map(odd.index, source), odd.eos()]])
+    target = torch.tensor([*map(odd.index, ODD), odd.eos()])
+    with torch.no_grad():
+        out, _ = model(read, None, target.roll(1).unsqueeze(0))
+    expected = out[0].log_softmax(dim=-1)[range(len(target)), target]
+    [found] = translator.score_batch([source], [ODD])
+    torch.testing.assert_close(torch.tensor(found.log_probs), expected, rtol=0, atol=EXACT)

@@ -1,0 +1,265 @@
+"""``diet-fairseq export``: from a checkpoint to a folder that is there whole or not at all."""
+
+import json
+import re
+from argparse import Namespace
+from functools import lru_cache
+from pathlib import Path
+
+import ctranslate2
+import pytest
+import sentencepiece
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from diet_fairseq import model_json
+from diet_fairseq.export import checkpoint
+from diet_fairseq.export import ctranslate2 as export
+from diet_fairseq.export import folder as folders
+from diet_fairseq.model_json import ModelDescription
+from diet_fairseq_cli import main
+from tests.support import tiny
+from tests.support.checkpoints import Touch
+from tests.support.tiny import Case
+
+TEXT = [f"a word and word{number} more" for number in range(24)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A run: a checkpoint, its dictionaries, and a SentencePiece model of them and of others."""
+    place = tmp_path_factory.mktemp("run")
+    for language in ("en", "de"):
+        tiny.WORDS.save(str(place / f"dict.{language}.txt"))
+    given = {"task": "translation", "source_lang": "en", "target_lang": "de", "data": str(place)}
+    for name, scheme in (("checkpoint.pt", "t5"), ("tupe.pt", "tupe_a")):
+        case = Case(scheme)
+        args = tiny.arguments(case, share_all_embeddings=True, **given)
+        model = tiny.from_arguments(args)
+        history = [{"criterion_name": "", "best_loss": 1.0, "num_updates": 1}]
+        state = {"args": args, "model": model.state_dict(), "optimizer_history": history}
+        torch.save({**state, "extra_state": {}}, place / name)
+    pieces(place / "own.model", tiny.WORDS.symbols[tiny.FIRST_WORD :])
+    pieces(place / "other.model", ["another", "vocabulary"])
+    return place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _read_once():
+    """Exports leave a model as it is, so the tests share those that could be read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "trained", lru_cache(checkpoint.trained))
+        yield
+
+
+def pieces(path, symbols):
+    with open(path, "wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXT), model_writer=file, vocab_size=60, minloglevel=2,
+            user_defined_symbols=symbols, hard_vocab_limit=False,
+        )  # fmt: skip
+
+
+def run(*words):
+    return main([str(word) for word in words])
+
+
+def refusal(capsys, *words):
+    """The one line that is said of it, as the command line would."""
+    from diet_fairseq.errors import UserError
+
+    with pytest.raises((UserError, SystemExit)) as error:
+        run(*words)
+    text = str(error.value) if isinstance(error.value, UserError) else capsys.readouterr().err
+    assert "\n" not in text.strip()
+    return text.strip()
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys):
+    out = tmp_path / "deep" / "out"
+    run(
+        "export",
+        "ctranslate2",
+        place / "checkpoint.pt",
+        out,
+        "--sentencepiece",
+        place / "own.model",
+    )
+    said = capsys.readouterr().out
+    assert said.startswith(f"wrote {out}: log-probabilities of random sentences differ by at most ")
+    assert names_in(out) == {
+        "config.json", "model.bin", "model.json", "sentencepiece.model", "shared_vocabulary.json",
+    }  # fmt: skip
+    assert (out / "sentencepiece.model").read_bytes() == (place / "own.model").read_bytes()
+    assert model_json.read(out) == ModelDescription(
+        "ctranslate2", "en", "de", out, None, None, "sentencepiece", out / "sentencepiece.model"
+    )
+    assert ctranslate2.Translator(str(out)).translate_batch([["word1"]])
+    assert names_in(out.parent) == {"out"}
+
+
+def test_what_model_json_beside_the_checkpoint_says_is_handed_on(place, tmp_path):
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    for name in ("checkpoint.pt", "dict.en.txt", "dict.de.txt", "own.model"):
+        (run_folder / name).symlink_to(place / name)
+    ModelDescription(
+        "fairseq", "en", "de", run_folder, run_folder / "checkpoint.pt", run_folder,
+        "subword_nmt", run_folder / "own.model", "moses", 4, 0.6, "tensor2tensor",
+    ).write()  # fmt: skip
+    out = tmp_path / "out"
+    run("export", "ctranslate2", run_folder / "checkpoint.pt", out)
+    about = model_json.read(out)
+    assert (about.engine, about.checkpoint, about.data) == ("ctranslate2", None, None)
+    assert (about.subwords, about.subword_model) == ("subword_nmt", out / "codes")
+    assert (about.preprocessing, about.beam, about.lenpen) == ("moses", 4, 0.6)
+    assert about.penalty == "tensor2tensor"
+
+
+def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place):
+    from diet_fairseq.export.checkpoint import Trained
+    from diet_fairseq.export.description import described
+
+    args = Namespace(
+        checkpoint=place / "checkpoint.pt", sentencepiece=None, bpe_codes=None, preprocessing=None
+    )
+    task = Namespace(cfg=Namespace(source_lang="en", target_lang="de"))
+    for scheme, longest in (("learned", tiny.LIMIT - 1), ("none", None)):
+        model = tiny.model_of(Case(scheme))
+        about = described(args, None, Trained(args.checkpoint, model, None, task))
+        assert about.max_source_length == longest
+
+
+def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, capsys):
+    out, good = tmp_path / "out", place / "checkpoint.pt"
+    hostile = tmp_path / "hostile.pt"
+    torch.save({"model": {}, "args": Touch(tmp_path / "touched")}, hostile)
+    for words, said in (
+        ((place / "tupe.pt",), "CTranslate2 can't hold the position scheme tupe_a: "),
+        ((place / "missing.pt",), f"there is no checkpoint {place / 'missing.pt'}"),
+        ((hostile,), f"{hostile} is "),
+        ((good, "--data", tmp_path / "nowhere"), "there is no file "),
+        ((good, "--bpe-codes", tmp_path / "no"), f"there is no file {tmp_path / 'no'}: give"),
+        (
+            (good, "--sentencepiece", place / "other.model"),
+            f"{place / 'other.model'} and the dictionary don't belong together: 24 of 24 subwords",
+        ),
+        (
+            (good, "--sentencepiece", place / "dict.en.txt"),
+            f"{place / 'dict.en.txt'} is no SentencePiece model, or is damaged",
+        ),
+    ):
+        assert refusal(capsys, "export", "ctranslate2", *words[:1], out, *words[1:]).startswith(
+            said
+        )
+        assert names_in(tmp_path) == {"hostile.pt"}
+
+
+def test_an_old_version_is_refused_before_anything_is_read(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ctranslate2, "__version__", "4.8.2")
+    said = refusal(capsys, "export", "ctranslate2", place / "missing.pt", tmp_path / "out")
+    assert said.startswith("CTranslate2 4.8.2 can't be trusted")
+
+
+def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(export, "difference", lambda *_: 0.5)
+    words = ("export", "ctranslate2", place / "checkpoint.pt", tmp_path / "out")
+    assert "outputs differ by 0.5; nothing was written" in refusal(capsys, *words)
+    assert names_in(tmp_path) == set()
+    run(*words, "--quantization", "int8")  # which differs by its nature
+    assert "differ by at most 0.5" in capsys.readouterr().out
+
+
+def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ("export", "safetensors", place / "checkpoint.pt", out)
+    run(*words)
+    (out / "left over").touch()
+    assert refusal(capsys, *words) == (
+        f"{out} exists: give another folder, or --force to replace it"
+    )
+    assert (out / "left over").exists()
+    run(*words, "--force")
+    assert names_in(out) == {"config.json", "dict.de.txt", "dict.en.txt", "model.safetensors"}
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").touch()
+    said = refusal(capsys, *words[:-1], tmp_path / "letters", "--force")
+    assert said.startswith("--force replaces exports alone, but ")
+    assert names_in(tmp_path / "letters") == {"dear.txt"}
+
+
+def test_a_failure_on_the_way_leaves_the_earlier_export(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "config.json").write_text("earlier")
+
+    def fail():
+        with folders.written(out, force=True) as new:
+            (new / "config.json").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (out / "config.json").read_text() == "earlier"
+    assert names_in(tmp_path) == {"out"}
+
+
+def test_safetensors_hold_the_state_dict_under_its_names(place, tmp_path):
+    out = tmp_path / "out"
+    run("export", "safetensors", place / "checkpoint.pt", out)
+    state = torch.load(place / "checkpoint.pt", weights_only=False)["model"]
+    found = load_file(out / "model.safetensors")
+    with safe_open(out / "model.safetensors", "pt") as file:
+        tied = json.loads(file.metadata()["tied"])
+    assert tied == {
+        "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
+        "decoder.output_projection.weight": "encoder.embed_tokens.weight",
+    }
+    found |= {name: found[there] for name, there in tied.items()}
+    assert found.keys() == state.keys()
+    for name, tensor in state.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
+    config = json.loads((out / "config.json").read_text())
+    assert config["arch"] == "transformer_t5"
+    assert config["position_scheme"] == "t5"
+    assert config["encoder_embed_dim"] == tiny.DIM
+    assert "data" not in config
+
+
+def test_a_model_is_built_again_from_what_safetensors_hold(place, tmp_path):
+    out = tmp_path / "out"
+    run("export", "safetensors", place / "checkpoint.pt", out)
+    config = json.loads((out / "config.json").read_text())
+    model = tiny.from_arguments(tiny.complete(**config), seed=2)
+    _, unexpected = model.load_state_dict(load_file(out / "model.safetensors"), strict=False)
+    assert not unexpected
+    expected = tiny.from_arguments(tiny.arguments(Case("t5"), share_all_embeddings=True))
+    torch.testing.assert_close(tiny.logits(model), tiny.logits(expected))
+
+
+def documented():
+    """The names in docs/using-a-model.md, as one expression."""
+    page = (Path(__file__).parents[2] / "docs" / "using-a-model.md").read_text()
+    table = page.split("| name | shape | |")[1].split("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    patterns = []
+    for name in re.findall("`([^`]+)`", " ".join(rows)):
+        pattern = re.escape(name)
+        pattern = re.sub(r"\\{(.+?)\\}", lambda m: f"(?:{m[1].replace(',', '|')})", pattern)
+        for word, kind in (("POSITIONS", "positions"), ("SEGMENTS", "segments")):
+            pattern = pattern.replace(word, rf"SIDE\.(?:layers\.N\.self_attn\.)?{kind}")
+        side = r"(?:encoder|decoder|encoder\.sentence_encoder)"
+        patterns.append(pattern.replace("SIDE", side).replace(r"\.N\.", r"\.\d+\."))
+    return re.compile("|".join(patterns))
+
+
+@tiny.each([*tiny.first_of_each_scheme(tiny.TRANSLATION), *tiny.first_of_each_scheme(tiny.ENCODERS),
+            Case("tupe_r", family="bert"), Case("diet_rel", family="bert")])  # fmt: skip
+def test_every_parameter_has_a_documented_name(case):
+    names = [name for name in tiny.model_of(case).state_dict() if not name.endswith(".version")]
+    assert [name for name in names if not documented().fullmatch(name)] == []
