@@ -106,19 +106,27 @@ ENCODER = {
         "predict",
     ),
 }
+EXPORT = {
+    "hf": Command("a checkpoint as a folder that transformers loads", "export.to_hf"),
+}
+IMPORT = {
+    "hf": Command("a folder of transformers as a checkpoint of fairseq", "export.from_hf"),
+}
 COMMANDS: dict[str, Command | Group] = {
     "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
     "encoder": Group("encoders, from raw text to pretraining and fine-tuning", ENCODER),
     "grid": Command(
         "train many schemes with the same budget; their table and curves", "recipes.grid.run"
     ),
+    "export": Group("trained models in the formats of other libraries", EXPORT),
+    "import": Group("models of other libraries for fairseq", IMPORT),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of DIET's Table 6", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
-EXTRAS = {"matplotlib": "plots", "sacremoses": "data", "tqdm": "data"}
+EXTRAS = {"matplotlib": "plots", "sacremoses": "data", "tqdm": "data", "transformers": "transformers"}
 
 
 class _Formatter(HelpFormatter):

@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
+TRANSFORMERS = ["transformers>=5,<6"]  # `export hf`, `import hf`, diet_fairseq.hf
 
 setup(
     name="diet_fairseq",
@@ -48,16 +49,18 @@ setup(
         "data": DATA,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
+        "transformers": TRANSFORMERS,
         "dev": [
             *DATA,
             *PLOTS,
             *PRETRAINING,
+            "accelerate",  # what Trainer needs
             "build",
             "mypy==2.4.1",
             "pytest>=8",
             "pytest-xdist",
             "ruff==0.17.5",
-            "transformers",  # an independent T5 to compare with
+            *TRANSFORMERS,
         ],
     },
 )

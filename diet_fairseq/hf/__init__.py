@@ -8,9 +8,24 @@ The schemes, the layout and the attention equation are the package's own. `diet-
 writes such folders.
 """
 
+from ..errors import UserError
 from .audio import leave_out_if_broken
 
 leave_out_if_broken()
+try:
+    import transformers
+except ModuleNotFoundError as error:
+    if error.name != "transformers":
+        raise
+    raise ModuleNotFoundError(
+        "diet_fairseq.hf needs transformers 5: pip install 'diet_fairseq[transformers]'",
+        name="transformers",
+    ) from None
+if int(transformers.__version__.partition(".")[0]) < 5:
+    raise UserError(
+        f"diet_fairseq.hf needs transformers 5, but {transformers.__version__} is installed: "
+        "pip install 'diet_fairseq[transformers]'"
+    )
 
 from transformers import (  # noqa: E402
     AutoConfig,

@@ -72,6 +72,12 @@ class DietConfig(PreTrainedConfig):
         options = self.position_options or {}
         return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
 
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As transformers', but it doesn't name the file with code, which isn't written along."""
+        if type(self).__module__.startswith("diet_fairseq."):
+            vars(self).pop("auto_map", None)
+        super().save_pretrained(*args, **kwargs)
+
     def stack(self, side: str) -> Stack:
         """``side`` is "encoder" or "decoder"."""
         names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
@@ -103,7 +109,7 @@ class DietEncoderConfig(DietConfig):
 
     Attributes:
         pooler: whether there is one, as in BERT
-        untied: whether the language-model head has a matrix of its own
+        pooler_dropout: of heads that classify
     """
 
     model_type = "diet_encoder"

@@ -18,6 +18,7 @@ FILES = {
 }
 #: what fairseq's dictionaries begin with, in this order
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+MARKS = ("bos_token", "pad_token", "eos_token", "unk_token")
 
 
 def symbols_in(path: str | Path) -> list[str]:
@@ -90,13 +91,14 @@ class DietTokenizer(PreTrainedTokenizer):
             raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
+        kwargs.pop("auto_map", None)  # names a file with code that isn't saved along
+        kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
         super().__init__(
             moses=moses,
             source_lang=source_lang,
             target_lang=target_lang,
             mask_token=mask_token,
-            **dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL, strict=True)),
-            **{k: v for k, v in kwargs.items() if k not in ("bos_token", "pad_token", "eos_token", "unk_token")},
+            **kwargs,
         )
 
     @property
