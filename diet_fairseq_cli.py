@@ -126,7 +126,12 @@ COMMANDS: dict[str, Command | Group] = {
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
-EXTRAS = {"matplotlib": "plots", "sacremoses": "data", "tqdm": "data", "transformers": "transformers"}
+EXTRAS = {
+    "matplotlib": "plots",
+    "sacremoses": "data",
+    "tqdm": "data",
+    "transformers": "transformers",
+}
 
 
 class _Formatter(HelpFormatter):

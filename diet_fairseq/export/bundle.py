@@ -85,7 +85,9 @@ def names_made_by(statement: ast.stmt) -> list[str]:
     targets: list[ast.expr] = getattr(statement, "targets", [])
     if isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
         targets = [statement.target]
-    return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+    return [
+        node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)
+    ]
 
 
 def bundle(roots: dict[str, list[str]]) -> str:

@@ -56,17 +56,25 @@ def card(
         "inputs = tokenizer(['...'], return_tensors='pt')",
         "print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))",
     ]
-    use = generate if task == "translation" else ["outputs = model(**tokenizer('...', return_tensors='pt'))"]
+    use = (
+        generate
+        if task == "translation"
+        else ["outputs = model(**tokenizer('...', return_tensors='pt'))"]
+    )
     parts = [
         f"---\n{data.to_yaml()}\n---",
         f"# {name}",
         f"A fairseq model with the position scheme `{config.position_scheme}` ({options}), written "
         f"by diet_fairseq {__version__}.",
-        *(["| score | | sacreBLEU's signature |\n| --- | --- | --- |\n" + "\n".join(rows)] if rows else []),
+        *(
+            ["| score | | sacreBLEU's signature |\n| --- | --- | --- |\n" + "\n".join(rows)]
+            if rows
+            else []
+        ),
         "\n".join(
             [
                 "```python",
-                "import diet_fairseq.hf  # or without it: from_pretrained(..., trust_remote_code=True)",
+                "import diet_fairseq.hf  # or without it: trust_remote_code=True",
                 f"from transformers import {auto}, AutoTokenizer",
                 "",
                 f'model = {auto}.from_pretrained("{name}")',

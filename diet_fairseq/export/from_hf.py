@@ -1,4 +1,4 @@
-"""``diet-fairseq import hf``: a folder of transformers, fine-tuned there or not, as a checkpoint."""
+"""``diet-fairseq import hf``: a folder of transformers as a checkpoint of fairseq."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("folder", type=Path, metavar="FOLDER",
         help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote")  # fmt: skip
     add("out", type=Path, metavar="OUT",
-        help=f"the folder to write, with {MODEL} and dictionaries; it must not be there yet")  # fmt: skip
+        help=f"the folder to write, with {MODEL} and dictionaries; not there yet")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
@@ -33,7 +33,9 @@ def run(args: Namespace) -> None:
         fresh, left = write(args.folder, aside, config, args.out)
         rename(aside, args.out)
     except OSError as error:
-        raise UserError(f"{args.out} can't be written: {error.strerror}; give another place") from error
+        raise UserError(
+            f"{args.out} can't be written: {error.strerror}; give another place"
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     for what, names in (("not in the folder, so as they are initially", fresh), ("left out", left)):
@@ -57,11 +59,13 @@ def configuration(folder: Path) -> Any:
         raise UserError(f"{folder} holds a model of the type {kind}, which is not ours: {ours}")
     try:
         config = kinds[kind](**given)
-        config.positions  # noqa: B018: checks them
+        checked = config.positions  # noqa: F841
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{folder / 'config.json'} is not as it should be ({error}): {ours}") from error
+        raise UserError(
+            f"{folder / 'config.json'} is not as it should be ({error}): {ours}"
+        ) from error
     return config
 
 
@@ -79,15 +83,16 @@ def weights(folder: Path) -> dict[str, Any]:
     try:
         return {name: tensor for file in files for name, tensor in load_file(file).items()}
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{folder}'s weights are cut off or damaged ({error}): give another") from error
+        raise UserError(
+            f"{folder}'s weights are cut off or damaged ({error}): give another"
+        ) from error
 
 
 def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str], list[str]]:
     """The checkpoint and what belongs to it; what `huggingface.state_for` says of parameters."""
-    from omegaconf import OmegaConf
-
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.models import ARCH_MODEL_REGISTRY
+    from omegaconf import OmegaConf
 
     from ..patches import saving
     from ..patches.loading.model import no_larger_than
@@ -109,6 +114,9 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
         if head is not None:
             model.register_classification_head(head, config.num_labels)
     state, missing, left = huggingface.state_for(model, config, tensors, head)
+    body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
+    if lost := [name for name in missing if name.startswith(body)]:
+        raise UserError(f"{folder}'s weights lack {lost[0]}: give one that was saved whole")
     cfg = convert_namespace_to_omegaconf(args)
     history = {
         "criterion_name": "",
@@ -146,7 +154,10 @@ def write_dictionaries(
             shutil.copyfile(folder / FILES[name], out / FILES[name])
     if config.is_encoder_decoder:
         args.source_lang, args.target_lang = languages(folder)
-        places = {out / f"dict.{args.source_lang}.txt": source, out / f"dict.{args.target_lang}.txt": target}
+        places = {
+            out / f"dict.{args.source_lang}.txt": source,
+            out / f"dict.{args.target_lang}.txt": target,
+        }
     elif head is not None:
         places = {out / "input0" / "dict.txt": source}
         labels = [str(config.id2label[number]) for number in range(config.num_labels)]
@@ -193,11 +204,13 @@ def languages(folder: Path) -> tuple[str, str]:
 def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Namespace:
     """All options of fairseq-train: those given, and its defaults for the others."""
     from fairseq import options
+    from fairseq.models import ARCH_CONFIG_REGISTRY
 
     task = "translation" if config.is_encoder_decoder else "glue" if head else "masked_lm"
     words = [str(data), "--task", task, "--arch", args.arch]
     parser = options.get_training_parser(default_task=task)
     full = options.parse_args_and_arch(parser, words)
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # what follows from the sizes given
     for name, value in vars(args).items():
         setattr(full, name, value)
     if head is not None:

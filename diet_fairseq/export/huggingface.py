@@ -126,7 +126,9 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
 
 def position_options(model: Any, args: Any) -> dict[str, Any]:
     """What `DietConfig` has of positions, with the gains that the parameters have."""
-    options = {name: value for name, value in asdict(PositionConfig.of(args)).items() if value is not None}
+    options = {
+        name: value for name, value in asdict(PositionConfig.of(args)).items() if value is not None
+    }
     del options["attention_backend"]  # transformers has attn_implementation
     gains: dict[bool, set[float]] = {False: set(), True: set()}
     for module in model.modules():
@@ -249,7 +251,9 @@ def check_same(model: Any, other: Any, head: str | None = None) -> float:
         tokens[1, longest // 2 :] = config.pad_token_id
         return tokens
 
-    sources = sentences(config.source_vocab_size if config.is_encoder_decoder else config.vocab_size, longest)
+    sources = sentences(
+        config.source_vocab_size if config.is_encoder_decoder else config.vocab_size, longest
+    )
     real = sources != config.pad_token_id
     if config.is_encoder_decoder:
         targets = sentences(config.vocab_size, min(config.max_target_positions, 17))

@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--moses", action="store_true",
         help="with --subwords codes: sacremoses parted the text into words")  # fmt: skip
     add("--scores", type=Path, metavar="FILE",
-        help="scores.json of the recipe, for the model card (default: beside the checkpoint)")  # fmt: skip
+        help="the recipe's scores.json, for the model card (default: beside CHECKPOINT)")  # fmt: skip
     add("--dataset", metavar="NAME", help="what it was trained on, for the model card")
     add("--license", metavar="NAME", help="of the weights, for the model card, such as mit")
 
@@ -60,7 +60,9 @@ def run(args: Namespace) -> None:
         write_card(aside, args, found.model, languages, scores)
         rename(aside, args.out)
     except OSError as error:
-        raise UserError(f"{args.out} can't be written: {error.strerror}; give another place") from error
+        raise UserError(
+            f"{args.out} can't be written: {error.strerror}; give another place"
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     print(f"{args.out}: {type(found.model).__name__}, {found.model.num_parameters():,} parameters")
@@ -109,7 +111,8 @@ def tokenizer_files(args: Namespace, data: Path, task: Any, config: Any) -> dict
     files: dict[str, Any] = {kind: place, "moses": moses}
     if config.is_encoder_decoder:
         source, target = (
-            data / f"dict.{language}.txt" for language in (task.cfg.source_lang, task.cfg.target_lang)
+            data / f"dict.{language}.txt"
+            for language in (task.cfg.source_lang, task.cfg.target_lang)
         )
         files["vocab_file"] = source
         if source.read_bytes() != target.read_bytes():
@@ -125,7 +128,9 @@ def tokenizer_files(args: Namespace, data: Path, task: Any, config: Any) -> dict
             check_pair(files[name], place)
             symbols = symbols_in(files[name])
             if symbols != dictionary.symbols[: len(symbols)]:
-                raise UserError(f"{files[name]} is not the dictionary of the model: give its --data")
+                raise UserError(
+                    f"{files[name]} is not the dictionary of the model: give its --data"
+                )
     return files
 
 

@@ -24,7 +24,8 @@ def check_pair(dictionary: Path, subwords: Path) -> None:
     if len(strange) > STRANGE * len(symbols):
         raise UserError(
             f"{len(strange):,} of the {len(symbols):,} symbols of {dictionary} are not of "
-            f"{subwords} (such as {strange[0]!r}): give the subword model that the data was made with"
+            f"{subwords} (such as {strange[0]!r}): give the subword model that the data was made "
+            "with"
         )
 
 
@@ -33,7 +34,9 @@ def sentencepieces(path: Path):
     try:
         model = needed("sentencepiece").SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError) as error:
-        raise UserError(f"{path} is no SentencePiece model, or a damaged one: give another") from error
+        raise UserError(
+            f"{path} is no SentencePiece model, or a damaged one: give another"
+        ) from error
     pieces = {model.id_to_piece(number) for number in range(model.get_piece_size())}
     return lambda symbol: symbol in pieces or not any(char in pieces for char in symbol)
 

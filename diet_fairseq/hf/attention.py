@@ -85,7 +85,10 @@ class DietAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.layer_idx, self.cross = config, layer_idx, cross
-        stack, positions = config.stack("decoder" if causal or cross else "encoder"), config.positions
+        stack, positions = (
+            config.stack("decoder" if causal or cross else "encoder"),
+            config.positions,
+        )
         source = config.stack("encoder").width if cross else stack.width
         self.head_dim = stack.width // stack.heads
         self.q_proj = nn.Linear(stack.width, stack.width)
@@ -149,7 +152,9 @@ class DietAttention(nn.Module):
             out, weights = reference(call)
             out = out.transpose(1, 2)  # (B, Tq, H, d_h)
         else:
-            out, weights = attend(self, q, k, v, added(call), dropout=dropout, scaling=1.0, **kwargs)
+            out, weights = attend(
+                self, q, k, v, added(call), dropout=dropout, scaling=1.0, **kwargs
+            )
         return self.out_proj(out.flatten(2)), weights
 
     def _heads(self, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
@@ -34,7 +34,7 @@ class DietConfig(PreTrainedConfig):
         embedding_dim: width of token embeddings; None: the encoder's
     """
 
-    attribute_map = {
+    attribute_map: ClassVar = {
         "hidden_size": "encoder_embed_dim",
         "num_hidden_layers": "encoder_layers",
         "num_attention_heads": "encoder_attention_heads",
@@ -144,7 +144,7 @@ class DietTransformerConfig(DietConfig):
     """
 
     model_type = "diet_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar = ["past_key_values"]
 
     source_vocab_size: int | None = None
     decoder_layers: int = 6

@@ -1,6 +1,6 @@
 """Encoders with what reads them: words that were masked, classes, answers."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +73,7 @@ class LMHead(nn.Module):
 class DietForMaskedLM(DietEncoderPreTrainedModel):
     """Says which words were masked."""
 
-    _tied_weights_keys = {"lm_head.decoder.weight": "model.embed_tokens.weight"}
+    _tied_weights_keys: ClassVar = {"lm_head.decoder.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)

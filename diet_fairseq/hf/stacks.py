@@ -1,7 +1,7 @@
 """The layers of encoders and decoders, with fairseq's parameter names."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -91,14 +91,14 @@ class DietPreTrainedModel(PreTrainedModel):
     config_class = DietConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["DietLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _no_split_modules: ClassVar = ["DietLayer"]
+    _skip_keys_device_placement: ClassVar = ["past_key_values"]
     _supports_sdpa = True
     _supports_attention_backend = True
     # neither can be given a score that is added
     _supports_flash_attn = False
     _supports_flex_attn = False
-    _keys_to_ignore_on_load_unexpected = OTHERS
+    _keys_to_ignore_on_load_unexpected: ClassVar = OTHERS
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Without gains, which the configuration has."""
@@ -220,7 +220,7 @@ class DietStack(DietPreTrainedModel):
 class DietEncoder(DietStack):
     """An encoder, with segments if it has any."""
 
-    _can_record_outputs = {"hidden_states": DietLayer, "attentions": DietAttention}
+    _can_record_outputs: ClassVar = {"hidden_states": DietLayer, "attentions": DietAttention}
 
     def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
         super().__init__(config, vocabulary or config.vocab_size)
@@ -269,7 +269,7 @@ class DietEncoder(DietStack):
 class DietDecoder(DietStack):
     """A decoder."""
 
-    _can_record_outputs = {
+    _can_record_outputs: ClassVar = {
         "hidden_states": DietLayer,
         "attentions": OutputRecorder(DietAttention, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(DietAttention, index=1, layer_name="encoder_attn"),

@@ -4,7 +4,7 @@ import shutil
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import AddedToken, PreTrainedTokenizer
 
@@ -53,7 +53,7 @@ class DietTokenizer(PreTrainedTokenizer):
     """
 
     vocab_files_names = FILES
-    model_input_names = ["input_ids", "attention_mask"]
+    model_input_names: ClassVar = ["input_ids", "attention_mask"]
 
     def __init__(
         self,
@@ -83,7 +83,9 @@ class DietTokenizer(PreTrainedTokenizer):
         )
         self.reads_target = False
         if sentencepiece_file is not None:
-            self.model = needed("sentencepiece").SentencePieceProcessor(model_file=sentencepiece_file)
+            self.model = needed("sentencepiece").SentencePieceProcessor(
+                model_file=sentencepiece_file
+            )
         elif codes_file is not None:
             with open(codes_file, encoding="utf-8", newline="\n") as file:
                 self.model = needed("subword_nmt.apply_bpe").BPE(file)
@@ -147,7 +149,9 @@ class DietTokenizer(PreTrainedTokenizer):
         if self.files["sentencepiece_file"] is not None:
             return self.model.decode(tokens)
         words = f"{' '.join(tokens)} ".replace("@@ ", "").split()
-        return self._moses("MosesDetokenizer", True).detokenize(words) if self.moses else " ".join(words)
+        if self.moses:
+            return self._moses("MosesDetokenizer", True).detokenize(words)
+        return " ".join(words)
 
     def save_vocabulary(
         self, save_directory: str, filename_prefix: str | None = None

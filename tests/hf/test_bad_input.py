@@ -54,7 +54,9 @@ def test_missing_subwords_are_named_and_can_be_done_without(translation, tmp_pat
     assert "--subwords none" in refused(export, *words)
     assert "is no file" in refused(export, *words, "--subwords", tmp_path / "nothing.model")
     (tmp_path / "broken.model").write_bytes(b"nothing")
-    assert "no SentencePiece model" in refused(export, *words, "--subwords", tmp_path / "broken.model")
+    assert "no SentencePiece model" in refused(
+        export, *words, "--subwords", tmp_path / "broken.model"
+    )
     export(*words, "--subwords", "none")
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()
 

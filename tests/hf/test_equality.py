@@ -1,6 +1,6 @@
 """Every scheme in transformers gives the logits that it gives in fairseq."""
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installe
 from diet_fairseq.export import huggingface  # noqa: E402
 
 
-@lru_cache(maxsize=None)
+@cache
 def converted(case):
     """The model in transformers; what converting itself compares is compared below."""
     return huggingface.converted(tiny.model_of(case)).model

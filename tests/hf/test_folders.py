@@ -62,7 +62,9 @@ def test_every_auto_class_loads_its_folder(translation_folder, encoder_folder, c
 
 
 @torch.no_grad()
-def test_what_is_loaded_gives_fairseq_s_logits(encoder, encoder_folder, classifier, classifier_folder):
+def test_what_is_loaded_gives_fairseq_s_logits(
+    encoder, encoder_folder, classifier, classifier_folder
+):
     tokens = torch.randint(4, 60, (2, 9))
     segments = (torch.arange(9) > 4).long().expand(2, -1)
     stock, _, _ = fairseq_model.load(encoder)
@@ -135,7 +137,14 @@ def test_the_card_has_data_scores_and_signatures(translation, tmp_path):
     words = ("--scores", tmp_path / "scores.json", "--dataset", "some/thing", "--license", "mit")
     export(translation, tmp_path / "out", *words)
     card = (tmp_path / "out" / "README.md").read_text()
-    for part in ("- en\n- de", "some/thing", "31.23", "nrefs:1|case:mixed", "license: mit", "translation"):
+    for part in (
+        "- en\n- de",
+        "some/thing",
+        "31.23",
+        "nrefs:1|case:mixed",
+        "license: mit",
+        "translation",
+    ):
         assert part in card
 
 
@@ -163,7 +172,9 @@ model.save_pretrained("{out}-saved")
 @pytest.mark.slow
 @pytest.mark.parametrize("remote", [False, True], ids=["with the plugin", "without it"])
 @pytest.mark.parametrize("name", ["translation", "encoder"])
-def test_a_new_process_computes_the_same_and_differs_by_nothing(request, name, remote, tmp_path, monkeypatch):
+def test_a_new_process_computes_the_same_and_differs_by_nothing(
+    request, name, remote, tmp_path, monkeypatch
+):
     _, folder = folder_of(request, name)
     auto = AutoModelForSeq2SeqLM if name == "translation" else AutoModelForMaskedLM
     tokens = torch.randint(4, 60, (2, 9))
@@ -186,7 +197,9 @@ def test_a_new_process_computes_the_same_and_differs_by_nothing(request, name, r
 
 def test_the_travelling_file_is_made_of_the_package_s_own_definitions(translation_folder):
     source = (translation_folder / "modeling_diet.py").read_text()
-    assert "fairseq" not in "".join(line for line in source.splitlines() if "import" in line.split()[:1])
+    assert "fairseq" not in "".join(
+        line for line in source.splitlines() if "import" in line.split()[:1]
+    )
     assert "class DietRel(OffsetScalars):" in source
     assert "def reference(call: AttentionCall)" in source
     assert [path.name for path in translation_folder.glob("*.py")] == ["modeling_diet.py"]
