@@ -96,6 +96,7 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
 
     from ..patches import saving
     from ..patches.loading.model import no_larger_than
+    from ..patches.loading.plain import reason
     from . import huggingface
 
     tensors = weights(folder)
@@ -103,16 +104,25 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     if any(name.startswith("classifier.") for name in tensors):
         head = "sentence_classification_head"
     args = huggingface.arguments(config)
+    args.nsp = "nsp_head.weight" in tensors
     source, target = write_dictionaries(folder, out, config, args, head)
     args = complete(args, final, head, config)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     task = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
     )
-    with no_larger_than(size):
-        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-        if head is not None:
-            model.register_classification_head(head, config.num_labels)
+    try:
+        with no_larger_than(size):
+            model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+            if head is not None:
+                model.register_classification_head(head, config.num_labels)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{folder / 'config.json'} describes no model that can be built ({reason(error)}): "
+            "give another folder"
+        ) from error
     state, missing, left = huggingface.state_for(model, config, tensors, head)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
     if lost := [name for name in missing if name.startswith(body)]:

@@ -90,7 +90,7 @@ def converted(model: Any, head: str | None = None) -> Converted:
     kind = DietForConditionalGeneration
     if is_encoder:
         kind = DietForSequenceClassification if head else DietForMaskedLM
-        if "lm_head.bias" not in state and "lm_head.decoder.bias" not in state and not head:
+        if not head and "lm_head.decoder.bias" not in state:  # an ELECTRA
             kind = DietEncoderModel
             state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
     other = kind(config).eval()

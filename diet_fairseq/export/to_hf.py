@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--moses", action="store_true",
         help="with --subwords codes: sacremoses parted the text into words")  # fmt: skip
     add("--scores", type=Path, metavar="FILE",
-        help="the recipe's scores.json, for the model card (default: beside CHECKPOINT)")  # fmt: skip
+        help="the recipe's scores.json, for the card (default: beside CHECKPOINT)")  # fmt: skip
     add("--dataset", metavar="NAME", help="what it was trained on, for the model card")
     add("--license", metavar="NAME", help="of the weights, for the model card, such as mit")
 
@@ -191,8 +191,8 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
             target_lang=languages[1],
             mask_token=mask,
             model_max_length=config.max_source_positions,
-            special_tokens_pattern="eos" if config.is_encoder_decoder else "bos_eos",
-            **({"model_input_names": TYPED} if getattr(config, "type_vocab_size", 0) else {}),
+            begins=not config.is_encoder_decoder,
+            segments=bool(getattr(config, "type_vocab_size", 0)),
         )
         tokenizer.save_pretrained(folder)
         add_to_json(
@@ -200,10 +200,6 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
             auto_map={"AutoTokenizer": [f"{CODE}.DietTokenizer", None]},
         )
     return [language for language in languages if language]
-
-
-#: what a model with segments is given
-TYPED = ["input_ids", "token_type_ids", "attention_mask"]
 
 
 def write_card(

@@ -18,3 +18,6 @@ def leave_out_if_broken() -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
             del sys.modules[name]
         sys.modules["torchaudio"] = None  # type: ignore[assignment]
+        utils = sys.modules.get("transformers.utils.import_utils")
+        if utils is not None:  # transformers, imported before, remembers that it is installed
+            utils.is_torchaudio_available.cache_clear()

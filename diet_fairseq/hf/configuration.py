@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
+from ..attention.compressed import projection_length
 from ..config import PositionConfig
 from ..positions import AttentionShape, Limit
 
@@ -91,7 +92,7 @@ class DietConfig(PreTrainedConfig):
         stack = self.stack("decoder" if causal or cross else "encoder")
         keys = self.stack("encoder").limit if cross else stack.limit
         if positions.scheme.compressed:
-            length = positions.projection_length or max(1, keys.positions // 4)
+            length = projection_length(positions.projection_length, keys)
             keys = Limit(length, "projection_length")
         return AttentionShape(
             heads=1 if positions.position_sharing == "head" else stack.heads,

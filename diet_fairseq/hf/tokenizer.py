@@ -39,8 +39,7 @@ def symbols_in(path: str | Path) -> list[str]:
 class DietTokenizer(PreTrainedTokenizer):
     """The tokens that fairseq's data has: of SentencePiece, or of subword-nmt.
 
-    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``
-    (``special_tokens_pattern``). Where source and target have dictionaries of their own, what is
+    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Where source and target have dictionaries of their own, what is
     read is in the source's (the target's in ``text_target``), what is decoded in the target's.
 
     Args:
@@ -48,6 +47,8 @@ class DietTokenizer(PreTrainedTokenizer):
         target_vocab_file: of the target; None: the same
         sentencepiece_file: a SentencePiece model, for raw text; or
         codes_file: subword-nmt's merges, for words between spaces
+        begins: whether ``<s>`` comes first
+        segments: whether the model reads ``token_type_ids``
         moses: subword-nmt: sacremoses splits text into words first, and joins them in the end
         source_lang, target_lang: of the texts, for sacremoses
     """
@@ -61,6 +62,8 @@ class DietTokenizer(PreTrainedTokenizer):
         target_vocab_file: str | None = None,
         sentencepiece_file: str | None = None,
         codes_file: str | None = None,
+        begins: bool = False,
+        segments: bool = False,
         moses: bool = False,
         source_lang: str | None = None,
         target_lang: str | None = None,
@@ -93,9 +96,15 @@ class DietTokenizer(PreTrainedTokenizer):
             raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
+        kwargs.pop("special_tokens_pattern", None)
         kwargs.pop("auto_map", None)  # names a file with code that isn't saved along
         kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
+        if segments:
+            self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
         super().__init__(
+            special_tokens_pattern="bos_eos" if begins else "eos",
+            begins=begins,
+            segments=segments,
             moses=moses,
             source_lang=source_lang,
             target_lang=target_lang,

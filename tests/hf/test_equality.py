@@ -39,11 +39,20 @@ def logits(model, left_source=True, left_target=False, **options):
 
 @tiny.each(tiny.NO_BACKEND)
 @torch.no_grad()
-def test_logits_are_those_of_fairseq_with_every_attention_and_padding(case):
+def test_logits_are_those_of_fairseq_on_both_sides_of_padding_and_with_both_attentions(case):
     model, other = tiny.model_of(case), converted(case)
-    for left in (True, False):
+    for attention, left in (("eager", True), ("sdpa", False)):
+        other.set_attn_implementation(attention)
         expected = tiny.logits(model, left_source=left, left_target=not left)
-        for attention in ("eager", "sdpa"):
-            other.set_attn_implementation(attention)
-            found = logits(other, left, not left)
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        found = logits(other, left, not left)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [8, tiny.DIM])
+def test_an_electra_s_discriminator_is_an_encoder(width):
+    args = tiny.complete("electra_tupe_r", embedding_size=width)
+    model = tiny.from_arguments(args)
+    other = huggingface.converted(model)  # compares the features
+    assert type(other.model).__name__ == "DietEncoderModel"
+    back = huggingface.arguments(other.model.config)
+    assert back.arch == ("electra_tupe_r" if width == 8 else "bert_tupe_r")

@@ -119,7 +119,6 @@ def test_two_dictionaries_and_merges_of_subword_nmt(tmp_path):
         str(tmp_path / "dict.txt"),
         str(tmp_path / "target.txt"),
         codes_file=str(tmp_path / "codes"),
-        special_tokens_pattern="eos",
     )
     assert tokenizer("dog cat")["input_ids"] == [4, 3, 3, 3, 2]
     assert tokenizer(text_target="dog")["input_ids"] == [5, 2]
