@@ -218,6 +218,7 @@ def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Name
 
     task = "translation" if config.is_encoder_decoder else "glue" if head else "masked_lm"
     words = [str(data), "--task", task, "--arch", args.arch]
+    words += ["--criterion", "glue"] if head else []
     parser = options.get_training_parser(default_task=task)
     full = options.parse_args_and_arch(parser, words)
     ARCH_CONFIG_REGISTRY[args.arch](args)  # what follows from the sizes given

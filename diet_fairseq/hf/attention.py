@@ -45,10 +45,11 @@ def schemes_of(
     return built
 
 
-def rebuilt(config: DietConfig, scheme: PositionScheme) -> PositionScheme | None:
-    """The scheme as it is initially; None where it is a part of another one."""
+def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:
+    """The scheme, which may be a part of another one, as it is initially."""
     fresh = schemes_of(config, scheme.shape.causal, scheme.shape.cross).values()
-    return next((other for other in fresh if type(other) is type(scheme)), None)
+    parts = (part for other in fresh for part in other.modules())
+    return next((part for part in parts if type(part) is type(scheme)), None)
 
 
 def compression_of(config: DietConfig) -> Compression:

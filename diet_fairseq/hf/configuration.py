@@ -4,6 +4,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from ..attention.compressed import projection_length
@@ -24,6 +25,7 @@ class Stack:
     limit: Limit
 
 
+@strict
 class DietConfig(PreTrainedConfig):
     """What both kinds of models have; names are fairseq's where it has one.
 
@@ -45,7 +47,7 @@ class DietConfig(PreTrainedConfig):
 
     position_scheme: str = "sinusoidal"
     position_options: dict | None = None
-    segment_gain: float | None = None
+    segment_gain: float | int | None = None
     vocab_size: int = 8000
     encoder_layers: int = 6
     encoder_embed_dim: int = 512
@@ -58,9 +60,9 @@ class DietConfig(PreTrainedConfig):
     activation_fn: str = "relu"
     layernorm_embedding: bool = False
     scale_embedding: bool = True
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
     initializer_range: float = 0.02
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1
@@ -105,6 +107,7 @@ class DietConfig(PreTrainedConfig):
         )
 
 
+@strict
 class DietEncoderConfig(DietConfig):
     """An encoder: fairseq's ``roberta_<scheme>``, ``bert_<scheme>``, ``electra_<scheme>``.
 
@@ -125,7 +128,7 @@ class DietEncoderConfig(DietConfig):
     max_source_positions: int = 512
     pooler: bool = False
     pooler_activation_fn: str = "tanh"
-    pooler_dropout: float = 0.0
+    pooler_dropout: float | int = 0.0
 
     @property
     def type_vocab_size(self) -> int:
@@ -133,6 +136,7 @@ class DietEncoderConfig(DietConfig):
         return self.positions.num_segments or 0
 
 
+@strict
 class DietTransformerConfig(DietConfig):
     """An encoder and a decoder: fairseq's ``transformer_<scheme>``.
 

@@ -39,8 +39,9 @@ def symbols_in(path: str | Path) -> list[str]:
 class DietTokenizer(PreTrainedTokenizer):
     """The tokens that fairseq's data has: of SentencePiece, or of subword-nmt.
 
-    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Where source and target have dictionaries of their own, what is
-    read is in the source's (the target's in ``text_target``), what is decoded in the target's.
+    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Where
+    source and target have dictionaries of their own, what is read is in the source's (the target's
+    in ``text_target``), what is decoded in the target's.
 
     Args:
         vocab_file: fairseq's dictionary, of the source

@@ -68,6 +68,8 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
     words = [str(folder / "data-bin"), "--task", task, "--arch", arch]
     if task == "translation":
         words += ["--source-lang", "en", "--target-lang", "de"]
+    if task == "glue":
+        words += ["--criterion", "glue"]
     args = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
     sizes = vars(tiny.complete(arch, **given))
     vars(args).update({name: value for name, value in sizes.items() if name != "task"})
