@@ -47,24 +47,28 @@ def run(args: Namespace) -> None:
 def configuration(folder: Path) -> Any:
     """Of one of our two kinds of models; no code that lies in the folder is run."""
     from ..hf import DietEncoderConfig, DietTransformerConfig
+    from ..patches.loading.plain import shown
 
     kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
     ours = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
     try:
         given = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        kind = given.get("model_type")
+        kind = str(given.get("model_type"))
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{folder} holds no config.json that can be read: {ours}") from error
     if kind not in kinds:
-        raise UserError(f"{folder} holds a model of the type {kind}, which is not ours: {ours}")
+        raise UserError(
+            f"{folder} holds a model of the type {shown(kind)}, which is not ours: {ours}"
+        )
     try:
         config = kinds[kind](**given)
-        checked = config.positions  # noqa: F841
+        config.attention_shape()  # checks the options of positions
     except UserError:
         raise
     except Exception as error:
+        said = shown(" ".join(str(error).split()), 200)
         raise UserError(
-            f"{folder / 'config.json'} is not as it should be ({error}): {ours}"
+            f"{folder / 'config.json'} is not as it should be ({said}): {ours}"
         ) from error
     return config
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from transformers import (
 
 from diet_fairseq.export import fairseq_model
 from tests.hf.conftest import export, take_back
-from tests.support import hugging
+from tests.support import hugging, tiny
 
 CHECKPOINTS = ("translation", "encoder", "classifier")
 
@@ -76,6 +77,18 @@ def test_what_is_loaded_gives_fairseq_s_logits(
     expected = stock(tokens, classification_head_name="sentence_classification_head")[0]
     torch.testing.assert_close(model(tokens).logits, expected)
     assert model.config.id2label == {0: "no", 1: "yes"}
+
+
+@torch.no_grad()
+def test_generate_finds_what_fairseq_s_search_finds(translation, translation_folder):
+    model, _, task = fairseq_model.load(translation)
+    search = task.build_generator([model], Namespace(max_len_b=12))
+    sources = tiny.padded(tiny.sentences(9, 5, 1, 14, 7), left=True)
+    sample = {"net_input": {"src_tokens": sources, "src_lengths": sources.ne(1).sum(1)}}
+    expected = [found[0]["tokens"].tolist() for found in search.generate([model], sample)]
+    other = AutoModelForSeq2SeqLM.from_pretrained(translation_folder).eval()
+    found = other.generate(sources, max_new_tokens=13).tolist()
+    assert [[word for word in words[1:] if word != tiny.PAD] for words in found] == expected
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
