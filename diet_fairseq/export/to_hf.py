@@ -153,8 +153,7 @@ def write_model(folder: Path, found: Any) -> None:
             eos_token_id=config.eos_token_id,
             pad_token_id=config.pad_token_id,
             decoder_start_token_id=config.decoder_start_token_id,
-            # fairseq-generate's: beam 5, up to 200 words and then </s>, never nothing or padding
-            forced_eos_token_id=config.eos_token_id,
+            # fairseq-generate's: beam 5, up to 200 words, never nothing, never padding
             num_beams=5,
             early_stopping=True,
             max_new_tokens=201,
