@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ..atomic import rename
 from ..errors import UserError
+from .folder import check_new, written_folder
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -23,21 +23,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    if args.out.exists() or args.out.is_symlink():
-        raise UserError(f"{args.out} is there already: give another folder, or remove it")
+    check_new(args.out)
     config = configuration(args.folder)
-    aside = args.out.with_name(f"{args.out.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        aside.mkdir(parents=True)
-        fresh, left = write(args.folder, aside, config, args.out)
-        rename(aside, args.out)
-    except OSError as error:
-        raise UserError(
-            f"{args.out} can't be written: {error.strerror}; give another place"
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with written_folder(args.out) as out:
+        fresh, left = write(args.folder, out, config, args.out)
     for what, names in (("not in the folder, so as they are initially", fresh), ("left out", left)):
         if names:
             print(f"{what}: {', '.join(names)}")

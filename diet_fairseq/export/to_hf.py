@@ -1,13 +1,12 @@
 """``diet-fairseq export hf``: a checkpoint as a folder that transformers loads."""
 
 import json
-import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from ..atomic import rename
 from ..errors import UserError
+from .folder import check_new, written_folder
 
 #: the file that travels along, and what of it the Auto classes load
 CODE = "modeling_diet"
@@ -38,8 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    if args.out.exists() or args.out.is_symlink():
-        raise UserError(f"{args.out} is there already: give another folder, or remove it")
+    check_new(args.out)
     from . import huggingface
     from .fairseq_model import load
 
@@ -49,22 +47,12 @@ def run(args: Namespace) -> None:
     found = huggingface.converted(model, head)
     tokens = tokenizer_files(args, data, task, found.model.config)
     scores = scores_of(args)
-    aside = args.out.with_name(f"{args.out.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        aside.mkdir(parents=True)
+    with written_folder(args.out) as folder:
         if head is not None and hasattr(task, "label_dictionary"):
             name_labels(found.model.config, task)
-        write_model(aside, found)
-        languages = write_tokenizer(aside, tokens, task, found.model.config)
-        write_card(aside, args, found.model, languages, scores)
-        rename(aside, args.out)
-    except OSError as error:
-        raise UserError(
-            f"{args.out} can't be written: {error.strerror}; give another place"
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        write_model(folder, found)
+        languages = write_tokenizer(folder, tokens, task, found.model.config)
+        write_card(folder, args, found.model, languages, scores)
     print(f"{args.out}: {type(found.model).__name__}, {found.model.num_parameters():,} parameters")
 
 
