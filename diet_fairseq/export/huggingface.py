@@ -87,7 +87,7 @@ def converted(model: Any, head: str | None = None) -> Converted:
         for name, tensor in model.state_dict().items()
         if name.rpartition(".")[2] not in (VERSION, "gain")
     }
-    kind = DietForConditionalGeneration
+    kind: Any = DietForConditionalGeneration
     if is_encoder:
         kind = DietForSequenceClassification if head else DietForMaskedLM
         if not head and "lm_head.decoder.bias" not in state:  # an ELECTRA
@@ -141,7 +141,7 @@ def position_options(model: Any, args: Any) -> dict[str, Any]:
         )
     if gains[False]:
         [options["position_gain"]] = gains[False]
-    [segment_gain] = gains[True] or {None}
+    segment_gain = next(iter(gains[True]), None)
     return {
         "position_scheme": options.pop("position_scheme"),
         "position_options": options,

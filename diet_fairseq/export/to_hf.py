@@ -173,8 +173,11 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
     languages = [getattr(task.cfg, f"{side}_lang", None) for side in ("source", "target")]
     if files:
         mask = "<mask>" if "<mask>" in task.source_dictionary.indices else None
+        given: dict[str, Any] = {
+            name: str(value) if isinstance(value, Path) else value for name, value in files.items()
+        }
         tokenizer = DietTokenizer(
-            **{name: str(path) if isinstance(path, Path) else path for name, path in files.items()},
+            **given,
             source_lang=languages[0],
             target_lang=languages[1],
             mask_token=mask,

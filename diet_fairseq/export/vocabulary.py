@@ -1,6 +1,7 @@
 """Whether a dictionary and a subword model belong together."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import UserError
@@ -29,7 +30,7 @@ def check_pair(dictionary: Path, subwords: Path) -> None:
         )
 
 
-def sentencepieces(path: Path):
+def sentencepieces(path: Path) -> Callable[[str], bool]:
     """Whether a SentencePiece model gives a symbol: a piece, or characters it has no piece for."""
     try:
         model = needed("sentencepiece").SentencePieceProcessor(model_file=str(path))
@@ -41,7 +42,7 @@ def sentencepieces(path: Path):
     return lambda symbol: symbol in pieces or not any(char in pieces for char in symbol)
 
 
-def merged(path: Path):
+def merged(path: Path) -> Callable[[str], bool]:
     """Whether subword-nmt's merges give a symbol: a character, or what a merge has made."""
     known = set()
     try:

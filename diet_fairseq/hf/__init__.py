@@ -8,6 +8,8 @@ The schemes, the layout and the attention equation are the package's own. `diet-
 writes such folders.
 """
 
+from typing import Any
+
 from ..errors import UserError
 from .audio import leave_out_if_broken
 
@@ -48,7 +50,7 @@ from .tokenizer import DietTokenizer  # noqa: E402
 from .transformer import DietForConditionalGeneration, DietTransformerModel  # noqa: E402
 
 #: which class each Auto class makes of each configuration
-MODELS = {
+MODELS: dict[Any, list[Any]] = {
     AutoModel: [DietEncoderModel, DietTransformerModel],
     AutoModelForMaskedLM: [DietForMaskedLM],
     AutoModelForSequenceClassification: [DietForSequenceClassification],

@@ -166,7 +166,7 @@ class DietAttention(nn.Module):
         self, keys: Tensor, values: Tensor, past: EncoderDecoderCache | None
     ) -> tuple[Tensor, Tensor]:
         if past is not None and self.cross and past.is_updated.get(self.layer_idx):
-            layer = past.cross_attention_cache.layers[self.layer_idx]
+            layer: Any = past.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
         k, v = self._heads(self.k_proj(keys)), self._heads(self.v_proj(values))
         if past is None:

@@ -86,7 +86,9 @@ class DietConfig(PreTrainedConfig):
         names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
         sizes: list[Any] = [getattr(self, f"{side}_{name}") for name in (*names, "final_norm")]
         positions = "max_source_positions" if side == "encoder" else "max_target_positions"
-        return Stack(*sizes, Limit(getattr(self, positions), positions))
+        layers, width, ffn_width, heads, normalize_before, final_norm = sizes
+        limit = Limit(getattr(self, positions), positions)
+        return Stack(layers, width, ffn_width, heads, normalize_before, final_norm, limit)
 
     def attention_shape(self, causal: bool = False, cross: bool = False) -> AttentionShape:
         """What the schemes of one kind of attention are built from."""

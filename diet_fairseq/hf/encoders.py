@@ -1,6 +1,6 @@
 """Encoders with what reads them: words that were masked, classes, answers."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ class DietEncoderPreTrainedModel(DietPreTrainedModel):
         return self.model.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.model.embed_tokens = value  # type: ignore[assignment]
+        self.model.set_input_embeddings(value)
 
 
 class LMHead(nn.Module):
@@ -73,7 +73,7 @@ class LMHead(nn.Module):
 class DietForMaskedLM(DietEncoderPreTrainedModel):
     """Says which words were masked."""
 
-    _tied_weights_keys: ClassVar = {"lm_head.decoder.weight": "model.embed_tokens.weight"}
+    _tied_weights_keys = {"lm_head.decoder.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)
@@ -119,7 +119,7 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.encoder_embed_dim, config.encoder_embed_dim)
-        self.out_proj = nn.Linear(config.encoder_embed_dim, config.num_labels)
+        self.out_proj = nn.Linear(config.encoder_embed_dim, config.num_labels or 1)
         self.dropout = nn.Dropout(config.pooler_dropout)
         self.activation = ACT2FN[config.pooler_activation_fn]
 

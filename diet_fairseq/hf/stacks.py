@@ -1,7 +1,7 @@
 """The layers of encoders and decoders, with fairseq's parameter names."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class DietLayer(GradientCheckpointingLayer):
         self.normalize_before = stack.normalize_before
         self.self_attn = DietAttention(config, layer_idx, causal=decoder)
         self.self_attn_layer_norm = nn.LayerNorm(stack.width)
-        self.encoder_attn = DietAttention(config, layer_idx, cross=True) if decoder else None
+        self.encoder_attn: Any = DietAttention(config, layer_idx, cross=True) if decoder else None
         self.encoder_attn_layer_norm = nn.LayerNorm(stack.width) if decoder else None
         self.fc1 = nn.Linear(stack.width, stack.ffn_width)
         self.fc2 = nn.Linear(stack.ffn_width, stack.width)
@@ -88,17 +88,17 @@ class DietPreTrainedModel(PreTrainedModel):
     """What transformers must know of all our models."""
 
     config: DietConfig
-    config_class = DietConfig
+    config_class: Any = DietConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules: ClassVar = ["DietLayer"]
-    _skip_keys_device_placement: ClassVar = ["past_key_values"]
+    _no_split_modules = ["DietLayer"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
     # neither can be given a score that is added
     _supports_flash_attn = False
     _supports_flex_attn = False
-    _keys_to_ignore_on_load_unexpected: ClassVar = OTHERS
+    _keys_to_ignore_on_load_unexpected = OTHERS
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Without gains, which the configuration has."""
@@ -220,7 +220,7 @@ class DietStack(DietPreTrainedModel):
 class DietEncoder(DietStack):
     """An encoder, with segments if it has any."""
 
-    _can_record_outputs: ClassVar = {"hidden_states": DietLayer, "attentions": DietAttention}
+    _can_record_outputs = {"hidden_states": DietLayer, "attentions": DietAttention}  # noqa: RUF012
 
     def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
         super().__init__(config, vocabulary or config.vocab_size)
@@ -269,7 +269,7 @@ class DietEncoder(DietStack):
 class DietDecoder(DietStack):
     """A decoder."""
 
-    _can_record_outputs: ClassVar = {
+    _can_record_outputs = {  # noqa: RUF012
         "hidden_states": DietLayer,
         "attentions": OutputRecorder(DietAttention, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(DietAttention, index=1, layer_name="encoder_attn"),

@@ -4,7 +4,7 @@ import shutil
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from transformers import AddedToken, PreTrainedTokenizer
 
@@ -55,7 +55,7 @@ class DietTokenizer(PreTrainedTokenizer):
     """
 
     vocab_files_names = FILES
-    model_input_names: ClassVar = ["input_ids", "attention_mask"]
+    model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
 
     def __init__(
         self,

@@ -160,12 +160,13 @@ class DietForConditionalGeneration(DietPreTrainedModel, GenerationMixin):
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """(B, T) -> (B, T): what the decoder reads to say these; ``</s>`` comes first."""
         shifted = labels.roll(1, dims=1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        shifted[:, 0] = self.config.decoder_start_token_id or 0
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """As transformers', and the decoder is told where all that it has read is padding."""
-        given = super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
+        mixin: Any = super()
+        given = mixin.prepare_inputs_for_generation(input_ids, *args, **kwargs)
         if given.get("decoder_attention_mask") is None:
             given["decoder_attention_mask"] = (input_ids != self.config.pad_token_id).long()
         return given
