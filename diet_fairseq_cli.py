@@ -108,7 +108,11 @@ ENCODER = {
 }
 EXPORT = {
     "ctranslate2": Command("a folder that CTranslate2 translates with", "export.ctranslate2"),
+    "hf": Command("a folder that transformers loads", "export.to_hf"),
     "safetensors": Command("parameters and configuration, to read", "export.safetensors"),
+}
+IMPORT = {
+    "hf": Command("a folder of transformers as a checkpoint of fairseq", "export.from_hf"),
 }
 COMMANDS: dict[str, Command | Group] = {
     "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
@@ -119,6 +123,7 @@ COMMANDS: dict[str, Command | Group] = {
     "translate": Command("translate text, line by line", "commands.translate"),
     "serve": Command("translate text over HTTP", "commands.serve"),
     "export": Group("a checkpoint in another library's format", EXPORT),
+    "import": Group("a model of another library for fairseq", IMPORT),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
@@ -133,6 +138,7 @@ EXTRAS = {
     "safetensors": "safetensors",
     "starlette": "serve",
     "tqdm": "data",
+    "transformers": "transformers",
     "uvicorn": "serve",
 }
 

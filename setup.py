@@ -12,6 +12,7 @@ SERVE = ["prometheus_client", "python-multipart", "starlette", "uvicorn"]  # `se
 CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
 SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
+TRANSFORMERS = ["transformers>=5,<6"]  # `export hf`, `import hf`, diet_fairseq.hf
 
 setup(
     name="diet_fairseq",
@@ -60,6 +61,7 @@ setup(
         "pretraining": PRETRAINING,
         "serve": SERVE,
         "safetensors": SAFETENSORS,
+        "transformers": TRANSFORMERS,
         "dev": [
             *CTRANSLATE2,
             *DATA,
@@ -68,12 +70,13 @@ setup(
             *SAFETENSORS,
             *SERVE,
             "httpx2",  # the client in starlette's tests
+            "accelerate",  # what Trainer needs
             "build",
             "mypy==2.4.1",
             "pytest>=8",
             "pytest-xdist",
             "ruff==0.17.5",
-            "transformers",  # an independent T5 to compare with
+            *TRANSFORMERS,
         ],
     },
 )

@@ -107,8 +107,12 @@ class TupeA(PositionScheme):
         return self._factors(layout)
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
-        query = self._project(self.pos, layout.query_positions, self.pos_q_linear) * self.scale
-        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear)
+        keys = layout.key_positions.size(1)
+        # queries are the last of the keys, but in cross-attention the target's
+        last = int(layout.query_positions.max()) + 1 if self.shape.cross else keys
+        query = self._project(self.pos, layout.query_positions, self.pos_q_linear, last)
+        query = query * self.scale
+        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear, keys)
         if self.untie_cls == "no":
             return query, key  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
         return untied(query, key, layout, *self._theta())
@@ -124,14 +128,16 @@ class TupeA(PositionScheme):
     def _keys(self) -> nn.Embedding:
         return self.pos if self.pos_key is None else self.pos_key
 
-    def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear) -> Tensor:
-        """(B|1, T) positions -> (B|1, H, T, d_h)."""
+    def _project(
+        self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, last: int
+    ) -> Tensor:
+        """(B|1, T) positions below ``last``, but for padding -> (B|1, H, T, d_h)."""
         table = pos.weight[self.first_row :]  # (n, d)
         if positions.size(0) == 1 or positions.size(1) == 1:
             rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
             return rows.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
         # positions differ between sentences: project every row once, not once per sentence
-        projected = linear(self.pos_ln(table[: positions.size(1)]))  # (T, H * d_h)
+        projected = linear(self.pos_ln(table[:last]))  # (last, H * d_h)
         return take_rows(projected, positions, self.shape.heads)
 
 

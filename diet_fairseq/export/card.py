@@ -1,0 +1,87 @@
+"""The model card: what the model is, what it was trained on, how good it is, how to load it."""
+
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from ..version import __version__
+
+TASKS = {
+    "DietForConditionalGeneration": ("translation", "AutoModelForSeq2SeqLM"),
+    "DietForMaskedLM": ("fill-mask", "AutoModelForMaskedLM"),
+    "DietForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
+    "DietEncoderModel": ("feature-extraction", "AutoModel"),
+}
+
+
+def card(
+    model: Any,
+    name: str,
+    languages: list[str],
+    dataset: str | None = None,
+    license: str | None = None,
+    scores: dict[str, Any] | None = None,
+) -> str:
+    """README.md; ``scores`` are those of the recipe's scores.json."""
+    config = model.config
+    task, auto = TASKS[type(model).__name__]
+    results, rows = [], []
+    for metric in ("BLEU", "chrF"):
+        if scores and metric in scores:
+            signature = scores.get(f"{metric} signature", "")
+            results.append(
+                EvalResult(
+                    task_type=task,
+                    dataset_type=dataset or "custom",
+                    dataset_name=dataset or "the test set",
+                    metric_type=metric.lower(),
+                    metric_value=round(float(scores[metric]), 2),
+                    metric_config=signature,
+                )
+            )
+            rows.append(f"| {metric} | {float(scores[metric]):.2f} | `{signature}` |")
+    data = ModelCardData(
+        language=languages or None,
+        license=license,
+        library_name="transformers",
+        pipeline_tag=task,
+        datasets=[dataset] if dataset else None,
+        metrics=[result.metric_type for result in results] or None,
+        eval_results=results or None,
+        model_name=name if results else None,
+        tags=["diet_fairseq", config.position_scheme],
+    )
+    options = "|".join(f"{key}:{value}" for key, value in (config.position_options or {}).items())
+    generate = [
+        "inputs = tokenizer(['...'], return_tensors='pt')",
+        "print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))",
+    ]
+    use = (
+        generate
+        if task == "translation"
+        else ["outputs = model(**tokenizer('...', return_tensors='pt'))"]
+    )
+    parts = [
+        f"---\n{data.to_yaml()}\n---",
+        f"# {name}",
+        f"A fairseq model with the position scheme `{config.position_scheme}` ({options}), written "
+        f"by diet_fairseq {__version__}.",
+        *(
+            ["| score | | sacreBLEU's signature |\n| --- | --- | --- |\n" + "\n".join(rows)]
+            if rows
+            else []
+        ),
+        "\n".join(
+            [
+                "```python",
+                "import diet_fairseq.hf  # or without it: trust_remote_code=True",
+                f"from transformers import {auto}, AutoTokenizer",
+                "",
+                f'model = {auto}.from_pretrained("{name}")',
+                f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
+                *use,
+                "```",
+            ]
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,224 @@
+"""``diet-fairseq import hf``: a folder of transformers as a checkpoint of fairseq."""
+
+import json
+import shutil
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ..errors import UserError
+from .folder import check, written
+
+#: the checkpoint in the folder that is written
+MODEL = "model.pt"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER",
+        help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote")  # fmt: skip
+    add("out", type=Path, metavar="OUT",
+        help=f"the folder to write, with {MODEL} and dictionaries; not there yet")  # fmt: skip
+
+
+def run(args: Namespace) -> None:
+    check(args.out, force=False)
+    config = configuration(args.folder)
+    with written(args.out, force=False) as out:
+        fresh, left = write(args.folder, out, config, args.out)
+    for what, names in (("not in the folder, so as they are initially", fresh), ("left out", left)):
+        if names:
+            print(f"{what}: {', '.join(names)}")
+    print(f"{args.out / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {args.out}")
+
+
+def configuration(folder: Path) -> Any:
+    """Of one of our two kinds of models; no code that lies in the folder is run."""
+    from ..hf import DietEncoderConfig, DietTransformerConfig
+    from ..patches.loading.plain import shown
+
+    kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
+    ours = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
+    try:
+        given = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        kind = str(given.get("model_type"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{folder} holds no config.json that can be read: {ours}") from error
+    if kind not in kinds:
+        raise UserError(
+            f"{folder} holds a model of the type {shown(kind)}, which is not ours: {ours}"
+        )
+    try:
+        config = kinds[kind](**given)
+        config.attention_shape()  # checks the options of positions
+    except UserError:
+        raise
+    except Exception as error:
+        said = shown(" ".join(str(error).split()), 200)
+        raise UserError(
+            f"{folder / 'config.json'} is not as it should be ({said}): {ours}"
+        ) from error
+    return config
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    """All tensors of the folder's safetensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise UserError(
+            f"{folder} holds no model.safetensors: save the model with save_pretrained, which "
+            "writes it (files in pickle's format are not read)"
+        )
+    try:
+        return {name: tensor for file in files for name, tensor in load_file(file).items()}
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"{folder}'s weights are cut off or damaged ({error}): give another"
+        ) from error
+
+
+def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str], list[str]]:
+    """The checkpoint and what belongs to it; what `huggingface.state_for` says of parameters."""
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from omegaconf import OmegaConf
+
+    from ..patches import saving
+    from ..patches.loading.model import no_larger_than
+    from ..patches.loading.plain import reason
+    from . import huggingface
+
+    tensors = weights(folder)
+    head = None
+    if any(name.startswith("classifier.") for name in tensors):
+        head = "sentence_classification_head"
+    args = huggingface.arguments(config)
+    args.nsp = "nsp_head.weight" in tensors
+    source, target = write_dictionaries(folder, out, config, args, head)
+    args = complete(args, final, head, config)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    task = SimpleNamespace(
+        source_dictionary=source, target_dictionary=target, max_positions=lambda: None
+    )
+    try:
+        with no_larger_than(size):
+            model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+            if head is not None:
+                model.register_classification_head(head, config.num_labels)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{folder / 'config.json'} describes no model that can be built ({reason(error)}): "
+            "give another folder"
+        ) from error
+    state, missing, left = huggingface.state_for(model, config, tensors, head)
+    body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
+    if lost := [name for name in missing if name.startswith(body)]:
+        raise UserError(f"{folder}'s weights lack {lost[0]}: give one that was saved whole")
+    cfg = convert_namespace_to_omegaconf(args)
+    history = {
+        "criterion_name": "",
+        "optimizer_name": "",
+        "lr_scheduler_state": {},
+        "num_updates": 0,
+    }
+    checkpoint = {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": state,
+        "optimizer_history": [history],
+        "task_state": {},
+        "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+    }
+    saving.save(checkpoint, str(out / MODEL))
+    return missing, left
+
+
+def write_dictionaries(
+    folder: Path, out: Path, config: Any, args: Namespace, head: str | None
+) -> tuple[Any, Any]:
+    """Dictionaries where fairseq's tasks look for them, and the subword model; both are read."""
+    from fairseq.data import Dictionary
+
+    from ..hf.tokenizer import FILES
+
+    source = folder / FILES["vocab_file"]
+    if not source.is_file():
+        raise UserError(f"{folder} holds no {source.name}, fairseq's dictionary: put it there")
+    target = folder / FILES["target_vocab_file"]
+    target = target if target.is_file() else source
+    for name in ("sentencepiece_file", "codes_file"):
+        if (folder / FILES[name]).is_file():
+            shutil.copyfile(folder / FILES[name], out / FILES[name])
+    if config.is_encoder_decoder:
+        args.source_lang, args.target_lang = languages(folder)
+        places = {
+            out / f"dict.{args.source_lang}.txt": source,
+            out / f"dict.{args.target_lang}.txt": target,
+        }
+    elif head is not None:
+        places = {out / "input0" / "dict.txt": source}
+        labels = [str(config.id2label[number]) for number in range(config.num_labels)]
+        if config.num_labels > 1:
+            (out / "label").mkdir()
+            lines = "".join(f"{label} 1\n" for label in labels)
+            (out / "label" / "dict.txt").write_text(lines, encoding="utf-8")
+    else:
+        places = {out / "dict.txt": source}
+    for place, file in places.items():
+        place.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, place)
+    found = []
+    sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
+    for file, size in zip((source, target), sizes, strict=True):
+        dictionary = Dictionary.load(str(file))
+        if not config.is_encoder_decoder:
+            dictionary.add_symbol("<mask>")
+        if len(dictionary) != size:
+            raise UserError(
+                f"{file} has {len(dictionary):,} symbols, the model {size:,}: put the dictionary "
+                "of the model there"
+            )
+        found.append(dictionary)
+    return found[0], found[1]
+
+
+def languages(folder: Path) -> tuple[str, str]:
+    """Those of the tokenizer; fairseq wants names, so those that are not known are made up."""
+    path = folder / "tokenizer_config.json"
+    given = {}
+    if path.is_file():
+        try:
+            given = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{path} is no JSON: give another folder") from error
+    found = [str(given.get(f"{side}_lang") or side) for side in ("source", "target")]
+    for language in found:
+        if not language.replace("_", "").replace("-", "").isalnum():
+            raise UserError(f"{path} names a language {language!r}: letters and digits are allowed")
+    return found[0], found[1]
+
+
+def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Namespace:
+    """All options of fairseq-train: those given, and its defaults for the others."""
+    from fairseq import options
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    task = "translation" if config.is_encoder_decoder else "glue" if head else "masked_lm"
+    words = [str(data), "--task", task, "--arch", args.arch]
+    words += ["--criterion", "glue"] if head else []
+    parser = options.get_training_parser(default_task=task)
+    full = options.parse_args_and_arch(parser, words)
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # what follows from the sizes given
+    for name, value in vars(args).items():
+        setattr(full, name, value)
+    if head is not None:
+        full.classification_head_name = head
+        full.num_classes = config.num_labels
+        full.regression_target = config.num_labels == 1
+    return full

@@ -1,0 +1,79 @@
+"""Our models in Hugging Face transformers: importing this makes its Auto classes know them.
+
+    import diet_fairseq.hf
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+
+The schemes, the layout and the attention equation are the package's own. `diet-fairseq export hf`
+writes such folders.
+"""
+
+from typing import Any
+
+from ..errors import UserError
+from .audio import leave_out_if_broken
+
+leave_out_if_broken()
+try:
+    import transformers
+except ModuleNotFoundError as error:
+    if error.name != "transformers":
+        raise
+    raise ModuleNotFoundError(
+        "diet_fairseq.hf needs transformers 5: pip install 'diet_fairseq[transformers]'",
+        name="transformers",
+    ) from None
+if int(transformers.__version__.partition(".")[0]) < 5:
+    raise UserError(
+        f"diet_fairseq.hf needs transformers 5, but {transformers.__version__} is installed: "
+        "pip install 'diet_fairseq[transformers]'"
+    )
+
+from transformers import (  # noqa: E402
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from .configuration import DietEncoderConfig, DietTransformerConfig  # noqa: E402
+from .encoders import (  # noqa: E402
+    DietEncoderModel,
+    DietForMaskedLM,
+    DietForQuestionAnswering,
+    DietForSequenceClassification,
+)
+from .tokenizer import DietTokenizer  # noqa: E402
+from .transformer import DietForConditionalGeneration, DietTransformerModel  # noqa: E402
+
+#: which class each Auto class makes of each configuration
+MODELS: dict[Any, list[Any]] = {
+    AutoModel: [DietEncoderModel, DietTransformerModel],
+    AutoModelForMaskedLM: [DietForMaskedLM],
+    AutoModelForSequenceClassification: [DietForSequenceClassification],
+    AutoModelForQuestionAnswering: [DietForQuestionAnswering],
+    AutoModelForSeq2SeqLM: [DietForConditionalGeneration],
+}
+
+for _config in (DietEncoderConfig, DietTransformerConfig):
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    AutoTokenizer.register(_config, slow_tokenizer_class=DietTokenizer, exist_ok=True)
+for _auto, _models in MODELS.items():
+    for _model in _models:
+        _auto.register(_model.config_class, _model, exist_ok=True)
+
+__all__ = [
+    "MODELS",
+    "DietEncoderConfig",
+    "DietEncoderModel",
+    "DietForConditionalGeneration",
+    "DietForMaskedLM",
+    "DietForQuestionAnswering",
+    "DietForSequenceClassification",
+    "DietTokenizer",
+    "DietTransformerConfig",
+    "DietTransformerModel",
+]

@@ -1,0 +1,182 @@
+"""The package's attention equation behind transformers' attention interface.
+
+Positions, segments, padding and what is still to come are one tensor that is added to the content
+score, whichever attention function takes it. So no function can take a part of it and leave out
+another, and none needs to know of the others.
+"""
+
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ..attention.backends.call import AttentionCall
+from ..attention.backends.reference import reference
+from ..attention.compressed import Compression, without_padding
+from ..attention.context import Context, Schemes, Term, present
+from ..positions import PositionScheme
+from ..positions.layout import Layout
+from ..positions.segments import SegmentScores
+from .configuration import DietConfig
+
+# Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
+
+
+def schemes_of(
+    config: DietConfig, causal: bool = False, cross: bool = False
+) -> dict[str, PositionScheme]:
+    """``positions`` and ``segments`` of one kind of attention, where there are such."""
+    positions = config.positions
+    shape = config.attention_shape(causal, cross)
+    scheme: type[PositionScheme] | None = positions.scheme
+    if cross:
+        scheme = positions.scheme.cross if positions.position_cross_attention else None
+    elif not positions.scheme.in_attention:
+        scheme = None
+    built: dict[str, PositionScheme] = {}
+    if scheme is not None:
+        built["positions"] = positions.build(shape, scheme)
+    if positions.segment_scheme == "per-head":
+        gain = {} if config.segment_gain is None else {"gain": config.segment_gain}
+        built["segments"] = SegmentScores(shape, positions.num_segments or 0, **gain)
+    return built
+
+
+def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:
+    """The scheme, which may be a part of another one, as it is initially."""
+    fresh = schemes_of(config, scheme.shape.causal, scheme.shape.cross).values()
+    parts = (part for other in fresh for part in other.modules())
+    return next((part for part in parts if type(part) is type(scheme)), None)
+
+
+def compression_of(config: DietConfig) -> Compression:
+    """What mixes the keys or values of `linformer` and `diet_abs_lin`."""
+    shape = config.attention_shape()
+    return Compression(shape.queries.positions, shape.keys.positions)
+
+
+def added(call: AttentionCall) -> Tensor | None:
+    """(B|1, H|1, Tq|1, Tk): what is added to q k^T, -inf where a query doesn't see a key."""
+    scores = [call.term.dense()]
+    scores += [scheme.query_score(call.q, call.layout) for scheme in call.schemes]
+    given = [score.to(call.q.dtype) for score in scores if score is not None]
+    mask = call.layout.mask
+    if not given and mask is None:
+        return None
+    total = reduce(torch.add, given) if given else call.q.new_zeros(mask.shape)  # type: ignore[union-attr]
+    return total if mask is None else total.masked_fill(mask, float("-inf"))
+
+
+class DietAttention(nn.Module):
+    """softmax(q k^T / sqrt(score_terms d_h) + position + segment + mask) v, parameters as fairseq.
+
+    "eager" is `attention.backends.reference`; every other function that is registered with
+    transformers is given `added` as its mask. Where a scheme adds to the values (Shaw's), the
+    weights are needed, which only "eager" has.
+    """
+
+    #: the mask has it all, and a function that is given none must not think of one
+    is_causal = False
+
+    def __init__(
+        self, config: DietConfig, layer_idx: int, causal: bool = False, cross: bool = False
+    ) -> None:
+        super().__init__()
+        self.config, self.layer_idx, self.cross = config, layer_idx, cross
+        stack, positions = (
+            config.stack("decoder" if causal or cross else "encoder"),
+            config.positions,
+        )
+        source = config.stack("encoder").width if cross else stack.width
+        self.head_dim = stack.width // stack.heads
+        self.q_proj = nn.Linear(stack.width, stack.width)
+        self.k_proj = nn.Linear(source, stack.width)
+        self.v_proj = nn.Linear(source, stack.width)
+        self.out_proj = nn.Linear(stack.width, stack.width)
+        own = {} if positions.position_sharing == "layer" else schemes_of(config, causal, cross)
+        self.positions, self.segments = own.get("positions"), own.get("segments")
+        self.compress_k = self.compress_v = None
+        if positions.scheme.compressed and positions.projection_sharing != "layer":
+            self.compress_k = compression_of(config)
+            if positions.projection_sharing != "key-value":
+                self.compress_v = compression_of(config)
+        acts = positions.position_cross_attention if cross else positions.scheme.in_attention
+        self.scaling = ((positions.scheme.score_terms if acts else 1) * self.head_dim) ** -0.5
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        context: Context,
+        source: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend.
+
+        Args:
+            hidden_states: (B, Tq, d)
+            context: where queries and keys stand, and the schemes that all layers share
+            source: (B, S, d), the encoder's output, in cross-attention
+            past_key_values: the keys and values up to now
+
+        Returns:
+            (B, Tq, d), and the weights (B, H, Tq, Tk) where the attention function has them
+        """
+        q = self._heads(self.q_proj(hidden_states)) * self.scaling  # (B, H, Tq, d_h)
+        layout = context.layout
+        keys = values = hidden_states if source is None else source  # (B, Tk, d)
+        compress_k = self.compress_k or context.compress
+        if compress_k is not None:
+            tokens = without_padding(keys.transpose(0, 1), layout)  # (Tk, B, d)
+            keys = values = compress_k(tokens, layout).transpose(0, 1)  # (B, k, d)
+            if self.compress_v is not None:
+                values = self.compress_v(tokens, layout).transpose(0, 1)  # (B, k, d)
+            slots = torch.arange(keys.size(1), device=keys.device).unsqueeze(0)  # (1, k)
+            layout = Layout(layout.query_positions, slots, length=layout.length)
+        k, v = self._keys_and_values(keys, values, past_key_values)  # (B, H, Tk, d_h)
+        if past_key_values is not None and not self.cross:
+            # a static cache has room for more than there is
+            k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
+
+        own = present(self.positions, self.segments)
+        schemes, term = own or context.shared, context.term
+        if own or term is None:
+            term = Term.of(schemes, layout)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        call = AttentionCall(q, k, v, term, schemes, layout, dropout)
+        name = self.config._attn_implementation
+        attend = None if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
+        if attend is None or adds_to_values(schemes):
+            out, weights = reference(call)
+            out = out.transpose(1, 2)  # (B, Tq, H, d_h)
+        else:
+            out, weights = attend(
+                self, q, k, v, added(call), dropout=dropout, scaling=1.0, **kwargs
+            )
+        return self.out_proj(out.flatten(2)), weights
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, T, d) -> (B, H, T, d_h)"""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def _keys_and_values(
+        self, keys: Tensor, values: Tensor, past: EncoderDecoderCache | None
+    ) -> tuple[Tensor, Tensor]:
+        if past is not None and self.cross and past.is_updated.get(self.layer_idx):
+            layer: Any = past.cross_attention_cache.layers[self.layer_idx]
+            return layer.keys, layer.values
+        k, v = self._heads(self.k_proj(keys)), self._heads(self.v_proj(values))
+        if past is None:
+            return k, v
+        cache: Cache = past.cross_attention_cache if self.cross else past.self_attention_cache
+        if self.cross:
+            past.is_updated[self.layer_idx] = True
+        return cache.update(k, v, self.layer_idx)
+
+
+def adds_to_values(schemes: Schemes) -> bool:
+    """Whether one of them has a `PositionScheme.value_term`: of those there are, Shaw's."""
+    return any(getattr(scheme, "values", None) is not None for scheme in schemes)

@@ -1,0 +1,206 @@
+"""Encoders with what reads them: words that were masked, classes, answers."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import (
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+)
+from transformers.utils.generic import can_return_tuple
+
+from ..positions.layout import first_tokens
+from .configuration import DietEncoderConfig
+from .stacks import DietEncoder, DietPreTrainedModel
+
+# Notation: B sentences, T tokens, d model dimension, V words.
+
+
+class DietEncoderModel(DietEncoder):
+    """The encoder, with BERT's pooler if it has one; it reads the first real token."""
+
+    config: DietEncoderConfig
+    config_class = DietEncoderConfig
+
+    def __init__(self, config: DietEncoderConfig) -> None:
+        super().__init__(config)
+        width = config.encoder_embed_dim
+        self.pooler = nn.Linear(width, width) if config.pooler else None
+        self.activation = ACT2FN[config.pooler_activation_fn]
+        self.post_init()
+
+    def pooled(self, x: Tensor, padding_mask: Tensor) -> Tensor | None:
+        if self.pooler is None:
+            return None
+        return self.activation(self.pooler(first_tokens(x, padding_mask)))
+
+
+class DietEncoderPreTrainedModel(DietPreTrainedModel):
+    """A head on an encoder."""
+
+    config: DietEncoderConfig
+    config_class = DietEncoderConfig
+
+    def __init__(self, config: DietEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = DietEncoderModel(config)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.model.set_input_embeddings(value)
+
+
+class LMHead(nn.Module):
+    """RoBERTa's: (B, T, d) -> (B, T, V)."""
+
+    def __init__(self, config: DietEncoderConfig) -> None:
+        super().__init__()
+        width, embedded = config.encoder_embed_dim, config.embedding_dim or config.encoder_embed_dim
+        self.dense = nn.Linear(width, embedded)
+        self.layer_norm = nn.LayerNorm(embedded)
+        self.decoder = nn.Linear(embedded, config.vocab_size)
+        self.activation = ACT2FN[config.activation_fn]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoder(self.layer_norm(self.activation(self.dense(x))))
+
+
+class DietForMaskedLM(DietEncoderPreTrainedModel):
+    """Says which words were masked."""
+
+    _tied_weights_keys = {"lm_head.decoder.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: DietEncoderConfig) -> None:
+        super().__init__(config)
+        self.lm_head = LMHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        self.lm_head.decoder = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """``labels`` (B, T) int64: the words, -100 where none is asked for."""
+        out = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        logits = self.lm_head(out.last_hidden_state)  # (B, T, V)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
+        )
+
+
+class ClassificationHead(nn.Module):
+    """RoBERTa's: (B, d) -> (B, classes)."""
+
+    def __init__(self, config: DietEncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.encoder_embed_dim, config.encoder_embed_dim)
+        self.out_proj = nn.Linear(config.encoder_embed_dim, config.num_labels or 1)
+        self.dropout = nn.Dropout(config.pooler_dropout)
+        self.activation = ACT2FN[config.pooler_activation_fn]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out_proj(self.dropout(self.activation(self.dense(self.dropout(x)))))
+
+
+class DietForSequenceClassification(DietEncoderPreTrainedModel):
+    """Classes of, or a number for, one text or two; it reads the first real token."""
+
+    def __init__(self, config: DietEncoderConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.classifier = ClassificationHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """``labels``: (B,) int64, or float where ``num_labels`` is 1."""
+        out = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        padding_mask = self.model.padding_mask(attention_mask, input_ids, inputs_embeds)
+        logits = self.classifier(first_tokens(out.last_hidden_state, padding_mask))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                labels=labels, pooled_logits=logits, config=self.config, **kwargs
+            )
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
+        )
+
+
+class DietForQuestionAnswering(DietEncoderPreTrainedModel):
+    """Where an answer begins and where it ends."""
+
+    def __init__(self, config: DietEncoderConfig) -> None:
+        super().__init__(config)
+        self.qa_outputs = nn.Linear(config.encoder_embed_dim, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """``start_positions``, ``end_positions``: (B,) int64, the first and the last token."""
+        out = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        start, end = self.qa_outputs(out.last_hidden_state).unbind(-1)  # (B, T) each
+        loss: torch.Tensor | None = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(start, end, start_positions, end_positions, **kwargs)
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start,
+            end_logits=end,
+            hidden_states=out.hidden_states,
+            attentions=out.attentions,
+        )

@@ -1,0 +1,346 @@
+"""The layers of encoders and decoders, with fairseq's parameter names."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    BaseModelOutputWithPooling,
+)
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from ..attention.compressed import Compression
+from ..attention.context import Context, Schemes, Term, present
+from ..positions import Limit, PositionScheme, check_length
+from ..positions.base import look_up
+from ..positions.gain import ScoreParameters
+from ..positions.layout import Layout
+from ..positions.segments import checked_segments
+from .attention import DietAttention, compression_of, rebuilt, schemes_of
+from .configuration import DietConfig
+
+# Notation: B sentences, T tokens, S source tokens, d model dimension.
+
+#: what a file of weights may hold beside what a model reads: other heads of the same encoder
+OTHERS = [
+    r"^(lm_head|classifier|classification_heads|qa_outputs|nsp_head|discriminator_head|generator)\.",
+]
+
+
+class DietLayer(GradientCheckpointingLayer):
+    """A layer of an encoder, or of a decoder, which has ``encoder_attn`` as well."""
+
+    def __init__(self, config: DietConfig, layer_idx: int, decoder: bool = False) -> None:
+        super().__init__()
+        stack = config.stack("decoder" if decoder else "encoder")
+        self.normalize_before = stack.normalize_before
+        self.self_attn = DietAttention(config, layer_idx, causal=decoder)
+        self.self_attn_layer_norm = nn.LayerNorm(stack.width)
+        self.encoder_attn: Any = DietAttention(config, layer_idx, cross=True) if decoder else None
+        self.encoder_attn_layer_norm = nn.LayerNorm(stack.width) if decoder else None
+        self.fc1 = nn.Linear(stack.width, stack.ffn_width)
+        self.fc2 = nn.Linear(stack.ffn_width, stack.width)
+        self.final_layer_norm = nn.LayerNorm(stack.width)
+        self.activation = ACT2FN[config.activation_fn]
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation_dropout = nn.Dropout(config.activation_dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Context,
+        source: Tensor | None = None,
+        crossing: Context | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """(B, T, d) -> (B, T, d); ``source`` is (B, S, d)."""
+
+        def feed_forward(x: Tensor) -> Tensor:
+            return self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
+
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(x, context, None, past_key_values, **kwargs)[0]
+
+        def attend_to_source(x: Tensor) -> Tensor:
+            return self.encoder_attn(x, crossing, source, past_key_values, **kwargs)[0]
+
+        x = self._around(attend, self.self_attn_layer_norm, x)
+        if self.encoder_attn_layer_norm is not None:
+            x = self._around(attend_to_source, self.encoder_attn_layer_norm, x)
+        return self._around(feed_forward, self.final_layer_norm, x)
+
+    def _around(self, part: Any, norm: nn.Module, x: Tensor) -> Tensor:
+        if self.normalize_before:
+            return x + self.dropout(part(norm(x)))
+        return norm(x + self.dropout(part(x)))
+
+
+class DietPreTrainedModel(PreTrainedModel):
+    """What transformers must know of all our models."""
+
+    config: DietConfig
+    config_class: Any = DietConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["DietLayer"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _supports_sdpa = True
+    _supports_attention_backend = True
+    # neither can be given a score that is added
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+    _keys_to_ignore_on_load_unexpected = OTHERS
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Without gains, which the configuration has."""
+        state = super().state_dict(*args, **kwargs)
+        for name in [name for name in state if name.endswith(".gain")]:
+            del state[name]
+        return state
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """With the gains that the model has: a state without any would mean 1."""
+        gains = {
+            f"{name}.gain": torch.tensor(module.gain, dtype=torch.float64)
+            for name, module in self.named_modules()
+            if isinstance(module, ScoreParameters)
+        }
+        return super().load_state_dict({**state_dict, **gains}, *args, **kwargs)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, Compression):
+            init.normal_(module.weight, std=0.02)
+        elif isinstance(module, PositionScheme):
+            fresh = rebuilt(self.config, module)
+            if fresh is not None:
+                for values in (module.named_parameters, module.named_buffers):
+                    initial = dict(getattr(fresh, values.__name__)())
+                    for name, value in values():
+                        init.copy_(value, initial[name])
+        else:
+            super()._init_weights(module)
+
+
+class DietStack(DietPreTrainedModel):
+    """What an encoder and a decoder have in common: the input, and what layers share."""
+
+    def __init__(self, config: DietConfig, vocabulary: int, decoder: bool = False) -> None:
+        super().__init__(config)
+        sizes = config.stack("decoder" if decoder else "encoder")
+        positions = config.positions
+        width, self.pad = sizes.width, config.pad_token_id or 0
+        embedded = width if decoder else config.embedding_dim or width
+        self.embed_tokens = nn.Embedding(vocabulary, embedded, self.pad)
+        self.scale = math.sqrt(embedded) if config.scale_embedding else 1.0
+        self.embed_positions = None
+        if positions.position_input == "learned":
+            rows = sizes.limit.positions + self.pad + 1
+            self.embed_positions = nn.Embedding(rows, embedded, self.pad)
+        self.sinusoidal = positions.position_input == "sinusoidal"
+        self.embed_segments = None
+        if positions.segment_scheme == "input":
+            self.embed_segments = nn.Embedding(positions.num_segments or 0, embedded)
+        self.num_segments = positions.num_segments
+        self.layernorm_embedding = nn.LayerNorm(embedded) if config.layernorm_embedding else None
+        self.project_in = nn.Linear(embedded, width) if embedded != width else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(DietLayer(config, n, decoder) for n in range(sizes.layers))
+        self.layer_norm = nn.LayerNorm(width) if sizes.final_norm else None
+        share = positions.position_sharing == "layer"
+        shared = schemes_of(config, causal=decoder) if share else {}
+        self.positions, self.segments = shared.get("positions"), shared.get("segments")
+        crossing = schemes_of(config, cross=True) if share and decoder else {}
+        self.cross_positions = crossing.get("positions")
+        self.compress_layer = (
+            compression_of(config) if positions.projection_sharing == "layer" else None
+        )
+        bounded = positions.scheme.absolute or self.embed_positions is not None
+        self.limit = sizes.limit if bounded else Limit(int(1e5), sizes.limit.flag)
+        self.gradient_checkpointing = False
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embed_tokens = value  # type: ignore[assignment]
+
+    def embed(
+        self,
+        tokens: Tensor | None,
+        embeddings: Tensor | None,
+        layout: Layout,
+        segments: Tensor | None = None,
+    ) -> Tensor:
+        """(B, T) tokens, or their embeddings (B, T, d) before they are scaled -> (B, T, d)."""
+        check_length(layout, self.limit)
+        x = self.embed_tokens(tokens) if embeddings is None else embeddings
+        x = self.scale * x
+        if self.embed_segments is not None:
+            if segments is None:
+                segments = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
+            x = x + look_up(segments, self.embed_segments.weight).to(x.dtype)
+        rows = layout.query_positions + self.pad + 1  # (B|1, T), fairseq's
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(rows)
+        if self.sinusoidal:
+            x = x + sinusoidal(rows, x.size(-1)).to(x.dtype)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = self.dropout(x)
+        return x if self.project_in is None else self.project_in(x)
+
+    def context(self, layout: Layout, shared: Schemes) -> Context:
+        """What layers are given; what they share is computed once, but not in recomputation."""
+        recomputed = self.gradient_checkpointing and self.training
+        term = Term.of(shared, layout) if shared and not recomputed else None
+        return Context(layout, shared, term, compress=self.compress_layer)
+
+    def padding_mask(
+        self, attention_mask: Tensor | None, tokens: Tensor | None, embeddings: Tensor | None
+    ) -> Tensor:
+        """(B, T) bool, True at padding: as given, or else where the tokens are padding."""
+        if attention_mask is not None:
+            return attention_mask == 0
+        if tokens is not None:
+            return tokens == self.pad
+        if embeddings is None:
+            raise ValueError("give input_ids or inputs_embeds")
+        return torch.zeros(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
+
+
+class DietEncoder(DietStack):
+    """An encoder, with segments if it has any."""
+
+    _can_record_outputs = {"hidden_states": DietLayer, "attentions": DietAttention}  # noqa: RUF012
+
+    def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
+        super().__init__(config, vocabulary or config.vocab_size)
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """As all of transformers' encoders.
+
+        Args:
+            input_ids: (B, T)
+            attention_mask: (B, T), 0 at padding; without it, padding is where the tokens say so
+            token_type_ids: (B, T), the segment of each token; without it, all are in the first
+            inputs_embeds: (B, T, d) in the place of the tokens
+        """
+        padding_mask = self.padding_mask(attention_mask, input_ids, inputs_embeds)
+        segments = None if self.num_segments is None else token_type_ids
+        if segments is not None:
+            segments = checked_segments(segments, padding_mask, self.num_segments or 0)
+        layout = Layout.of_self_attention(padding_mask, segments=segments)
+        x = self.embed(input_ids, inputs_embeds, layout, segments)  # (B, T, d)
+        if layout.padding_mask is not None:
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+        context = self.context(layout, present(self.positions, self.segments))
+        for layer in self.layers:
+            x = layer(x, context, **kwargs)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=x, pooler_output=self.pooled(x, padding_mask)
+        )
+
+    def pooled(self, x: Tensor, padding_mask: Tensor) -> Tensor | None:
+        """(B, T, d) -> (B, d), in encoders with a pooler."""
+        return None
+
+
+class DietDecoder(DietStack):
+    """A decoder."""
+
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": DietLayer,
+        "attentions": OutputRecorder(DietAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(DietAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: DietConfig) -> None:
+        super().__init__(config, config.vocab_size, decoder=True)
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """As all of transformers' decoders.
+
+        Args:
+            input_ids: (B, T), those after the past
+            attention_mask: (B, past and T), 0 at padding; without it the past has no padding
+            encoder_hidden_states: (B, S, d)
+            encoder_attention_mask: (B, S); without it there is no padding
+        """
+        if encoder_hidden_states is None:
+            raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        before = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        new = self.padding_mask(None, input_ids, inputs_embeds)  # (B, T)
+        if attention_mask is not None:
+            padding_mask = attention_mask == 0
+        else:
+            padding_mask = torch.cat([new.new_zeros(len(new), before), new], dim=1)
+        if before and new.size(1) == 1:
+            # padding that saw no key would be NaN from then on: it sees itself
+            padding_mask = torch.cat([padding_mask[:, :-1], torch.zeros_like(new)], dim=1)
+        layout = Layout.of_self_attention(
+            padding_mask, causal=True, queries=new.size(1) if before else None
+        )
+        if encoder_attention_mask is None:
+            sources = new.new_zeros(encoder_hidden_states.shape[:2])  # (B, S)
+        else:
+            sources = encoder_attention_mask == 0
+        x = self.embed(input_ids, inputs_embeds, layout)  # (B, T, d)
+        context = self.context(layout, present(self.positions))
+        crossing = self.context(
+            Layout.of_cross_attention(layout, sources), present(self.cross_positions)
+        )
+        for layer in self.layers:
+            x = layer(x, context, encoder_hidden_states, crossing, past_key_values, **kwargs)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=x, past_key_values=past_key_values if use_cache else None
+        )
+
+
+def sinusoidal(rows: Tensor, width: int) -> Tensor:
+    """(B|1, T) rows of fairseq's table -> (B|1, T, width): sines, then cosines, then a zero if odd.
+
+    Vaswani et al. (2017), section 3.5, in tensor2tensor's order and with its frequencies.
+    """
+    half = width // 2
+    step = math.log(10000) / (half - 1)
+    frequencies = torch.exp(torch.arange(half, device=rows.device, dtype=torch.float32) * -step)
+    angles = rows.unsqueeze(-1).float() * frequencies  # (B|1, T, half)
+    return nn.functional.pad(torch.cat([angles.sin(), angles.cos()], dim=-1), (0, width % 2))

@@ -1,0 +1,188 @@
+"""Text to our tokens and back: a subword model, and fairseq's dictionaries."""
+
+import shutil
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from transformers import AddedToken, PreTrainedTokenizer
+
+from ..errors import UserError
+
+FILES = {
+    "vocab_file": "dict.txt",
+    "target_vocab_file": "dict.target.txt",
+    "sentencepiece_file": "sentencepiece.model",
+    "codes_file": "codes",
+}
+#: what fairseq's dictionaries begin with, in this order
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+MARKS = ("bos_token", "pad_token", "eos_token", "unk_token")
+
+
+def symbols_in(path: str | Path) -> list[str]:
+    """What a dictionary of fairseq's has, in the order of its numbers."""
+    symbols = list(SPECIAL)
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            symbol, found, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
+            if not (found and count.isdecimal()):
+                raise UserError(
+                    f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a space "
+                    "and a number; give the dict.txt that fairseq-preprocess wrote"
+                )
+            symbols.append(symbol)
+    return symbols
+
+
+class DietTokenizer(PreTrainedTokenizer):
+    """The tokens that fairseq's data has: of SentencePiece, or of subword-nmt.
+
+    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Where
+    source and target have dictionaries of their own, what is read is in the source's (the target's
+    in ``text_target``), what is decoded in the target's.
+
+    Args:
+        vocab_file: fairseq's dictionary, of the source
+        target_vocab_file: of the target; None: the same
+        sentencepiece_file: a SentencePiece model, for raw text; or
+        codes_file: subword-nmt's merges, for words between spaces
+        begins: whether ``<s>`` comes first
+        segments: whether the model reads ``token_type_ids``
+        moses: subword-nmt: sacremoses splits text into words first, and joins them in the end
+        source_lang, target_lang: of the texts, for sacremoses
+    """
+
+    vocab_files_names = FILES
+    model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
+
+    def __init__(
+        self,
+        vocab_file: str,
+        target_vocab_file: str | None = None,
+        sentencepiece_file: str | None = None,
+        codes_file: str | None = None,
+        begins: bool = False,
+        segments: bool = False,
+        moses: bool = False,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        mask_token: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        self.files = {
+            "vocab_file": vocab_file,
+            "target_vocab_file": target_vocab_file,
+            "sentencepiece_file": sentencepiece_file,
+            "codes_file": codes_file,
+        }
+        self.moses, self.source_lang, self.target_lang = moses, source_lang, target_lang
+        self.symbols = self.target_symbols = symbols_in(vocab_file)
+        if target_vocab_file is not None:
+            self.target_symbols = symbols_in(target_vocab_file)
+        self.numbers, self.target_numbers = (
+            {symbol: number for number, symbol in enumerate(symbols)}
+            for symbols in (self.symbols, self.target_symbols)
+        )
+        self.reads_target = False
+        if sentencepiece_file is not None:
+            self.model = needed("sentencepiece").SentencePieceProcessor(
+                model_file=sentencepiece_file
+            )
+        elif codes_file is not None:
+            with open(codes_file, encoding="utf-8", newline="\n") as file:
+                self.model = needed("subword_nmt.apply_bpe").BPE(file)
+        else:
+            raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
+        if isinstance(mask_token, str):
+            mask_token = AddedToken(mask_token, lstrip=True, special=True)
+        kwargs.pop("special_tokens_pattern", None)
+        kwargs.pop("auto_map", None)  # names a file with code that isn't saved along
+        kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
+        if segments:
+            self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+        super().__init__(
+            special_tokens_pattern="bos_eos" if begins else "eos",
+            begins=begins,
+            segments=segments,
+            moses=moses,
+            source_lang=source_lang,
+            target_lang=target_lang,
+            mask_token=mask_token,
+            **kwargs,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.symbols)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {**self.numbers, **self.added_tokens_encoder}
+
+    def _tokenize(self, text: str, **_: Any) -> list[str]:
+        if self.files["sentencepiece_file"] is not None:
+            return self.model.encode(text, out_type=str)
+        if self.moses:
+            text = self._moses("MosesTokenizer", self.reads_target).tokenize(text, return_str=True)
+        return self.model.process_line(text).split()
+
+    def _moses(self, kind: str, target: bool) -> Any:
+        language = self.target_lang if target else self.source_lang
+        return getattr(needed("sacremoses"), kind)(lang=language or "en")
+
+    def _convert_token_to_id(self, token: str) -> int:
+        numbers = self.target_numbers if self.reads_target else self.numbers
+        return numbers.get(token, SPECIAL.index("<unk>"))
+
+    def _convert_id_to_token(self, index: int) -> str:
+        symbols = self.target_symbols
+        return symbols[index] if index < len(symbols) else SPECIAL[3]
+
+    def _switch_to_input_mode(self) -> None:
+        self.reads_target = False
+
+    def _switch_to_target_mode(self) -> None:
+        self.reads_target = True
+
+    def convert_tokens_to_string(self, tokens: list[str]) -> str:
+        """Plain text; special tokens that were not skipped stand in it as they are."""
+        special = set(self.all_special_tokens)
+        parts = [
+            " ".join(run) if marks else self._joined(run)
+            for marks, group in groupby(tokens, key=special.__contains__)
+            if (run := list(group))
+        ]
+        return " ".join(parts)
+
+    def _joined(self, tokens: list[str]) -> str:
+        if self.files["sentencepiece_file"] is not None:
+            return self.model.decode(tokens)
+        words = f"{' '.join(tokens)} ".replace("@@ ", "").split()
+        if self.moses:
+            return self._moses("MosesDetokenizer", True).detokenize(words)
+        return " ".join(words)
+
+    def save_vocabulary(
+        self, save_directory: str, filename_prefix: str | None = None
+    ) -> tuple[str, ...]:
+        """Copy the dictionaries and the subword model."""
+        saved = []
+        for name, path in self.files.items():
+            if path is None:
+                continue
+            prefix = f"{filename_prefix}-" if filename_prefix else ""
+            place = Path(save_directory, prefix + FILES[name])
+            if Path(path).resolve() != place.resolve():
+                shutil.copyfile(path, place)
+            saved.append(str(place))
+        return tuple(saved)
+
+
+def needed(module: str) -> Any:
+    """A package that some tokenizers need."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0].replace("_", "-")
+        raise UserError(f"this tokenizer needs {package}: pip install {package}") from error

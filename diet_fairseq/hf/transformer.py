@@ -1,0 +1,172 @@
+"""Encoder and decoder: translation, with transformers' `generate`."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import GenerationMixin
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from .configuration import DietTransformerConfig
+from .stacks import DietDecoder, DietEncoder, DietPreTrainedModel
+
+# Notation: B sentences, S source tokens, T target tokens, d model dimension, V words.
+
+SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+
+
+class DietTransformerModel(DietPreTrainedModel):
+    """An encoder and a decoder, without what makes words of its features."""
+
+    config: DietTransformerConfig
+    config_class = DietTransformerConfig
+
+    def __init__(self, config: DietTransformerConfig) -> None:
+        super().__init__(config)
+        self._tied_weights_keys = {TARGET: SOURCE} if config.share_all_embeddings else {}
+        self.encoder = DietEncoder(config, config.source_vocab_size)
+        self.decoder = DietDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embed_tokens = value  # type: ignore[assignment]
+        if self.config.share_all_embeddings:
+            self.decoder.embed_tokens = value  # type: ignore[assignment]
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """``input_ids`` (B, S) and ``decoder_input_ids`` (B, T), which begin with ``</s>``."""
+        if attention_mask is None and (input_ids is not None or inputs_embeds is not None):
+            padding = self.encoder.padding_mask(None, input_ids, inputs_embeds)
+            attention_mask = (~padding).long()
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
+            )
+        elif not hasattr(encoder_outputs, "last_hidden_state"):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        out = self.decoder(
+            decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=out.last_hidden_state,
+            past_key_values=out.past_key_values,
+            decoder_hidden_states=out.hidden_states,
+            decoder_attentions=out.attentions,
+            cross_attentions=out.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+class DietForConditionalGeneration(DietPreTrainedModel, GenerationMixin):
+    """A translation model."""
+
+    config: DietTransformerConfig
+    config_class = DietTransformerConfig
+
+    def __init__(self, config: DietTransformerConfig) -> None:
+        super().__init__(config)
+        if config.share_decoder_input_output_embed:
+            source = SOURCE if config.share_all_embeddings else TARGET
+            self._tied_weights_keys = {"lm_head.weight": f"model.{source}"}
+        self.model = DietTransformerModel(config)
+        self.lm_head = nn.Linear(config.decoder_embed_dim, config.vocab_size, bias=False)
+        # "ForConditionalGeneration" would mean a loss that shifts the labels once more
+        self.loss_type = "ForMaskedLM"
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.model.set_input_embeddings(value)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        self.lm_head = value
+
+    def get_encoder(self, *_: Any, **__: Any) -> nn.Module:
+        return self.model.encoder
+
+    def get_decoder(self, *_: Any, **__: Any) -> nn.Module:
+        return self.model.decoder
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """``labels`` (B, T): the target, which ends with ``</s>``; -100 where there is none."""
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        out = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(out.last_hidden_state)  # (B, T, V)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
+        named = {name: value for name, value in out.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **named)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """(B, T) -> (B, T): what the decoder reads to say these; ``</s>`` comes first."""
+        shifted = labels.roll(1, dims=1)
+        shifted[:, 0] = self.config.decoder_start_token_id or 0
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
+
+    def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """As transformers', and the decoder is told where all that it has read is padding."""
+        mixin: Any = super()
+        given = mixin.prepare_inputs_for_generation(input_ids, *args, **kwargs)
+        if given.get("decoder_attention_mask") is None:
+            given["decoder_attention_mask"] = (input_ids != self.config.pad_token_id).long()
+        return given

@@ -1,0 +1,67 @@
+"""Folders that transformers loads, made once."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from diet_fairseq.export import from_hf, to_hf
+from tests.support import hugging
+
+
+def command(module, *words):
+    """``diet-fairseq export hf`` or ``import hf`` with these words."""
+    parser = ArgumentParser()
+    module.add_arguments(parser)
+    return module.run(parser.parse_args([str(word) for word in words]))
+
+
+def export(*words):
+    command(to_hf, *words)
+
+
+def take_back(*words):
+    command(from_hf, *words)
+
+
+@pytest.fixture(scope="session")
+def translation(tmp_path_factory) -> Path:
+    """The checkpoint of a translation model."""
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp("translation")
+    return hugging.checkpoint(folder, "transformer_diet_rel", share_all_embeddings=True)
+
+
+@pytest.fixture(scope="session")
+def translation_folder(translation) -> Path:
+    """The same in transformers."""
+    export(translation, translation.parent / "hf", "--dataset", "some/thing")
+    return translation.parent / "hf"
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory) -> Path:
+    """The checkpoint of a masked language model with segments."""
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp("encoder")
+    return hugging.checkpoint(folder, "bert_tupe_r", task="masked_lm")
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(encoder) -> Path:
+    export(encoder, encoder.parent / "hf")
+    return encoder.parent / "hf"
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory) -> Path:
+    """The checkpoint of a model that was fine-tuned to tell two classes apart."""
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp("classifier")
+    return hugging.checkpoint(folder, "roberta_diet_abs", task="glue")
+
+
+@pytest.fixture(scope="session")
+def classifier_folder(classifier) -> Path:
+    export(classifier, classifier.parent / "hf")
+    return classifier.parent / "hf"

@@ -1,0 +1,136 @@
+"""A user's mistakes with `export hf` and `import hf` end in one line, and nothing is written."""
+
+import json
+import shutil
+import sys
+
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from tests.hf.conftest import export, take_back
+from tests.support import hugging
+from tests.support.checkpoints import Touch
+
+
+def refused(call, *words):
+    with pytest.raises(UserError) as error:
+        call(*words)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("call", [export, take_back])
+def test_a_folder_that_is_there_is_left_alone(call, translation, translation_folder, tmp_path):
+    (tmp_path / "out").mkdir()
+    given = translation if call is export else translation_folder
+    assert refused(call, given, tmp_path / "out").endswith("give another folder, or remove it")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_hostile_checkpoint_runs_nothing(translation, tmp_path):
+    state = torch.load(translation, weights_only=False)
+    torch.save({**state, "more": Touch(tmp_path / "touched")}, tmp_path / "hostile.pt")
+    assert "is refused" in refused(export, tmp_path / "hostile.pt", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"hostile.pt"}
+
+
+def test_subwords_of_another_vocabulary_are_refused(translation, tmp_path):
+    (tmp_path / "other.model").write_bytes(hugging.subword_model(1))
+    words = ("--subwords", tmp_path / "other.model")
+    text = refused(export, translation, tmp_path / "out", *words)
+    assert "symbols of" in text
+    assert "give the subword model that the data was made with" in text
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "codes").write_text("#version: 0.2\nd o\n")
+    text = refused(export, translation, tmp_path / "out", "--subwords", tmp_path / "codes")
+    assert "give the subword model that the data was made with" in text
+
+
+def test_missing_subwords_are_named_and_can_be_done_without(translation, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(translation.parent / "data-bin", data)
+    words = (translation, tmp_path / "out", "--data", data)
+    assert "--subwords none" in refused(export, *words)
+    assert "is no file" in refused(export, *words, "--subwords", tmp_path / "nothing.model")
+    (tmp_path / "broken.model").write_bytes(b"nothing")
+    assert "no SentencePiece model" in refused(
+        export, *words, "--subwords", tmp_path / "broken.model"
+    )
+    export(*words, "--subwords", "none")
+    assert not (tmp_path / "out" / "tokenizer_config.json").exists()
+
+
+def test_another_dictionary_is_refused(translation, tmp_path):
+    shutil.copytree(translation.parent, tmp_path / "copy")
+    for path in (tmp_path / "copy" / "data-bin").glob("dict.*"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+    words = ("--data", tmp_path / "copy" / "data-bin")
+    assert "does not fit the model" in refused(export, translation, tmp_path / "out", *words)
+    assert "by --data" in refused(
+        export, translation, tmp_path / "out", "--data", tmp_path / "nowhere"
+    )
+
+
+def test_scores_that_are_none_are_refused(translation, tmp_path):
+    (tmp_path / "scores.json").write_text("[]")
+    words = ("--scores", tmp_path / "scores.json")
+    assert "holds no scores" in refused(export, translation, tmp_path / "out", *words)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "holds no config.json"),
+        ("{", "holds no config.json"),
+        ("[]", "holds no config.json"),
+        ('{"model_type": "bert"}', "a model of the type bert, which is not ours"),
+        ('{"model_type": "diet_encoder", "position_scheme": "odd"}', "--position-scheme must be"),
+        ('{"model_type": "diet_encoder", "vocab_size": "x"}', "is not as it should be"),
+        ('{"model_type": "diet_encoder"}', "holds no model.safetensors"),
+    ],
+)
+def test_a_folder_that_is_not_ours_is_not_imported(content, says, tmp_path):
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    (tmp_path / "folder").mkdir()
+    if content is not None:
+        (tmp_path / "folder" / "config.json").write_text(content)
+    assert says in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"encoder_layers": 10**8}, "larger model than the file can hold"),
+        ({"encoder_ffn_embed_dim": 24}, "the folder's files don't belong together"),
+        ({"activation_fn": "mish"}, "mish has no counterpart in fairseq"),
+        ({"vocab_size": 11, "source_vocab_size": 11}, "put the dictionary of the model there"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused(change, says, translation_folder, tmp_path):
+    shutil.copytree(translation_folder, tmp_path / "folder")
+    config = tmp_path / "folder" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    assert says in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_weights_are_refused(translation_folder, tmp_path):
+    shutil.copytree(translation_folder, tmp_path / "folder")
+    weights = tmp_path / "folder" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    assert "cut off or damaged" in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    (tmp_path / "folder" / "dict.txt").unlink()
+    weights.write_bytes((translation_folder / "model.safetensors").read_bytes())
+    assert "holds no dict.txt" in refused(take_back, tmp_path / "folder", tmp_path / "out")
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("diet_fairseq.hf")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError) as error:
+        import diet_fairseq.hf  # noqa: F401
+    assert "pip install 'diet_fairseq[transformers]'" in str(error.value)
+    assert error.value.name == "transformers"

@@ -1,0 +1,205 @@
+"""What `export hf` writes is what transformers loads, and what `import hf` brings back."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from diet_fairseq.export import fairseq_model
+from tests.hf.conftest import export, take_back
+from tests.support import hugging
+
+CHECKPOINTS = ("translation", "encoder", "classifier")
+
+
+def folder_of(request, name):
+    return request.getfixturevalue(name), request.getfixturevalue(f"{name}_folder")
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_checkpoint_comes_back_as_it_was(request, name, tmp_path, capsys):
+    checkpoint, folder = folder_of(request, name)
+    take_back(folder, tmp_path / "back")
+    before, after = (
+        fairseq_model.load(path, data)[0]
+        for path, data in ((checkpoint, None), (tmp_path / "back/model.pt", tmp_path / "back"))
+    )
+    state = before.state_dict()
+    assert state.keys() == after.state_dict().keys()
+    for key, tensor in after.state_dict().items():
+        assert torch.equal(tensor, state[key]), key
+    tokens = torch.randint(4, 60, (2, 9))
+    inputs = (tokens, torch.tensor([9, 9]), tokens) if name == "translation" else (tokens,)
+    with torch.no_grad():
+        assert torch.equal(before(*inputs)[0], after(*inputs)[0])
+    assert "initially" not in capsys.readouterr().out
+
+
+def test_every_auto_class_loads_its_folder(translation_folder, encoder_folder, classifier_folder):
+    for auto, folder, name in (
+        (AutoModelForSeq2SeqLM, translation_folder, "DietForConditionalGeneration"),
+        (AutoModel, translation_folder, "DietTransformerModel"),
+        (AutoModel, encoder_folder, "DietEncoderModel"),
+        (AutoModelForMaskedLM, encoder_folder, "DietForMaskedLM"),
+        (AutoModelForQuestionAnswering, encoder_folder, "DietForQuestionAnswering"),
+        (AutoModelForSequenceClassification, classifier_folder, "DietForSequenceClassification"),
+        (AutoModelForMaskedLM, classifier_folder, "DietForMaskedLM"),
+    ):
+        model, told = auto.from_pretrained(folder, output_loading_info=True)
+        assert type(model).__name__ == name
+        assert set(told["missing_keys"]) <= {"qa_outputs.weight", "qa_outputs.bias"}
+        assert not told["unexpected_keys"]
+
+
+@torch.no_grad()
+def test_what_is_loaded_gives_fairseq_s_logits(
+    encoder, encoder_folder, classifier, classifier_folder
+):
+    tokens = torch.randint(4, 60, (2, 9))
+    segments = (torch.arange(9) > 4).long().expand(2, -1)
+    stock, _, _ = fairseq_model.load(encoder)
+    model = AutoModelForMaskedLM.from_pretrained(encoder_folder).eval()
+    expected = stock(tokens, segments=segments)[0]
+    torch.testing.assert_close(model(tokens, token_type_ids=segments).logits, expected)
+    stock, _, _ = fairseq_model.load(classifier)
+    model = AutoModelForSequenceClassification.from_pretrained(classifier_folder).eval()
+    expected = stock(tokens, classification_head_name="sentence_classification_head")[0]
+    torch.testing.assert_close(model(tokens).logits, expected)
+    assert model.config.id2label == {0: "no", 1: "yes"}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_the_tokenizer_gives_our_tokens_and_text_again(request, name):
+    checkpoint, folder = folder_of(request, name)
+    _, _, task = fairseq_model.load(checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = hugging.sentencepiece.SentencePieceProcessor(model_proto=hugging.subword_model())
+    dictionary = task.source_dictionary
+    assert len(tokenizer) == len(dictionary)
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (dictionary.pad(), dictionary.eos())
+    assert tokenizer.mask_token_id == (
+        None if name == "translation" else dictionary.index("<mask>")
+    )
+    for line in [*hugging.TEXT, " zwei  Leerzeichen und Unbekanntes: 東京 "]:
+        pieces = " ".join(model.encode(line, out_type=str))
+        expected = dictionary.encode_line(pieces, add_if_not_exist=False).tolist()
+        start = [] if name == "translation" else [dictionary.bos()]
+        assert tokenizer(line)["input_ids"] == start + expected
+    assert tokenizer.decode(expected, skip_special_tokens=True).startswith("zwei")
+    text = hugging.TEXT[2]
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_a_pair_has_segments_as_in_pretraining(encoder_folder):
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    one, other = hugging.TEXT[:2]
+    pair = tokenizer(one, other)
+    lengths = [len(tokenizer(text)["input_ids"]) for text in (one, other)]
+    assert pair["input_ids"].count(tokenizer.eos_token_id) == 2
+    assert pair["token_type_ids"] == [0] * lengths[0] + [1] * (lengths[1] - 1)
+
+
+def test_two_dictionaries_and_merges_of_subword_nmt(tmp_path):
+    from diet_fairseq.hf import DietTokenizer
+
+    (tmp_path / "codes").write_text("#version: 0.2\nd o\ndo g</w>\n")
+    (tmp_path / "dict.txt").write_text("dog 1\nd@@ 1\no 1\n")
+    (tmp_path / "target.txt").write_text("o 1\ndog 1\ndo@@ 1\n")
+    tokenizer = DietTokenizer(
+        str(tmp_path / "dict.txt"),
+        str(tmp_path / "target.txt"),
+        codes_file=str(tmp_path / "codes"),
+    )
+    assert tokenizer("dog cat")["input_ids"] == [4, 3, 3, 3, 2]
+    assert tokenizer(text_target="dog")["input_ids"] == [5, 2]
+    assert tokenizer("dog")["input_ids"] == [4, 2]
+    assert tokenizer.decode([6, 4, 5, 2], skip_special_tokens=True) == "doo dog"
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again = DietTokenizer.from_pretrained(tmp_path / "saved")
+    assert again("dog")["input_ids"] == [4, 2]
+    assert again.decode([5]) == "dog"
+
+
+def test_the_card_has_data_scores_and_signatures(translation, tmp_path):
+    scores = {"BLEU": 31.234, "BLEU signature": "nrefs:1|case:mixed", "model": str(translation)}
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    words = ("--scores", tmp_path / "scores.json", "--dataset", "some/thing", "--license", "mit")
+    export(translation, tmp_path / "out", *words)
+    card = (tmp_path / "out" / "README.md").read_text()
+    for part in (
+        "- en\n- de",
+        "some/thing",
+        "31.23",
+        "nrefs:1|case:mixed",
+        "license: mit",
+        "translation",
+    ):
+        assert part in card
+
+
+APART = """
+import sys
+sys.modules["torchaudio"] = None  # can't be imported beside a CPU build of PyTorch
+if {remote}:
+    sys.modules["diet_fairseq"] = sys.modules["fairseq"] = None
+else:
+    import diet_fairseq.hf
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+auto = dict(translation=AutoModelForSeq2SeqLM, encoder=AutoModelForMaskedLM)["{name}"]
+options = dict(trust_remote_code=True) if {remote} else {{}}
+model = auto.from_pretrained("{folder}", **options).eval()
+tokenizer = AutoTokenizer.from_pretrained("{folder}", **options)
+batch = torch.load("{batch}")
+text = tokenizer("the quick fox")["input_ids"]
+with torch.no_grad():
+    torch.save((model(**batch).logits, text), "{out}")
+model.save_pretrained("{out}-saved")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "remote"), [("encoder", False), ("encoder", True), ("translation", True)]
+)
+def test_a_new_process_computes_the_same_and_differs_by_nothing(
+    request, name, remote, tmp_path, monkeypatch
+):
+    _, folder = folder_of(request, name)
+    auto = AutoModelForSeq2SeqLM if name == "translation" else AutoModelForMaskedLM
+    tokens = torch.randint(4, 60, (2, 9))
+    batch = {"input_ids": tokens}
+    batch |= {"decoder_input_ids": tokens} if name == "translation" else {}
+    torch.save(batch, tmp_path / "batch")
+    out = tmp_path / "out"
+    code = APART.format(name=name, remote=remote, folder=folder, batch=tmp_path / "batch", out=out)
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    subprocess.run([sys.executable, "-c", code], check=True)
+    logits, text = torch.load(out)
+    with torch.no_grad():
+        assert torch.equal(auto.from_pretrained(folder).eval()(**batch).logits, logits)
+    assert text == AutoTokenizer.from_pretrained(folder)("the quick fox")["input_ids"]
+    # what is saved there again has the code exactly where it needs it
+    saved = tmp_path / "out-saved"
+    assert (saved / "modeling_diet.py").is_file() == remote
+    assert ("auto_map" in json.loads((saved / "config.json").read_text())) == remote
+
+
+def test_the_travelling_file_is_made_of_the_package_s_own_definitions(translation_folder):
+    source = (translation_folder / "modeling_diet.py").read_text()
+    assert "fairseq" not in "".join(
+        line for line in source.splitlines() if "import" in line.split()[:1]
+    )
+    assert "class DietRel(OffsetScalars):" in source
+    assert "def reference(call: AttentionCall)" in source
+    assert [path.name for path in translation_folder.glob("*.py")] == ["modeling_diet.py"]

@@ -1,0 +1,187 @@
+"""Transformers' own machinery around our models: attention functions, caches, search, Trainer."""
+
+import pytest
+import torch
+
+from tests.hf.test_equality import converted, logits
+from tests.support import tiny
+
+pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+
+from transformers import (
+    AttentionInterface,
+    StaticCache,
+    Trainer,
+    TrainingArguments,
+)
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+#: one of every scheme, and what else changes decoding
+TRANSLATION = [
+    *tiny.first_of_each_scheme(tiny.TRANSLATION),
+    tiny.Case("shaw", (("position_values", True),)),
+    tiny.Case("tupe_r", (("position_cross_attention", True),)),
+]
+ENCODERS = [tiny.Case("diet_rel", family="bert"), tiny.Case("diet_abs_lin", family="bert")]
+
+
+def sources(left=True):
+    return tiny.padded(tiny.SOURCES, left)
+
+
+def generated(model, **options):
+    """Eight words, none of them padding, and the scores of each step."""
+    words = {"max_new_tokens": 8, "min_new_tokens": 8, "suppress_tokens": [tiny.PAD]}
+    return model.generate(
+        sources(), return_dict_in_generate=True, output_scores=True, **words, **options
+    )
+
+
+@tiny.each(TRANSLATION)
+@pytest.mark.parametrize("beams", [1, 3], ids=["greedy", "beam"])
+def test_generation_with_a_cache_is_that_without(case, beams):
+    model = converted(case)
+    with_cache, without = (
+        generated(model, num_beams=beams, use_cache=use_cache) for use_cache in (True, False)
+    )
+    assert torch.equal(with_cache.sequences, without.sequences)
+    for one, other in zip(with_cache.scores, without.scores, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@tiny.each(TRANSLATION)
+def test_every_step_and_every_cache_gives_what_the_whole_gives(case):
+    model = converted(case)
+    targets = tiny.padded(tiny.TARGETS, left=True)
+    mask = targets.ne(tiny.PAD).long()
+    whole = model(sources(), decoder_input_ids=targets, decoder_attention_mask=mask).logits
+    options = {"max_cache_len": 14, "config": model.config.get_text_config(decoder=True)}
+    for cache in (DynamicCache(), StaticCache(**options)):
+        past = EncoderDecoderCache(cache, DynamicCache())
+        parts = []
+        for begin, end in ((0, 4), (4, 5), (5, targets.size(1))):
+            out = model(
+                sources(),
+                decoder_input_ids=targets[:, begin:end],
+                decoder_attention_mask=mask[:, :end],
+                past_key_values=past,
+                use_cache=True,
+            )
+            parts.append(out.logits)
+        real = mask.bool()
+        torch.testing.assert_close(torch.cat(parts, 1)[real], whole[real], **tiny.TOLERANCE)
+
+
+@torch.no_grad()
+@tiny.each(TRANSLATION)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_no_word_sees_a_later_one_though_nothing_is_padded(case, attention):
+    """SDPA is given no mask where transformers thinks that `is_causal` says it all."""
+    model = converted(case)
+    model.set_attn_implementation(attention)
+    source = sources()[:1]
+    one = torch.randint(4, tiny.VOCABULARY, (1, 7))
+    other = torch.cat([one[:, :4], one[:, 4:].flip(1) * 0 + 5], dim=1)
+    first, second = (model(source, decoder_input_ids=words).logits for words in (one, other))
+    torch.testing.assert_close(first[:, :4], second[:, :4], rtol=0, atol=0)
+    assert tiny.difference(first[:, 4:], second[:, 4:]) > tiny.VISIBLE
+
+
+@torch.no_grad()
+@tiny.each([*tiny.first_of_each_scheme(tiny.IN_ATTENTION), *ENCODERS])
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "a_stranger"])
+def test_positions_act_with_every_attention_function(case, attention):
+    """Also with one that is registered without a function for its mask."""
+    AttentionInterface.register("a_stranger", sdpa_attention_forward)
+    model = converted(case)
+    model.set_attn_implementation("eager")
+    expected = logits(model)
+    model.set_attn_implementation(attention)
+    torch.testing.assert_close(logits(model), expected, **tiny.TOLERANCE)
+    before = {name: p.clone() for name, p in model.named_parameters() if "positions" in name}
+    for name, parameter in model.named_parameters():
+        if name in before:
+            parameter.mul_(-1.5).add_(0.1 * torch.randn_like(parameter))
+    assert tiny.difference(logits(model), expected) > tiny.VISIBLE
+    for name, parameter in model.named_parameters():
+        if name in before:
+            parameter.copy_(before[name])
+
+
+@torch.no_grad()
+@tiny.each([tiny.Case("shaw"), tiny.Case("diet_rel"), *ENCODERS])
+def test_weights_and_states_are_there_for_who_asks(case):
+    model = converted(case)
+    model.set_attn_implementation("eager")
+    options = {"output_attentions": True, "output_hidden_states": True}
+    if model.config.is_encoder_decoder:
+        out = model(sources(), decoder_input_ids=sources(), **options)
+        weights, states = out.decoder_attentions, out.decoder_hidden_states
+        assert len(out.cross_attentions) == tiny.LAYERS
+    else:
+        out = model(sources(), **options)
+        weights, states = out.attentions, out.hidden_states
+    assert len(weights) == tiny.LAYERS
+    assert len(states) == tiny.LAYERS + 1
+    torch.testing.assert_close(weights[0].sum(-1), torch.ones_like(weights[0].sum(-1)))
+
+
+@tiny.each([tiny.Case("tupe_r"), tiny.Case("diet_rel", family="bert")])
+def test_gradients_are_the_same_when_activations_are_recomputed(case):
+    model = converted(case)
+    found = []
+    for recompute in (False, True):
+        if recompute:
+            model.gradient_checkpointing_enable()
+        model.train()
+        found.append(tiny.gradients(model, tiny.some_loss(logits(model, True, True))))
+    model.gradient_checkpointing_disable()
+    model.eval()
+    tiny.assert_same(found[1], found[0])
+
+
+@tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])
+def test_trainer_fine_tunes_a_step_and_what_it_saves_is_what_it_has(case, tmp_path):
+    pytest.importorskip("accelerate", reason="Trainer needs accelerate")
+    import copy
+
+    model = copy.deepcopy(converted(case))
+    tokens = torch.randint(4, tiny.VOCABULARY, (4, 7))
+    samples = [{"input_ids": row, "labels": row} for row in tokens]
+    args = TrainingArguments(
+        tmp_path / "run", max_steps=1, learning_rate=0.01, report_to=[], use_cpu=True,
+        save_strategy="no", disable_tqdm=True, per_device_train_batch_size=4,
+    )  # fmt: skip
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    trainer = Trainer(model, args, train_dataset=samples)
+    trainer.train()
+    still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
+    # softmax is blind to what is the same for all keys
+    assert all("k_proj.bias" in name or "pos_k_linear.bias" in name or "pooler" in name
+               or "segments" in name or "embed_segments" in name for name in still)  # fmt: skip
+    trainer.save_model(tmp_path / "saved")
+    again = type(model).from_pretrained(tmp_path / "saved").eval()
+    again.set_attn_implementation(model.config._attn_implementation)
+    model.eval()
+    with torch.no_grad():
+        assert torch.equal(logits(again), logits(model))
+    # as load_best_model_at_end does
+    from safetensors.torch import load_file
+
+    model.load_state_dict(load_file(tmp_path / "saved" / "model.safetensors"), strict=False)
+    with torch.no_grad():
+        assert torch.equal(logits(again), logits(model))
+
+
+def test_a_model_of_a_configuration_alone_has_the_scheme_s_own_start():
+    from diet_fairseq.hf import DietTransformerConfig, DietTransformerModel
+
+    sizes = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    config = DietTransformerConfig(position_scheme="diet_rel", vocab_size=20, **both)
+    model = DietTransformerModel(config)
+    scheme = model.encoder.layers[0].self_attn.positions
+    assert float(scheme.scalars.max()) == pytest.approx(3.0)  # --position-start local
+    assert scheme.row_of_offset.tolist() == list(range(2 * 1024 - 1))

@@ -1,0 +1,104 @@
+"""A tiny trained-looking model with its data: what `export hf` reads."""
+
+from argparse import Namespace
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import sentencepiece
+import torch
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
+
+from tests.support import tiny
+
+TEXT = [
+    "the quick brown fox jumps over the lazy dog",
+    "a dog sleeps and a fox runs over the hill",
+    "der schnelle braune fuchs springt über den faulen hund",
+    "ein hund schläft und ein fuchs läuft über den hügel",
+]
+
+
+@cache
+def subword_model(seed: int = 0) -> bytes:
+    """A SentencePiece model; another seed's knows other words."""
+    words = [line[::-1] for line in TEXT] if seed else TEXT
+    model = BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words * 5),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=90,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def data(folder: Path, names: tuple[str, ...], seed: int = 0) -> Dictionary:
+    """Dictionaries and a subword model, placed as the recipes place them."""
+    (folder / "subwords").mkdir(parents=True)
+    (folder / "subwords" / "sentencepiece.model").write_bytes(subword_model(seed))
+    model = sentencepiece.SentencePieceProcessor(model_proto=subword_model())
+    dictionary = Dictionary()
+    for number in range(3, model.get_piece_size()):
+        dictionary.add_symbol(model.id_to_piece(number))
+    for name in names:
+        place = folder / "data-bin" / name
+        place.parent.mkdir(exist_ok=True, parents=True)
+        dictionary.save(str(place))
+    return dictionary
+
+
+def checkpoint(folder: Path, arch: str, task: str = "translation", **given: object) -> Path:
+    """A model of chance, as fairseq-train saves one, beside its data in ``folder``."""
+    names = ("dict.en.txt", "dict.de.txt") if task == "translation" else ("dict.txt",)
+    names = ("input0/dict.txt",) if task == "glue" else names
+    dictionary = data(folder, names)
+    if task != "translation":
+        dictionary.add_symbol("<mask>")
+    if task == "glue":
+        (folder / "data-bin" / "label").mkdir()
+        (folder / "data-bin" / "label" / "dict.txt").write_text("no 5\nyes 4\n")
+    words = [str(folder / "data-bin"), "--task", task, "--arch", arch]
+    if task == "translation":
+        words += ["--source-lang", "en", "--target-lang", "de"]
+    if task == "glue":
+        words += ["--criterion", "glue"]
+    args = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
+    sizes = vars(tiny.complete(arch, **given))
+    vars(args).update({name: value for name, value in sizes.items() if name != "task"})
+    vars(args).update(given)
+    holder = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, holder)
+    if task == "glue":
+        args.classification_head_name, args.num_classes = "sentence_classification_head", 2
+        model.register_classification_head("sentence_classification_head", 2)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return written(folder / "checkpoint_best.pt", args, model.state_dict())
+
+
+def written(path: Path, args: Namespace, state: dict) -> Path:
+    cfg = OmegaConf.to_container(
+        convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
+    )
+    history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
+    torch.save(
+        {
+            "args": None,
+            "cfg": cfg,
+            "model": state,
+            "optimizer_history": [history],
+            "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1}},
+        },
+        path,
+    )
+    return path
