@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..attention.backends.call import AttentionCall
 from ..attention.backends.reference import reference
 from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Schemes, Term, present
+from ..attention.context import Context, Schemes, Term, present, score_terms
 from ..positions import PositionScheme
 from ..positions.layout import Layout
 from ..positions.segments import SegmentScores
@@ -103,8 +103,6 @@ class DietAttention(nn.Module):
             self.compress_k = compression_of(config)
             if positions.projection_sharing != "key-value":
                 self.compress_v = compression_of(config)
-        acts = positions.position_cross_attention if cross else positions.scheme.in_attention
-        self.scaling = ((positions.scheme.score_terms if acts else 1) * self.head_dim) ** -0.5
 
     def forward(
         self,
@@ -125,8 +123,10 @@ class DietAttention(nn.Module):
         Returns:
             (B, Tq, d), and the weights (B, H, Tq, Tk) where the attention function has them
         """
-        q = self._heads(self.q_proj(hidden_states)) * self.scaling  # (B, H, Tq, d_h)
-        layout = context.layout
+        own = present(self.positions, self.segments)
+        schemes, term, layout = own or context.shared, context.term, context.layout
+        scale = (score_terms(schemes) * self.head_dim) ** -0.5
+        q = self._heads(self.q_proj(hidden_states)) * scale  # (B, H, Tq, d_h)
         keys = values = hidden_states if source is None else source  # (B, Tk, d)
         compress_k = self.compress_k or context.compress
         if compress_k is not None:
@@ -141,10 +141,9 @@ class DietAttention(nn.Module):
             # a static cache has room for more than there is
             k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
 
-        own = present(self.positions, self.segments)
-        schemes, term = own or context.shared, context.term
         if own or term is None:
             term = Term.of(schemes, layout)
+        q, k = term.shifted(q, k)
         dropout = self.config.attention_dropout if self.training else 0.0
         call = AttentionCall(q, k, v, term, schemes, layout, dropout)
         name = self.config._attn_implementation
