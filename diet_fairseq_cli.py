@@ -105,6 +105,9 @@ ENCODER = {
         "recipes.encoders.predict",
         "predict",
     ),
+    "score-xtreme": Command(
+        "XTREME's scores of predictions, by task and language", "recipes.encoders.score_xtreme"
+    ),
 }
 EXPORT = {
     "ctranslate2": Command("a folder that CTranslate2 translates with", "export.ctranslate2"),
