@@ -50,7 +50,7 @@ setup(
         "sacrebleu",
         "scikit-learn",
         "scipy",
-        "sentencepiece",
+        "sentencepiece>=0.2.3",  # says which characters a piece stands for
         "subword-nmt",
         "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
     ],

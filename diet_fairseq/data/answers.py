@@ -55,6 +55,12 @@ def mlqa(language: str) -> Rules:
     return words
 
 
+def rules_of(name: str) -> Rules:
+    """The rules called ``squad`` or ``mlqa LANGUAGE``."""
+    kind, _, language = name.partition(" ")
+    return mlqa(language) if kind == "mlqa" else squad
+
+
 def exact_match(found: str, right: Iterable[str], rules: Rules) -> float:
     """1 if the answer is one of the right ones, else 0."""
     words = " ".join(rules(found))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, redirect_stderr
 from itertools import chain, islice
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import sentencepiece
 
@@ -22,6 +22,17 @@ from .moses import join, segment, tokenise
 from .parallel import chunks, in_processes
 from .text import read_lines
 
+#: as sacremoses writes them
+MOSES_ESCAPES = {
+    "&": "&amp;",
+    "|": "&#124;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "'": "&apos;",
+    '"': "&quot;",
+    "[": "&#91;",
+    "]": "&#93;",
+}
 #: enough to learn subwords from; bounds the memory that takes
 MOST_LINES = 1_000_000
 
@@ -29,6 +40,17 @@ MOST_LINES = 1_000_000
 def thinned(text: Path, lines: int) -> Iterable[str]:
     """Evenly spaced lines of the text, where its ``lines`` are more than are needed."""
     return islice(filter(None, read_lines(text)), 0, None, -(-lines // MOST_LINES))
+
+
+class Placed(NamedTuple):
+    """A line's subwords, separated by spaces; the characters each begins and ends at.
+
+    Spaces around a subword's characters are no part of it; some subwords have no character.
+    """
+
+    subwords: str
+    begins: list[int]
+    ends: list[int]
 
 
 class Subwords(Protocol):
@@ -42,6 +64,9 @@ class Subwords(Protocol):
     def encode(self, lines: Iterable[str], language: str, workers: int) -> Iterator[str]: ...
 
     def decode(self, line: str, language: str) -> str: ...
+
+    def places(self, lines: Iterable[str], language: str, workers: int) -> Iterator["Placed"]:
+        """Subwords as `encode` gives them, with the characters that each stands for."""
 
 
 class SentencePiece:
@@ -86,6 +111,15 @@ class SentencePiece:
     def decode(self, line: str, language: str) -> str:
         return self.model.decode(line.split(" "))
 
+    def places(self, lines: Iterable[str], language: str, workers: int) -> Iterator[Placed]:
+        for chunk in chunks(lines):
+            found = self.model.encode(
+                chunk, out_type="offset_mapping", num_threads=workers, return_bytes=False
+            )
+            for line, one in zip(chunk, found, strict=True):
+                spans = [stripped(line, *span) for span in one["offsets"]]
+                yield Placed(" ".join(one["pieces"]), *map(list, transposed(spans)))
+
 
 class SubwordNmt:
     """Learnt from words, and applied to them."""
@@ -125,6 +159,50 @@ class SubwordNmt:
 
     def decode(self, line: str, language: str) -> str:
         return join(line, language)
+
+    def places(self, lines: Iterable[str], language: str, workers: int) -> Iterator[Placed]:
+        lines = list(lines)
+        for line, coded in zip(lines, self.encode(lines, language, workers), strict=True):
+            words = [piece.removesuffix("@@") for piece in coded.split()]
+            yield Placed(" ".join(coded.split()), *map(list, transposed(found_in(line, words))))
+
+
+def transposed(spans: list[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(begin for begin, _ in spans), tuple(end for _, end in spans)
+
+
+def stripped(line: str, begin: int, end: int) -> tuple[int, int]:
+    """The characters without spaces around them; SentencePiece counts one before a word to it."""
+    while begin < end and line[begin].isspace():
+        begin += 1
+    while begin < end and line[end - 1].isspace():
+        end -= 1
+    return begin, end
+
+
+def found_in(line: str, words: list[str]) -> list[tuple[int, int]]:
+    """Where parts of words stand, which follow each other in the line, escaped as Moses does.
+
+    A character that is not found nearby (the tokeniser changed it) is passed over.
+    """
+    characters = [
+        (part, place)
+        for place, one in enumerate(line)
+        if not one.isspace()
+        for part in MOSES_ESCAPES.get(one, one)
+    ]
+    spans, at, end = [], 0, 0
+    for word in words:
+        begin = None
+        for part in word:
+            nearby = range(at, min(at + 8, len(characters)))
+            here = next((n for n in nearby if characters[n][0] == part), None)
+            if here is not None:
+                place = characters[here][1]
+                begin = place if begin is None else begin
+                at, end = here + 1, place + 1
+        spans.append((end if begin is None else begin, end))
+    return spans
 
 
 KINDS: dict[str, type[Subwords]] = {"sentencepiece": SentencePiece, "subword-nmt": SubwordNmt}

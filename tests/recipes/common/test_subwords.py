@@ -33,6 +33,30 @@ def test_every_line_has_one_line_of_subwords(model):
     assert model.decode("", "de") == ""
 
 
+def test_places_are_those_of_the_subwords_characters(model):
+    """Nothing but spaces lies between them, whatever characters a line has."""
+    for line, coded, placed in zip(
+        LINES, model.encode(LINES, "de", 1), model.places(LINES, "de", 1), strict=True
+    ):
+        assert placed.subwords.split(" ") == coded.split(" ")
+        spans = list(zip(placed.begins, placed.ends, strict=True))
+        assert len(spans) == len(coded.split(" "))
+        assert spans == sorted(spans)
+        if not any(odd in line for odd in "\u200b\u2060\ufeff@\u2581"):  # not kept
+            shown = "".join(line[begin:end] for begin, end in spans)
+            assert shown.replace(" ", "") == "".join(line.split())
+
+
+def test_places_of_spaces_of_all_kinds_and_of_combining_marks(model):
+    line = "  u\u0308ber\tdie\u00a0Länge  & 'naïve' 世界"
+    [placed] = model.places([line], "de", 1)
+    # a character that Moses escapes may be several subwords
+    spans = dict.fromkeys(zip(placed.begins, placed.ends, strict=True))
+    shown = [line[begin:end] for begin, end in spans]
+    assert not any(text != text.strip() for text in shown)
+    assert "".join(shown).replace("\u00a0", "") == "".join(line.split())
+
+
 def test_several_processes_give_what_one_gives(model):
     lines = LINES * 25  # more than one chunk
     assert list(model.encode(lines, "de", 2)) == list(model.encode(lines, "de", 1))

@@ -4,6 +4,7 @@ Each is a function of pytest's `monkeypatch`; `assert_caught` applies one and wa
 fail. The names say what is wrong.
 """
 
+from .answers import *  # noqa: F403
 from .catching import Table, assert_caught, each
 from .electra import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault

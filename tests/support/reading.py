@@ -1,0 +1,60 @@
+"""A made-up reading task: facts in a paragraph, a question on one of them, in two languages.
+
+The second language has a word of its own for each word of the first. A model that reads both has
+learned from text which words stand in the same places, and must answer in the one what it was
+fine-tuned for in the other.
+"""
+
+import json
+import random
+from pathlib import Path
+
+NAMES = [f"name{number}" for number in range(12)]
+THINGS = ["ball", "hat", "cup", "book"]
+COLOURS = [f"colour{number}" for number in range(12)]
+WORDS = [*NAMES, *THINGS, *COLOURS, "has", "a", ".", "which", "?", "of"]
+
+
+def in_other(words: list[str]) -> list[str]:
+    """The same sentence in the second language."""
+    return [f"{word}'" for word in words]
+
+
+def paragraph(draw: random.Random, facts: int) -> tuple[list[str], list[str], int]:
+    """Words of a context, those of a question, and the place of the answer in the context."""
+    names, context, asked = draw.sample(NAMES, facts), [], []
+    for name in names:
+        thing, colour = draw.choice(THINGS), draw.choice(COLOURS)
+        asked.append((name, thing, len(context) + 3))
+        context += [name, "has", "a", colour, thing, "."]
+    name, thing, place = draw.choice(asked)
+    return context, ["which", thing, "of", name, "?"], place
+
+
+def line(number: int, context: list[str], question: list[str], place: int) -> str:
+    """As task ``question_answering`` reads it."""
+    text, begins, ends = " ".join(context), [], []
+    for word in context:
+        begins.append(ends[-1] + 1 if ends else 0)
+        ends.append(begins[-1] + len(word))
+    asked = {"id": str(number), "question": " ".join(question)}
+    asked["answers"] = [[context[place], begins[place]]]
+    found = {"context": text, "tokens": text, "begins": begins, "ends": ends, "questions": [asked]}
+    return json.dumps(found)
+
+
+def write(folder: Path, sizes: dict[str, int], facts: int = 3, seed: int = 1) -> Path:
+    """A folder with so many questions in each split; ``valid1`` is in the other language."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(seed)
+    for split, size in sizes.items():
+        lines = []
+        for number in range(size):
+            context, question, place = paragraph(draw, facts)
+            if split == "valid1":
+                context, question = in_other(context), in_other(question)
+            lines.append(line(number, context, question, place))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    symbols = [*WORDS, *in_other(WORDS)]
+    (folder / "dict.txt").write_text("".join(f"{word} 9\n" for word in symbols))
+    return folder
