@@ -85,6 +85,11 @@ ENCODER = {
         "prepare_task",
         "add_task_arguments",
     ),
+    "prepare-xtreme": Command(
+        "XTREME's files to what finetune reads: English to train on, languages to test on",
+        "recipes.encoders.prepare_xtreme",
+        "prepare_xtreme",
+    ),
     "finetune": Command(
         "a task, with a grid of learning rates and seeds",
         "recipes.encoders.finetune",
@@ -105,6 +110,7 @@ ENCODER = {
         "recipes.encoders.predict",
         "predict",
     ),
+    "answer": Command("what a text says to a question", "recipes.encoders.answer"),
     "score-xtreme": Command(
         "XTREME's scores of predictions, by task and language", "recipes.encoders.score_xtreme"
     ),

@@ -10,9 +10,8 @@ import random
 from pathlib import Path
 
 NAMES = [f"name{number}" for number in range(12)]
-THINGS = ["ball", "hat", "cup", "book"]
 COLOURS = [f"colour{number}" for number in range(12)]
-WORDS = [*NAMES, *THINGS, *COLOURS, "has", "a", ".", "which", "?", "of"]
+WORDS = [*NAMES, *COLOURS, "likes", ".", "what", "?"]
 
 
 def in_other(words: list[str]) -> list[str]:
@@ -24,11 +23,10 @@ def paragraph(draw: random.Random, facts: int) -> tuple[list[str], list[str], in
     """Words of a context, those of a question, and the place of the answer in the context."""
     names, context, asked = draw.sample(NAMES, facts), [], []
     for name in names:
-        thing, colour = draw.choice(THINGS), draw.choice(COLOURS)
-        asked.append((name, thing, len(context) + 3))
-        context += [name, "has", "a", colour, thing, "."]
-    name, thing, place = draw.choice(asked)
-    return context, ["which", thing, "of", name, "?"], place
+        asked.append((name, len(context) + 2))
+        context += [name, "likes", draw.choice(COLOURS), "."]
+    name, place = draw.choice(asked)
+    return context, ["what", "likes", name, "?"], place
 
 
 def line(number: int, context: list[str], question: list[str], place: int) -> str:

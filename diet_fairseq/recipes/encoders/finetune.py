@@ -81,7 +81,7 @@ def grid_of(wanted: FineTuning, more: Sequence[str]) -> list[Tuning]:
     for name in task_names(wanted.folder, wanted.task):
         folder = wanted.folder / "tasks" / name
         task = load_task(folder)
-        start.check_dictionary(folder / "data-bin" / "input0" / "dict.txt")
+        start.check_dictionary(folder / "data-bin" / task.dictionary)
         row = Row(task, folder, start, wanted, tuple(more))
         preset = GRIDS[wanted.grid]
         epochs = preset.epochs_of_large if task.name in LARGE else preset.epochs

@@ -54,6 +54,19 @@ class Task:
     def pair(self) -> bool:
         return len(self.columns.texts) == 2
 
+    @property
+    def dictionary(self) -> str:
+        """Where it is in the prepared data."""
+        return "input0/dict.txt"
+
+    def flags(self) -> list[str]:
+        """Options of fairseq-train: how the task is learned and measured."""
+        return [
+            *["--task", "glue", "--criterion", "glue", f"--metrics={','.join(self.metrics)}"],
+            *(["--regression-target"] if self.regression else []),
+            f"--positive-label={self.positive}",
+        ]
+
     def reported(self, split: str) -> str:
         """The name of the split's results in the papers' tables and GLUE's submissions."""
         return MNLI_NAMES[split] if self.name == "MNLI" else self.name

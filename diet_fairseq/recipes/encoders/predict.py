@@ -14,12 +14,14 @@ from ...errors import UserError
 from ..common.options import at_least
 from ..common.subwords import KINDS
 from ..common.text import read_lines, write_lines
+from .answer import Answerer
 from .folder import add_folder
 from .glue_tasks import GLUE, Columns, Task, read
-from .prepare_task import load_task, settings_of
+from .prepare_task import load_task, settings_of, write_json
 from .report import Found, results
 from .start import Start
 from .tuning import BEST
+from .xtreme_tasks import Transfer
 
 #: STS-B's scale, which GLUE wants predictions to keep to
 LOWEST, HIGHEST = 0.0, 5.0
@@ -48,6 +50,9 @@ def predict(args: Namespace) -> None:
     folder = args.folder / "tasks" / args.task
     task = load_task(folder)
     checkpoint = args.checkpoint or best(task, results(args.folder, None, None), folder, args.row)
+    if isinstance(task, Transfer):
+        predict_xtreme(task, folder, checkpoint, args)
+        return
     start = Start(checkpoint)
     if start.task != "glue":
         raise UserError(f"{checkpoint} has not been fine-tuned yet: give one that `finetune` wrote")
@@ -81,6 +86,33 @@ def predict(args: Namespace) -> None:
         rows = (f"{number}\t{label}" for number, label in enumerate(found))
         lines = write_lines(path, ["index\tprediction", *rows])
         print(f"{path}: {lines - 1:,} predictions")
+
+
+def predict_xtreme(task: Transfer, folder: Path, checkpoint: Path, args: Namespace) -> None:
+    """A file for each language, as XTREME's own scorer reads them."""
+    if args.tsv:
+        raise UserError(f"--tsv is not for {task.name}: leave it out")
+    print(f"predicting with {checkpoint}")
+    data = folder / "data-bin"
+    output = (args.output or args.folder / "submission") / task.name.lower()
+    output.mkdir(parents=True, exist_ok=True)
+    if task.questions:
+        answerer = Answerer(checkpoint, data, args.gpu, args.batch)
+    else:
+        Start(checkpoint).check_dictionary(data / task.dictionary)
+        predictor = Predictor(checkpoint, task, data, args.gpu, args.batch)
+    for split, language in list(task.dev_files.items())[1:]:
+        path = output / f"test-{language}.{'json' if task.questions else 'tsv'}"
+        if task.questions:
+            questions = answerer.questions(read_lines(data / f"{split}.jsonl"))
+            found = answerer(questions)
+            pairs = zip(questions, found, strict=True)
+            write_json(path, {one.id: some[0].text if some else "" for one, some in pairs})
+            number = len(questions)
+        else:
+            sides = [read_lines(folder / "encoded" / f"input{n}" / split) for n in (0, 1)]
+            number = write_lines(path, predictor(list(zip(*sides, strict=True))))
+        print(f"{path}: {number:,} predictions")
 
 
 def best(task: Task, found: Found, folder: Path, row: str | None) -> Path:

@@ -23,6 +23,7 @@ from ..common.text import write_lines
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import GLUE, TRAIN, Columns, Example, Task, checked, glue_task, read
+from .xtreme_tasks import Transfer
 
 #: labels may have spaces, a line of fairseq-preprocess may not
 SPACE = "\u2581"
@@ -246,7 +247,8 @@ def load_task(folder: Path) -> Task:
     for name in ("columns", "test"):
         if found[name] is not None:
             found[name] = Columns(**{**found[name], "texts": tuple(found[name]["texts"])})
-    return Task(**{**found, "labels": tuple(found["labels"]), "metrics": tuple(found["metrics"])})
+    kind = Transfer if "questions" in found else Task
+    return kind(**{**found, "labels": tuple(found["labels"]), "metrics": tuple(found["metrics"])})
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -108,6 +108,7 @@ class TuningPreset:
     warmup: float
     validate_every: int = 0  # updates, besides every epoch's end
     batch: int = 32
+    weight_decay: float = 0.01
     grouped: bool = False  # batches of samples that are about as long
 
 
@@ -140,6 +141,33 @@ GRIDS = {
         length=128,
         warmup=0.1,
         validate_every=3500,
+    ),
+    "diet-xtreme": TuningPreset(  # appendix A: median of 5 trials
+        rates=(1e-5, 2e-5, 3e-5, 4e-5),
+        epochs=(3,),
+        epochs_of_large=(3,),
+        seeds=(1, 2, 3, 4, 5),
+        length=512,
+        warmup=0.1,
+    ),
+    "xtreme-xnli": TuningPreset(  # google-research/xtreme, scripts/train_xnli.sh
+        rates=(2e-5,),
+        epochs=(5,),
+        epochs_of_large=(5,),
+        seeds=(1,),
+        length=128,
+        warmup=0.0,
+        validate_every=100,
+        weight_decay=0.0,
+    ),
+    "xtreme-questions": TuningPreset(  # google-research/xtreme, scripts/train_qa.sh
+        rates=(3e-5,),
+        epochs=(3,),
+        epochs_of_large=(3,),
+        seeds=(1,),
+        length=384,
+        warmup=0.06,  # 500 updates of SQuAD's 8,300
+        weight_decay=1e-4,
     ),
 }
 #: TUPE's; DIET says nothing, and this is BERT's, too (Devlin et al. 2019, appendix A.3)

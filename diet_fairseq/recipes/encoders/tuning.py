@@ -70,11 +70,10 @@ class Row:
             )
         flags: list[Any] = [
             *self.start.flags(wanted.encoder),
-            *["--task", "glue", "--criterion", "glue", f"--metrics={','.join(task.metrics)}"],
-            *(["--regression-target"] if task.regression else []),
-            *[f"--positive-label={task.positive}", "--max-length", length],
+            *[*task.flags(), "--max-length", length],
             *([] if wanted.scratch else ["--finetune-from-model", self.start.path]),
-            *["--optimizer", *FINE_TUNING_ADAM, "--weight-decay", 0.01, "--clip-norm", 1.0],
+            *["--optimizer", *FINE_TUNING_ADAM, "--clip-norm", 1.0],
+            *["--weight-decay", preset.weight_decay],
             *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
             *["--batch-size", wanted.batch or preset.batch, "--required-batch-size-multiple", 1],
             f"--valid-subset={','.join(task.dev_files)}",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ...data import answers
 from ...errors import UserError
+from .glue_tasks import TRAIN, Task
 
 #: language -> rules of an answer
 RulesOf = Callable[[str], answers.Rules]
@@ -21,6 +22,33 @@ class XtremeTask:
     @property
     def metrics(self) -> tuple[str, ...]:
         return ("f1", "exact_match") if self.rules else ("accuracy",)
+
+
+@dataclass(frozen=True)
+class Transfer(Task):
+    """A task of XTREME as it is fine-tuned: ``dev_files`` has the English dev set, which is
+    selected by, and then a language for each test set."""
+
+    questions: bool = False
+
+    @property
+    def splits(self) -> list[str]:
+        return [TRAIN, *self.dev_files]
+
+    def file_of(self, split: str) -> str:
+        return self.dev_files.get(split, split)
+
+    def reported(self, split: str) -> str:
+        return f"{self.name} {self.file_of(split)}"
+
+    @property
+    def dictionary(self) -> str:
+        return "dict.txt" if self.questions else super().dictionary
+
+    def flags(self) -> list[str]:
+        if not self.questions:
+            return super().flags()
+        return ["--task", "question_answering", "--criterion", "question_answering"]
 
 
 def languages(names: str) -> tuple[str, ...]:

@@ -1,0 +1,244 @@
+"""``prepare-xtreme``: XTREME's files to what fairseq-train reads, English to train on first."""
+
+import json
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from tqdm import tqdm
+
+from ...data.questions import covering
+from ...errors import UserError
+from ..common.options import add_workers
+from ..common.stages import Stage, run_all
+from ..common.subwords import KINDS, Placed
+from ..common.text import write_lines
+from . import squad
+from .documents import Source
+from .folder import add_folder
+from .glue_tasks import TRAIN, Columns
+from .prepare_task import prepare, settings_of, write_json
+from .xtreme_tasks import Transfer, XtremeTask, xtreme_task
+
+#: --train-on -> the name of the file that is trained on
+TRAINED_ON = {
+    "squad": "train-v1.1.json",
+    "tydiqa": "tydiqa.goldp.en.train.json",
+    "mnli": "train-en.tsv",
+}
+#: task -> names of its test files, {0} is the language; the first that is there is taken
+TESTS = {
+    "XNLI": ["test-{0}.tsv", "dev-{0}.tsv"],
+    "XQuAD": ["xquad.{0}.json"],
+    "MLQA": ["test-context-{0}-question-{0}.json", "dev-context-{0}-question-{0}.json"],
+    "TyDiQA": ["tydiqa.goldp.{0}.dev.json", "tydiqa.goldp.{0}.train.json"],
+}
+#: what XNLI is selected by
+DEV = "dev-en.tsv"
+#: one of so many contexts is held out of training, to select by: SQuAD's own dev set has XQuAD's
+HELD_OUT = 20
+#: white space of any kind, and control characters, as `normalise` has them
+ODD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "data", metavar="DATA", type=Path, help="folder with the published files, however deep"
+    )
+    parser.add_argument("--tasks", metavar="TASK", nargs="+", default=list(TESTS), help="(all)")
+    parser.add_argument(
+        "--train-on",
+        metavar="SET",
+        help=f"{', '.join(TRAINED_ON)}, or a file (squad; mnli for XNLI, as in DIET)",
+    )
+    parser.add_argument("--languages", nargs="+", metavar="LANGUAGE", help="(all that are there)")
+    add_workers(parser)
+    add_folder(parser)
+
+
+def prepare_xtreme(args: Namespace) -> None:
+    for name in args.tasks:
+        task = xtreme_task(name)
+        if task.name not in TESTS:
+            raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(TESTS)}")
+        train = training_file(args.data, args.train_on or ("squad" if task.rules else "mnli"))
+        tests = test_files(args.data, task, args.languages)
+        seen = (train, None if task.rules else find(args.data, DEV))
+        tests = {language: path for language, path in tests.items() if path not in seen}
+        print(f"{task.name}: trained on {train}, tested on {', '.join(tests)}")
+        if task.rules:
+            prepare_questions(task, train, tests, args)
+        else:
+            prepare_labels(task, train, tests, args)
+
+
+def training_file(data: Path, wanted: str) -> Path:
+    if wanted not in TRAINED_ON and Path(wanted).is_file():
+        return Path(wanted)
+    name = TRAINED_ON.get(wanted, wanted)
+    found = find(data, name)
+    if not found:
+        raise UserError(
+            f"{data} has no {name} (or {name}.gz) to train on: fetch it, or name another with "
+            "--train-on"
+        )
+    return found
+
+
+def find(data: Path, name: str) -> Path | None:
+    return next((path for end in ("", ".gz") for path in sorted(data.rglob(name + end))), None)
+
+
+def test_files(data: Path, task: XtremeTask, languages: list[str] | None) -> dict[str, Path]:
+    """Language -> its file, of the languages asked for, or of all that are there."""
+    for language in languages or ():
+        if language not in task.languages:
+            raise UserError(f"--languages {language}: {task.name} has {', '.join(task.languages)}")
+    found = {}
+    for language in languages or task.languages:
+        names = [name.format(language) for name in TESTS[task.name]]
+        path = next(filter(None, (find(data, name) for name in names)), None)
+        if path:
+            found[language] = path
+        elif languages:
+            raise UserError(f"{data} has no {names[0]} (or {names[0]}.gz): fetch it")
+    if not found:
+        raise UserError(f"{data} has no test set of {task.name}: give the folder of its files")
+    return found
+
+
+def prepare_labels(task: XtremeTask, train: Path, tests: dict[str, Path], args: Namespace) -> None:
+    """XNLI, as a task of pairs."""
+    dev = find(args.data, DEV)
+    if not dev:
+        raise UserError(f"{args.data} has no {DEV} (or {DEV}.gz): fetch it")
+    splits = splits_of(tests)
+    made = Transfer(
+        task.name,
+        Columns((0, 1), 2, width=3),
+        ("contradiction", "neutral", "entailment"),
+        task.metrics,
+        dev_files={"valid": "dev", **splits},
+    )
+    files = {split: [tests[language]] for split, language in splits.items()}
+    prepare(made, {TRAIN: [train], "valid": [dev], **files}, args)
+
+
+def splits_of(tests: Iterable[str]) -> dict[str, str]:
+    """fairseq's name of a split -> the language."""
+    return {f"valid{number}": language for number, language in enumerate(tests, 1)}
+
+
+def prepare_questions(
+    task: XtremeTask, train: Path, tests: dict[str, Path], args: Namespace
+) -> None:
+    splits = splits_of(tests)
+    made = Transfer(
+        task.name, Columns(()), metrics=task.metrics, dev_files={"valid": "dev", **splits},
+        questions=True,
+    )  # fmt: skip
+    files = {TRAIN: train, **{split: tests[language] for split, language in splits.items()}}
+    folder = args.folder / "tasks" / task.name
+    made_from: dict[str, Any] = {
+        "task": asdict(made),
+        "files": {split: [Source(path).fingerprint()] for split, path in files.items()},
+        "text": settings_of(args.folder),
+    }
+
+    def encode(partial: Path) -> None:
+        found = {split: squad.read(path) for split, path in files.items()}
+        found[TRAIN], found["valid"] = held_out(found[TRAIN])
+        counts: dict[str, dict[str, int]] = {}
+        for split, questions in found.items():
+            rules = f"mlqa {splits[split]}" if task.name == "MLQA" and split in splits else "squad"
+            lines = list(coded(questions, args, f"{task.name} {split}", rules))
+            write_lines(partial / f"{split}.jsonl", lines)
+            counts[split] = {"questions": len(questions), "unfit": unfit(lines)}
+        write_json(partial / "counts.json", counts)
+
+    def place(partial: Path) -> None:
+        for split in made.splits:
+            copyfile(folder / "encoded" / f"{split}.jsonl", partial / f"{split}.jsonl")
+        copyfile(args.folder / "data-bin" / "dict.txt", partial / "dict.txt")
+
+    run_all(folder, [Stage("encoded", made_from, encode), Stage("data-bin", {}, place)])
+    with open(folder / "encoded" / "counts.json", encoding="utf-8") as file:
+        for split, counts in json.load(file).items():
+            print(
+                f"{task.name}, {made.file_of(split)}: {counts['questions']:,} questions, "
+                f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
+            )
+
+
+def held_out(
+    questions: list[squad.Question],
+) -> tuple[list[squad.Question], list[squad.Question]]:
+    """Questions to train on, and those of every `HELD_OUT`-th context."""
+    contexts = {text: number for number, text in
+                enumerate(dict.fromkeys(one.context for one in questions))}  # fmt: skip
+    if len(contexts) < 2:
+        raise UserError("the training set has one context alone: give more, to hold one out")
+    every = min(HELD_OUT, len(contexts))
+    sides: tuple[list[squad.Question], list[squad.Question]] = ([], [])
+    for one in questions:
+        sides[contexts[one.context] % every == every - 1].append(one)
+    return sides
+
+
+def coded(
+    questions: list[squad.Question], args: Namespace, what: str, rules: str = "squad"
+) -> Iterator[str]:
+    """Lines of ``SPLIT.jsonl``, a context each, as task ``question_answering`` reads them."""
+    settings = settings_of(args.folder)
+    model = KINDS[settings["bpe"]](args.folder / "subwords")
+    language, lower = settings["language"], settings["lower"]
+    ids = squad.unique_ids(questions)
+    asked = model.encode((plain(one.text, lower) for one in questions), language, args.workers)
+    by_context: dict[str, list[dict[str, Any]]] = {}
+    for name, question, subwords in zip(ids, questions, asked, strict=True):
+        by_context.setdefault(question.context, []).append(
+            {"id": name, "question": subwords, "answers": question.answers}
+        )
+    placed = model.places((plain(one, lower) for one in by_context), language, args.workers)
+    bar = tqdm(placed, f"subwords of {what}", len(by_context), disable=None)
+    for (context, some), one in zip(by_context.items(), bar, strict=True):
+        yield json.dumps(line(context, one, some, rules), ensure_ascii=False)
+
+
+def line(
+    context: str, placed: Placed, questions: list[dict[str, Any]], rules: str
+) -> dict[str, Any]:
+    return {
+        "context": context,
+        "tokens": placed.subwords,
+        "begins": placed.begins,
+        "ends": placed.ends,
+        "rules": rules,
+        "questions": questions,
+    }
+
+
+def plain(text: str, lower: bool) -> str:
+    """As the encoder's text was made, but every character stays where it is."""
+    text = ODD.sub(" ", text)
+    if lower:
+        text = "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
+    return text
+
+
+def unfit(lines: Iterable[str]) -> int:
+    """Questions whose first answer begins or ends within a subword."""
+    count = 0
+    for found in map(json.loads, lines):
+        for question in found["questions"]:
+            if not question["answers"]:
+                continue
+            text, start = question["answers"][0]
+            begins, ends = found["begins"], found["ends"]
+            first, last = covering(begins, ends, start, start + len(text))
+            count += (begins[first], ends[last]) != (start, start + len(text))
+    return count

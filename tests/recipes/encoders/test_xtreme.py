@@ -1,0 +1,165 @@
+"""XTREME as a user runs it: prepared, fine-tuned, predicted, scored, asked; and refusals."""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from tests.support import glue
+from tests.support.glue import run
+from tests.support.road import cells, sentences, use, write
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    use(monkeypatch)
+    monkeypatch.setattr("subprocess.call", glue.forked)
+
+
+def asked(lines, number=0):
+    """A file's questions: of each two sentences, what the second word of the first is."""
+    paragraphs = []
+    for place in range(0, len(lines) - 1, 2):
+        context = f"{lines[place]}  {lines[place + 1]}"
+        word = context.split()[1]
+        answers = [{"text": word, "answer_start": context.index(word)}]
+        one = {"id": str(number), "question": f"{context.split()[0]} ?", "answers": answers}
+        paragraphs.append({"context": context, "qas": [one]})  # ids repeat, as TyDiQA's do
+    return json.dumps({"data": [{"paragraphs": paragraphs}]})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A pretrained encoder, and the files of XQuAD, MLQA and XNLI."""
+    folder = glue.encoder_folder(tmp_path_factory.mktemp("xtreme"))
+    glue.pretrained(folder, "base", "bert_diet_rel")
+    data, lines = folder / "xtreme", sentences(60)
+    data.mkdir()
+    (data / "train-v1.1.json").write_text(asked(lines))
+    for name in ("xquad.en", "xquad.de", "test-context-zh-question-zh"):
+        (data / f"{name}.json").write_text(asked(lines[:10]))
+    labels = ("contradiction", "neutral", "entailment")
+    rows = [f"{one}\t{other}\t{labels[n % 3]}" for n, (one, other) in
+            enumerate(pairwise(lines))]  # fmt: skip
+    for name, size in (("train-en", 16), ("dev-en", 4), ("test-sw", 5)):
+        write(data / f"{name}.tsv", rows[:size])
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch)
+        assert run("prepare-xtreme", data, "--tasks", "xnli", "xquad", "mlqa", "--folder", folder,
+                   "--workers", 1) == 0  # fmt: skip
+    return folder
+
+
+def tune(folder, task, *more):
+    return run("finetune", task, folder / "runs/base/checkpoint_last.pt", "--folder", folder,
+               "--gpus", 0, "--epochs", 1, "--length", 32, "--batch", 8, "--seeds", 1, "--row",
+               "ours", *more)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tuned(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subprocess.call", glue.forked)
+        assert tune(folder, "XQuAD,XNLI") == 0
+    return folder
+
+
+def result(folder, task):
+    return cells.load(
+        folder / "tasks" / task / "runs/ours" / "lr0.0003_epochs1_seed1" / "result.json"
+    )
+
+
+def test_contexts_are_held_out_and_every_language_is_a_split(folder):
+    found = {}
+    for split in ("train", "valid", "valid1", "valid2"):
+        lines = (folder / "tasks/XQuAD/data-bin" / f"{split}.jsonl").read_text().splitlines()
+        found[split] = [json.loads(line) for line in lines]
+    assert [len(lines) for lines in found.values()] == [29, 1, 5, 5]
+    one = found["valid1"][1]
+    [question] = one["questions"]
+    [[text, start]] = question["answers"]
+    assert one["context"][start:].startswith(text)
+    assert question["id"] == "0#2"
+    made = json.loads((folder / "tasks/XQuAD/data-bin/made-from.json").read_text())
+    assert made["task"]["dev_files"] == {"valid": "dev", "valid1": "de", "valid2": "en"}
+    [mlqa] = {json.loads(line)["rules"] for line in
+              (folder / "tasks/MLQA/data-bin/valid1.jsonl").read_text().splitlines()}  # fmt: skip
+    assert mlqa == "mlqa zh"
+
+
+def test_all_languages_are_measured_at_every_validation(tuned):
+    curves = result(tuned, "XQuAD")["curves"]
+    assert list(curves) == ["valid", "valid1", "valid2"]
+    assert all({"f1", "exact_match"} <= one.keys() for curve in curves.values() for _, one in curve)
+    assert result(tuned, "XNLI")["curves"].keys() == {"valid", "valid1"}
+
+
+def test_predictions_are_files_that_the_scorer_reads(tuned, capsys):
+    for task in ("XQuAD", "XNLI"):
+        assert run("predict", task, "--folder", tuned) == 0
+    labels = tuned / "labels"
+    for task in ("xquad", "xnli"):
+        (labels / task).mkdir(parents=True)
+    for language in ("de", "en"):
+        (labels / "xquad" / f"test-{language}.json").write_text(
+            (tuned / "xtreme" / f"xquad.{language}.json").read_text()
+        )
+    rows = (tuned / "xtreme" / "test-sw.tsv").read_text().splitlines()
+    write(labels / "xnli" / "test-sw.tsv", [row.split("\t")[2] for row in rows])
+    capsys.readouterr()
+    assert run("score-xtreme", labels, tuned / "submission") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["xnli"]["accuracy"].keys() == {"sw", "mean"}
+    curves = result(tuned, "XQuAD")["curves"]
+    for split, language in (("valid1", "de"), ("valid2", "en")):
+        [(_, values)] = curves[split]
+        for metric in ("f1", "exact_match"):
+            assert found["xquad"][metric][language] == pytest.approx(values[metric], abs=1e-3)
+
+
+def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys):
+    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*/checkpoint_best.pt")
+    text = "Über  Ada: she has a red ball."
+    assert run("answer", checkpoint, "--question", "Who?", "--text", text, "--best", 3, "--folder",
+               tuned) == 0  # fmt: skip
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()[-3:]]
+    for answer, probability, place in lines:
+        begin, end = (int(place.split()[n]) for n in (1, 3))
+        assert text[begin:end] == answer == answer.strip()
+        assert 0 < float(probability) < 1
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tasks", "XCOPA"], "XTREME's task XCOPA is not known here: take one or more of XNLI, "
+         "PAWSX, XQuAD, MLQA, TyDiQA"),
+        (["--tasks", "xquad", "--languages", "fr"], "--languages fr: XQuAD has ar, de, el, en, es, "
+         "hi, ru, th, tr, vi, zh"),
+        (["--tasks", "xquad", "--languages", "th"], "{data} has no xquad.th.json (or "
+         "xquad.th.json.gz): fetch it"),
+        (["--tasks", "tydiqa"], "{data} has no test set of TyDiQA: give the folder of its files"),
+        (["--train-on", "tydiqa"], "{data} has no tydiqa.goldp.en.train.json (or "
+         "tydiqa.goldp.en.train.json.gz) to train on: fetch it, or name another with --train-on"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_refused(folder, words, message):
+    data = folder / "xtreme"
+    with pytest.raises(UserError) as error:
+        run("prepare-xtreme", data, *words, "--folder", folder)
+    assert str(error.value) == message.format(data=data)
+
+
+def test_a_checkpoint_that_was_not_fine_tuned_does_not_answer(folder):
+    checkpoint = folder / "runs/base/checkpoint_last.pt"
+    with pytest.raises(UserError) as error:
+        run("answer", checkpoint, "--question", "Who?", "--text", "Ada.", "--folder", folder)
+    assert str(error.value) == (
+        f"{checkpoint} has not learned to answer questions: give one that `finetune` wrote "
+        "for XQuAD, MLQA or TyDiQA"
+    )
