@@ -86,7 +86,7 @@ class Answerer:
         """The best answers to each question, up to 20, the best first."""
         samples = self.task.samples(questions)
         order = sorted(range(len(samples)), key=samples.size)
-        found = []
+        found: list[tuple[int, Any]] = []
         for start in tqdm(range(0, len(order), self.batch), "answers", disable=None):
             batch = samples.collater([samples[n] for n in order[start : start + self.batch]])
             if self.gpu:
