@@ -7,7 +7,7 @@ import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine, subwords
-from diet_fairseq.inference.found import Pieces, find
+from diet_fairseq.inference.found import NONE, Pieces, find
 from diet_fairseq.inference.text import Text
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.recipes.common.subwords import SentencePiece, SubwordNmt
@@ -145,3 +145,25 @@ def test_damaged_subwords_are_named(tmp_path, kind, name, preprocessing, capsys)
     with pytest.raises(UserError, match=re.escape(str(tmp_path / name)) + " (is no|holds no) "):
         Text(described(tmp_path, kind, name, preprocessing))
     assert capsys.readouterr().err == ""
+
+
+def test_a_checkpoint_of_the_recipe_finds_its_data_and_subwords_by_their_places(tmp_path):
+    checkpoint = tmp_path / "runs" / "one" / "model.pt"
+    checkpoint.parent.mkdir(parents=True)
+    named = {"source_lang": "en", "target_lang": "de", "data": str(tmp_path / "named")}
+    torch.save({"model": {}, "cfg": {"task": named}}, checkpoint)
+    for folder in ("named", "data-bin", "subwords"):
+        (tmp_path / folder).mkdir()
+    for folder in ("named", "data-bin"):
+        for language in ("en", "de"):
+            (tmp_path / folder / f"dict.{language}.txt").write_text("ab@@ 3\n")
+    assert refusal(checkpoint) == (
+        f"{tmp_path / 'data-bin' / 'dict.en.txt'} is of subwords (such as ab@@), but their model "
+        "is not beside it: give --subwords, or --subwords none to take words as they are"
+    )
+    assert find(checkpoint, Pieces(subwords=NONE)).subwords == "none"
+    codes = tmp_path / "subwords" / "codes"
+    codes.write_text("#version: 0.2\na b\n")
+    found = find(checkpoint)
+    assert (found.data, found.subword_model) == (tmp_path / "data-bin", codes)
+    assert (found.subwords, found.preprocessing) == ("subword_nmt", "moses")
