@@ -106,7 +106,7 @@ def _child(action: Callable[[], Any], folder: Path, err: Path, watched: Path) ->
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         status = 1
     finally:
         sys.stderr.flush()
