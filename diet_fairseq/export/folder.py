@@ -13,22 +13,25 @@ from ..errors import UserError
 MARK = "config.json"
 
 
-def check(out: Path, force: bool) -> None:
-    """Refuse an ``out`` that is there, unless it is an earlier export and may be replaced."""
+def check(out: Path, force: bool, mark: str = MARK, kind: str = "export") -> None:
+    """Refuse an ``out`` that is there, unless it is an earlier export and may be replaced.
+
+    ``mark`` is the file that an earlier folder of this ``kind`` has in it.
+    """
     if not out.exists() and not out.is_symlink():
         return
     if not force:
         raise UserError(f"{out} exists: give another folder, or --force to replace it")
-    if out.is_symlink() or not (out / MARK).is_file():
+    if out.is_symlink() or not (out / mark).is_file():
         raise UserError(
-            f"--force replaces exports alone, but {out} has no {MARK}: give another folder"
+            f"--force replaces {kind}s alone, but {out} has no {mark}: give another folder"
         )
 
 
 @contextmanager
-def written(out: Path, force: bool) -> Iterator[Path]:
+def written(out: Path, force: bool, mark: str = MARK, kind: str = "export") -> Iterator[Path]:
     """A new folder beside ``out`` to write to, which becomes ``out`` when all is written."""
-    check(out, force)
+    check(out, force, mark, kind)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as aside:
