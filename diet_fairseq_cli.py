@@ -128,6 +128,9 @@ COMMANDS: dict[str, Command | Group] = {
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
+    "tables": Command(
+        "every row of the papers: what runs it, what came out, what it costs", "commands.tables"
+    ),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them

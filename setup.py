@@ -39,6 +39,7 @@ setup(
             "py.typed",
             "analysis/page.html",
             "inference/service/page.html",
+            "ledger/rows.toml",
             "recipes/grid/ablations/*.toml",
         ]
     },

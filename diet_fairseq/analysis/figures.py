@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 from torch import Tensor
 
 from . import measures
@@ -38,8 +39,11 @@ def style() -> AbstractContextManager[None]:
 
 
 def png(figure: Figure) -> bytes:
-    file = BytesIO()
-    figure.savefig(file, format="png", dpi=110, bbox_inches="tight", transparent=True)
+    """With a palette of 256 colours, which takes a sixth of the room."""
+    drawn, file = BytesIO(), BytesIO()
+    figure.savefig(drawn, format="png", dpi=110, bbox_inches="tight", transparent=True)
+    image = Image.open(drawn).quantize(256, method=Image.Quantize.FASTOCTREE)  # it keeps alpha
+    image.save(file, format="png")
     return file.getvalue()
 
 

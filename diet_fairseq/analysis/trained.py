@@ -15,6 +15,8 @@ from ..positions import PositionScheme
 
 #: how many windows of text are read, and how long they are where nothing is said
 WINDOWS, LONGEST = 8, {True: 128, False: 64}
+#: the longest window: pictures of more show nothing more, and take memory
+MOST = 1024
 #: where the recipes put subword models: beside the data, with what parted the text before them
 SUBWORDS = {
     "sentencepiece.model": ("sentencepiece", "none"),
@@ -156,8 +158,8 @@ def length_of(models: list[Trained], asked: int | None) -> int:
             for model in models
         ]
         return min(limit, *trained_at, *(LONGEST[model.is_encoder] for model in models))
-    if asked < 4:
-        raise UserError(f"--length must be at least 4, but is {asked}")
+    if not 4 <= asked <= MOST:
+        raise UserError(f"--length must be 4 to {MOST}, but is {asked}")
     if asked > limit:
         raise UserError(
             f"--length {asked} is more than the {limit} positions of {limits[limit].path}: give at "

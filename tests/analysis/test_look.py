@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from argparse import Namespace
 
 import pytest
 import torch
@@ -19,7 +20,10 @@ from diet_fairseq_cli import main
 from tests.support import hugging, tiny
 
 LENGTH = 12
-SQUARE = {"shaw", "t5", "tupe_a", "tupe_r", "tupe_free", "bert_ad", "diet_rel", "diet_abs"}
+
+
+class Task(tiny.Task):
+    cfg = Namespace()
 
 
 def of(model, arch="") -> trained.Trained:
@@ -28,7 +32,7 @@ def of(model, arch="") -> trained.Trained:
         stacks = {"encoder": model.encoder.sentence_encoder}
     else:
         stacks = {"encoder": model.encoder, "decoder": model.decoder}
-    return trained.Trained("checkpoint.pt", model, stacks, tiny.Task, arch, 0)
+    return trained.Trained("checkpoint.pt", model, stacks, Task, arch, 0)
 
 
 def seen(model):
@@ -175,20 +179,20 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(encoder, text, tmp_path_factory):
-    """The page of a checkpoint beside itself, with its epochs."""
+    """The page of a checkpoint, with another of the same run."""
     shutil.copy(encoder, encoder.with_name("checkpoint1.pt"))
     state = torch.load(encoder, weights_only=False)  # this test wrote it
     state["optimizer_history"][-1]["num_updates"] = 7
     torch.save(state, encoder)
     out = tmp_path_factory.mktemp("page") / "out"
-    main(["look", str(encoder), str(encoder), "--out", str(out), "--text", str(text), "--epochs"])
+    main(["look", str(encoder), "--out", str(out), "--text", str(text), "--epochs"])
     return out
 
 
 def test_the_page_needs_nothing_beside_it(page):
     html = (page / "index.html").read_text()
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)"', html)
-    assert len(pictures) >= 12
+    assert len(pictures) == 6
     assert sorted(base64.b64decode(one) for one in pictures) == sorted(
         path.read_bytes() for path in page.glob("*.png")
     )
@@ -198,12 +202,12 @@ def test_the_page_needs_nothing_beside_it(page):
 
 
 def test_tables_of_numbers_stand_beside_the_page(page):
-    with open(page / "1-heads.csv") as file:
+    with open(page / "heads.csv") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == tiny.LAYERS * tiny.HEADS
     assert {row["offset share"] for row in rows} == {"1"}
     for name in ("text", "offsets", "singular", "scores"):
-        assert (page / f"2-{name}.csv").read_text().count("\n") > 2
+        assert (page / f"{name}.csv").read_text().count("\n") > 2
     [facts, *_] = json.loads((page / "look.json").read_text()).values()
     assert facts["architecture"] == "bert_diet_rel"
     assert "text.txt" in facts["read"]
@@ -226,8 +230,7 @@ def test_what_can_not_be_looked_at_is_one_line(encoder, text, tmp_path):
     out = ("--out", tmp_path / "out")
     refused(tmp_path / "no.pt", *out, match=r"^there is no checkpoint .*no\.pt: give a file that")
     refused(encoder, encoder, encoder, *out, match="^look shows one checkpoint or two, .* are 3$")
-    refused(encoder, *out, "--length", 17, match="^--length 17 is more than the 16 positions of ")
-    refused(encoder, *out, "--length", 3, match="^--length must be at least 4, but is 3$")
+    refused(encoder, *out, "--length", 3, match="^--length must be 4 to 1024, but is 3$")
     short = tmp_path / "short.txt"
     short.write_text("the dog\n")
     refused(encoder, *out, "--text", short, match="which is less than one window of 14: give a")
@@ -239,6 +242,17 @@ def test_what_can_not_be_looked_at_is_one_line(encoder, text, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
+    [absolute] = [case for case in tiny.CASES if str(case) == "diet_abs-roberta"]
+    [relative] = [case for case in tiny.CASES if str(case) == "diet_rel-roberta"]
+    models = [of(tiny.model_of(case)) for case in (relative, absolute)]
+    assert trained.length_of(models[:1], 40) == 40
+    assert trained.length_of(models, None) == tiny.LIMIT
+    match = f"^--length 40 is more than the {tiny.LIMIT} positions of checkpoint.pt: give at most"
+    with pytest.raises(UserError, match=match):
+        trained.length_of(models, 40)
+
+
 def test_a_folder_that_is_no_page_stays_as_it_is(encoder, tmp_path):
     (tmp_path / "mine").write_text("mine")
     refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: give another folder, or --fo")
@@ -248,8 +262,8 @@ def test_a_folder_that_is_no_page_stays_as_it_is(encoder, tmp_path):
 
 def test_a_model_without_positions_is_named(tmp_path):
     checkpoint = hugging.checkpoint(tmp_path, "roberta_none", "masked_lm", tokens_per_sample=16)
-    refused(checkpoint, "--out", tmp_path / "out",
-            match=r"^.*checkpoint_best.pt has no positions \(--arch roberta_none\): there is noth")  # fmt: skip
+    match = r"^.*\.pt has no positions \(--arch roberta_none\): there is nothing to look at"
+    refused(checkpoint, "--out", tmp_path / "out", match=match)
 
 
 def test_a_hostile_checkpoint_is_refused_and_not_run(tmp_path):
@@ -264,10 +278,14 @@ def test_a_hostile_checkpoint_is_refused_and_not_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_browser_shows_every_picture_without_a_complaint(page, tmp_path):
+def test_a_browser_shows_every_picture_of_two_models_without_a_complaint(
+    page, encoder, text, tmp_path
+):
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if not browser:
         pytest.skip("needs chromium")
+    page = tmp_path / "both"
+    main(["look", str(encoder), str(encoder), "--out", str(page), "--text", str(text), "--epochs"])
     probe = """<script>
       addEventListener('load', () => {
         const all = [...document.images]
