@@ -188,10 +188,12 @@ def read(
     inside = length - (2 if model.is_encoder else 1)
     if text is None:
         generator = torch.Generator().manual_seed(1)
-        known = torch.tensor(
-            [n for n in range(words.nspecial, len(words)) if not words[n].startswith("madeupword")]
-            or [words.unk()]
-        )
+        real = [
+            number
+            for number in range(words.nspecial, len(words))
+            if not words[number].startswith("madeupword") and words[number] != "<mask>"
+        ]
+        known = torch.tensor(real or [words.unk()])
         drawn = torch.randint(len(known), (WINDOWS, inside), generator=generator)
         ids, source = known[drawn], "words of the vocabulary, drawn at random (seed 1)"
     else:

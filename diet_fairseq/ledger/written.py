@@ -73,7 +73,8 @@ def markdown(tables: Sequence[Table]) -> str:
     """A page with a table for each of the papers', and the commands below it."""
     parts = ["# Reproducing the papers", INTRODUCTION, COSTS]
     for table in tables:
-        parts += [f"## {table.title}", *([f"{table.remark[0].upper()}{table.remark[1:]}."] if table.remark else [])]
+        remark = [f"{table.remark[0].upper()}{table.remark[1:]}."] if table.remark else []
+        parts += [f"## {table.title}", *remark]
         lines = [f"| {' | '.join(COLUMNS)} |", "|" + " --- |" * len(COLUMNS)]
         for entry in table.entries:
             row, paper, ours, *rest = cells(entry)

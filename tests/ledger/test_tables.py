@@ -138,6 +138,24 @@ def test_papers_that_can_not_be_read_are_named(tmp_path):
         main(["tables", "--papers", str(tmp_path / "odd.json")])
 
 
+def test_finished_fine_tunings_stand_beside_the_papers_rows(monkeypatch):
+    score = entries.report.Score(60.1, 58.0, 61.5, seeds=3, rate=1e-5, epochs=5)
+    rows = [
+        entries.report.Row("ours", "the commonest label"),
+        entries.report.Row("ours", "diet_rel, segments per-head", scores={"CoLA": score}),
+    ]
+    monkeypatch.setattr(entries.report, "results", lambda *_: {})
+    monkeypatch.setattr(entries.report, "own", lambda *_: iter(rows))
+    found = {
+        (table.key, entry.row): (entry.ours, entry.seeds)
+        for table in entries.tables(results=Path("roberta"))
+        for entry in table.entries
+        if entry.seeds
+    }
+    expected = ("CoLA 60.1 (58.0 to 61.5)", "3")
+    assert found["diet_table9_glue_sharing", "diet_rel, segments per-head"] == expected
+
+
 def test_results_of_a_folder_without_any_are_asked_for(tmp_path):
     with pytest.raises(UserError, match=r"holds no finished cell"):
         main(["tables", "--results", str(tmp_path)])
