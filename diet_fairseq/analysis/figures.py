@@ -153,12 +153,16 @@ def spectra(found: Found) -> Figure:
     """Singular values as shares of the largest: of positions' scores, and of whole ones."""
     figure, (left, right) = new(10, 3.2, 2)
     colours = matplotlib.colormaps["viridis"]
+    of_positions: list[Any] = [
+        (one, measures.singular_values(one.matrix), one.rank) for one in found.positions
+    ]
+    whole: list[Any] = [
+        (one, one.singular, one.bound) for one in found.whole if one.place == "encoder"
+    ]
     for panel, items, title in (
-        (left, [(one, measures.singular_values(one.matrix), one.rank) for one in found.positions],
-         "scores of positions"),
-        (right, [(one, one.singular, one.bound) for one in found.whole if one.place == "encoder"],
-         "whole scores on the text, encoder"),
-    ):  # fmt: skip
+        (left, of_positions, "scores of positions"),
+        (right, whole, "whole scores on the text, encoder"),
+    ):
         for number, (one, values, bound) in enumerate(items):
             shares = values / values[:, :1].clamp(min=1e-30)
             colour = colours(number / max(1, len(items) - 1))

@@ -74,7 +74,7 @@ def offsets(found: Found) -> Iterator[Row]:
 
 def singular(found: Found) -> Iterator[Row]:
     """Singular values, of positions' scores and of whole ones."""
-    kinds = [
+    kinds: list[tuple[str, list[Any]]] = [
         ("positions", [(one, measures.singular_values(one.matrix)) for one in found.positions]),
         ("whole", [(one, one.singular) for one in found.whole]),
     ]

@@ -78,7 +78,7 @@ def attention(width: int, keys: float) -> float:
 
 def pretraining(
     preset: str, scheme: str, vocabulary: int, encoder: str = "bert", keys: int | None = None,
-    changes: Mapping[str, int] | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Cost:  # fmt: skip
     """Of an encoder with a preset of `encoder pretrain`.
 
