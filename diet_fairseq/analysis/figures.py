@@ -16,7 +16,7 @@ from . import measures
 from .scores import Found, Scores
 
 INK = "#7d7d7d"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,

@@ -6,6 +6,7 @@ so is every measure here but those of rank.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -90,37 +91,72 @@ class Shares:
 def shares(scores: Tensor, causal: bool = False) -> Shares:
     """`Shares` of scores (..., T, T), by least squares; where nothing varies, they are 0."""
     tokens = scores.size(-1)
-    offsets = distances(tokens, tokens)
-    seen = offsets <= 0 if causal else torch.ones_like(offsets, dtype=torch.bool)
-    rows, columns = seen.nonzero().T  # (n,) each: the pairs that count
-    per_row = torch.zeros(tokens, dtype=torch.float64).index_add(
-        0, rows, torch.ones(len(rows), dtype=torch.float64)
-    )
-
-    def within_rows(x: Tensor) -> Tensor:
-        """(n, p) less the mean over the keys of each query."""
-        sums = x.new_zeros(tokens, x.size(1)).index_add(0, rows, x)
-        return x - (sums / per_row.unsqueeze(1))[rows]
-
-    def one_hot(numbers: Tensor, size: int) -> Tensor:
-        return torch.nn.functional.one_hot(numbers, size).double()
-
-    diagonal = one_hot(columns - rows + tokens - 1, 2 * tokens - 1)
-    first_key = (columns == 0).double().unsqueeze(1)
-    first_query = one_hot(columns, tokens) * (rows == 0).unsqueeze(1)
-    first = torch.cat([first_key, first_query], 1)
-    y = within_rows(scores.double().flatten(0, -3)[:, rows, columns].T)  # (n, heads)
+    of = _regressors(tokens, causal)
+    y = scores.double().flatten(0, -3)[:, of.queries, of.keys].T  # (n, heads)
+    means = y.new_zeros(tokens, y.size(1)).index_add(0, of.queries, y) / of.seen.unsqueeze(1)
+    y = y - means[of.queries]
     total = y.square().sum(0)
     # what float32 leaves over when row means are taken off is not variance
-    noise = (1e-5 * scores.double().abs().amax(dim=(-2, -1))).flatten().square() * len(rows)
+    noise = (1e-5 * scores.double().abs().amax(dim=(-2, -1))).flatten().square() * len(y)
+    products = y.new_zeros(3 * tokens + 1, y.size(1))  # R^T y, which is X^T y: y has no row means
+    for columns in of.columns:
+        products.index_add_(0, columns, y)
 
-    def explained(regressors: Tensor) -> Tensor:
-        x = within_rows(regressors)
-        fitted = x @ (torch.linalg.pinv(x.T @ x, rtol=1e-10, hermitian=True) @ (x.T @ y))
-        share = 1 - (y - fitted).square().sum(0) / total.clamp(min=1e-300)
+    def explained(part: slice, inverse: Tensor) -> Tensor:
+        share = (products[part] * (inverse @ products[part])).sum(0) / total.clamp(min=1e-300)
         return torch.where(total > noise, share.clamp(0, 1), 0.0).reshape(scores.shape[:-2]).float()
 
-    return Shares(explained(diagonal), explained(first), explained(torch.cat([diagonal, first], 1)))
+    return Shares(*(explained(*one) for one in of.inverses))
+
+
+@dataclass(frozen=True)
+class _Regressors:
+    """What scores are explained by: a matrix R of ones and zeros, (n, 3 T + 1).
+
+    It has a column for each offset, for the first token as a key, for each key of the first token,
+    and one for nothing.
+
+    Attributes:
+        queries, keys: (n,), the pairs that count
+        seen: (T,), how many keys a query has
+        columns: (n,) three times, where R's row has its ones
+        inverses: for `Shares` in their order, those of R's columns that explain, and for X, which
+            is R less its means over the keys of each query, the pseudo-inverse of X^T X
+    """
+
+    queries: Tensor
+    keys: Tensor
+    seen: Tensor
+    columns: tuple[Tensor, Tensor, Tensor]
+    inverses: list[tuple[slice, Tensor]]
+
+
+@cache
+def _regressors(tokens: int, causal: bool) -> _Regressors:
+    offsets = distances(tokens, tokens)
+    sees = offsets <= 0 if causal else torch.ones_like(offsets, dtype=torch.bool)
+    queries, keys = sees.nonzero().T  # (n,) each
+    seen = sees.sum(1)
+    first = 2 * tokens - 1
+    nothing = first + 1 + tokens
+    columns = (
+        keys - queries + tokens - 1,
+        torch.where(keys == 0, first, nothing),
+        torch.where(queries == 0, first + 1 + keys, nothing),
+    )
+    one = torch.ones((), dtype=torch.float64)
+    sums = torch.zeros(tokens, nothing + 1, dtype=torch.float64)  # of R's rows, by query
+    products = torch.zeros(nothing + 1, nothing + 1, dtype=torch.float64)  # R^T R
+    for some in columns:
+        sums.index_put_((queries, some), one, accumulate=True)
+        for others in columns:
+            products.index_put_((some, others), one, accumulate=True)
+    products -= sums.T @ (sums / seen.unsqueeze(1))
+    inverses = [
+        (part, torch.linalg.pinv(products[part, part], rtol=1e-10, hermitian=True))
+        for part in (slice(first), slice(first, nothing), slice(nothing))
+    ]
+    return _Regressors(queries, keys, seen, columns, inverses)
 
 
 def name(weights: Tensor, causal: bool = False) -> str:

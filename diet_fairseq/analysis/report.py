@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -58,6 +59,11 @@ class Seen:
     model: Trained
     batch: Batch
     found: Found
+
+    @cached_property
+    def heads(self) -> list[tables.Row]:
+        """What each of its heads looks at."""
+        return tables.heads(self.found)
 
 
 class Report:
@@ -156,7 +162,7 @@ class Report:
                 grown = self.cells(lambda number, _: self.growth(number, frames))
                 sections.insert(2, Section("How they grew", GROWTH, grown))
         for number, one in enumerate(self.seen):
-            tables.write_all(one.found, self.folder, self.prefix(number))
+            tables.write_all(one.found, one.heads, self.folder, self.prefix(number))
         html = render(
             " and ".join(one.model.path.name for one in self.seen),
             INTRODUCTION,
@@ -186,8 +192,7 @@ def facts(one: Seen) -> dict[str, str]:
 
 
 def heads_of(_: int, one: Seen) -> list[Item]:
-    rows = tables.heads(one.found)
-    return [Item("Heads", rows=rows)] if rows else []
+    return [Item("Heads", rows=one.heads)] if one.heads else []
 
 
 def by_layer(rows: list[tables.Row]) -> list[tables.Row]:

@@ -112,11 +112,11 @@ def median_cosine(rows: torch.Tensor) -> float:
     return float(found[above].median())
 
 
-def write_all(found: Found, folder: Path, prefix: str) -> list[str]:
+def write_all(found: Found, rows_of_heads: list[Row], folder: Path, prefix: str) -> list[str]:
     """The tables as CSV files; their names."""
     names = []
     for name, rows in (
-        ("heads", heads(found)),
+        ("heads", rows_of_heads),
         ("text", whole(found)),
         ("offsets", list(offsets(found))),
         ("singular", list(singular(found))),

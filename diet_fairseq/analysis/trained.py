@@ -1,52 +1,46 @@
 """A checkpoint to look into, and what its model reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from torch import Tensor
 
 from ..errors import UserError
+from ..export import checkpoint
+from ..inference.found import NONE, Pieces, find
 from ..inference.text import Text
-from ..model_json import ModelDescription
 from ..positions import PositionScheme
+from ..recipes.common.text import read_lines
 
 #: how many windows of text are read, and how long they are where nothing is said
 WINDOWS, LONGEST = 8, {True: 128, False: 64}
 #: the longest window: pictures of more show nothing more, and take memory
 MOST = 1024
-#: where the recipes put subword models: beside the data, with what parted the text before them
-SUBWORDS = {
-    "sentencepiece.model": ("sentencepiece", "none"),
-    "codes": ("subword_nmt", "moses"),
-}
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model in eval mode and float32.
-
-    Attributes:
-        path: of the checkpoint
-        model: fairseq's, stock or ours
-        stacks: its encoder and, in translation, its decoder, by name
-        task: with the dictionaries
-        arch: as the checkpoint names it
-        updates: how often its parameters were updated
-    """
-
-    path: Path
-    model: Any
-    stacks: dict[str, Any]
-    task: Any
-    arch: str
-    updates: int
+class Trained(checkpoint.Trained):
+    """A model of a checkpoint, and its parts that have positions."""
 
     @property
-    def is_encoder(self) -> bool:
-        return "decoder" not in self.stacks
+    def path(self) -> Path:
+        """Of the checkpoint."""
+        return self.about.checkpoint or self.about.folder
+
+    @property
+    def arch(self) -> str:
+        """As the checkpoint names it."""
+        return str(getattr(self.config, "arch", None) or "not named")
+
+    @property
+    def stacks(self) -> dict[str, Any]:
+        """Its encoder and, in translation, its decoder, by name."""
+        if self.is_encoder:
+            return {"encoder": self.model.encoder.sentence_encoder}
+        return {"encoder": self.model.encoder, "decoder": self.model.decoder}
 
     @property
     def dictionary(self) -> Any:
@@ -97,41 +91,25 @@ class Trained:
         return "; ".join(shapes)
 
 
-def load(path: Path, data: Path | None = None) -> Trained:
-    """The model of a checkpoint, read safely; ``data`` is the folder of its dictionaries.
+def load(path: Path, pieces: Pieces, text: bool) -> Trained:
+    """The model of a checkpoint, and what belongs to it.
+
+    Args:
+        path: of the checkpoint, or its run's folder
+        pieces: what is given by hand
+        text: whether it is to read text; otherwise it needs no subword model
 
     Raises:
-        UserError: it can't be read, has no attention, or has no positions anywhere
+        UserError: it or what belongs to it can't be read, or it has no positions anywhere
     """
-    if not path.is_file():
-        raise UserError(f"there is no checkpoint {path}: give a file that fairseq-train wrote")
-    overrides = {} if data is None else {"data": str(data)}
-    try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
-        history = state.get("optimizer_history") or [{}]
-        updates = int(history[-1].get("num_updates") or 0)
-        [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-    except FileNotFoundError as error:
+    if not text and pieces.subwords is None:
+        pieces = replace(pieces, subwords=NONE)
+    about = find(path, pieces, translates=False)
+    found = Trained(**vars(checkpoint.trained(about)))
+    if not any(has_positions(stack) for stack in found.stacks.values()):
         raise UserError(
-            f"there is no file {error.filename or error}, which {path} was trained with: give the "
-            "folder of its dictionaries by --data"
-        ) from error
-    encoder = getattr(getattr(model, "encoder", None), "sentence_encoder", None)
-    stacks = {"encoder": encoder or getattr(model, "encoder", None)}
-    if encoder is None:
-        stacks["decoder"] = getattr(model, "decoder", None)
-    if not all(len(getattr(stack, "layers", ())) for stack in stacks.values()):
-        raise UserError(
-            f"{path} holds a {type(model).__name__}: `look` reads encoders (roberta, bert, "
-            "electra) and translation models (transformer), ours and fairseq's"
-        )
-    found = Trained(
-        path, model.float().eval(), stacks, task, str(getattr(cfg.model, "arch", "")), updates
-    )
-    if not any(has_positions(stack) for stack in stacks.values()):
-        raise UserError(
-            f"{path} has no positions (--arch {found.arch}): there is nothing to look at; give a "
-            "model with a position scheme"
+            f"{found.path} has no positions (--arch {found.arch}): there is nothing to look at; "
+            "give a model with a position scheme"
         )
     return found
 
@@ -176,9 +154,7 @@ class Batch:
     source: str
 
 
-def read(
-    model: Trained, length: int, text: Path | None = None, subwords: Path | None = None
-) -> Batch:
+def read(model: Trained, length: int, text: Path | None = None) -> Batch:
     """`WINDOWS` windows of a text, or of words of the vocabulary at random where there is none.
 
     Raises:
@@ -197,9 +173,11 @@ def read(
         drawn = torch.randint(len(known), (WINDOWS, inside), generator=generator)
         ids, source = known[drawn], "words of the vocabulary, drawn at random (seed 1)"
     else:
-        pieces = pieces_of(model, text, subwords)
-        stream = torch.tensor([words.index(piece) for piece in pieces])
-        number = min(WINDOWS, len(stream) // inside)
+        reader = Text(model.about)
+        pieces = (piece for line in read_lines(text) for piece in reader.tokens(line))
+        first = islice(pieces, WINDOWS * inside)  # a long text is not read to its end
+        stream = torch.tensor([words.index(piece) for piece in first])
+        number = len(stream) // inside
         if not number:
             raise UserError(
                 f"{text} has {len(stream)} subwords, which is less than one window of {inside}: "
@@ -216,30 +194,3 @@ def read(
     ends = ids.new_full((len(ids), 1), words.eos())
     starts = [ids.new_full((len(ids), 1), words.bos())] if model.is_encoder else []
     return Batch(torch.cat([*starts, ids, ends], 1), source)
-
-
-def pieces_of(model: Trained, text: Path, subwords: Path | None) -> list[str]:
-    """The subwords of a file of text."""
-    try:
-        lines = text.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"--text {text} can't be read: {reason}; give a file of text") from error
-    kind, before = "none", "none"
-    if subwords is None:
-        folder = Path(str(model.task.cfg.data).split(":")[0]).parent / "subwords"
-        places = [folder / name for name in SUBWORDS]
-        subwords = next((place for place in places if place.is_file()), None)
-        if subwords is not None:
-            kind, before = SUBWORDS[subwords.name]
-    elif not subwords.is_file():
-        raise UserError(f"--subwords {subwords} is no file: name sentencepiece.model or codes")
-    else:
-        kind = "sentencepiece" if subwords.suffix == ".model" else "subword_nmt"
-    language = getattr(model.task.cfg, "source_lang", None) or "en"
-    described = ModelDescription(
-        "fairseq", language, language, text.parent,
-        subwords=kind, subword_model=subwords, preprocessing=before,
-    )  # fmt: skip
-    reader = Text(described)
-    return [piece for line in lines for piece in reader.tokens(line)]

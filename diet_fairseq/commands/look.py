@@ -5,6 +5,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ..errors import UserError
+from ..export import folder
+from ..inference import found
 
 #: what every page has beside it
 MARK = "look.json"
@@ -18,47 +20,41 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="for index.html, and the pictures and tables behind it (%(default)s)")  # fmt: skip
     add("--text", type=Path, metavar="FILE",
         help="text to read, in the source language (default: words drawn at random)")  # fmt: skip
-    add("--subwords", type=Path, metavar="FILE",
-        help="sentencepiece.model, or subword-nmt's codes (default: in the folder subwords beside "
-             "the data; without one the text's words are the vocabulary's)")  # fmt: skip
-    add("--data", type=Path, metavar="FOLDER",
-        help="the folder of the dictionaries, if it isn't where it was in training")  # fmt: skip
     add("--length", type=int, metavar="N",
         help="tokens of a window (default: as in training, 128 at most, in translation 64)"
         )  # fmt: skip
     add("--epochs", action="store_true",
         help="show how the scores grew, from all checkpoints in CHECKPOINT's folder")  # fmt: skip
     add("--force", action="store_true", help="replace FOLDER, if it is an earlier page")
+    found.add_arguments(parser)
 
 
 def run(args: Namespace) -> None:
-    from ..export import folder
-
     if len(args.checkpoint) > 2:
         raise UserError(f"look shows one checkpoint or two, but there are {len(args.checkpoint)}")
-    folder.check(args.out, args.force, MARK, "page")
-    from ..analysis import figures  # noqa: F401  what is not installed is named before work begins
-
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    folder.check(args.out, args.force, MARK)
+    # The libraries that draw are optional: what is not installed is named before work begins.
     from ..analysis import trained
     from ..analysis.report import Report, Seen
     from ..analysis.scores import look
 
-    models = [trained.load(path, args.data) for path in args.checkpoint]
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    pieces, reads = found.Pieces.of(args), args.text is not None
+    models = [trained.load(path, pieces, reads) for path in args.checkpoint]
     length = trained.length_of(models, args.length)
 
     def seen(model: trained.Trained) -> Seen:
-        batch = trained.read(model, length, args.text, args.subwords)
+        batch = trained.read(model, length, args.text)
         return Seen(model, batch, look(model, batch.tokens))
 
     shown = [seen(model) for model in models]
     frames = []
     if args.epochs:
         for model in models:
-            others = (trained.load(path, args.data) for path in trained.run_of(model.path))
+            others = (trained.load(path, pieces, reads) for path in trained.run_of(model.path))
             run = {other.updates: seen(other) for other in others}
             frames.append([run[updates] for updates in sorted(run)])
-    with folder.written(args.out, args.force, MARK, "page") as new:
+    with folder.written(args.out, args.force, MARK) as new:
         Report(shown, new).write(frames)
     print(f"wrote {args.out / 'index.html'}")

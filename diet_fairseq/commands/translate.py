@@ -13,10 +13,10 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..inference import found as pieces
 from ..inference.lines import windows
 from ..inference.translator import MAX_TOKENS, TooLong, Translation, Translator
 from ..interrupts import interruptible
-from ..model_json import PREPROCESSING
 from ..progress import heartbeat
 from ..recipes.common.options import at_least
 
@@ -31,13 +31,7 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         help="run of `translation`, exported model, or checkpoint")  # fmt: skip
     add("--threads", type=at_least(1), help="of the CPU (as PyTorch or CTranslate2 choose)")
     add("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
-    pieces = parser.add_argument_group("for a checkpoint without model.json beside it")
-    add = pieces.add_argument
-    add("--data", type=Path, metavar="DIR", help="folder of fairseq-preprocess: dictionaries")
-    add("--subwords", type=Path, metavar="FILE", help="SentencePiece's model, subword-nmt's codes")
-    add("--tokenizer", choices=PREPROCESSING, help="what parted words before that (none)")
-    add("--source-lang", metavar="SRC", help="where the checkpoint does not say it")
-    add("--target-lang", metavar="TGT", help="where the checkpoint does not say it")
+    pieces.add_arguments(parser)
 
 
 def loaded(args: Namespace) -> Translator:

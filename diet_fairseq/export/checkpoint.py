@@ -1,6 +1,6 @@
 """A model out of a checkpoint, with its dictionaries: what every target begins with."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,10 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import UserError
+from ..inference import found, subwords
+from ..inference.found import Pieces
+from ..model_json import ModelDescription
+from . import folder
 
 
 @dataclass(frozen=True)
@@ -18,16 +22,18 @@ class Trained:
     """A model in eval mode, on the CPU, in float32, and what it was trained with.
 
     Attributes:
-        path: of the checkpoint
+        about: where it is, and what belongs to it
         model: fairseq's, stock or ours
-        config: the checkpoint's configuration of the model, a Namespace
+        config: the checkpoint's configuration of the model
         task: with the dictionaries
+        updates: how often its parameters were updated
     """
 
-    path: Path
+    about: ModelDescription
     model: Any
     config: Any
     task: Any
+    updates: int = 0
 
     @property
     def is_encoder(self) -> bool:
@@ -35,40 +41,62 @@ class Trained:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """What names the checkpoint, what belongs to it, and the folder to write."""
+    add_places(parser)
+    found.add_arguments(parser)
+
+
+def add_places(parser: ArgumentParser) -> None:
     """What names the checkpoint and the folder to write."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path)
-    parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
     parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="FOLDER",
-        help="the dictionaries' folder, if it isn't where it was in training",
+        "checkpoint", metavar="CHECKPOINT", type=Path, help="of fairseq-train, or its run's folder"
     )
-    parser.add_argument(
-        "--force", action="store_true", help="replace OUT, if it is an earlier export"
-    )
+    folder.add_arguments(parser)
 
 
-def trained(path: Path, data: Path | None = None) -> Trained:
-    """Read a checkpoint by the plugin's safe loading; ``data`` is the dictionaries' folder."""
-    overrides = {} if data is None else {"data": str(data)}
+def read(args: Namespace) -> Trained:
+    """What `add_arguments` named."""
+    return trained(found.find(args.checkpoint, Pieces.of(args), translates=False))
+
+
+def trained(about: ModelDescription) -> Trained:
+    """Read a checkpoint that `inference.found` found, by the plugin's safe loading.
+
+    Raises:
+        UserError: it can't be read, is of no kind that is exported, or its dictionaries and its
+            subword model don't belong together
+    """
+    if about.engine != "fairseq":
+        raise UserError(f"{about.folder} is an exported model: name the checkpoint it was made of")
+    overrides = {"data": str(about.data)}
+    if about.source_lang:
+        overrides |= {"source_lang": about.source_lang, "target_lang": about.target_lang}
     try:
-        [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
-    except UserError:
-        raise
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(about.checkpoint), overrides)
+        history = state.get("optimizer_history") or [{}]
+        [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(about.checkpoint)], state=state
+        )
     except FileNotFoundError as error:
         raise UserError(
-            f"there is no file {error.filename}, which {path} was trained with: give the folder of "
-            "its dictionaries by --data"
+            f"there is no file {error.filename or error}, which {about.checkpoint} was trained "
+            "with: give by --data the folder that fairseq-preprocess wrote for it"
         ) from error
     if not isinstance(model, (TransformerModelBase, RobertaModel)):
         raise UserError(
-            f"{path} holds a {type(model).__name__}: export reads the models of --arch "
-            "transformer_..., roberta_... and bert_..., and fairseq's transformer and roberta"
+            f"{about.checkpoint} holds a {type(model).__name__}: this reads models of --arch "
+            "transformer_..., roberta_..., bert_... and electra_..., and fairseq's transformer and "
+            "roberta"
         )
     if isinstance(model, TransformerModelBase) and type(task) is not TranslationTask:
         raise UserError(  # others put tokens of their own into the text
-            f"{path} was trained with --task {cfg.task._name}: of translation models, export reads "
-            "those of --task translation"
+            f"{about.checkpoint} was trained with --task {cfg.task._name}: of translation models, "
+            "this reads those of --task translation"
         )
-    return Trained(Path(path), model.float().eval(), cfg.model, task)
+    known = subwords.of(about)
+    for words in (task.source_dictionary, task.target_dictionary):
+        if words is not None:
+            names = f"{about.data} and {about.subword_model}"
+            subwords.check(known, words.symbols[words.nspecial :], names)
+    updates = int(history[-1].get("num_updates") or 0)
+    return Trained(about, model.float().eval(), cfg.model, task, updates)

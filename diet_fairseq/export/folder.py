@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,25 +14,31 @@ from ..errors import UserError
 MARK = "config.json"
 
 
-def check(out: Path, force: bool, mark: str = MARK, kind: str = "export") -> None:
-    """Refuse an ``out`` that is there, unless it is an earlier export and may be replaced.
+def add_arguments(parser: ArgumentParser) -> None:
+    """The folder to write, after what it is made of."""
+    parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
+    parser.add_argument(
+        "--force", action="store_true", help="replace OUT, if this command wrote it earlier"
+    )
 
-    ``mark`` is the file that an earlier folder of this ``kind`` has in it.
-    """
+
+def check(out: Path, force: bool, mark: str = MARK) -> None:
+    """Refuse an ``out`` that is there, unless it holds ``mark`` and may be replaced."""
     if not out.exists() and not out.is_symlink():
         return
     if not force:
         raise UserError(f"{out} exists: give another folder, or --force to replace it")
     if out.is_symlink() or not (out / mark).is_file():
         raise UserError(
-            f"--force replaces {kind}s alone, but {out} has no {mark}: give another folder"
+            f"--force replaces what this command wrote, but {out} has no {mark}: give another "
+            "folder"
         )
 
 
 @contextmanager
-def written(out: Path, force: bool, mark: str = MARK, kind: str = "export") -> Iterator[Path]:
+def written(out: Path, force: bool, mark: str = MARK) -> Iterator[Path]:
     """A new folder beside ``out`` to write to, which becomes ``out`` when all is written."""
-    check(out, force, mark, kind)
+    check(out, force, mark)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as aside:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import UserError
-from .folder import check, written
+from . import folder as folders
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -18,14 +18,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER",
         help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote")  # fmt: skip
-    add("out", type=Path, metavar="OUT",
-        help=f"the folder to write, with {MODEL} and dictionaries; not there yet")  # fmt: skip
+    folders.add_arguments(parser)
 
 
 def run(args: Namespace) -> None:
-    check(args.out, force=False)
+    folders.check(args.out, args.force, MODEL)
     config = configuration(args.folder)
-    with written(args.out, force=False) as out:
+    with folders.written(args.out, args.force, MODEL) as out:
         fresh, left = write(args.folder, out, config, args.out)
     for what, names in (("not in the folder, so as they are initially", fresh), ("left out", left)):
         if names:

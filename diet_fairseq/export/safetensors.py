@@ -7,6 +7,7 @@ as the format demands; ``tied`` in its metadata is a JSON object {another name: 
 import json
 import shutil
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..atomic import written
+from ..inference.found import DATA_HELP, NONE, Pieces, find
 from ..version import __version__
 from . import checkpoint, folder
 from .checkpoint import Trained
@@ -23,12 +25,14 @@ MORE = ("arch", "max_positions", "max_source_positions", "max_target_positions")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    checkpoint.add_arguments(parser)
+    checkpoint.add_places(parser)
+    parser.add_argument("--data", type=Path, metavar="DIR", help=DATA_HELP)
 
 
 def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
-    trained = checkpoint.trained(args.checkpoint, args.data)
+    pieces = Pieces(args.data, subwords=NONE)
+    trained = checkpoint.trained(find(args.checkpoint, pieces, translates=False))
     kept, tied = untied(trained.model.state_dict())
     with folder.written(args.out, args.force) as new:
         with written(new / "config.json") as file:

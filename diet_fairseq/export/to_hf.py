@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .folder import check, written
+from ..inference.found import dictionaries
+from . import checkpoint, description, folder
+from .checkpoint import Trained
 
 #: the file that travels along, and what of it the Auto classes load
 CODE = "modeling_diet"
@@ -15,44 +17,35 @@ HEADS = {
     "AutoModelForSequenceClassification": "DietForSequenceClassification",
     "AutoModelForQuestionAnswering": "DietForQuestionAnswering",
 }
-#: where the recipes put a subword model, and whether it is for words that sacremoses parted
-SUBWORDS = {"sentencepiece.model": False, "codes": True}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("checkpoint", type=Path, metavar="CHECKPOINT", help="a file that fairseq-train wrote")
-    add("out", type=Path, metavar="OUT", help="the folder to write; it must not be there yet")
-    add("--data", type=Path, metavar="FOLDER",
-        help="what fairseq-preprocess wrote (default: the one it was trained on)")  # fmt: skip
-    add("--subwords", metavar="FILE",
-        help="sentencepiece.model, or subword-nmt's codes; none: write no tokenizer (default: in "
-             "the folder subwords beside the data, where the recipes put it)")  # fmt: skip
-    add("--moses", action="store_true",
-        help="with --subwords codes: sacremoses parted the text into words")  # fmt: skip
+    checkpoint.add_arguments(parser)
+    add = parser.add_argument_group("for the model card").add_argument
     add("--scores", type=Path, metavar="FILE",
-        help="the recipe's scores.json, for the card (default: beside CHECKPOINT)")  # fmt: skip
-    add("--dataset", metavar="NAME", help="what it was trained on, for the model card")
-    add("--license", metavar="NAME", help="of the weights, for the model card, such as mit")
+        help="the recipe's scores.json (beside CHECKPOINT)")  # fmt: skip
+    add("--dataset", metavar="NAME", help="what it was trained on")
+    add("--license", metavar="NAME", help="of the weights, such as mit")
 
 
 def run(args: Namespace) -> None:
-    check(args.out, force=False)
+    folder.check(args.out, args.force)
     from . import huggingface
-    from .fairseq_model import load
 
-    model, cfg, task = load(args.checkpoint, args.data)
-    data = Path(str(cfg.task.data).split(":")[0])
+    trained = checkpoint.read(args)
+    model, task = trained.model, trained.task
     head = head_of(model, task)
     found = huggingface.converted(model, head)
-    tokens = tokenizer_files(args, data, task, found.model.config)
-    scores = scores_of(args)
-    with written(args.out, force=False) as folder:
+    tokens = tokenizer_files(trained)
+    scores = scores_of(args.scores, Path(trained.about.checkpoint or ""))
+    with folder.written(args.out, args.force) as new:
         if head is not None and hasattr(task, "label_dictionary"):
             name_labels(found.model.config, task)
-        write_model(folder, found)
-        languages = write_tokenizer(folder, tokens, task, found.model.config)
-        write_card(folder, args, found.model, languages, scores)
+        write_model(new, found)
+        languages = write_tokenizer(new, tokens, task, found.model.config)
+        write_card(new, args, found.model, languages, scores)
+        if not trained.is_encoder:
+            description.write(trained, "transformers", new)
     print(f"{args.out}: {type(found.model).__name__}, {found.model.num_parameters():,} parameters")
 
 
@@ -74,46 +67,24 @@ def name_labels(config: Any, task: Any) -> None:
         config.label2id = {name: number for number, name in enumerate(names)}
 
 
-def tokenizer_files(args: Namespace, data: Path, task: Any, config: Any) -> dict[str, Any]:
-    """``vocab_file`` and the others of `DietTokenizer`; nothing with ``--subwords none``."""
+def tokenizer_files(trained: Trained) -> dict[str, Any]:
+    """``vocab_file`` and the others of `DietTokenizer`; nothing for a vocabulary of words."""
     from ..hf.tokenizer import symbols_in
-    from .vocabulary import check_pair
 
-    if args.subwords == "none":
+    about, task = trained.about, trained.task
+    if about.subword_model is None:
         return {}
-    moses = args.moses
-    if args.subwords is None:
-        places = [data.parent / "subwords" / name for name in SUBWORDS]
-        place = next((place for place in places if place.is_file()), None)
-        if place is None:
-            raise UserError(
-                f"there is no subword model in {data.parent / 'subwords'}: name it by --subwords, "
-                "or take --subwords none to write no tokenizer"
-            )
-        moses = SUBWORDS[place.name]
-    else:
-        place = Path(args.subwords)
-        if not place.is_file():
-            raise UserError(f"--subwords {place} is no file: name sentencepiece.model or codes")
-    kind = "sentencepiece_file" if place.suffix == ".model" else "codes_file"
-    files: dict[str, Any] = {kind: place, "moses": moses}
-    if config.is_encoder_decoder:
-        source, target = (
-            data / f"dict.{language}.txt"
-            for language in (task.cfg.source_lang, task.cfg.target_lang)
-        )
-        files["vocab_file"] = source
-        if source.read_bytes() != target.read_bytes():
-            files["target_vocab_file"] = target
-    else:
-        places = [data / "dict.txt", data / "input0" / "dict.txt"]
-        files["vocab_file"] = next(path for path in places if path.is_file())
+    kind = {"sentencepiece": "sentencepiece_file", "subword_nmt": "codes_file"}[about.subwords]
+    files: dict[str, Any] = {kind: about.subword_model, "moses": about.preprocessing == "moses"}
+    source, *target = dictionaries(about)
+    files["vocab_file"] = source
+    if target and source.read_bytes() != target[0].read_bytes():
+        files["target_vocab_file"] = target[0]
     for name, dictionary in (
         ("vocab_file", task.source_dictionary),
         ("target_vocab_file", task.target_dictionary),
     ):
         if name in files:
-            check_pair(files[name], place)
             symbols = symbols_in(files[name])
             if symbols != dictionary.symbols[: len(symbols)]:
                 raise UserError(
@@ -202,17 +173,17 @@ def write_card(
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def scores_of(args: Namespace) -> dict[str, Any] | None:
+def scores_of(given: Path | None, checkpoint: Path) -> dict[str, Any] | None:
     """Those that are named, or that the recipe found for this checkpoint."""
-    places = sorted(args.checkpoint.parent.glob("evaluation-*/scores.json"))
-    for place in [args.scores] if args.scores else places:
+    places = sorted(checkpoint.parent.glob("evaluation-*/scores.json"))
+    for place in [given] if given else places:
         try:
             scores = json.loads(place.read_text(encoding="utf-8"))
             if not isinstance(scores, dict):
                 raise ValueError
         except (OSError, ValueError) as error:
             raise UserError(f"{place} holds no scores: give the recipe's scores.json") from error
-        if args.scores or Path(str(scores.get("model"))).name == args.checkpoint.name:
+        if given or Path(str(scores.get("model"))).name == checkpoint.name:
             return scores
     return None
 

@@ -11,7 +11,13 @@ from .engine import LONGER, Hypothesis, Search
 
 
 class CTranslate2Engine:
-    """An exported model. Calls from several threads are CTranslate2's to put in order."""
+    """An exported model. Calls from several threads are CTranslate2's to put in order.
+
+    Both searches say at least one subword. CTranslate2 shares the probability of an end at once
+    among all the others, fairseq doesn't: the log-probabilities differ by log(1 - P(</s> first)),
+    which in trained models is as good as 0. Where a translation reaches the limit of its length,
+    it is cut, while fairseq adds the end and its log-probability.
+    """
 
     def __init__(self, description: ModelDescription, device: str, threads: int | None) -> None:
         try:

@@ -73,6 +73,6 @@ def load(description: ModelDescription, device: str = "cpu", threads: int | None
 
         return CTranslate2Engine(description, device, threads)
     raise UserError(
-        f"{description.folder} is a model for {description.engine}: load it there, or translate "
-        "with the checkpoint that it was exported from"
+        f"{description.folder} is a model for {description.engine}: load it there, or make one to "
+        "translate with here of the same checkpoint, by `diet-fairseq export ctranslate2`"
     )

@@ -8,6 +8,7 @@ from typing import Any, overload
 
 from ..errors import UserError
 from . import engine
+from . import subwords as subword_models
 from .engine import Hypothesis, Search
 from .found import Pieces, find
 from .text import Text
@@ -48,8 +49,9 @@ class Translator:
 
     Args:
         model: a run of ``diet-fairseq translation``, an exported model, or a checkpoint
-        data: folder of fairseq's dictionaries, for a checkpoint without ``model.json``
-        subwords: SentencePiece's model or subword-nmt's codes, likewise
+        data: folder of fairseq's dictionaries, where neither ``model.json`` beside a checkpoint nor
+            the recipe's folders have it
+        subwords: SentencePiece's model or subword-nmt's codes, likewise; "none": there are none
         tokenizer: "moses" or "none", likewise: what parted the words before their subwords
         source_lang: language of the text, where the checkpoint does not say it
         target_lang: language of the translations, likewise
@@ -94,7 +96,8 @@ class Translator:
         self.max_tokens = max_tokens
         self._text = Text(description)
         self._engine = engine.load(description, device, threads)
-        self._text.check(
+        subword_models.check(
+            self._text.subwords,
             self._engine.vocabulary,
             f"{description.data or description.folder} and {description.subword_model}",
         )

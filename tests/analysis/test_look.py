@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from diet_fairseq.analysis import measures, tables, trained
 from diet_fairseq.analysis.page import Described, Item, Section, render
 from diet_fairseq.analysis.scores import look
 from diet_fairseq.errors import UserError
+from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
 from tests.support import hugging, tiny
 
@@ -26,13 +28,10 @@ class Task(tiny.Task):
     cfg = Namespace()
 
 
-def of(model, arch="") -> trained.Trained:
+def of(model) -> trained.Trained:
     """A tiny model as if it had been read from a checkpoint."""
-    if tiny.is_encoder(model):
-        stacks = {"encoder": model.encoder.sentence_encoder}
-    else:
-        stacks = {"encoder": model.encoder, "decoder": model.decoder}
-    return trained.Trained("checkpoint.pt", model, stacks, Task, arch, 0)
+    about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
+    return trained.Trained(about, model, Namespace(), Task)
 
 
 def seen(model):
@@ -228,17 +227,18 @@ def refused(*words, match):
 
 def test_what_can_not_be_looked_at_is_one_line(encoder, text, tmp_path):
     out = ("--out", tmp_path / "out")
-    refused(tmp_path / "no.pt", *out, match=r"^there is no checkpoint .*no\.pt: give a file that")
+    refused(tmp_path / "no.pt", *out, match=r"^there is no model .*no\.pt: check the path$")
     refused(encoder, encoder, encoder, *out, match="^look shows one checkpoint or two, .* are 3$")
     refused(encoder, *out, "--length", 3, match="^--length must be 4 to 1024, but is 3$")
     short = tmp_path / "short.txt"
     short.write_text("the dog\n")
     refused(encoder, *out, "--text", short, match="which is less than one window of 14: give a")
-    refused(encoder, *out, "--text", tmp_path, match="^--text .* can't be read: Is a directory")
+    refused(encoder, *out, "--text", tmp_path, match="^.* can't be read: Is a directory")
     short.write_bytes(b"\xff\xfe")
-    refused(encoder, *out, "--text", short, match="^--text .* can't be read: it is not UTF-8")
-    refused(encoder, *out, "--text", text, "--subwords", tmp_path, match="^--subwords .* no file")
-    refused(encoder, *out, "--data", tmp_path, match="^there is no file .*: give the folder of its")
+    refused(encoder, *out, "--text", short, match="^.*short.txt, line 1: .* is not UTF-8")
+    subwords = ("--text", text, "--subwords", tmp_path)
+    refused(encoder, *out, *subwords, match="^--subwords .* can't be read")
+    refused(encoder, *out, "--data", tmp_path, match="^there is no dictionary .*: give by --data")
     assert not (tmp_path / "out").exists()
 
 
@@ -256,7 +256,7 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
 def test_a_folder_that_is_no_page_stays_as_it_is(encoder, tmp_path):
     (tmp_path / "mine").write_text("mine")
     refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: give another folder, or --fo")
-    refused(encoder, "--out", tmp_path, "--force", match=r"^--force replaces pages alone, but .*")
+    refused(encoder, "--out", tmp_path, "--force", match="^--force replaces what this comm")
     assert (tmp_path / "mine").read_text() == "mine"
 
 

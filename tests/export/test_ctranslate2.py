@@ -12,6 +12,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export.checkpoint import Trained
 from diet_fairseq.export.ctranslate2 import comparison, positions
+from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.shaw import Shaw
 from tests.support import tiny
@@ -21,7 +22,8 @@ EXACT = 1e-4  # of log-probabilities in float32
 
 
 def trained(model):
-    return Trained(Path("checkpoint.pt"), model, None, None)
+    about = ModelDescription("fairseq", "en", "de", Path(), Path("checkpoint.pt"))
+    return Trained(about, model, None, None)
 
 
 def exported(model, folder, quantization="float32"):

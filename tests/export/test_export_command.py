@@ -2,7 +2,7 @@
 
 import json
 import re
-from argparse import Namespace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from diet_fairseq import model_json
 from diet_fairseq.export import checkpoint
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
+from diet_fairseq.export.checkpoint import Trained
+from diet_fairseq.export.description import exported
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
 from tests.support import tiny
@@ -30,9 +32,10 @@ TEXT = [f"a word and word{number} more" for number in range(24)]
 def place(tmp_path_factory):
     """A run: a checkpoint, its dictionaries, and a SentencePiece model of them and of others."""
     place = tmp_path_factory.mktemp("run")
+    (place / "data-bin").mkdir()
     for language in ("en", "de"):
-        tiny.WORDS.save(str(place / f"dict.{language}.txt"))
-    given = {"task": "translation", "source_lang": "en", "target_lang": "de", "data": str(place)}
+        tiny.WORDS.save(str(place / "data-bin" / f"dict.{language}.txt"))
+    given = {"task": "translation", "source_lang": "en", "target_lang": "de", "data": "elsewhere"}
     for name, scheme in (("checkpoint.pt", "t5"), ("tupe.pt", "tupe_a")):
         case = Case(scheme)
         args = tiny.arguments(case, share_all_embeddings=True, **given)
@@ -42,6 +45,9 @@ def place(tmp_path_factory):
         torch.save({**state, "extra_state": {}}, place / name)
     pieces(place / "own.model", tiny.WORDS.symbols[tiny.FIRST_WORD :])
     pieces(place / "other.model", ["another", "vocabulary"])
+    words = tiny.WORDS.symbols[tiny.FIRST_WORD :]
+    merges = "".join(f"{word[0]} {word[1:]}</w>\n" for word in words)
+    (place / "codes").write_text(f"#version: 0.2\n{merges}")
     return place
 
 
@@ -87,7 +93,7 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
         "ctranslate2",
         place / "checkpoint.pt",
         out,
-        "--sentencepiece",
+        "--subwords",
         place / "own.model",
     )
     said = capsys.readouterr().out
@@ -106,11 +112,11 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
 def test_what_model_json_beside_the_checkpoint_says_is_handed_on(place, tmp_path):
     run_folder = tmp_path / "run"
     run_folder.mkdir()
-    for name in ("checkpoint.pt", "dict.en.txt", "dict.de.txt", "own.model"):
-        (run_folder / name).symlink_to(place / name)
+    for name in ("checkpoint.pt", "codes", "data-bin/dict.en.txt", "data-bin/dict.de.txt"):
+        (run_folder / Path(name).name).symlink_to(place / name)
     ModelDescription(
         "fairseq", "en", "de", run_folder, run_folder / "checkpoint.pt", run_folder,
-        "subword_nmt", run_folder / "own.model", "moses", 4, 0.6, "tensor2tensor",
+        "subword_nmt", run_folder / "codes", "moses", 4, 0.6, "tensor2tensor",
     ).write()  # fmt: skip
     out = tmp_path / "out"
     run("export", "ctranslate2", run_folder / "checkpoint.pt", out)
@@ -122,36 +128,35 @@ def test_what_model_json_beside_the_checkpoint_says_is_handed_on(place, tmp_path
 
 
 def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place):
-    from diet_fairseq.export.checkpoint import Trained
-    from diet_fairseq.export.description import described
-
-    args = Namespace(
-        checkpoint=place / "checkpoint.pt", sentencepiece=None, bpe_codes=None, preprocessing=None
-    )
-    task = Namespace(cfg=Namespace(source_lang="en", target_lang="de"))
-    for scheme, longest in (("learned", tiny.LIMIT - 1), ("none", None)):
+    about = ModelDescription("fairseq", "en", "de", place)
+    for scheme, limit, longest in (("learned", None, tiny.LIMIT - 1), ("none", None, None),
+                                   ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
-        about = described(args, None, Trained(args.checkpoint, model, None, task))
-        assert about.max_source_length == longest
+        trained = Trained(replace(about, max_source_length=limit), model, None, None)
+        assert exported(trained, "ctranslate2", place).max_source_length == longest
 
 
 def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, capsys):
-    out, good = tmp_path / "out", place / "checkpoint.pt"
+    out, good, data = tmp_path / "out", place / "checkpoint.pt", place / "data-bin"
     hostile = tmp_path / "hostile.pt"
     torch.save({"model": {}, "args": Touch(tmp_path / "touched")}, hostile)
     for words, said in (
         ((place / "tupe.pt",), "CTranslate2 can't hold the position scheme tupe_a: "),
-        ((place / "missing.pt",), f"there is no checkpoint {place / 'missing.pt'}"),
-        ((hostile,), f"{hostile} is "),
-        ((good, "--data", tmp_path / "nowhere"), "there is no file "),
-        ((good, "--bpe-codes", tmp_path / "no"), f"there is no file {tmp_path / 'no'}: give"),
+        ((place / "missing.pt",), f"there is no model {place / 'missing.pt'}: check the path"),
+        ((hostile, "--data", place / "data-bin"), f"{hostile} is "),
+        ((good, "--data", tmp_path / "nowhere"), "there is no dictionary "),
+        ((good, "--subwords", tmp_path / "no"), f"--subwords {tmp_path / 'no'} can't be read: No"),
         (
-            (good, "--sentencepiece", place / "other.model"),
-            f"{place / 'other.model'} and the dictionary don't belong together: 24 of 24 subwords",
+            (good, "--subwords", place / "other.model"),
+            f"{data} and {place / 'other.model'} don't belong together: 24 of 24 subwords of ",
         ),
         (
-            (good, "--sentencepiece", place / "dict.en.txt"),
-            f"{place / 'dict.en.txt'} is no SentencePiece model, or is damaged",
+            (good, "--subwords", data / "dict.en.txt"),
+            f"{data} and {data / 'dict.en.txt'} don't belong together: ",
+        ),
+        (
+            (good, "--subwords", good),
+            f"{good} is no SentencePiece model and holds no codes of subword-nmt: give",
         ),
     ):
         assert refusal(capsys, "export", "ctranslate2", *words[:1], out, *words[1:]).startswith(
@@ -189,7 +194,7 @@ def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, caps
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").touch()
     said = refusal(capsys, *words[:-1], tmp_path / "letters", "--force")
-    assert said.startswith("--force replaces exports alone, but ")
+    assert said.startswith("--force replaces what this command wrote, but ")
     assert names_in(tmp_path / "letters") == {"dear.txt"}
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.export import from_hf, to_hf
+from diet_fairseq.export import checkpoint, from_hf, to_hf
+from diet_fairseq.inference.found import NONE, Pieces, find
 from tests.support import hugging
 
 
@@ -22,6 +23,11 @@ def export(*words):
 
 def take_back(*words):
     command(from_hf, *words)
+
+
+def loaded(path, data=None):
+    """The model of a checkpoint, with its task."""
+    return checkpoint.trained(find(path, Pieces(data, NONE), translates=False))
 
 
 @pytest.fixture(scope="session")

@@ -24,14 +24,20 @@ def refused(call, *words):
 def test_a_folder_that_is_there_is_left_alone(call, translation, translation_folder, tmp_path):
     (tmp_path / "out").mkdir()
     given = translation if call is export else translation_folder
-    assert refused(call, given, tmp_path / "out").endswith("give another folder, or remove it")
+    assert refused(call, given, tmp_path / "out").endswith("or --force to replace it")
+    mark = "config.json" if call is export else "model.pt"
+    assert f"has no {mark}" in refused(call, given, tmp_path / "out", "--force")
     assert list((tmp_path / "out").iterdir()) == []
+    (tmp_path / "out" / mark).write_text("earlier")
+    call(given, tmp_path / "out", "--force")
+    assert (tmp_path / "out" / mark).stat().st_size > 10
 
 
 def test_a_hostile_checkpoint_runs_nothing(translation, tmp_path):
     state = torch.load(translation, weights_only=False)
     torch.save({**state, "more": Touch(tmp_path / "touched")}, tmp_path / "hostile.pt")
-    assert "is refused" in refused(export, tmp_path / "hostile.pt", tmp_path / "out")
+    words = ("--data", translation.parent / "data-bin")
+    assert "is refused" in refused(export, tmp_path / "hostile.pt", tmp_path / "out", *words)
     assert {path.name for path in tmp_path.iterdir()} == {"hostile.pt"}
 
 
@@ -39,12 +45,11 @@ def test_subwords_of_another_vocabulary_are_refused(translation, tmp_path):
     (tmp_path / "other.model").write_bytes(hugging.subword_model(1))
     words = ("--subwords", tmp_path / "other.model")
     text = refused(export, translation, tmp_path / "out", *words)
-    assert "symbols of" in text
-    assert "give the subword model that the data was made with" in text
+    assert "other.model don't belong together: " in text
     assert not (tmp_path / "out").exists()
     (tmp_path / "codes").write_text("#version: 0.2\nd o\n")
     text = refused(export, translation, tmp_path / "out", "--subwords", tmp_path / "codes")
-    assert "give the subword model that the data was made with" in text
+    assert "codes don't belong together: " in text
 
 
 def test_missing_subwords_are_named_and_can_be_done_without(translation, tmp_path):
@@ -52,12 +57,11 @@ def test_missing_subwords_are_named_and_can_be_done_without(translation, tmp_pat
     shutil.copytree(translation.parent / "data-bin", data)
     words = (translation, tmp_path / "out", "--data", data)
     assert "--subwords none" in refused(export, *words)
-    assert "is no file" in refused(export, *words, "--subwords", tmp_path / "nothing.model")
-    (tmp_path / "broken.model").write_bytes(b"nothing")
-    assert "no SentencePiece model" in refused(
-        export, *words, "--subwords", tmp_path / "broken.model"
-    )
-    export(*words, "--subwords", "none")
+    assert "can't be read" in refused(export, *words, "--subwords", tmp_path / "nothing.model")
+    (tmp_path / "broken.model").write_bytes(b"\nothing")
+    words += ("--subwords",)
+    assert "is no model of SentencePiece" in refused(export, *words, tmp_path / "broken.model")
+    export(*words, "none")
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()
 
 
@@ -69,6 +73,14 @@ def test_another_dictionary_is_refused(translation, tmp_path):
     assert "does not fit the model" in refused(export, translation, tmp_path / "out", *words)
     assert "by --data" in refused(
         export, translation, tmp_path / "out", "--data", tmp_path / "nowhere"
+    )
+
+
+def test_a_missing_dictionary_is_named(encoder, tmp_path):
+    (tmp_path / "data").mkdir()
+    assert refused(export, encoder, tmp_path / "out", "--data", tmp_path / "data") == (
+        f"there is no dictionary {tmp_path / 'data' / 'dict.txt'}: give by --data the folder that "
+        "fairseq-preprocess wrote for this model"
     )
 
 

@@ -15,8 +15,7 @@ from transformers import (
     AutoTokenizer,
 )
 
-from diet_fairseq.export import fairseq_model
-from tests.hf.conftest import export, take_back
+from tests.hf.conftest import export, loaded, take_back
 from tests.support import hugging
 
 CHECKPOINTS = ("translation", "encoder", "classifier")
@@ -31,7 +30,7 @@ def test_a_checkpoint_comes_back_as_it_was(request, name, tmp_path, capsys):
     checkpoint, folder = folder_of(request, name)
     take_back(folder, tmp_path / "back")
     before, after = (
-        fairseq_model.load(path, data)[0]
+        loaded(path, data).model
         for path, data in ((checkpoint, None), (tmp_path / "back/model.pt", tmp_path / "back"))
     )
     state = before.state_dict()
@@ -67,11 +66,11 @@ def test_what_is_loaded_gives_fairseq_s_logits(
 ):
     tokens = torch.randint(4, 60, (2, 9))
     segments = (torch.arange(9) > 4).long().expand(2, -1)
-    stock, _, _ = fairseq_model.load(encoder)
+    stock = loaded(encoder).model
     model = AutoModelForMaskedLM.from_pretrained(encoder_folder).eval()
     expected = stock(tokens, segments=segments)[0]
     torch.testing.assert_close(model(tokens, token_type_ids=segments).logits, expected)
-    stock, _, _ = fairseq_model.load(classifier)
+    stock = loaded(classifier).model
     model = AutoModelForSequenceClassification.from_pretrained(classifier_folder).eval()
     expected = stock(tokens, classification_head_name="sentence_classification_head")[0]
     torch.testing.assert_close(model(tokens).logits, expected)
@@ -81,7 +80,7 @@ def test_what_is_loaded_gives_fairseq_s_logits(
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_the_tokenizer_gives_our_tokens_and_text_again(request, name):
     checkpoint, folder = folder_of(request, name)
-    _, _, task = fairseq_model.load(checkpoint)
+    task = loaded(checkpoint).task
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = hugging.sentencepiece.SentencePieceProcessor(model_proto=hugging.subword_model())
     dictionary = task.source_dictionary

@@ -1,6 +1,6 @@
 """Both engines find what fairseq's own search finds."""
 
-import re
+import math
 import threading
 
 import pytest
@@ -13,6 +13,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine
 from diet_fairseq.inference.engine import Search
 from diet_fairseq.inference.found import find
+from diet_fairseq_cli import main
 from tests.support.road import sentences
 from tests.support.translating import untrained
 
@@ -99,23 +100,17 @@ def test_a_device_that_is_not_there_is_named(folder):
         Translator(folder, device="nosuch")
 
 
+def export(run, towards_end):
+    """A model's folder, and what `export ctranslate2` makes of it."""
+    pytest.importorskip("ctranslate2")
+    untrained(run, "--arch", "transformer_diet_rel_tiny", towards_end=towards_end)
+    assert main(["export", "ctranslate2", str(run), str(run / "exported")]) == 0
+    return run, run / "exported"
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A stock model as CTranslate2's own converter has it, and the checkpoint."""
-    ctranslate2 = pytest.importorskip("ctranslate2")
-    from argparse import Namespace
-
-    stock = untrained(tmp_path_factory.mktemp("stock"), "--arch", "transformer_tiny", towards_end=4)
-    out = tmp_path_factory.mktemp("exported") / "model"
-    with torch.serialization.safe_globals([Namespace]):
-        checkpoint = str(stock / "checkpoint_last.pt")
-        ctranslate2.converters.FairseqConverter(checkpoint, str(stock)).convert(str(out))
-    text = (stock / "model.json").read_text()
-    text = text.replace('"engine": "fairseq"', '"engine": "ctranslate2"')
-    text = re.sub(r'"checkpoint": "[^"]*"', '"checkpoint": null', text)
-    (out / "model.json").write_text(re.sub(r'"data": "[^"]*"', '"data": null', text))
-    (out / "sentencepiece.model").write_bytes((stock / "sentencepiece.model").read_bytes())
-    return stock, out
+    return export(tmp_path_factory.mktemp("run"), towards_end=4)
 
 
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
@@ -129,9 +124,30 @@ def test_ctranslate2_says_what_fairseq_says(exported, penalty):
     assert set(engines[1].vocabulary) >= set(engines[0].vocabulary)
 
 
-def test_an_exported_model_translates_like_its_checkpoint(exported):
+def test_scores_differ_by_what_an_empty_translation_has(tmp_path):
+    """Neither search ends at once. fairseq's scores keep the end's share, CTranslate2's don't."""
+    ours, theirs = (engine.load(find(folder)) for folder in export(tmp_path, towards_end=3))
+    source, search = ["▁b", "a", "n"], Search(beam=3, nbest=3, lenpen=0)
+    [nothing] = theirs.model.score_batch([source], [[]])
+    others = math.log1p(-math.exp(nothing.log_probs[0]))
+    assert others < -1  # which a trained model's is not
+    pairs = zip(*(one.translate([source], search)[0] for one in (ours, theirs)), strict=True)
+    for one, other in pairs:
+        assert one.tokens == other.tokens
+        assert one.score == pytest.approx(other.score + others, abs=1e-3)
+
+
+def test_an_exported_model_translates_like_its_checkpoint(exported, tmp_path, capsys):
     ours, theirs = (Translator(folder) for folder in exported)
     assert [ours.translate(text) for text in TEXTS] == [theirs.translate(text) for text in TEXTS]
+    capsys.readouterr()
+    (tmp_path / "text").write_text("\n\n".join(TEXTS))
+    written = []
+    for folder in exported:
+        assert main(["translate", str(folder), str(tmp_path / "text")]) == 0
+        written.append(capsys.readouterr().out)
+    assert written[0] == written[1]
+    assert len(written[0].splitlines()) == 2 * len(TEXTS) - 1
 
 
 def test_a_damaged_export_is_named(exported, tmp_path):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference import engine
-from diet_fairseq.inference.found import Pieces, find
+from diet_fairseq.inference import engine, subwords
+from diet_fairseq.inference.found import NONE, Pieces, find
 from diet_fairseq.inference.text import Text
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.recipes.common.subwords import SentencePiece, SubwordNmt
@@ -80,7 +80,9 @@ def test_what_is_missing_is_named(checkpoint):
 
 def test_a_model_for_transformers_is_no_model_for_here(tmp_path):
     description = ModelDescription("transformers", "en", "de", tmp_path)
-    with pytest.raises(UserError, match="is a model for transformers: load it there"):
+    with pytest.raises(
+        UserError, match=r"is a model for transformers: .* `diet-fairseq export ctr"
+    ):
         engine.load(description)
 
 
@@ -132,9 +134,9 @@ def test_a_word_is_not_cut_where_there_is_room_for_another_cut(pieces, kind, nam
 def test_a_vocabulary_of_other_subwords_is_refused(pieces, kind, name, preprocessing):
     text = Text(described(pieces, kind, name, preprocessing))
     own = {token for line in sentences(200) for token in text.tokens(line)}
-    text.check([*own, "<unk>", "madeupword0000"], "these")
+    subwords.check(text.subwords, [*own, "<unk>", "madeupword0000", "漢"], "these")
     with pytest.raises(UserError, match=r"^these don't belong together: \d+ of \d+ subwords of "):
-        text.check([token.strip("▁@") + "qq" for token in own], "these")
+        subwords.check(text.subwords, [token.strip("▁@") + "qq" for token in own], "these")
 
 
 @pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
@@ -143,3 +145,25 @@ def test_damaged_subwords_are_named(tmp_path, kind, name, preprocessing, capsys)
     with pytest.raises(UserError, match=re.escape(str(tmp_path / name)) + " (is no|holds no) "):
         Text(described(tmp_path, kind, name, preprocessing))
     assert capsys.readouterr().err == ""
+
+
+def test_a_checkpoint_of_the_recipe_finds_its_data_and_subwords_by_their_places(tmp_path):
+    checkpoint = tmp_path / "runs" / "one" / "model.pt"
+    checkpoint.parent.mkdir(parents=True)
+    named = {"source_lang": "en", "target_lang": "de", "data": str(tmp_path / "named")}
+    torch.save({"model": {}, "cfg": {"task": named}}, checkpoint)
+    for folder in ("named", "data-bin", "subwords"):
+        (tmp_path / folder).mkdir()
+    for folder in ("named", "data-bin"):
+        for language in ("en", "de"):
+            (tmp_path / folder / f"dict.{language}.txt").write_text("ab@@ 3\n")
+    assert refusal(checkpoint) == (
+        f"{tmp_path / 'data-bin' / 'dict.en.txt'} is of subwords (such as ab@@), but their model "
+        "is not beside it: give --subwords, or --subwords none to take words as they are"
+    )
+    assert find(checkpoint, Pieces(subwords=NONE)).subwords == "none"
+    codes = tmp_path / "subwords" / "codes"
+    codes.write_text("#version: 0.2\na b\n")
+    found = find(checkpoint)
+    assert (found.data, found.subword_model) == (tmp_path / "data-bin", codes)
+    assert (found.subwords, found.preprocessing) == ("subword_nmt", "moses")

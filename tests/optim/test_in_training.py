@@ -66,7 +66,7 @@ def assert_nearly_same_end(one, other):
 @pytest.mark.parametrize(
     ("more", "assert_end"),
     [
-        pytest.param((), assert_same_end, id="float32"),
+        pytest.param((), assert_same_end, id="float32", marks=pytest.mark.slow),
         pytest.param(BF16, assert_nearly_same_end, id="bf16", marks=pytest.mark.slow),
     ],
 )

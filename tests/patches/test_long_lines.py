@@ -56,9 +56,16 @@ def named(done: Done) -> list[str]:
     return re.findall(r"line \d+ has .*", done.text)
 
 
+@pytest.fixture(scope="module")
+def alone(data: Path, model: Path) -> list[str]:
+    """The translations of the lines that fit, without the others."""
+    done = interactive(data, model, [line for line in LINES if line != LONG])
+    return list(translations(done).values())
+
+
 @pytest.mark.parametrize("buffer", [1, 3, 9])
 def test_a_line_too_long_for_the_model_has_an_empty_translation_and_is_named(
-    data: Path, model: Path, buffer: int
+    data: Path, model: Path, alone: list[str], buffer: int
 ) -> None:
     done = interactive(data, model, LINES, "--buffer-size", buffer)
     assert done.status == 0, done.err
@@ -68,8 +75,7 @@ def test_a_line_too_long_for_the_model_has_an_empty_translation_and_is_named(
     ]
     found = translations(done)
     assert found[2] == found[4] == "-inf "
-    alone = translations(interactive(data, model, [LINES[0], LINES[1], LINES[3]]))
-    assert [found[0], found[1], found[3]] == list(alone.values())
+    assert [found[0], found[1], found[3]] == alone
 
 
 def test_a_line_too_long_for_max_tokens_is_named_likewise(data: Path, model: Path) -> None:

@@ -84,12 +84,14 @@ def test_importing_changes_no_attribute_that_the_table_does_not_name(changes):
     assert [name for name in changes[0] if not named_by(name)] == []
 
 
+@pytest.mark.slow
 def test_importing_changes_every_attribute_that_the_table_names(changes):
     exact = {row.target for row in PATCH_ROWS if ".*:" not in row.target}
     # MaskedLMTask.args is None, which is new
     assert exact - set(changes[0]) == set()
 
 
+@pytest.mark.slow
 def test_all_of_it_is_undone_without_a_trace(changes):
     assert changes[1:] == [[], []]
 

@@ -27,6 +27,7 @@ def test_a_recipe_s_help_waits_for_no_import(name):
     assert done.stdout.endswith("imported:\n")
 
 
+@pytest.mark.slow
 def test_a_recipe_s_command_has_its_own_help():
     command = [sys.executable, EXAMPLES / "multi30k/run.py", "train", "--help"]
     done = subprocess.run(command, capture_output=True, text=True)

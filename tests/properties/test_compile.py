@@ -31,4 +31,7 @@ def test_a_compiled_model_and_its_gradients_are_the_same(case: Case):
     # traced in full, both ways, but left to PyTorch's kernels: no C++ compiler may be here
     compiled = torch.compile(model, backend="aot_eager")(*inputs)[0][real]
     torch.testing.assert_close(compiled, plain, **tiny.TOLERANCE)
-    tiny.assert_same(tiny.gradients(model, tiny.some_loss(compiled)), wanted)
+    found = tiny.gradients(model, tiny.some_loss(compiled))
+    # sums in another order: their rounding is that of the largest terms
+    largest = max(float(gradient.abs().max()) for gradient in wanted.values())
+    tiny.assert_same(*({n: g / largest for n, g in some.items()} for some in (found, wanted)))

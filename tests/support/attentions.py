@@ -1,6 +1,7 @@
 """The attention modules of a tiny model, one by one, with the layouts that they meet there."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +48,7 @@ class Attention:
     @property
     def matrices(self) -> tuple[Tensor, Tensor]:
         """Linformer's E and F, (k, n)."""
-        e = self.module.compress_k or self.compress
+        e: Any = self.module.compress_k or self.compress
         return e.weight, (self.module.compress_v or e).weight
 
     def seen(self, padding: Tensor) -> Tensor:

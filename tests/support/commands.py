@@ -100,7 +100,7 @@ def _child(command: str, argv: list[str], folder: str, first: Callable[[], Any] 
     except SystemExit as end:
         status = end.code or 0
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()

@@ -17,7 +17,7 @@ def run(*arguments: object) -> int:
 
 
 #: task -> the header and one line of each of its files, as GLUE has them
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, tuple[str | None, str]]] = {
     "MNLI": {
         "train": (
             "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse "
@@ -106,8 +106,8 @@ def made(
     for file, (header, line) in LAYOUTS[name].items():
         whole = tabs(line).split("\t")
         row = "\t".join({"A": first, "B": second}.get(cell, cell) for cell in whole)
-        header = [] if header is None else [tabs(header)]
-        write(folder / name / f"{file}.tsv", [*header, *[row] * number])
+        head = [] if header is None else [tabs(header)]
+        write(folder / name / f"{file}.tsv", [*head, *[row] * number])
     return folder
 
 
@@ -157,7 +157,7 @@ def with_tasks(folder: Path) -> Path:
                 label = ("entailment", "not_entailment")[number % 2]
                 sts = [str(number), *"gfyoss", one, other, f"{draw.uniform(0, 5):.2f}"]
                 rows.append([str(number), one, other, label] if name == "RTE" else sts)
-            header = tabs(LAYOUTS[name][split][0])
+            header = tabs(LAYOUTS[name][split][0] or "")
             rows = [row[: len(header.split("\t"))] for row in rows]
             write(folder / file / name / f"{split}.tsv", [header, *("\t".join(r) for r in rows)])
     with pytest.MonkeyPatch.context() as patch:

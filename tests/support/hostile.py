@@ -76,6 +76,13 @@ def command(name: str, *argv: Any) -> Callable[[], Any]:
     return action
 
 
+def _data() -> int:
+    """Bytes that count against RLIMIT_DATA already: those of the process that was forked."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [kibibytes] = [line.split()[1] for line in lines if line.startswith("VmData:")]
+    return int(kibibytes) * 1024
+
+
 def _wait(pid: int, limit: float) -> int | None:
     end = time.monotonic() + limit
     while time.monotonic() < end:
@@ -99,14 +106,15 @@ def _child(action: Callable[[], Any], folder: Path, err: Path, watched: Path) ->
             os.fdopen(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
         )
         os.chdir(folder)
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        allowed = _data() + MEMORY
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
         sys.addaudithook(_watch(note, str(folder)))
         action()
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         status = 1
     finally:
         sys.stderr.flush()

@@ -1,6 +1,7 @@
 """Optimizers on three small parameters, and where they lead."""
 
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def difference(one, other):
 
 def build(kind, params, **options):
     """The optimizer as fairseq builds it."""
-    config = {FusedAdamW: FusedAdamWConfig, LambTorch: LambTorchConfig}[kind]
+    config = FusedAdamWConfig if kind is FusedAdamW else LambTorchConfig
     return kind(config(**({"lr": [0.01]} | options)), params)
 
 
@@ -93,6 +94,6 @@ class NoOptimizer(FairseqOptimizer):
 
 
 def schedule(**options):
-    given = {"lr": [1.0], "max_update": 0, "max_epoch": 0, "update_freq": [1],
+    given: dict[str, Any] = {"lr": [1.0], "max_update": 0, "max_epoch": 0, "update_freq": [1],
              "skip_remainder_batch": False, "warmup_ratio": 0.25} | options  # fmt: skip
     return LinearRatio(LinearRatioConfig(**given), NoOptimizer())

@@ -101,6 +101,11 @@ OTHER_VALUES: list[dict[str, Any]] = [
 ]
 
 
+#: those with which segments per head are tested in every way: without a term of positions, DIET's
+#: (one score, a product), and one that divides the score by more
+SEGMENTED = ("none", "diet_rel", "diet_abs", "tupe_a")
+
+
 def cases_of(scheme: str) -> Iterator[Case]:
     """The scheme in every kind of model."""
     if SCHEMES[scheme].compressed:
@@ -123,16 +128,15 @@ def in_encoders(scheme: str) -> Iterator[Case]:
     usual = bert.option("segment_scheme")
     yield from (bert.but(segment_scheme=value) for value in SEGMENTS if value != usual)
     per_head = bert.but(segment_scheme="per-head")
-    if not SCHEMES[scheme].in_attention and scheme != "none":
-        yield per_head
-        return  # the rest has nothing to do with positions at the input
-    yield from (
-        per_head.but(position_sharing=sharing)
-        for sharing in SHARING
-        if sharing != per_head.option("position_sharing")
-    )
-    yield per_head.but(num_segments=3)
-    yield from (per_head.but(attention_backend=backend) for backend in fast_paths(per_head))
+    if SCHEMES[scheme].in_attention:
+        yield from (per_head.but(attention_backend=backend) for backend in fast_paths(per_head))
+    if scheme in SEGMENTED:
+        yield from (
+            per_head.but(position_sharing=sharing)
+            for sharing in SHARING
+            if sharing != per_head.option("position_sharing")
+        )
+        yield per_head.but(num_segments=3)
 
 
 def in_translation(scheme: str) -> Iterator[Case]:
@@ -147,7 +151,8 @@ def with_its_options(case: Case) -> Iterator[Case]:
     """The case as it is, and with every option that its scheme has, one at a time."""
     options = options_of(case.kind)
     yield case
-    for name, values in (("position_sharing", SHARING), ("position_input", INPUTS)):
+    inputs = INPUTS if case.scheme in SEGMENTED or case.kind.compressed else ("none", "learned")
+    for name, values in (("position_sharing", SHARING), ("position_input", inputs)):
         if name in options and acts_in_attention(case.kind):
             yield from (case.but(**{name: value}) for value in values if value != options[name])
     yield from (case.but(**values) for values in OTHER_VALUES if values.keys() <= options.keys())

@@ -26,7 +26,6 @@ TOLERANCE = 1e-3
 
 def add_arguments(parser: ArgumentParser) -> None:
     checkpoint.add_arguments(parser)
-    description.add_arguments(parser)
     parser.add_argument(
         "--quantization",
         choices=ACCEPTED_MODEL_TYPES,
@@ -38,14 +37,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     check_version(ctranslate2.__version__)
     folder.check(args.out, args.force)
-    found = description.beside(args.checkpoint)
-    data = args.data or (found.data if found else None)
-    trained = checkpoint.trained(args.checkpoint, data)
-    about = None if trained.is_encoder else description.described(args, found, trained)
+    trained = checkpoint.read(args)
     with folder.written(args.out, args.force) as new:
         save(trained, str(new), args.quantization)
-        if about is not None:
-            description.write(about, "ctranslate2", new)
+        if not trained.is_encoder:
+            description.write(trained, "ctranslate2", new)
         furthest = difference(trained, str(new))
         if args.quantization == "float32" and furthest > TOLERANCE:
             raise UserError(

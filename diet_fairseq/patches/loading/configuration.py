@@ -144,7 +144,7 @@ def converted(convert_namespace_to_omegaconf: Callable) -> Callable:
             option, _, text = override.partition("=")
             # fairseq's own defaults refer to options of other sections, by name.
             if "$" in text and "{" in text and not re.fullmatch(r"'\$\{[\w.]+\}'", text):
-                raise Refused(f"its {option} is {quoted(text)}, which asks for a lookup")
+                raise Refused(f"its {option} is {quoted(text)}, which asks to look something up")
         return convert_namespace_to_omegaconf(args)
 
     return wrapper

@@ -50,8 +50,8 @@ def logits_of_every_token(original, self, tokens, chosen, segments):
 def a_sample_with_a_gradient(patch: Patch) -> None:
     original = DietElectraModel.forward
 
-    def forward(self, *given, targets=None, **more):
-        logits, extra = original(self, *given, targets=targets, **more)
+    def forward(self, src_tokens, targets=None, **more):
+        logits, extra = original(self, src_tokens, targets=targets, **more)
         if targets is None:
             return logits, extra
         # the discriminator's logits move with what the generator gave
