@@ -133,14 +133,19 @@ COMMANDS: dict[str, Command | Group] = {
     "serve": Command("translate text over HTTP", "commands.serve"),
     "export": Group("a checkpoint in another library's format", EXPORT),
     "import": Group("a model of another library for fairseq", IMPORT),
+    "look": Command("what a trained model has learned about positions, as a page", "commands.look"),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
+    "tables": Command(
+        "every row of the papers: what runs it, what came out, what it costs", "commands.tables"
+    ),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
 EXTRAS = {
     "ctranslate2": "ctranslate2",
+    "jinja2": "plots",
     "matplotlib": "plots",
     "prometheus_client": "serve",
     "sacremoses": "data",

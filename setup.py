@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-PLOTS = ["matplotlib"]  # `grid plot`, and --plot of `encoder report`
+PLOTS = ["jinja2", "matplotlib"]  # `look`, `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
 SERVE = ["prometheus_client", "python-multipart", "starlette", "uvicorn"]  # `serve`
 CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
@@ -37,7 +37,9 @@ setup(
     package_data={
         "diet_fairseq": [
             "py.typed",
+            "analysis/page.html",
             "inference/service/page.html",
+            "ledger/rows.toml",
             "recipes/grid/ablations/*.toml",
         ]
     },

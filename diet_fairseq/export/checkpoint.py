@@ -26,12 +26,14 @@ class Trained:
         model: fairseq's, stock or ours
         config: the checkpoint's configuration of the model
         task: with the dictionaries
+        updates: how often its parameters were updated
     """
 
     about: ModelDescription
     model: Any
     config: Any
     task: Any
+    updates: int = 0
 
     @property
     def is_encoder(self) -> bool:
@@ -70,8 +72,10 @@ def trained(about: ModelDescription) -> Trained:
     if about.source_lang:
         overrides |= {"source_lang": about.source_lang, "target_lang": about.target_lang}
     try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(about.checkpoint), overrides)
+        history = state.get("optimizer_history") or [{}]
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(about.checkpoint)], overrides
+            [str(about.checkpoint)], state=state
         )
     except FileNotFoundError as error:
         raise UserError(
@@ -80,18 +84,19 @@ def trained(about: ModelDescription) -> Trained:
         ) from error
     if not isinstance(model, (TransformerModelBase, RobertaModel)):
         raise UserError(
-            f"{about.checkpoint} holds a {type(model).__name__}: export reads the models of --arch "
+            f"{about.checkpoint} holds a {type(model).__name__}: this reads models of --arch "
             "transformer_..., roberta_..., bert_... and electra_..., and fairseq's transformer and "
             "roberta"
         )
     if isinstance(model, TransformerModelBase) and type(task) is not TranslationTask:
         raise UserError(  # others put tokens of their own into the text
             f"{about.checkpoint} was trained with --task {cfg.task._name}: of translation models, "
-            "export reads those of --task translation"
+            "this reads those of --task translation"
         )
     known = subwords.of(about)
     for words in (task.source_dictionary, task.target_dictionary):
         if words is not None:
             names = f"{about.data} and {about.subword_model}"
             subwords.check(known, words.symbols[words.nspecial :], names)
-    return Trained(about, model.float().eval(), cfg.model, task)
+    updates = int(history[-1].get("num_updates") or 0)
+    return Trained(about, model.float().eval(), cfg.model, task, updates)

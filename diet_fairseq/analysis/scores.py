@@ -1,0 +1,304 @@
+"""Scores of every layer and head of a model: those of positions, and whole ones on a text.
+
+They are taken where attention is computed: a hook sees what each attention is given, and computes
+its score from the same parts (`attention/multihead.py` has the equation, stock fairseq's is the
+same without positions).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attention.compressed import LinformerAttention
+from ..attention.context import Term, present, score_terms
+from ..attention.multihead import PositionalAttention
+from ..positions.layout import Layout
+from ..positions.segments import SegmentScores
+from . import measures
+from .trained import Trained
+
+# Notation: B windows of T tokens, H heads, S keys (T, or k compressed ones), d = H d_h.
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one attention adds for positions, in nats; layers that share it have it once.
+
+    Attributes:
+        place: "encoder", "decoder", "cross-attention", or "encoder's input", "decoder's input"
+        layer: counted from 1; 0: all layers share it
+        matrix: (H, T, S); H is 1 where heads share it. Of Shaw's, which reads queries, the mean
+            over the queries of the text
+        causal: later keys are not seen
+        rank: no rank of ``matrix`` is above it
+    """
+
+    place: str
+    layer: int
+    matrix: Tensor
+    causal: bool = False
+    rank: int | None = None
+
+    @property
+    def square(self) -> bool:
+        """Whether queries and keys are the same tokens, so that an offset has a meaning."""
+        return self.place != "cross-attention" and self.matrix.size(1) == self.matrix.size(2)
+
+    @property
+    def title(self) -> str:
+        return f"{self.place}, layer {self.layer}" if self.layer else f"{self.place}, all layers"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole scores of one attention on a text, reduced to what is shown of them.
+
+    Attributes:
+        place, layer: as of `Scores`, but for the layer, which is never 0
+        singular: (H, min(T, S)), singular values, the mean over windows
+        rank: (H,), the mean over windows of the rank; ``effective``: of the effective rank
+        distance: (H,), how many tokens away queries look; None where that has no meaning
+        entropy: (H,), of their weights, in nats
+        bound: the rank that theorem 1 allows; None: none below T
+    """
+
+    place: str
+    layer: int
+    singular: Tensor
+    rank: Tensor
+    effective: Tensor
+    distance: Tensor | None
+    entropy: Tensor
+    bound: int | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that is to be seen in one model.
+
+    Attributes:
+        positions: scores of positions
+        segments: positions and segments where the window's second half is a second segment
+        whole: scores of words and positions
+        input: (T, d) by stack, the position embeddings that are added to the input
+    """
+
+    positions: list[Scores]
+    segments: list[Scores]
+    whole: list[Whole]
+    input: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one attention was given: its place, and (T, B, d) queries and keys."""
+
+    place: str
+    layer: int
+    module: Any
+    query: Tensor
+    key: Tensor
+    context: Any
+    causal: bool
+
+
+@torch.no_grad()
+def look(model: Trained, tokens: Tensor) -> Found:
+    """Read windows (B, T) of tokens, and take the scores of every attention that reads them."""
+    found = Found([], [], [], {})
+    target = None if model.is_encoder else written(model, tokens)
+    with recorded(model) as calls:
+        run(model, tokens, target)
+    for call in calls:
+        if isinstance(call.module, PositionalAttention):
+            own(call, found)
+        else:
+            stock(call, found)
+    for name, stack in model.stacks.items():
+        at_input(name, stack, tokens, found)
+    return found
+
+
+@contextmanager
+def recorded(model: Trained) -> Iterator[list[Call]]:
+    """The calls of all attentions that have scores to show, in their order."""
+    calls: list[Call] = []
+
+    def record(place: str, layer: int, module: Any, _: Any, given: dict[str, Any]) -> None:
+        calls.append(
+            Call(place, layer, module, given["query"], given["key"], given["key_padding_mask"],
+                 place == "decoder")
+        )  # fmt: skip
+
+    hooks = []
+    for name, stack in model.stacks.items():
+        for number, layer in enumerate(stack.layers, 1):
+            attentions = {name: layer.self_attn}
+            crossing = getattr(layer, "encoder_attn", None)
+            if getattr(crossing, "positions", None) or getattr(stack, "cross_positions", None):
+                attentions["cross-attention"] = crossing
+            hooks += [
+                module.register_forward_pre_hook(partial(record, place, number), with_kwargs=True)
+                for place, module in attentions.items()
+            ]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def written(model: Trained, tokens: Tensor) -> Tensor:
+    """(B, T): what a translation model writes of a source (B, T), word by word, without an end."""
+    words, decoder = model.task.target_dictionary, model.stacks["decoder"]
+    encoded = encode(model, tokens)
+    state: dict[str, Any] = {}
+    out = tokens.new_full((len(tokens), 1), words.eos())
+    for _ in range(tokens.size(1) - 1):
+        logits = decoder(out, encoder_out=encoded, incremental_state=state)[0][:, -1]  # (B, V)
+        logits[:, [words.bos(), words.pad(), words.eos()]] = float("-inf")
+        out = torch.cat([out, logits.argmax(-1, keepdim=True)], 1)
+    return out
+
+
+def encode(model: Trained, tokens: Tensor) -> Any:
+    lengths = torch.full((len(tokens),), tokens.size(1))
+    return model.stacks["encoder"](tokens, src_lengths=lengths)
+
+
+def run(model: Trained, tokens: Tensor, target: Tensor | None) -> None:
+    """One pass. Gradients are on: without them stock fairseq's layers call no attention."""
+    with torch.enable_grad():
+        encoded = encode(model, tokens)
+        if target is not None:
+            model.stacks["decoder"](target, encoder_out=encoded)
+
+
+def split(x: Tensor, heads: int) -> Tensor:
+    """(T, B, d) -> (B, H, T, d_h)"""
+    return x.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3).detach()
+
+
+def own(call: Call, found: Found) -> None:
+    """An attention of ours: the terms of its schemes, and its whole score."""
+    module, context = call.module, call.context
+    layout, key = context.layout, call.key
+    if isinstance(module, LinformerAttention):
+        key = (module.compress_k or context.compress)(key, layout)
+        slots = torch.arange(len(key)).unsqueeze(0)
+        layout = Layout(layout.query_positions, slots, length=layout.length)
+    of_layer = present(module.positions, module.segments)
+    schemes, shared = of_layer or context.shared, not of_layer
+    scale = (score_terms(schemes) * module.head_dim) ** -0.5
+    q = split(module.q_proj(call.query), module.num_heads) * scale
+    k = split(module.k_proj(key), module.num_heads)
+    positions = tuple(scheme for scheme in schemes if not isinstance(scheme, SegmentScores))
+    matrix, rank = added(positions, layout, q)
+    whole_term = Term.of(schemes, layout)
+    shifted_q, shifted_k = whole_term.shifted(q, k)
+    scores = shifted_q @ shifted_k.mT  # (B, H, T, S)
+    dense = whole_term.dense()
+    if dense is not None:
+        scores = scores + dense
+    for scheme in schemes:
+        query_score = scheme.query_score(q, layout)
+        if query_score is not None:
+            scores = scores + query_score
+    bounded = rank is not None or matrix is None
+    bound = measures.theorem_1(q.size(2), module.head_dim, rank) if bounded else None
+    if any(scheme.shifting for scheme in schemes):
+        bound = measures.theorem_1(q.size(2), module.head_dim)  # words and positions meet
+    found.whole.append(reduced(call, scores, bound))
+    reads_queries = any(scheme.reads_queries for scheme in schemes)
+    if shared and call.layer > 1 and not reads_queries:
+        return
+    layer = 0 if shared and not reads_queries else call.layer
+    if matrix is not None:
+        found.positions.append(Scores(call.place, layer, matrix, call.causal, rank))
+    segments = tuple(scheme for scheme in schemes if isinstance(scheme, SegmentScores))
+    if segments:
+        half = torch.arange(q.size(2)).ge(q.size(2) // 2).long().unsqueeze(0)  # (1, T)
+        both, _ = added((*positions, *segments), replace(layout, segments=half), q)
+        if both is not None:
+            found.segments.append(Scores(call.place, layer, both))
+
+
+def added(schemes: Any, layout: Layout, q: Tensor) -> tuple[Tensor | None, int | None]:
+    """What schemes add whatever the words are, (H|1, T, S), and the rank that it can't exceed."""
+    if not schemes:
+        return None, None
+    term = Term.of(schemes, layout)
+    matrix = term.dense()
+    parts = [] if matrix is None else [matrix[0]]
+    parts += [(query.float() @ key.float().mT)[0] for query, key in term.shifts]
+    for scheme in schemes:
+        query_score = scheme.query_score(q, layout)
+        if query_score is not None:
+            parts.append(query_score.mean(0))
+    if not parts:
+        return None, None
+    factors = Term.of(schemes, layout, factored=True).factors
+    pairs = [*factors, *term.shifts]
+    rank = sum(query.size(-1) for query, _ in pairs) if len(pairs) == len(schemes) else None
+    return torch.stack(torch.broadcast_tensors(*parts)).sum(0), rank
+
+
+def stock(call: Call, found: Found) -> None:
+    """An attention of fairseq's own: words alone, which have positions in them."""
+    module = call.module
+    q = split(module.q_proj(call.query), module.num_heads) * module.head_dim**-0.5
+    k = split(module.k_proj(call.key), module.num_heads)
+    bound = measures.theorem_1(q.size(2), module.head_dim)
+    found.whole.append(reduced(call, q @ k.mT, bound))
+
+
+def reduced(call: Call, scores: Tensor, bound: int | None) -> Whole:
+    """(B, H, T, S) -> `Whole`"""
+    singular = measures.singular_values(scores)  # (B, H, r)
+    weights = measures.attention(scores, call.causal)
+    square = call.place != "cross-attention" and scores.size(2) == scores.size(3)
+    return Whole(
+        call.place,
+        call.layer,
+        singular.mean(0).float(),
+        measures.rank(singular).float().mean(0),
+        measures.effective_rank(singular).mean(0).float(),
+        measures.mean_distance(weights).mean(0) if square else None,
+        measures.entropy(weights).mean(0),
+        bound,
+    )
+
+
+def at_input(name: str, stack: Any, tokens: Tensor, found: Found) -> None:
+    """Positions at the input P (T, d): P W_Q W_K^T P^T / sqrt(d_h) of every head of layer 1.
+
+    As in DIET's figure 8: biases, words and the LayerNorm between input and layer are left out.
+    """
+    embed = getattr(stack, "embed_positions", None)
+    if embed is None:
+        return
+    rows = embed(tokens[:1])[0].detach().float()  # (T, d)
+    found.input[name] = rows
+    project_in = getattr(stack, "project_in", None)
+    if project_in is not None:
+        rows = rows @ project_in.weight.T
+    attention = stack.layers[0].self_attn
+    keys = rows
+    if isinstance(attention, LinformerAttention):
+        compress = attention.compress_k or stack.compress_layer
+        keys = compress.weight[:, : len(rows)] @ rows  # (k, d)
+    terms = 1
+    if isinstance(attention, PositionalAttention):
+        own_schemes = present(attention.positions, attention.segments)
+        terms = score_terms(own_schemes or present(stack.positions))
+    query = (rows @ attention.q_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
+    key = (keys @ attention.k_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
+    matrix = torch.einsum("thd,shd->hts", query, key) * (terms * attention.head_dim) ** -0.5
+    found.positions.append(
+        Scores(f"{name}'s input", 1, matrix.detach(), name == "decoder", attention.head_dim)
+    )

@@ -1,0 +1,60 @@
+"""``diet-fairseq look``: what a trained model has learned about positions, as a page."""
+
+import logging
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from ..errors import UserError
+from ..export import folder
+from ..inference import found
+
+#: what every page has beside it
+MARK = "look.json"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("checkpoint", type=Path, metavar="CHECKPOINT", nargs="+",
+        help="one, or two to see side by side; of ours or of stock fairseq")  # fmt: skip
+    add("--out", type=Path, metavar="FOLDER", default=Path("look"),
+        help="for index.html, and the pictures and tables behind it (%(default)s)")  # fmt: skip
+    add("--text", type=Path, metavar="FILE",
+        help="text to read, in the source language (default: words drawn at random)")  # fmt: skip
+    add("--length", type=int, metavar="N",
+        help="tokens of a window (default: as in training, 128 at most, in translation 64)"
+        )  # fmt: skip
+    add("--epochs", action="store_true",
+        help="show how the scores grew, from all checkpoints in CHECKPOINT's folder")  # fmt: skip
+    add("--force", action="store_true", help="replace FOLDER, if it is an earlier page")
+    found.add_arguments(parser)
+
+
+def run(args: Namespace) -> None:
+    if len(args.checkpoint) > 2:
+        raise UserError(f"look shows one checkpoint or two, but there are {len(args.checkpoint)}")
+    folder.check(args.out, args.force, MARK)
+    # The libraries that draw are optional: what is not installed is named before work begins.
+    from ..analysis import trained
+    from ..analysis.report import Report, Seen
+    from ..analysis.scores import look
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    pieces, reads = found.Pieces.of(args), args.text is not None
+    models = [trained.load(path, pieces, reads) for path in args.checkpoint]
+    length = trained.length_of(models, args.length)
+
+    def seen(model: trained.Trained) -> Seen:
+        batch = trained.read(model, length, args.text)
+        return Seen(model, batch, look(model, batch.tokens))
+
+    shown = [seen(model) for model in models]
+    frames = []
+    if args.epochs:
+        for model in models:
+            others = (trained.load(path, pieces, reads) for path in trained.run_of(model.path))
+            run = {other.updates: seen(other) for other in others}
+            frames.append([run[updates] for updates in sorted(run)])
+    with folder.written(args.out, args.force, MARK) as new:
+        Report(shown, new).write(frames)
+    print(f"wrote {args.out / 'index.html'}")

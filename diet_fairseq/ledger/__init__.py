@@ -1,0 +1,1 @@
+"""The papers' tables and figures, row by row: what runs them, what came out, what they cost."""

@@ -1,0 +1,161 @@
+"""The rows of `rows.toml`, with what the papers print, what ours came to, and what they cost."""
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..recipes.encoders import report
+from .cost import Cost, pretraining, translation
+
+ROWS = Path(__file__).with_name("rows.toml")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a table, or a figure.
+
+    Attributes:
+        row: its name
+        commands: what runs it; a command that serves a whole table stands with each of its rows
+        paper: the papers' numbers, by column; empty where they are not given
+        ours: what came out, in words
+        where: in docs/, the page that says so
+        seeds: of ``ours``
+        cost: at full size; None where it is no training
+        note: what is particular about it
+        fields: those that tell the row in paper_tables.json
+    """
+
+    row: str
+    commands: list[str]
+    paper: dict[str, float]
+    ours: str
+    where: str
+    seeds: str
+    cost: Cost | None
+    note: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper; ``key`` is its name in paper_tables.json, "" where it has none."""
+
+    key: str
+    title: str
+    remark: str
+    entries: list[Entry]
+
+
+def tables(papers: Path | None = None, results: Path | None = None) -> list[Table]:
+    """All of them.
+
+    Args:
+        papers: paper_tables.json
+        results: the folder of the encoder's recipe, whose finished fine-tunings are counted
+    """
+    printed = read_papers(papers) if papers else {}
+    found = of_results(results) if results else {}
+    content = tomllib.loads(ROWS.read_text(encoding="utf-8"))
+    return [table(one, printed.get(one["key"], []), found) for one in content["table"]]
+
+
+def table(one: dict[str, Any], printed: list[dict[str, Any]], found: dict[str, Any]) -> Table:
+    entries = []
+    for row in one["rows"]:
+        fields = row.get("paper", {})
+        fitting = [numbers(candidate, one) for candidate in printed if fits(candidate, fields)]
+        paper = fitting[0] if fitting else {}
+        ours, seeds = row.get("ran", ""), ""
+        if row["row"] in found and one["kind"] == "encoder":
+            ours, seeds = found[row["row"]]
+        entry = Entry(
+            row=row["row"],
+            commands=commands_of(one, row),
+            paper=paper,
+            ours=ours,
+            where=row.get("where", ""),
+            seeds=seeds,
+            cost=cost_of(one, row),
+            note=row.get("note", ""),
+            fields=fields,
+        )
+        entries.append(entry)
+    return Table(one["key"], one["title"], one.get("remark", ""), entries)
+
+
+def commands_of(one: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """The commands, with the row's options and names in them."""
+    run = re.sub(r"\W+", "-", row["row"])
+    values = {"options": row.get("options", ""), "run": run, "row": row["row"]}
+    return [command.format(**values) for command in row.get("commands", one["commands"])]
+
+
+def cost_of(one: dict[str, Any], row: dict[str, Any]) -> Cost | None:
+    """What one run of the row, or one for each language pair, costs at full size."""
+    if one["kind"] == "none":
+        return None
+    scheme, *words = row["options"].split()
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    if one["kind"] == "translation":
+        return translation(scheme, one["vocabulary"]).times(one.get("runs", 1))
+    keys = options.get("--projection-length")
+    return pretraining(
+        row.get("preset", one["preset"]),
+        scheme,
+        one["vocabulary"],
+        options.get("--encoder", "bert"),
+        int(keys) if keys else None,
+        one.get("changes", {}) | row.get("changes", {}),
+    )
+
+
+def read_papers(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Tables by name, each a list of rows; TUPE's averages are rows, too."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found = {}
+        for name, one in content.items():
+            rows = one.get("rows", [])
+            if isinstance(rows, dict):
+                rows = [{"model": model, "value": value} for model, value in rows.items()]
+            found[name] = [dict(row) for row in rows]
+        return found
+    except OSError as error:
+        raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"--papers {path} is not a paper_tables.json: {error!r} is wrong"
+        ) from error
+
+
+def fits(row: dict[str, Any], fields: dict[str, Any]) -> bool:
+    """Whether a printed row is meant; no sharing is "none"."""
+    if not fields:
+        return False
+    row = row | {"sharing": row.get("sharing") or "none"}
+    return all(row.get(name) == value for name, value in fields.items())
+
+
+def numbers(row: dict[str, Any], one: dict[str, Any]) -> dict[str, float]:
+    """The printed numbers that are shown."""
+    scores = row.get("scores", row)
+    return {name: scores[name] for name in one.get("columns", [one.get("measure")])}
+
+
+def of_results(folder: Path) -> dict[str, tuple[str, str]]:
+    """Row -> what its finished fine-tunings came to, and how many seeds: by DIET's statistic."""
+    found = report.results(folder, None, None)
+    rows = report.own(found, folder, "diet")
+    return {
+        row.name: (
+            ", ".join(f"{task} {score}" for task, score in row.scores.items()),
+            ", ".join(sorted({str(score.seeds) for score in row.scores.values()})),
+        )
+        for row in rows
+        if row.scores
+    }

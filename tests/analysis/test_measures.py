@@ -1,0 +1,130 @@
+"""The numbers of score matrices, against matrices whose numbers can be told by hand."""
+
+import math
+
+import pytest
+import torch
+
+from diet_fairseq.analysis import measures
+from diet_fairseq.positions.layout import toeplitz
+
+T = 16
+OFFSETS = measures.distances(T, T)
+
+
+def peaked(offset: int, height: float = 30.0) -> torch.Tensor:
+    return height * (offset == OFFSETS).float()
+
+
+def test_weights_of_causal_scores_are_zero_after_the_query():
+    weights = measures.attention(torch.zeros(3, 3), causal=True)
+    torch.testing.assert_close(
+        weights, torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3, 1 / 3, 1 / 3]])
+    )
+
+
+def test_distance_and_entropy_of_looking_at_oneself_are_zero():
+    weights = torch.eye(T)
+    assert measures.mean_distance(weights) == 0
+    assert measures.entropy(weights) == 0
+
+
+def test_distance_and_entropy_of_equal_weights():
+    weights = torch.full((2, 3, 3), 1 / 3)
+    # queries 0 and 2 have distances 0, 1, 2; query 1 has 1, 0, 1
+    assert measures.mean_distance(weights).tolist() == pytest.approx([(1 + 2 / 3 + 1) / 3] * 2)
+    assert measures.entropy(weights).tolist() == pytest.approx([math.log(3)] * 2)
+
+
+def test_the_weight_of_an_offset_is_the_mean_of_its_diagonal():
+    weights = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.4, 0.6]])
+    found = measures.weight_of_offset(weights)
+    assert found.tolist() == pytest.approx([0.0, 0.25, 1.9 / 3, 0.2, 0.2])
+
+
+def test_the_first_tokens_share_leaves_out_its_own_query():
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    assert measures.first_share(weights) == 0.25
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_toeplitz_score_is_explained_by_offset_alone_whatever_is_added_to_its_rows(causal):
+    score = toeplitz(torch.randn(3, 2 * T - 1), T) + 5 * torch.randn(3, T, 1)
+    found = measures.shares(score, causal)
+    torch.testing.assert_close(found.offset, torch.ones(3), atol=1e-4, rtol=0)
+    assert (found.first < 0.9).all()
+
+
+def test_a_score_of_the_first_token_is_explained_by_it_and_hardly_by_offset():
+    score = torch.zeros(1, T, T)
+    score[:, :, 0] = 3.0
+    score[:, 0] = torch.randn(T)
+    found = measures.shares(score)
+    torch.testing.assert_close(found.first, torch.ones(1), atol=1e-4, rtol=0)
+    assert found.offset < 0.7
+    found = measures.shares(score + toeplitz(torch.randn(1, 2 * T - 1), T))
+    torch.testing.assert_close(found.both, torch.ones(1), atol=1e-4, rtol=0)
+    assert found.first < 0.9
+
+
+def test_of_noise_offsets_explain_their_part_of_the_degrees_of_freedom():
+    score = torch.randn(200, T, T)
+    # 2 T - 1 offsets, one of which rows take up, among T (T - 1) degrees within rows
+    expected = (2 * T - 2) / (T * (T - 1))
+    assert measures.shares(score).offset.mean() == pytest.approx(expected, rel=0.1)
+
+
+def test_a_score_that_softmax_is_blind_to_has_no_shares():
+    found = measures.shares(torch.randn(2, T, 1).expand(2, T, T))
+    assert found.offset.tolist() == found.first.tolist() == found.both.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("score", "name"),
+    [
+        (peaked(-1), "previous token"),
+        (peaked(1), "next token"),
+        (peaked(0), "itself"),
+        (peaked(-3), "3 tokens before"),
+        (peaked(2), "2 tokens after"),
+        (30.0 * (torch.arange(T) == 0).expand(T, T).float(), "first token"),
+        (-0.5 * (OFFSETS.abs() - 3).clamp(min=0).float(), "local"),
+        (torch.zeros(T, T), "global"),
+    ],
+)
+def test_heads_are_named_by_what_they_look_at(score, name):
+    assert measures.name(measures.attention(score)) == name
+
+
+@pytest.mark.parametrize("name", ["previous token", "global"])
+def test_causal_heads_are_compared_with_equal_weights_on_the_past(name):
+    score = peaked(-1) if name == "previous token" else torch.zeros(T, T)
+    assert measures.name(measures.attention(score, causal=True), causal=True) == name
+
+
+def test_the_effective_rank_counts_equal_singular_values():
+    values = torch.tensor([[2.0, 2.0, 2.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    assert measures.effective_rank(values).tolist() == pytest.approx([3, 1, 0])
+    assert measures.rank(values[:2]).tolist() == [3, 1]
+    # shares 3/4 and 1/4
+    expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
+    assert measures.effective_rank(torch.tensor([3.0, 1.0])) == pytest.approx(expected)
+
+
+def test_the_bound_of_theorem_1_is_reached_and_not_passed():
+    """DIET, appendix B: random factors reach d_h + d_p; with positions at the input d_h stays."""
+    n, d, d_h, d_p = 40, 24, 4, 9
+    x, p = torch.randn(2, n, d, dtype=torch.float64)
+    query, key = torch.randn(2, d, d_h, dtype=torch.float64)
+    at_input = ((x + p) @ query) @ ((x + p) @ key).T
+    own_query, own_key = torch.randn(2, n, d_p, dtype=torch.float64)
+    per_head = (x @ query) @ (x @ key).T + own_query @ own_key.T
+    ranks = measures.rank(measures.singular_values(torch.stack([at_input, per_head])))
+    assert ranks.tolist() == [measures.theorem_1(n, d_h), measures.theorem_1(n, d_h, d_p)]
+    assert ranks.tolist() == [4, 13]
+    assert measures.theorem_1(10, d_h, d_p) == 10
+
+
+def test_cosines_of_parallel_right_angled_and_opposite_vectors():
+    found = measures.cosines(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]))
+    assert found[0].tolist() == pytest.approx([1, 1, 0, -1])

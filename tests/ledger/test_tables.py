@@ -1,0 +1,161 @@
+"""`diet-fairseq tables`: no row of the papers is without a command, and costs follow from sizes."""
+
+import json
+import re
+import shlex
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.ledger import cost, entries, written
+from diet_fairseq_cli import COMMANDS, Group, main
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return entries.tables()
+
+
+@pytest.fixture(scope="module")
+def papers(shared_data):
+    return shared_data.parent / "paper_tables.json"
+
+
+def test_every_row_that_the_papers_print_has_a_row_here(tables, papers):
+    printed = entries.read_papers(papers)
+    ours = {table.key: table.entries for table in tables}
+    assert {name for name, rows in printed.items() if rows} == set(ours) - {""}
+    for name, rows in printed.items():
+        for row in rows:
+            fitting = [entry.row for entry in ours[name] if entries.fits(row, entry.fields)]
+            assert len(fitting) == 1, (name, row, fitting)
+        fields = Counter(str(entry.fields) for entry in ours.get(name, []))
+        assert set(fields.values()) <= {1}
+        assert len(ours.get(name, rows)) == len(rows)
+
+
+def test_every_row_has_commands_that_exist(tables):
+    for table in tables:
+        for entry in table.entries:
+            assert entry.commands, (table.title, entry.row)
+            for command in entry.commands:
+                words = shlex.split(command)
+                if words[0] != "diet-fairseq":
+                    continue
+                known = COMMANDS[words[1]]
+                if isinstance(known, Group):
+                    assert words[2] in known.commands, command
+
+
+def test_papers_numbers_stand_beside_their_rows(papers):
+    shown = {
+        (table.key, entry.row): entry.paper
+        for table in entries.tables(papers)
+        for entry in table.entries
+    }
+    assert shown["diet_table2_glue", "diet_abs, rank 128, shared layer"] == {"Avg": 85.2}
+    assert shown["tupe_base_glue_avg", "tupe_r"] == {"value": 85.04}
+    assert shown["diet_table4_mt", "shaw"]["en-de"] == 40.1
+    assert all(numbers for (key, _), numbers in shown.items() if key)
+
+
+def test_what_is_said_to_have_been_run_is_said_where_the_link_leads(tables):
+    for table in tables:
+        for entry in table.entries:
+            if not entry.where:
+                continue
+            page, _, anchor = entry.where.partition("#")
+            text = (DOCS / page).read_text()
+            if anchor:
+                headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+                names = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+                assert anchor in names
+                text = text.split("\n## ")[1:][names[1:].index(anchor)]
+            for number in re.findall(r"\d+\.\d+", entry.ours):
+                assert number in text, (entry.row, number)
+
+
+def test_parameters_and_operations_are_those_of_bert_base():
+    found = cost.pretraining("tupe", "learned", 30_522)
+    # 12 (4 d^2 + 8 d^2) + V d, without positions, biases and layer norms
+    assert found.parameters == 12 * 12 * 768**2 + 30_522 * 768
+    assert found.tokens == 1_000_000 * 256 * 512
+    dense = 6 * found.tokens * 12 * 12 * 768**2
+    assert dense < found.operations < 1.4 * dense
+    assert found.hours == pytest.approx(found.operations / 0.4 / 989.4e12 / 3600)
+    assert found.disk == 10 * found.parameters * 12
+
+
+def test_compressed_keys_cost_less_and_a_generator_costs_more():
+    full, fewer = (cost.pretraining("diet", "linformer", 30_522, keys=keys) for keys in (None, 32))
+    assert fewer.operations < full.operations
+    bert = cost.pretraining("electra", "learned", 32_768)
+    electra = cost.pretraining("electra", "learned", 32_768, "electra")
+    assert 1.05 < electra.operations / bert.operations < 1.4
+    longer = cost.pretraining("diet", "learned", 30_522, changes={"length": 512})
+    assert longer.tokens == 4 * cost.pretraining("diet", "learned", 30_522).tokens
+
+
+def test_translation_reads_its_tokens_once_for_each_direction(tables):
+    [entry, *_] = next(table.entries for table in tables if table.key == "diet_table4_mt")
+    assert entry.cost == cost.translation("sinusoidal", 32_000).times(4)
+    assert entry.cost.tokens == 4 * 250_000 * 25_000
+
+
+def test_all_formats_have_all_rows(tables, capsys):
+    rows = [entry.row for table in tables for entry in table.entries]
+    shown = written.markdown(tables)
+    assert all(f"| {row}" in shown for row in rows)
+    main(["tables", "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [row["row"] for table in found for row in table["rows"]] == rows
+
+    class Cells(HTMLParser):
+        number = 0
+
+        def handle_starttag(self, tag, attrs):
+            self.number += tag == "td"
+
+    cells = Cells()
+    cells.feed(written.html(tables))
+    assert cells.number == len(rows) * len(written.COLUMNS)
+
+
+def test_the_page_of_the_docs_is_what_the_command_prints(papers):
+    assert (DOCS / "reproduction.md").read_text() == written.markdown(entries.tables(papers))
+
+
+def test_papers_that_can_not_be_read_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"^--papers .* can't be read: No such file"):
+        main(["tables", "--papers", str(tmp_path / "no.json")])
+    (tmp_path / "odd.json").write_text('{"a": 1}')
+    with pytest.raises(UserError, match=r"^--papers .* is not a paper_tables\.json"):
+        main(["tables", "--papers", str(tmp_path / "odd.json")])
+
+
+def test_finished_fine_tunings_stand_beside_the_papers_rows(monkeypatch):
+    score = entries.report.Score(60.1, 58.0, 61.5, seeds=3, rate=1e-5, epochs=5)
+    rows = [
+        entries.report.Row("ours", "the commonest label"),
+        entries.report.Row("ours", "diet_rel, segments per-head", scores={"CoLA": score}),
+    ]
+    monkeypatch.setattr(entries.report, "results", lambda *_: {})
+    monkeypatch.setattr(entries.report, "own", lambda *_: iter(rows))
+    found = {
+        (table.key, entry.row): (entry.ours, entry.seeds)
+        for table in entries.tables(results=Path("roberta"))
+        for entry in table.entries
+        if entry.seeds
+    }
+    expected = ("CoLA 60.1 (58.0 to 61.5)", "3")
+    assert found["diet_table9_glue_sharing", "diet_rel, segments per-head"] == expected
+
+
+def test_results_of_a_folder_without_any_are_asked_for(tmp_path):
+    with pytest.raises(UserError, match=r"holds no finished cell"):
+        main(["tables", "--results", str(tmp_path)])
