@@ -59,7 +59,8 @@ def covering(begins: Sequence[int], ends: Sequence[int], start: int, stop: int) 
     return min(first, len(ends) - 1), max(last, min(first, len(ends) - 1))
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True)  # fairseq makes plain tuples of named ones in a batch
+class Window:
     """What one sample has of a context: tokens ``begin`` up to ``end``.
 
     An answer may begin at tokens ``own_begin`` up to ``own_end``, which have more context on their
@@ -221,8 +222,10 @@ def best_answers(
         longest: tokens of an answer
     """
     at = leading(batch["net_input"]["src_tokens"], pad) + batch["first"]  # (B,)
-    places = at.new_tensor([window[1:] for window in batch["windows"]])  # (B, 4)
-    begin, end, own_begin, own_end = places.unbind(1)
+    begin, end, own_begin, own_end = (
+        at.new_tensor([getattr(window, name) for window in batch["windows"]])  # (B,)
+        for name in ("begin", "end", "own_begin", "own_end")
+    )
     token = torch.arange(logits.size(1), device=at.device) - (at - begin)[:, None]  # (B, T)
     outside = (token < own_begin[:, None]) | (token >= own_end[:, None])
     starts = logits[..., 0].float().masked_fill(outside, -torch.inf)  # (B, T)

@@ -21,8 +21,9 @@ def in_other(words: list[str]) -> list[str]:
 
 def paragraph(draw: random.Random, facts: int) -> tuple[list[str], list[str], int]:
     """Words of a context, those of a question, and the place of the answer in the context."""
-    names, context, asked = draw.sample(NAMES, facts), [], []
-    for name in names:
+    context: list[str] = []
+    asked: list[tuple[str, int]] = []
+    for name in draw.sample(NAMES, facts):
         asked.append((name, len(context) + 2))
         context += [name, "likes", draw.choice(COLOURS), "."]
     name, place = draw.choice(asked)
@@ -31,12 +32,14 @@ def paragraph(draw: random.Random, facts: int) -> tuple[list[str], list[str], in
 
 def line(number: int, context: list[str], question: list[str], place: int) -> str:
     """As task ``question_answering`` reads it."""
-    text, begins, ends = " ".join(context), [], []
+    text = " ".join(context)
+    begins: list[int] = []
+    ends: list[int] = []
     for word in context:
         begins.append(ends[-1] + 1 if ends else 0)
         ends.append(begins[-1] + len(word))
-    asked = {"id": str(number), "question": " ".join(question)}
-    asked["answers"] = [[context[place], begins[place]]]
+    answers = [[context[place], begins[place]]]
+    asked = {"id": str(number), "question": " ".join(question), "answers": answers}
     found = {"context": text, "tokens": text, "begins": begins, "ends": ends, "questions": [asked]}
     return json.dumps(found)
 

@@ -1,11 +1,12 @@
 """Faults in answers to questions: where they are, and where they come from."""
 
+from dataclasses import replace
+
 from diet_fairseq.data import questions
-from diet_fairseq.data.questions import Context
 from tests.support.mutants.catching import instead_of
 
 
-@instead_of(Context, "between")
+@instead_of(questions.Context, "between")
 def answers_one_character_short(original, self, first, last):
     return original(self, first, last)[:-1]
 
@@ -19,7 +20,7 @@ def an_answer_s_last_token_left_out(original, begins, ends, start, stop):
 @instead_of(questions, "best_answers")
 def answers_from_the_question(original, logits, batch, pad, **options):
     wider = [
-        window._replace(own_begin=window.begin - 5, begin=window.begin - 5)
+        replace(window, own_begin=window.begin - 5, begin=window.begin - 5)
         for window in batch["windows"]
     ]
     first = batch["first"] - 5
