@@ -3,12 +3,14 @@
 import json
 import re
 import tomllib
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..recipes.encoders import report
+from ..recipes.encoders import report, report_xtreme
+from ..recipes.encoders.report_table import Score, results
 from .cost import Cost, pretraining, translation
 
 ROWS = Path(__file__).with_name("rows.toml")
@@ -149,13 +151,16 @@ def numbers(row: dict[str, Any], one: dict[str, Any]) -> dict[str, float]:
 
 def of_results(folder: Path) -> dict[str, tuple[str, str]]:
     """Row -> what its finished fine-tunings came to, and how many seeds: by DIET's statistic."""
-    found = report.results(folder, None, None)
-    rows = report.own(found, folder, "diet")
+    found = results(folder, None, None)
+    rows = [*report.own(found, folder, "diet"), *report_xtreme.own(found, folder)]
+    scores: dict[str, dict[str, Score]] = defaultdict(dict)
+    for row in rows:
+        scores[row.name] |= row.scores
     return {
-        row.name: (
-            ", ".join(f"{task} {score}" for task, score in row.scores.items()),
-            ", ".join(sorted({str(score.seeds) for score in row.scores.values()})),
+        name: (
+            ", ".join(f"{column} {one}" for column, one in some.items() if " " not in column),
+            ", ".join(sorted({str(one.seeds) for one in some.values()})),
         )
-        for row in rows
-        if row.scores
+        for name, some in scores.items()
+        if some
     }

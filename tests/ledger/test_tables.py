@@ -11,6 +11,7 @@ import pytest
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.ledger import cost, entries, written
+from diet_fairseq.recipes.encoders import report_table
 from diet_fairseq_cli import COMMANDS, Group, main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -139,12 +140,12 @@ def test_papers_that_can_not_be_read_are_named(tmp_path):
 
 
 def test_finished_fine_tunings_stand_beside_the_papers_rows(monkeypatch):
-    score = entries.report.Score(60.1, 58.0, 61.5, seeds=3, rate=1e-5, epochs=5)
+    score = report_table.Score(60.1, 58.0, 61.5, seeds=3, rate=1e-5, epochs=5)
     rows = [
-        entries.report.Row("ours", "the commonest label"),
-        entries.report.Row("ours", "diet_rel, segments per-head", scores={"CoLA": score}),
+        report_table.Row("ours", "the commonest label"),
+        report_table.Row("ours", "diet_rel, segments per-head", scores={"CoLA": score}),
     ]
-    monkeypatch.setattr(entries.report, "results", lambda *_: {})
+    monkeypatch.setattr(entries, "results", lambda *_: {})
     monkeypatch.setattr(entries.report, "own", lambda *_: iter(rows))
     found = {
         (table.key, entry.row): (entry.ours, entry.seeds)

@@ -2,10 +2,13 @@
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 from tqdm import tqdm
@@ -18,8 +21,9 @@ from ..common.parallel import enough
 from ..common.stages import Stage, run_all
 from ..common.subwords import KINDS, thinned
 from ..common.text import read_lines, write_lines
-from .documents import Cleaner, Source, held_out, numbered, parted
+from .documents import Cleaner, Source, held_out, numbered, parted, squeezed
 from .folder import add_folder
+from .sampling import SMOOTHING, copies, sources_of
 
 SPLITS = ("train", "valid")
 
@@ -45,6 +49,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         type=at_least(1),
         help="length of a document in a FILE without blank lines (the whole file)",
+    )
+    parser.add_argument(
+        "--languages",
+        metavar="FOLDER",
+        type=Path,
+        help="instead of FILE: a text for each language, LANGUAGE.txt, .gz or a folder of files",
+    )
+    parser.add_argument(
+        "--smoothing",
+        metavar="EXPONENT",
+        type=float,
+        help="of --languages: each is read in proportion to its lines to this power (0.7)",
     )
     parser.add_argument("--lower", action="store_true", help="lower-case the text")
     parser.add_argument(
@@ -76,11 +92,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def prepare(args: Namespace) -> None:
     check(args)
-    sources = [Source(path, lines_per_document=args.lines_per_document) for path in args.files]
-    sources += [Source(path, wikitext=True) for path in args.wikitext]
+    if args.languages:
+        texts = sources_of(args.languages, args.lines_per_document)
+    else:
+        of_files = [Source(path, lines_per_document=args.lines_per_document) for path in args.files]
+        texts = {args.language: of_files + [Source(path, wikitext=True) for path in args.wikitext]}
     text = Text(
         folder=args.folder,
-        sources=sources,
+        texts=texts,
+        smoothing=(args.smoothing or SMOOTHING) if args.languages else None,
         lower=args.lower,
         valid_share=args.valid_share,
         bpe=args.bpe,
@@ -96,7 +116,14 @@ def prepare(args: Namespace) -> None:
 
 
 def check(args: Namespace) -> None:
-    if not args.files and not args.wikitext:
+    if args.languages and (args.files or args.wikitext):
+        raise UserError("--languages has all the text: leave out FILE and --wikitext")
+    if args.smoothing is not None and not (args.languages and 0 < args.smoothing <= 1):
+        raise UserError(
+            f"--smoothing {args.smoothing} goes with --languages, and is above 0 and at most 1: 1 "
+            "reads each language as often as it is there"
+        )
+    if not args.files and not args.wikitext and not args.languages:
         raise UserError("there is nothing to prepare: name one or more files of text")
     if not 0 < args.valid_share < 1:
         raise UserError(
@@ -106,10 +133,16 @@ def check(args: Namespace) -> None:
 
 @dataclass(frozen=True)
 class Text:
-    """Text on its way from raw files to what fairseq-train reads."""
+    """Text on its way from raw files to what fairseq-train reads.
+
+    Attributes:
+        texts: language -> its files
+        smoothing: of several languages, how they are sampled (`sampling`), else None
+    """
 
     folder: Path
-    sources: list[Source]
+    texts: dict[str, list[Source]]
+    smoothing: float | None
     lower: bool
     valid_share: float
     bpe: str
@@ -119,26 +152,36 @@ class Text:
     most_workers: int
 
     def stages(self) -> list[Stage]:
-        files = [source.fingerprint() for source in self.sources]
+        files = [one.fingerprint() for sources in self.texts.values() for one in sources]
+        sampled = []
+        if self.smoothing is not None:
+            settings = {"languages": list(self.texts), "smoothing": self.smoothing}
+            sampled = [Stage("sampled", settings, self.sample, self.report_sampled)]
         subwords = {"bpe": self.bpe, "vocabulary": self.vocabulary, "language": self.language}
         return [
             Stage("clean", {"files": files, "lower": self.lower}, self.clean, self.report_cleaned),
             Stage("split", {"valid_share": self.valid_share}, self.split, self.report_split),
+            *sampled,
             Stage("subwords", subwords, self.learn),
             Stage("encoded", {"longest_line": self.longest_line}, self.encode),
             Stage("data-bin", {}, self.binarise),
         ]
 
-    def counts(self, stage: str) -> dict[str, int]:
+    def counts(self, stage: str) -> dict[str, Any]:
         return json.loads((self.folder / stage / "counts.json").read_text(encoding="utf-8"))
 
     def clean(self, folder: Path) -> None:
         cleaner = Cleaner(self.lower)
-        lines = cleaner(
-            tqdm(source.lines(), desc=f"reading {source.path.name}", unit=" lines", disable=None)
-            for source in self.sources
-        )
-        write_lines(folder / "text", lines)
+        until: dict[str, int] = {}
+
+        def sources() -> Iterator[Iterable[str]]:
+            for language, some in self.texts.items():
+                for source in some:
+                    said = f"reading {source.path.name}"
+                    yield tqdm(source.lines(), desc=said, unit=" lines", disable=None)
+                    until[language] = cleaner.counts["documents"]
+
+        write_lines(folder / "text", cleaner(sources()))
         if cleaner.counts["documents"] < 2:
             raise UserError(
                 "the text is a single document, so there is nothing to validate with: put blank "
@@ -148,6 +191,8 @@ class Text:
             )
         with written(folder / "counts.json") as file:
             json.dump(cleaner.counts, file, indent=1)
+        with written(folder / "languages.json") as file:  # the documents before each one's end
+            json.dump(until, file, indent=1)
 
     def report_cleaned(self) -> str:
         counts = self.counts("clean")
@@ -179,24 +224,64 @@ class Text:
         counts = self.counts("split")
         return ", ".join(f"{counts[name]:,} lines to {name}" for name in SPLITS)
 
+    def sample(self, folder: Path) -> None:
+        """Documents of small languages several times, those of large ones not all."""
+        ends = json.loads((self.folder / "clean" / "languages.json").read_text(encoding="utf-8"))
+        documents = self.counts("clean")["documents"]
+        chosen = held_out(documents, self.valid_share)
+        languages = [name for name, end in begun(ends) for _ in range(end)]
+        languages = [name for place, name in enumerate(languages) if place not in chosen]
+        train = self.folder / "split" / "train"
+        sizes = Counter(languages[document] for document, _ in numbered(read_lines(train)))
+        times = list(copies(languages, sizes, self.smoothing or 1.0))
+        read: Counter[str] = Counter()
+
+        def lines(turn: int) -> Iterator[str]:
+            latest = None
+            for document, line in numbered(read_lines(train)):
+                if times[document] > turn:
+                    if document != latest:
+                        yield ""
+                    read[languages[document]] += 1
+                    latest = document
+                    yield line
+
+        # Turn by turn, so that no document stands beside its copy.
+        write_lines(folder / "train", squeezed(chain.from_iterable(map(lines, range(max(times))))))
+        copyfile(self.folder / "split" / "valid", folder / "valid")
+        with written(folder / "counts.json") as file:
+            json.dump({"train": read.total(), "read": read, "there are": sizes}, file, indent=1)
+
+    def report_sampled(self) -> str:
+        counts = self.counts("sampled")
+        read, sizes = counts["read"], counts["there are"]
+        return "lines read, of those there are: " + ", ".join(
+            f"{name} {read.get(name, 0):,} of {sizes[name]:,}" for name in sizes
+        )
+
+    @property
+    def text(self) -> Path:
+        """The folder whose files are made into subwords."""
+        return self.folder / ("split" if self.smoothing is None else "sampled")
+
     @property
     def lines(self) -> int:
         """Those of the training text."""
-        return self.counts("split")["train"]
+        return self.counts(self.text.name)["train"]
 
     @property
     def workers(self) -> int:
         return enough(self.most_workers, self.lines)
 
     def learn(self, folder: Path) -> None:
-        text = {self.language: thinned(self.folder / "split" / "train", self.lines)}
+        text = {self.language: thinned(self.text / "train", self.lines)}
         KINDS[self.bpe].learn(folder, text, self.vocabulary, self.workers)
 
     def encode(self, folder: Path) -> None:
         subwords = KINDS[self.bpe](self.folder / "subwords")
         for name in SPLITS:
             lines = tqdm(
-                read_lines(self.folder / "split" / name),
+                read_lines(self.text / name),
                 desc=f"subwords of {name}",
                 unit=" lines",
                 disable=None,
@@ -211,6 +296,14 @@ class Text:
         options |= {"--nwordssrc": self.vocabulary}
         options |= {"--destdir": folder, "--workers": self.workers}
         programs.preprocess(options, folder / "command.log", "--only-source")
+
+
+def begun(ends: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """How many documents each language has, out of how many there were at its end."""
+    before = 0
+    for name, end in ends.items():
+        yield name, end - before
+        before = end
 
 
 def all_parted(lines: Iterable[str], longest: int, name: str) -> Iterator[str]:

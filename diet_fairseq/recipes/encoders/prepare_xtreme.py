@@ -11,13 +11,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ...data import answers
 from ...data.questions import covering
 from ...errors import UserError
 from ..common.options import add_workers
 from ..common.stages import Stage, run_all
 from ..common.subwords import KINDS, Placed
 from ..common.text import write_lines
-from . import squad
+from . import squad, trivial
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import TRAIN, Columns
@@ -30,11 +31,12 @@ TRAINED_ON = {
     "tydiqa": "tydiqa.goldp.en.train.json",
     "mnli": "train-en.tsv",
 }
-#: task -> names of its test files, {0} is the language; the first that is there is taken
+#: task -> names of its test files; {0} is the language, or the context's and {1} the question's;
+#: the first that is there is taken
 TESTS = {
     "XNLI": ["test-{0}.tsv", "dev-{0}.tsv"],
     "XQuAD": ["xquad.{0}.json"],
-    "MLQA": ["test-context-{0}-question-{0}.json", "dev-context-{0}-question-{0}.json"],
+    "MLQA": ["test-context-{0}-question-{1}.json", "dev-context-{0}-question-{1}.json"],
     "TyDiQA": ["tydiqa.goldp.{0}.dev.json", "tydiqa.goldp.{0}.train.json"],
 }
 #: what XNLI is selected by
@@ -55,7 +57,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SET",
         help=f"{', '.join(TRAINED_ON)}, or a file (squad; mnli for XNLI, as in DIET)",
     )
-    parser.add_argument("--languages", nargs="+", metavar="LANGUAGE", help="(all that are there)")
+    parser.add_argument(
+        "--languages",
+        nargs="+",
+        metavar="LANGUAGE",
+        help="of MLQA also pairs: de-en has German texts, English questions (all but pairs)",
+    )
     add_workers(parser)
     add_folder(parser)
 
@@ -96,11 +103,14 @@ def find(data: Path, name: str) -> Path | None:
 def test_files(data: Path, task: XtremeTask, languages: list[str] | None) -> dict[str, Path]:
     """Language -> its file, of the languages asked for, or of all that are there."""
     for language in languages or ():
-        if language not in task.languages:
-            raise UserError(f"--languages {language}: {task.name} has {', '.join(task.languages)}")
+        if not task.has(language):
+            pairs = ", and pairs of a context's and a question's, as de-en" * task.pairs
+            known = ", ".join(task.languages)
+            raise UserError(f"--languages {language}: {task.name} has {known}{pairs}")
     found = {}
     for language in languages or task.languages:
-        names = [name.format(language) for name in TESTS[task.name]]
+        context, _, question = language.partition("-")
+        names = [name.format(context, question or context) for name in TESTS[task.name]]
         path = next(filter(None, (find(data, name) for name in names)), None)
         if path:
             found[language] = path
@@ -153,12 +163,17 @@ def prepare_questions(
         found = {split: squad.read(path) for split, path in files.items()}
         found[TRAIN], found["valid"] = held_out(found[TRAIN])
         counts: dict[str, dict[str, int]] = {}
+        guesses: dict[str, dict[str, dict[str, float]]] = {name: {} for name in trivial.BASELINES}
         for split, questions in found.items():
-            rules = f"mlqa {splits[split]}" if task.name == "MLQA" and split in splits else "squad"
+            rules = rules_of(task, splits.get(split))
+            if split != TRAIN:
+                for name, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
+                    guesses[name][split] = metrics
             lines = list(coded(questions, args, f"{task.name} {split}", rules))
             write_lines(partial / f"{split}.jsonl", lines)
             counts[split] = {"questions": len(questions), "unfit": unfit(lines)}
         write_json(partial / "counts.json", counts)
+        write_json(partial / "guess.json", guesses)
 
     def place(partial: Path) -> None:
         for split in made.splits:
@@ -172,6 +187,14 @@ def prepare_questions(
                 f"{task.name}, {made.file_of(split)}: {counts['questions']:,} questions, "
                 f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
             )
+
+
+def rules_of(task: XtremeTask, language: str | None) -> str:
+    """The name of the rules that answers are compared by; without a language, of English training.
+
+    Of a pair of MLQA they are the context's, which has the answer.
+    """
+    return f"mlqa {language.split('-')[0]}" if task.name == "MLQA" and language else "squad"
 
 
 def held_out(

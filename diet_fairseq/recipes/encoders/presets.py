@@ -93,6 +93,18 @@ PRESETS = {
         save_every=20_000,  # DIET, appendix A
         validate_every=20_000,
     ),
+    "diet-multilingual": Preset(  # 100 languages: `prepare --languages --vocabulary 120000`
+        size="base",
+        updates=125_000,
+        batch=4096,
+        length=512,
+        peak_rate=1.8e-3,
+        warmup=0.025,
+        optimizer=LAMB,
+        per_gpu=16,
+        save_every=20_000,  # ours: that of English, which the paper states
+        validate_every=20_000,
+    ),
 }
 
 

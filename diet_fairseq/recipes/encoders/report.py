@@ -1,24 +1,28 @@
-"""``report``: GLUE's table of finished cells, by the papers' statistics and beside their rows."""
+"""``report``: tables of finished cells, by the papers' statistics and beside their rows.
 
-import csv
+GLUE's is made here, XTREME's in report_xtreme.py.
+"""
+
 import json
 import re
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
-from ...atomic import written
 from ...errors import UserError
 from ..common import cells
 from ..common.options import given
+from . import report_xtreme
 from .folder import add_folder
 from .glue_tasks import Task
 from .prepare_task import load_task
-from .tuning import RESULT
+from .report_names import names_in_papers, paper_name
+from .report_table import GUESS, Found, Row, Score, Table, beside, plot, results, write_csv
+from .xtreme_tasks import Transfer
 
 #: the numbers that the papers' averages are of: DIET's 7 (tables 2, 8, 9) and TUPE's 9 (1, 3, 4)
 DIET_AVERAGE = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B")
@@ -32,7 +36,6 @@ STATISTICS: dict[str, tuple[str, Statistic]] = {
     "diet": ("median over seeds of the maximum over checkpoints", max),
     "tupe": ("median over seeds of the last checkpoint", lambda values: values[-1]),
 }
-GUESS = "the commonest label"
 #: in paper_tables.json, table -> its name in the paper
 PAPERS = {
     "diet_table2_glue": "DIET, table 2",
@@ -40,40 +43,8 @@ PAPERS = {
     "diet_table9_glue_sharing": "DIET, table 9",
     "tupe_table3_large": "TUPE, table 3",
     "tupe_base_glue_avg": "TUPE, tables 1 and 4",  # averages alone
+    **report_xtreme.PAPERS,
 }
-
-
-@dataclass(frozen=True)
-class Score:
-    """A row's value in a column: the median over seeds, and the range of the seeds."""
-
-    value: float
-    lowest: float
-    highest: float
-    seeds: int
-    rate: float
-    epochs: int
-
-    def __str__(self) -> str:
-        spread = f" ({self.lowest:.1f} to {self.highest:.1f})" if self.seeds > 1 else ""
-        return f"{self.value:.1f}{spread}"
-
-
-@dataclass
-class Row:
-    """A line of the table: numbers by column, and the scores behind them if it is ours."""
-
-    source: str
-    name: str
-    #: what the papers call the model: ours has a name in each of them
-    models: tuple[str, ...] = ()
-    values: dict[str, float] = field(default_factory=dict)
-    scores: dict[str, Score] = field(default_factory=dict)
-
-    def average(self, columns: Iterable[str]) -> float | None:
-        """Plain mean of the columns; None where one is missing."""
-        found = [self.values.get(column) for column in columns]
-        return mean(found) if found and None not in found else None  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -101,7 +72,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--tables",
         nargs="+",
         choices=PAPERS,
-        default=["diet_table2_glue", "tupe_base_glue_avg", "tupe_table3_large"],
+        default=[
+            "diet_table2_glue",
+            "tupe_base_glue_avg",
+            "tupe_table3_large",
+            "diet_table3_xtreme",
+        ],
+        help="of --papers (those of whole models)",
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the numbers to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw them in FILE")
@@ -113,37 +90,36 @@ def report(args: Namespace) -> None:
 
 
 def show(what: Report) -> None:
-    """Print the table, and write what else is asked for."""
+    """Print GLUE's table, XTREME's, or both, and write what else is asked for."""
     found = results(what.folder, what.rows, what.tasks)
     wanted = list(STATISTICS) if what.statistic == "both" else [what.statistic]
     papers = list(published(what.papers, what.tables)) if what.papers else []
-    tables = {name: beside([*own(found, what.folder, name), *papers]) for name in wanted}
-    print("\n\n".join(f"{title(name)}\n\n{markdown(rows)}" for name, rows in tables.items()))
+    tables = []
+    for name in wanted:
+        if rows := list(own(found, what.folder, name)):
+            others = (row for row in papers if row.source not in report_xtreme.PAPERS.values())
+            tables.append(Table(name, title(name), beside([*rows, *others]), COLUMNS, AVERAGES))
+    transfers = report_xtreme.transfers(found, what.folder)
+    if transfers:
+        others = (row for row in papers if row.source in report_xtreme.PAPERS.values())
+        rows = list(report_xtreme.own(found, what.folder))
+        tables.append(report_xtreme.table(beside([*rows, *others])))
+    print("\n\n".join(f"{one.title}\n\n{one.markdown()}" for one in tables))
+    if transfers:
+        print(report_xtreme.more(tables[-1].rows, transfers))
     if what.csv:
         write_csv(what.csv, tables)
     if what.plot:
-        plot(what.plot, tables[wanted[0]], STATISTICS[wanted[0]][0])
-
-
-Found = dict[str, dict[str, list[dict[str, Any]]]]
-
-
-def results(folder: Path, rows: list[str] | None, tasks: list[str] | None) -> Found:
-    """Finished cells by row and task."""
-    found: Found = defaultdict(lambda: defaultdict(list))
-    for path in sorted(folder.glob(f"tasks/*/runs/*/*/{RESULT}")):
-        one = cells.load(path)
-        if (rows is None or one["row"] in rows) and (tasks is None or one["task"] in tasks):
-            found[one["row"]][one["task"]].append(one)
-    if not found:
-        raise UserError(f"{folder}/tasks holds no finished cell: run `finetune` first")
-    return {row: found[row] for row in rows or found if row in found}
+        plot(what.plot, tables[0])
 
 
 def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
-    """Our rows; the first is a constant guess."""
+    """Our rows, but for XTREME; the first is a constant guess. None if all is XTREME."""
     names = sorted({task for of_tasks in found.values() for task in of_tasks})
     tasks = {name: load_task(folder / "tasks" / name) for name in names}
+    tasks = {name: task for name, task in tasks.items() if not isinstance(task, Transfer)}
+    if not tasks:
+        return
     guess = Row("ours", GUESS)
     for name, task in tasks.items():
         guessed = cells.load(folder / "tasks" / name / "encoded" / "guess.json")
@@ -151,9 +127,12 @@ def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
             guess.values[task.reported(split)] = metrics[task.metrics[0]]
     yield guess
     for name, of_tasks in found.items():
-        [some, *_] = of_tasks.values()
+        ours = {task_name: some for task_name, some in of_tasks.items() if task_name in tasks}
+        if not ours:
+            continue
+        [some, *_] = ours.values()
         row = Row("ours", name, names_in_papers(some[0]["model"]))
-        for task_name, some in of_tasks.items():
+        for task_name, some in ours.items():
             row.scores |= scores(tasks[task_name], some, STATISTICS[statistic][1])
         row.values = {column: score.value for column, score in row.scores.items()}
         yield row
@@ -227,151 +206,6 @@ def averages_of_tupe(rows: dict[str, float]) -> Iterator[Row]:
         yield Row(source, name, (model,), {"TUPE's avg.": average})
 
 
-def names_in_papers(model: dict[str, Any]) -> tuple[str, ...]:
-    """What DIET's tables and TUPE's call the model of a checkpoint, where they have it."""
-    tupe = name_in_tupe(model)
-    if str(model.get("arch")).startswith("electra_"):
-        return tupe
-    return (paper_name(as_in_papers(model)), *tupe)
-
-
-def name_in_tupe(model: dict[str, Any]) -> tuple[str, ...]:
-    """As in TUPE's tables 1, 3 and 4; () where they don't have it.
-
-    Models that are smaller than base count as base.
-    """
-    scheme, added = model["position_scheme"], model.get("position_input") or "none"
-    arch = str(model.get("arch"))
-    kind = "electra" if arch.startswith("electra_") else ""
-    kind = kind or ("large" if arch.endswith("_large") else "base")
-    if scheme == "tupe_a" and model.get("position_untie_cls") == "no":
-        scheme = "tupe_a, [CLS] tied"
-    usual = "learned" if scheme == "learned" else "none"
-    found = NAMES_IN_TUPE[kind].get(f"{scheme} + {added}" if added != usual else scheme)
-    return (found,) if found else ()
-
-
-#: kind of model -> scheme, with what is added to the input -> name
-NAMES_IN_TUPE = {
-    "base": {
-        "learned": "bert_a",
-        "t5 + learned": "bert_r",
-        "bert_ad": "bert_a_d",
-        "tupe_a": "tupe_a",
-        "tupe_r": "tupe_r",
-        "tupe_a, [CLS] tied": "tupe_a_tied_cls",
-    },
-    "large": {"learned": "bert_large", "tupe_r": "tupe_r_large"},
-    "electra": {"learned": "electra_base", "tupe_r": "electra_tupe"},
-}
-
-
-def as_in_papers(model: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint's model in the words of DIET's tables in paper_tables.json."""
-    scheme, sharing = model["position_scheme"], model["position_sharing"]
-    usual = {"diet_rel": "none", "diet_abs": "none"}.get(scheme, sharing)  # not printed there
-    return {
-        "model": {"learned": "bert"}.get(scheme, scheme or "stock"),
-        "rank": model["position_rank"],
-        "sharing": None if sharing == usual else sharing,
-        "segment": model["segment_scheme"],
-    }
-
-
-def beside(rows: list[Row]) -> list[Row]:
-    """Papers' rows right after ours of the same model, the others at the end."""
-    ours, papers = ([row for row in rows if (row.source == "ours") is own] for own in (True, False))
-    order = {id(row): len(ours) for row in papers}
-    for place, row in enumerate(ours):
-        order[id(row)] = place
-        same = (paper for paper in papers if set(paper.models) & set(row.models))
-        order |= dict.fromkeys(map(id, same), place)
-    return sorted(rows, key=lambda row: order[id(row)])
-
-
-def paper_name(row: dict[str, Any]) -> str:
-    """The name of a table's row: what distinguishes it from the others."""
-    parts = [row["model"]]
-    parts += [f"{name} {row[name]}" for name in ("rank", "projection") if row.get(name)]
-    parts += [f"shared {row['sharing']}"] if row.get("sharing") else []
-    parts += [f"segments {row['segment']}"] if row.get("segment") else []
-    parts += [f"{row['steps']} updates"] if row.get("steps") else []
-    return ", ".join(parts)
-
-
-def shown_columns(rows: list[Row]) -> list[str]:
-    """The columns of our rows, GLUE's first, then those of other tasks."""
-    ours = {column for row in rows if row.source == "ours" for column in row.values}
-    return [*(c for c in COLUMNS if c in ours), *sorted(ours - set(COLUMNS))]
-
-
 def title(statistic: str) -> str:
     """What the table's numbers are."""
     return f"GLUE dev, {STATISTICS[statistic][0]}, at the best learning rate (least to most)"
-
-
-def markdown(rows: list[Row]) -> str:
-    """The table; averages where a row has all that a paper's average is of."""
-    columns = shown_columns(rows)
-    averages = {
-        name: of
-        for name, of in AVERAGES.items()
-        if any(name in row.values or row.average(of) for row in rows)
-    }
-    heads = ["source", "row", *columns, f"mean of these {len(columns)}", *averages]
-    lines = [" | ".join(heads), " | ".join(["---"] * len(heads))]
-    for row in rows:
-        texts = [str(row.scores.get(column, number(row.values.get(column)))) for column in columns]
-        texts.append(number(row.average(columns)))
-        texts += [number(row.values.get(name, row.average(of))) for name, of in averages.items()]
-        lines.append(" | ".join([row.source, row.name, *texts]))
-    return "\n".join(f"| {line} |" for line in lines)
-
-
-def number(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
-
-
-def write_csv(path: Path, tables: dict[str, list[Row]]) -> None:
-    """A line for every number."""
-    with written(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        heads = ("lowest", "highest", "seeds", "rate", "epochs")
-        writer.writerow(["statistic", "source", "row", "task", "value", *heads])
-        for statistic, rows in tables.items():
-            for row in rows:
-                averages = {name: row.average(of) for name, of in AVERAGES.items()}
-                for column, value in (averages | row.values).items():
-                    if value is not None:
-                        score = row.scores.get(column)
-                        more = [getattr(score, head) for head in heads] if score else [""] * 5
-                        writer.writerow([statistic, row.source, row.name, column, value, *more])
-
-
-def plot(path: Path, rows: list[Row], statistic: str) -> None:
-    """A panel for every column: ours with their spread, the papers' as lighter marks."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    columns = shown_columns(rows)
-    shown = [row for row in rows if any(column in row.values for column in columns)][::-1]
-    size = (2.5 + 1.8 * len(columns), 1.5 + 0.25 * len(shown))
-    figure, panels = pyplot.subplots(
-        1, len(columns), sharey=True, squeeze=False, figsize=size, layout="constrained"
-    )
-    for axes, column in zip(panels[0], columns, strict=True):
-        for place, row in enumerate(shown):
-            score, value = row.scores.get(column), row.values.get(column)
-            if score:
-                axes.plot([score.lowest, score.highest], [place, place], color="C0", alpha=0.4)
-            if value is not None:
-                ours = row.source == "ours"
-                axes.plot(value, place, "o" if ours else "d", color="C0" if ours else "C1")
-        axes.set(title=column, yticks=range(len(shown)))
-        axes.set_yticklabels([f"{row.name} ({row.source})" for row in shown], fontsize=7)
-        axes.grid(axis="x", alpha=0.3)
-    figure.suptitle(statistic, fontsize=9)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)

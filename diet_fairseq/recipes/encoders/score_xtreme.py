@@ -2,7 +2,7 @@
 
 LABELS/TASK/test-LANGUAGE.json are questions in SQuAD's format, and PREDICTIONS has a file of the
 same name: ``{"ID": "answer", ...}``. Of a classification they are test-LANGUAGE.tsv, with a label a
-line.
+line. MLQA's ``test-de-en.json``, German texts and English questions, counts in no mean.
 """
 
 import json
@@ -18,7 +18,7 @@ from ..common.text import read_lines
 from .squad import Question, read, unique_ids
 from .xtreme_tasks import XTREME, XtremeTask
 
-#: metric -> language, or "mean" -> percent
+#: metric -> language, a pair of them, or "mean" -> percent
 Scores = dict[str, dict[str, float]]
 
 
@@ -66,12 +66,14 @@ def averaged(task: XtremeTask, files: dict[Path, Path]) -> Scores:
         for metric, value in values.items():
             found[metric][language] = value
     for by_language in found.values():
-        by_language["mean"] = fmean(by_language.values())
+        alone = [value for language, value in by_language.items() if language in task.languages]
+        if alone:
+            by_language["mean"] = fmean(alone)
     return found
 
 
 def check_language(task: XtremeTask, language: str, where: Path) -> None:
-    if language not in task.languages:
+    if not task.has(language):
         raise UserError(
             f"{where}: {task.name} has no language {language}: take {', '.join(task.languages)}"
         )

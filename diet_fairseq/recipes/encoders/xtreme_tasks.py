@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import permutations
 
 from ...data import answers
 from ...errors import UserError
@@ -13,11 +14,25 @@ RulesOf = Callable[[str], answers.Rules]
 
 @dataclass(frozen=True)
 class XtremeTask:
-    """A task with one test set a language; ``rules`` is None for a classification."""
+    """A task with one test set a language; ``rules`` is None for a classification.
+
+    With ``pairs`` it also has test sets whose questions are in another language than the text:
+    ``de-en`` has German texts and English questions. They count in no mean over languages.
+    """
 
     name: str
     languages: tuple[str, ...]
     rules: RulesOf | None = None
+    pairs: bool = False
+
+    @property
+    def all_languages(self) -> list[str]:
+        """The languages, and then the pairs, if it has them."""
+        pairs = permutations(self.languages, 2) if self.pairs else ()
+        return [*self.languages, *map("-".join, pairs)]
+
+    def has(self, language: str) -> bool:
+        return language in self.all_languages
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -60,13 +75,18 @@ def in_english(language: str) -> answers.Rules:
     return answers.squad
 
 
+def of_context(language: str) -> answers.Rules:
+    """MLQA's for a language, or for the text's of a pair: the answer is a part of the text."""
+    return answers.mlqa(language.split("-")[0])
+
+
 XTREME = {
     task.name.lower(): task
     for task in (
         XtremeTask("XNLI", languages("ar bg de el en es fr hi ru sw th tr ur vi zh")),
         XtremeTask("PAWSX", languages("de en es fr ja ko zh")),
         XtremeTask("XQuAD", languages("ar de el en es hi ru th tr vi zh"), in_english),
-        XtremeTask("MLQA", answers.MLQA_LANGUAGES, answers.mlqa),
+        XtremeTask("MLQA", answers.MLQA_LANGUAGES, of_context, pairs=True),
         XtremeTask("TyDiQA", languages("ar bn en fi id ko ru sw te"), in_english),
     )
 }

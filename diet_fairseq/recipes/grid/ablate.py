@@ -17,9 +17,10 @@ from .spec import Grid, read
 
 FOLDER = Path(__file__).with_name("ablations")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
-#: paper -> its tables that are shown beside ours
+#: paper, or ablation -> the tables that are shown beside ours
 TABLES = {
     "diet": ["diet_table8_glue_segments", "diet_table9_glue_sharing"],
+    "xtreme": ["diet_table5_xtreme_ablation"],
     "tupe": ["tupe_base_glue_avg", "tupe_table3_large"],
 }
 
@@ -51,7 +52,8 @@ def ablate(args: Namespace, more: list[str]) -> int:
     status = finetune.run(tuned, gpus, args.jobs)
     paper = "tupe" if args.name.startswith("tupe") else "diet"
     shown = {"rows": list(jobs), "tasks": None, "statistic": paper}
-    report.show(given(report.Report, args, **shown, tables=TABLES[paper], csv=None, plot=None))
+    tables = TABLES.get(args.name, TABLES[paper])
+    report.show(given(report.Report, args, **shown, tables=tables, csv=None, plot=None))
     return status
 
 

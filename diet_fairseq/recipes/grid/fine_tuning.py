@@ -6,8 +6,9 @@ from typing import Any
 
 from ..common import cells
 from ..common.options import Strict, given
-from ..encoders import finetune, report
+from ..encoders import finetune, report, report_xtreme
 from ..encoders.tuning import Tuning
+from ..encoders.xtreme_tasks import Transfer
 from . import table
 from .spec import Cell, Grid
 
@@ -28,7 +29,8 @@ def tunings(grid: Grid, chosen: list[Cell]) -> dict[str, list[Tuning]]:
 def finished(grid: Grid, chosen: list[Cell]) -> table.Found:
     """Every dev set's metric at the best checkpoint, seed by seed.
 
-    Learning rate and epochs are those whose median is best on the first dev set, as in `report`.
+    Learning rate and epochs are those whose median is best on the first dev set, as in `report`; of
+    XTREME's tasks the measures are means over languages.
     """
     found: table.Found = {}
     for row, some in tunings(grid, chosen).items():
@@ -39,15 +41,19 @@ def finished(grid: Grid, chosen: list[Cell]) -> table.Found:
         seeds: dict[int, dict[str, Any]] = {}
         for ran in of_tasks.values():
             task, results = ran[0].row.task, [cells.load(one.result) for one in ran]
-            best, values = report.at_best(task, results, max)
+            if isinstance(task, Transfer):
+                best, values = report_xtreme.means(task, results)
+            else:
+                best, of_splits = report.at_best(task, results, max)
+                values = {task.reported(split): some for split, some in of_splits.items()}
             for result in results:
                 if (result["rate"], result["epochs"]) == best:
                     of_seed = seeds.setdefault(result["seed"], {"seconds": 0})
                     of_seed["parameters"] = result["parameters"]
                     of_seed["seconds"] += result["seconds"]
-            for split_, by_seed in values.items():
+            for name, by_seed in values.items():
                 for seed, value in by_seed.items():
-                    seeds[seed][task.reported(split_)] = value
+                    seeds[seed][name] = value
         if seeds:
             found[row] = dict(sorted(seeds.items()))
     return found

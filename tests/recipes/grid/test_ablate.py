@@ -9,7 +9,7 @@ import pytest
 from fairseq import options
 
 from diet_fairseq.config import PositionConfig
-from diet_fairseq.recipes.encoders import report
+from diet_fairseq.recipes.encoders import report, report_names
 from diet_fairseq.recipes.grid import ablate
 from diet_fairseq.recipes.grid.job import Job
 from tests.support import glue
@@ -85,8 +85,8 @@ def test_every_row_is_the_model_it_is_called(encoder, capsys, name):
     grid = ablate.pretraining(args, [*more, "--length", "32"])
     for cell in grid.cells():
         args = fairseq_arguments(Job(grid, cell), capsys)
-        found = report.as_in_papers(vars(PositionConfig.of(args)))
-        assert report.paper_name(found) == cell.row
+        found = report_names.as_in_papers(vars(PositionConfig.of(args)))
+        assert report_names.paper_name(found) == cell.row
         assert (args.max_update, args.dropout) == (1, 0)
 
 
@@ -97,7 +97,7 @@ def test_every_row_of_tupe_s_tables_is_the_model_it_is_called(encoder, capsys, n
     for cell in grid.cells():
         args = fairseq_arguments(Job(grid, cell), capsys)
         model = {"arch": args.arch, **vars(PositionConfig.of(args))}
-        assert cell.row in report.names_in_papers(model)
+        assert cell.row in report_names.names_in_papers(model)
         assert model["segment_scheme"] == "none"
         assert args.encoder_layers == (24 if name == "tupe-large" else 12)
 
@@ -125,9 +125,11 @@ def test_another_budget_makes_other_runs():
 def test_the_grids_have_the_rows_of_diet_s_tables(shared_data):
     tables = json.loads((shared_data.parent / "paper_tables.json").read_text())
     for table, names in (("diet_table8_glue_segments", ("segments",)),
-                         ("diet_table9_glue_sharing", ("sharing", "rank"))):  # fmt: skip
+                         ("diet_table9_glue_sharing", ("sharing", "rank")),
+                         ("diet_table5_xtreme_ablation", ("xtreme",))):  # fmt: skip
         ours = {row for name in names for row in rows_of(name)}
-        assert {report.paper_name(row) for row in tables[table]["rows"]} <= ours
+        assert {report_names.paper_name(row) for row in tables[table]["rows"]} <= ours
+    assert len(rows_of("xtreme")) == 15
     assert {int(words.split()[-1]) for words in rows_of("rank").values()} == {64, 128, 256, 512}
 
 

@@ -1,0 +1,180 @@
+"""``report`` for XTREME: the form of DIET's tables 3 and 5, and every language by itself."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from ..common import cells
+from .prepare_task import load_task
+from .report_names import names_in_papers
+from .report_table import GUESS, Found, Row, Score, Table, number
+from .xtreme_tasks import Transfer
+
+#: DIET's columns; its average is their plain mean (20 of its 22 printed averages are)
+COLUMNS = (
+    "XNLI",
+    *(f"{task}-{metric}" for task in ("XQuAD", "MLQA", "TyDiQA") for metric in ("F1", "EM")),
+)
+SHORT = {"accuracy": "", "f1": "-F1", "exact_match": "-EM"}
+PAPERS = {
+    "diet_table3_xtreme": "DIET, table 3",
+    "diet_table5_xtreme_ablation": "DIET, table 5",
+}
+TITLE = (
+    "XTREME, fine-tuned in English: means over languages, at the checkpoint that is best on "
+    "English held out, median over seeds, at the learning rate that is best there (least to most)"
+)
+AVERAGES = {"DIET's avg.": COLUMNS}
+#: what a mean of rounded numbers may be off
+ROUNDING = 0.051
+
+
+def transfers(found: Found, folder: Path) -> dict[str, Transfer]:
+    """XTREME's among the tasks that were fine-tuned on."""
+    names = sorted({task for of_tasks in found.values() for task in of_tasks})
+    tasks = ((name, load_task(folder / "tasks" / name)) for name in names)
+    return {name: task for name, task in tasks if isinstance(task, Transfer)}
+
+
+def own(found: Found, folder: Path) -> Iterator[Row]:
+    """Our rows, after those of answers and labels that need no learning."""
+    tasks = transfers(found, folder)
+    guesses: dict[str, Row] = {}
+    for name, task in tasks.items():
+        path = folder / "tasks" / name / "encoded" / "guess.json"
+        for guess, metrics in (guessed(path, task) if path.exists() else {}).items():
+            row = guesses.setdefault(guess, Row("ours", guess))
+            row.values |= averaged(task, metrics)
+    yield from guesses.values()
+    for name, of_tasks in found.items():
+        ours = {task_name: some for task_name, some in of_tasks.items() if task_name in tasks}
+        if not ours:
+            continue
+        [some, *_] = ours.values()
+        row = Row("ours", name, names_in_papers(some[0]["model"]))
+        for task_name, some in ours.items():
+            row.scores |= scores(tasks[task_name], some)
+        row.values = {column: score.value for column, score in row.scores.items()}
+        yield row
+
+
+def guessed(path: Path, task: Transfer) -> dict[str, dict[str, dict[str, float]]]:
+    """Baseline -> split -> metric -> percent."""
+    found = cells.load(path)
+    return found if task.questions else {GUESS: found}
+
+
+def averaged(task: Transfer, metrics: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Column -> percent, out of split -> metric -> percent: each language, and the mean of all.
+
+    MLQA's pairs of two languages (``de-en``) count in no mean.
+    """
+    found: dict[str, float] = {}
+    for metric in task.metrics:
+        column = task.name + SHORT[metric]
+        of = {task.dev_files[split]: one[metric] for split, one in metrics.items()}
+        of.pop("dev", None)
+        alone = [value for language, value in of.items() if "-" not in language]
+        if alone:
+            found[column] = fmean(alone)
+        found |= {f"{column} {language}": value for language, value in of.items()}
+    return found
+
+
+def scores(task: Transfer, some: list[dict[str, Any]]) -> dict[str, Score]:
+    """Of every column, at the best learning rate and epochs."""
+    best, seeds = at_best_rate(task, some)
+    found = {}
+    for column in seeds[min(seeds)]:
+        several = [one[column] for one in seeds.values()]
+        spread = (median(several), min(several), max(several))
+        found[column] = Score(*spread, len(several), *best)
+    return found
+
+
+def at_best_rate(
+    task: Transfer, some: list[dict[str, Any]]
+) -> tuple[tuple[float, int], dict[int, dict[str, float]]]:
+    """Learning rate and epochs whose median on English held out is best; seed -> `averaged`.
+
+    Where some were not run with all seeds yet, only those with the most seeds are compared.
+    """
+    settings: dict[tuple[float, int], list[dict[str, Any]]] = defaultdict(list)
+    for one in some:
+        settings[one["rate"], one["epochs"]].append(one)
+    most = max(map(len, settings.values()))
+    best = max(
+        (setting for setting, ran in settings.items() if len(ran) == most),
+        key=lambda setting: median(on_dev(task, one)[1] for one in settings[setting]),
+    )
+    return best, {one["seed"]: averaged(task, at_best(task, one)) for one in settings[best]}
+
+
+def means(
+    task: Transfer, some: list[dict[str, Any]]
+) -> tuple[tuple[float, int], dict[str, dict[int, float]]]:
+    """The best learning rate and epochs; means over languages: column -> seed -> percent."""
+    best, seeds = at_best_rate(task, some)
+    columns = [task.name + SHORT[metric] for metric in task.metrics]
+    return best, {
+        column: {seed: one[column] for seed, one in seeds.items() if column in one}
+        for column in columns
+    }
+
+
+def on_dev(task: Transfer, one: dict[str, Any]) -> tuple[int, float]:
+    """Where a cell's curve is highest on English held out, and how high; the first of equals."""
+    metric = task.metrics[0]
+    values = [metrics[metric] for _, metrics in one["curves"]["valid"]]
+    return values.index(max(values)), max(values)
+
+
+def at_best(task: Transfer, one: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Split -> metric -> percent at that checkpoint: no test set is selected by."""
+    place, _ = on_dev(task, one)
+    return {split: one["curves"][split][place][1] for split in task.dev_files}
+
+
+def table(rows: list[Row]) -> Table:
+    return Table("xtreme", TITLE, rows, COLUMNS, AVERAGES, more=False)
+
+
+def more(rows: list[Row], tasks: dict[str, Transfer]) -> str:
+    """What is said after the table: averages that are misprints, and every task's languages."""
+    parts = [by_language([row for row in rows if row.source == "ours"], task)
+             for task in tasks.values()]  # fmt: skip
+    return "\n\n".join(["", *filter(None, [misprints(rows)]), *parts])
+
+
+def by_language(rows: list[Row], task: Transfer) -> str:
+    """A table of a task's languages."""
+    languages = [one for split, one in task.dev_files.items() if split != "valid"]
+    lines = [["row", *languages], ["---"] * (1 + len(languages))]
+    for row in rows:
+        texts = [
+            " / ".join(
+                number(row.values.get(f"{task.name}{SHORT[metric]} {language}"))
+                for metric in task.metrics
+            )
+            for language in languages
+        ]
+        if any(text.strip(" /") for text in texts):
+            lines.append([row.name, *texts])
+    shown = " / ".join({"f1": "F1", "exact_match": "exact match"}.get(m, m) for m in task.metrics)
+    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{task.name}, {shown}\n\n{body}"
+
+
+def misprints(rows: list[Row]) -> str:
+    """What the papers print as an average that is none."""
+    found = []
+    for row in rows:
+        printed, average = row.values.get("Avg"), row.average(COLUMNS)
+        if printed is not None and average is not None and abs(printed - average) > ROUNDING:
+            found.append(
+                f"{row.source} prints {printed} as the average of {row.name}, whose numbers have "
+                f"the mean {average:.2f}.  "
+            )
+    return "\n".join(found)
