@@ -8,6 +8,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from fairseq.models import ARCH_MODEL_REGISTRY
+
 from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
@@ -68,8 +70,16 @@ class Row:
                 f"--length {length}: {self.start.path} takes {positions} tokens: take --length "
                 f"{positions}"
             )
+        model = self.start.flags(wanted.encoder)
+        kind = ARCH_MODEL_REGISTRY[model[0].removeprefix("--arch=")]
+        wants = by_name([*model, *self.more]).get("--segment-scheme", "none")
+        if wants != "none" and not getattr(kind, "has_segments", False):
+            raise UserError(
+                f"--segment-scheme {wants}: {self.start.path} has no segments: add --encoder bert, "
+                "which gives them to a roberta_<scheme>, or leave it out"
+            )
         flags: list[Any] = [
-            *self.start.flags(wanted.encoder),
+            *model,
             *[*task.flags(), "--max-length", length],
             *([] if wanted.scratch else ["--finetune-from-model", self.start.path]),
             *["--optimizer", *FINE_TUNING_ADAM, "--clip-norm", 1.0],

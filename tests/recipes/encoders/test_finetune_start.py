@@ -212,6 +212,18 @@ def test_a_model_of_other_classes_predicts_nothing(monkeypatch, task, head, clas
     )
 
 
+def test_segments_of_an_encoder_that_has_none_are_refused(folder):
+    path = folder / "runs/base/checkpoint_last.pt"
+    words = ("RTE", path, "--folder", folder, "--length", 32, "--segment-scheme", "per-head")
+    with pytest.raises(UserError) as error:
+        run("finetune", *words, "--show")
+    assert str(error.value) == (
+        f"--segment-scheme per-head: {path} has no segments: add --encoder bert, which gives them "
+        "to a roberta_<scheme>, or leave it out"
+    )
+    assert run("finetune", *words, "--show", "--encoder", "bert") == 0
+
+
 def test_an_electra_is_fine_tuned_as_itself_or_as_a_bert():
     one = object.__new__(start.Start)
     one.path, names = Path("checkpoint.pt"), (*start.SIZES, *start.POSITIONS)

@@ -64,6 +64,16 @@ def test_the_nearest_of_several_right_answers_counts():
     assert answers.f1("", right, answers.squad) == 0
 
 
+def test_a_pair_of_languages_is_scored_by_the_text_s_rules_and_counts_in_no_mean(mock, tmp_path):
+    for side in ("labels", "predictions"):
+        shutil.copytree(mock / side / "mlqa", tmp_path / side / "mlqa")
+        files = tmp_path / side / "mlqa"
+        shutil.copy(files / "test-de.json", files / "test-de-en.json")
+    found = scores(tmp_path / "labels", tmp_path / "predictions")["mlqa"]
+    assert found["f1"]["de-en"] == found["f1"]["de"]
+    assert found["f1"]["mean"] == OFFICIAL["mlqa"]["f1"]
+
+
 def copied(mock, folder, change):
     shutil.copytree(mock / "predictions" / "mlqa", folder / "mlqa")
     change(folder / "mlqa")

@@ -6,6 +6,8 @@ from itertools import pairwise
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.encoders import prepare_xtreme
+from diet_fairseq.recipes.encoders.xtreme_tasks import xtreme_task
 from tests.support import glue
 from tests.support.glue import run
 from tests.support.road import cells, sentences, use, write
@@ -131,6 +133,23 @@ def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys):
         assert 0 < float(probability) < 1
 
 
+def test_pairs_of_mlqa_are_taken_where_they_are_asked_for(tmp_path):
+    names = ("de-question-de", "de-question-en", "en-question-de")
+    for name in names:
+        (tmp_path / f"dev-context-{name}.json").touch()
+    task = xtreme_task("mlqa")
+    assert list(prepare_xtreme.test_files(tmp_path, task, None)) == ["de"]
+    found = prepare_xtreme.test_files(tmp_path, task, ["de", "de-en"])
+    assert found["de-en"].name == "dev-context-de-question-en.json"
+    assert prepare_xtreme.rules_of(task, "de-en") == "mlqa de"  # the answer is in the context
+
+
+def test_answers_that_need_no_learning_are_measured_beside(folder):
+    found = cells.load(folder / "tasks/XQuAD/encoded/guess.json")
+    assert found.keys() == {"the first sentence", "the best-matching window"}
+    assert all(of.keys() == {"valid", "valid1", "valid2"} for of in found.values())
+
+
 # Bad input
 
 
@@ -141,6 +160,8 @@ def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys):
          "PAWSX, XQuAD, MLQA, TyDiQA"),
         (["--tasks", "xquad", "--languages", "fr"], "--languages fr: XQuAD has ar, de, el, en, es, "
          "hi, ru, th, tr, vi, zh"),
+        (["--tasks", "mlqa", "--languages", "de-fr"], "--languages de-fr: MLQA has ar, de, en, es, "
+         "hi, vi, zh, and pairs of a context's and a question's, as de-en"),
         (["--tasks", "xquad", "--languages", "th"], "{data} has no xquad.th.json (or "
          "xquad.th.json.gz): fetch it"),
         (["--tasks", "tydiqa"], "{data} has no test set of TyDiQA: give the folder of its files"),
