@@ -103,7 +103,9 @@ ENCODER = {
         passes_on=True,
     ),
     "report": Command(
-        "GLUE's table of what is finished, beside the papers'", "recipes.encoders.report", "report"
+        "GLUE's table of what is finished, and XTREME's, beside the papers'",
+        "recipes.encoders.report",
+        "report",
     ),
     "predict": Command(
         "labels for GLUE's test sets, or for any tab-separated values",

@@ -18,7 +18,7 @@ from .answer import Answerer
 from .folder import add_folder
 from .glue_tasks import GLUE, Columns, Task, read
 from .prepare_task import load_task, settings_of, write_json
-from .report import Found, results
+from .report_table import Found, results
 from .start import Start
 from .tuning import BEST
 from .xtreme_tasks import Transfer

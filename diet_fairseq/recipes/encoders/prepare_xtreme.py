@@ -3,7 +3,7 @@
 import json
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfile
@@ -14,6 +14,7 @@ from tqdm import tqdm
 from ...data import answers
 from ...data.questions import covering
 from ...errors import UserError
+from ..common.download import fetch
 from ..common.options import add_workers
 from ..common.stages import Stage, run_all
 from ..common.subwords import KINDS, Placed
@@ -39,6 +40,12 @@ TESTS = {
     "MLQA": ["test-context-{0}-question-{1}.json", "dev-context-{0}-question-{1}.json"],
     "TyDiQA": ["tydiqa.goldp.{0}.dev.json", "tydiqa.goldp.{0}.train.json"],
 }
+#: beginning of a file's name -> where it is; the other files are published in archives
+PUBLISHED = {
+    "train-v1.1.json": "https://rajpurkar.github.io/SQuAD-explorer/dataset/",
+    "xquad.": "https://raw.githubusercontent.com/google-deepmind/xquad/"
+    "7d30520c717524000f0d9d2f9c10a069acd9d285/",
+}
 #: what XNLI is selected by
 DEV = "dev-en.tsv"
 #: one of so many contexts is held out of training, to select by: SQuAD's own dev set has XQuAD's
@@ -63,6 +70,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="LANGUAGE",
         help="of MLQA also pairs: de-en has German texts, English questions (all but pairs)",
     )
+    parser.add_argument(
+        "--download", action="store_true", help="SQuAD and XQuAD into DATA, where they are missing"
+    )
     add_workers(parser)
     add_folder(parser)
 
@@ -72,6 +82,8 @@ def prepare_xtreme(args: Namespace) -> None:
         task = xtreme_task(name)
         if task.name not in TESTS:
             raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(TESTS)}")
+        if args.download:
+            download(args.data, task, args.train_on or "squad", args.languages)
         train = training_file(args.data, args.train_on or ("squad" if task.rules else "mnli"))
         tests = test_files(args.data, task, args.languages)
         seen = (train, None if task.rules else find(args.data, DEV))
@@ -81,6 +93,21 @@ def prepare_xtreme(args: Namespace) -> None:
             prepare_questions(task, train, tests, args)
         else:
             prepare_labels(task, train, tests, args)
+
+
+def download(data: Path, task: XtremeTask, train_on: str, languages: Sequence[str] | None) -> None:
+    """Fetch what is missing of a task's files, where they are `PUBLISHED`."""
+    names = [TRAINED_ON.get(train_on, train_on)] if task.rules else []
+    for language in languages or task.languages:
+        names += [name.format(language, language) for name in TESTS[task.name]]
+    for name in names:
+        place = next((url for begin, url in PUBLISHED.items() if name.startswith(begin)), None)
+        if place and not find(data, name):
+            try:
+                fetch(place + name, data / name)
+            except UserError as error:
+                said = str(error).replace("use --from-dir with files you have", f"put it in {data}")
+                raise UserError(said) from error
 
 
 def training_file(data: Path, wanted: str) -> Path:
