@@ -1,10 +1,10 @@
-"""A made-up reading task that a `_tiny` model can learn, in two languages: ``reading.py FOLDER``.
+"""A made-up reading task for a `_tiny` model, in two languages: ``reading.py FOLDER``.
 
 A paragraph has facts, ``name3 likes colour7 .``, and a question is on one of them, ``what likes
 name3 ?``: the word that was liked is the answer. So the model must find the question's name in the
 paragraph, and from there the word two places on. Half of the training questions ask for the first
 step alone, ``where likes name3 ?``: the name itself is the answer. Without these the loss stays
-where the choice among the colours is a guess.
+for 400 updates where the choice among the colours is a guess.
 
 The second language has a word of its own for each of the first but names and marks, which
 languages share. It is in no training text: what the model says there is zero-shot transfer.
