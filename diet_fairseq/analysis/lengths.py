@@ -74,14 +74,11 @@ class Reading:
 
 
 def names(paths: Sequence[Path]) -> list[str]:
-    """What checkpoints are called: by their run's folder, or by their path if that is not one."""
-    short = [
-        path.absolute().parent.name if path.name.startswith("checkpoint") else path.name
-        for path in paths
-    ]
+    """What checkpoints are called: by their folders, or their paths where folders are alike."""
+    folders = [path.name if path.is_dir() else path.absolute().parent.name for path in paths]
     return [
-        name if short.count(name) == 1 else str(path)
-        for name, path in zip(short, paths, strict=True)
+        folder if folders.count(folder) == 1 else str(path)
+        for folder, path in zip(folders, paths, strict=True)
     ]
 
 
