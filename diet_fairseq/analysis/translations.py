@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import torch
 from fairseq.data import data_utils
 
 from ..errors import UserError
@@ -95,5 +94,5 @@ def trained_at(about: ModelDescription) -> int | None:
         pair = f"{about.source_lang}-{about.target_lang}"
         found = data_utils.load_indexed_dataset(str(data / f"train.{pair}.{about.source_lang}"))
         if found is not None and len(found):
-            return int(torch.as_tensor(found.sizes).max()) - 1
+            return int(found.sizes.max()) - 1
     return None

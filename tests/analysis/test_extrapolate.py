@@ -1,6 +1,7 @@
 """`diet-fairseq extrapolate`: quality by length of encoders and translation models."""
 
 import csv
+import logging
 import os
 from argparse import Namespace
 from dataclasses import replace
@@ -22,6 +23,16 @@ from diet_fairseq_cli import main
 from tests.support import electra, hugging, translating
 
 LENGTHS = [8, 16, 32]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loud_again():
+    """The command silences these for its process; other tests read them."""
+    loggers = [logging.getLogger(name) for name in ("fairseq", "diet_fairseq")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 def rows_of(folder):
