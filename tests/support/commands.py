@@ -18,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 PLUGIN = ("--user-dir", str(Path(__file__).parents[2] / "diet_fairseq"))
 COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
 
@@ -26,6 +28,12 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [*(f"fairseq_cli.{name}" for name in COMMANDS), "torch._dynamo", "torch.distributed.fsdp"]
 )
+
+
+def slow(values: Sequence[Any]) -> list[Any]:
+    """Those of a test's parameters that are left to the slow run."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
 
 #: A model that trains in no time, stock fairseq's.
 TINY = [
