@@ -9,6 +9,7 @@ import torch
 from fairseq.distributed import utils as distributed
 
 from ..errors import UserError, chain, rephrased
+from . import sharding
 
 #: How several processes work without GPUs, each started by the user with its own rank.
 ON_CPUS = (
@@ -16,6 +17,9 @@ ON_CPUS = (
     "--distributed-rank R --device-id 0 --distributed-backend gloo --ddp-backend legacy_ddp "
     "--distributed-init-method tcp://HOST:PORT"
 )
+
+
+BACKENDS_ON_CPUS = ("legacy_ddp", "pytorch_ddp", "c10d", "no_c10d", "fully_sharded")
 
 
 def check_processes(cfg: Any) -> None:
@@ -35,11 +39,13 @@ def check_processes(cfg: Any) -> None:
             f"is none: {ON_CPUS}; or train in one process"
         )
     for flag, value, fit in (
-        ("--distributed-backend", wanted.distributed_backend, "gloo"),
-        ("--ddp-backend", wanted.ddp_backend, "legacy_ddp"),
+        ("--distributed-backend", wanted.distributed_backend, ("gloo",)),
+        ("--ddp-backend", wanted.ddp_backend, BACKENDS_ON_CPUS),
     ):
-        if value != fit:
-            raise UserError(f"{flag} {value} needs GPUs, and there is none: take {flag} {fit}")
+        if value not in fit:
+            raise UserError(
+                f"{flag} {value} needs GPUs, and there is none: take {flag} {' or '.join(fit)}"
+            )
 
 
 def check_objective(cfg: Any) -> None:
@@ -71,6 +77,7 @@ def checked(call_main: Callable) -> Callable:
         check_processes(cfg)
         check_objective(cfg)
         check_precision(cfg)
+        sharding.check(cfg)
         return call_main(cfg, *args, **kwargs)
 
     return wrapper

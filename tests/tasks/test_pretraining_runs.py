@@ -1,9 +1,7 @@
 """Pretraining as a user runs it: processes, precision, accumulation, how runs break off."""
 
 import json
-import multiprocessing.pool
 import re
-import socket
 from functools import partial
 
 import pytest
@@ -47,18 +45,8 @@ def parameters(folder):
 
 def together(data, folder, *options, first=(None, None), limit=120):
     """Two processes that train together."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
-             "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-             "--load-checkpoint-on-all-dp-ranks",
-             "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
-    start = partial(train, data, folder, *options, *flags)
-    with multiprocessing.pool.ThreadPool(2) as threads:
-        return threads.map(
-            lambda rank: start("--distributed-rank", rank, first=first[rank], limit=limit), (0, 1)
-        )
+    given = (*SMALL, *options, "--load-checkpoint-on-all-dp-ranks", "--save-dir", folder)
+    return commands.together(data, *given, first=first, limit=limit)
 
 
 @pytest.mark.slow
