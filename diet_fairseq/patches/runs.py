@@ -65,10 +65,13 @@ def check_objective(cfg: Any) -> None:
 
 
 def check_precision(cfg: Any) -> None:
-    """Refuse float16 where PyTorch can't train in it."""
+    """Refuse float16 where fairseq can't train in it."""
     flat = cfg.common.fp16 and not cfg.common.fp16_no_flatten_grads
     if flat and (cfg.common.cpu or not torch.cuda.is_available()):
-        raise UserError("--fp16 needs a GPU, and none is used: take --bf16, or leave it out")
+        raise UserError(
+            "--fp16 makes one vector of all parameters, for which fairseq needs a GPU, and none is "
+            "used: add --fp16-no-flatten-grads, or take --bf16"
+        )
 
 
 def checked(call_main: Callable) -> Callable:

@@ -24,6 +24,7 @@ from . import (
     long_lines,
     masking,
     notices,
+    precision,
     program,
     progress,
     runs,
@@ -266,6 +267,27 @@ TABLE: tuple[Patch | Setting, ...] = (
         schedule.tells_epoch_size,
         why="a learning rate schedule does not know how many batches an epoch has",
         until="fairseq tells the schedule",
+    ),
+    Patch(
+        "fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict",
+        WRAP,
+        precision.with_exact_parameters,
+        why="a run in half precision that is resumed goes on from rounded parameters",
+        until="fairseq saves the parameters in float32",
+    ),
+    Patch(
+        "fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict",
+        WRAP,
+        precision.from_exact_parameters,
+        why="a run in half precision that is resumed goes on from rounded parameters",
+        until="fairseq saves the parameters in float32",
+    ),
+    Patch(
+        "fairseq.trainer:torch",
+        NAMES,
+        {"tensor": precision.tensor},
+        why="an overflow of --fp16 asks for a GPU, and ends the run where there is none",
+        until="fairseq's Trainer uses its own device",
     ),
     # --- several processes ------------------------------------------------------------------------
     Patch(
