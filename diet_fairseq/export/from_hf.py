@@ -3,10 +3,12 @@
 import json
 import shutil
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from .. import model_json
 from ..errors import UserError
 from . import folder as folders
 
@@ -139,7 +141,21 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
         "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }
     saving.save(checkpoint, str(out / MODEL))
+    if config.is_encoder_decoder:
+        describe(folder, out)
     return missing, left
+
+
+def describe(folder: Path, out: Path) -> None:
+    """``model.json``, with which text is translated, if the folder has one."""
+    if not (folder / model_json.NAME).is_file():
+        return
+    about = model_json.read(folder)
+    subwords = about.subword_model and out / about.subword_model.name
+    replace(
+        about, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
+        subword_model=subwords,
+    ).write()  # fmt: skip
 
 
 def write_dictionaries(

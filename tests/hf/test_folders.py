@@ -15,6 +15,7 @@ from transformers import (
     AutoTokenizer,
 )
 
+from diet_fairseq import Translator, model_json
 from tests.hf.conftest import export, loaded, take_back
 from tests.support import hugging
 
@@ -42,6 +43,17 @@ def test_a_checkpoint_comes_back_as_it_was(request, name, tmp_path, capsys):
     with torch.no_grad():
         assert torch.equal(before(*inputs)[0], after(*inputs)[0])
     assert "initially" not in capsys.readouterr().out
+
+
+def test_a_translation_model_that_came_back_translates_text(
+    translation, translation_folder, tmp_path
+):
+    take_back(translation_folder, tmp_path / "back")
+    about = model_json.read(tmp_path / "back")
+    assert (about.engine, about.source_lang, about.target_lang) == ("fairseq", "en", "de")
+    one, other = (Translator(model) for model in (tmp_path / "back", translation))
+    text = ["the quick brown fox"]
+    assert one.translate(text) == other.translate(text)
 
 
 def test_every_auto_class_loads_its_folder(
