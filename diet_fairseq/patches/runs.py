@@ -1,5 +1,6 @@
 """Training runs that can't work are refused, and those that fail say why."""
 
+import logging
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -10,6 +11,8 @@ from fairseq.distributed import utils as distributed
 
 from ..errors import UserError, chain, rephrased
 from . import sharding
+
+logger = logging.getLogger(__name__)
 
 #: How several processes work without GPUs, each started by the user with its own rank.
 ON_CPUS = (
@@ -74,6 +77,17 @@ def check_precision(cfg: Any) -> None:
         )
 
 
+def say_what_is_unused(cfg: Any) -> None:
+    """Say it where the CPU multiplies in bfloat16 and the run does not."""
+    common = cfg.common
+    if common.bf16 or common.fp16 or not (common.cpu or not torch.cuda.is_available()):
+        return
+    known = getattr(torch.cpu, "get_capabilities", dict)()  # older PyTorchs can't tell
+    found = [name for name in ("amx_bf16", "avx512_bf16") if known.get(name)]
+    if found:
+        logger.info(f"this CPU multiplies in bfloat16 ({found[0]}): --bf16 may be faster")
+
+
 def checked(call_main: Callable) -> Callable:
     @wraps(call_main)
     def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,6 +95,7 @@ def checked(call_main: Callable) -> Callable:
         check_objective(cfg)
         check_precision(cfg)
         sharding.check(cfg)
+        say_what_is_unused(cfg)
         return call_main(cfg, *args, **kwargs)
 
     return wrapper
