@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -82,7 +82,9 @@ def say_what_is_unused(cfg: Any) -> None:
     common = cfg.common
     if common.bf16 or common.fp16 or not (common.cpu or not torch.cuda.is_available()):
         return
-    known = getattr(torch.cpu, "get_capabilities", dict)()  # older PyTorchs can't tell
+    known: Mapping[str, Any] = getattr(
+        torch.cpu, "get_capabilities", dict
+    )()  # older PyTorchs can't tell
     found = [name for name in ("amx_bf16", "avx512_bf16") if known.get(name)]
     if found:
         logger.info(f"this CPU multiplies in bfloat16 ({found[0]}): --bf16 may be faster")

@@ -2,12 +2,13 @@
 
 import json
 import re
+from argparse import Namespace
 from functools import partial
 
 import pytest
 import torch
 
-from diet_fairseq.patches import loading
+from diet_fairseq.patches import loading, runs
 from diet_fairseq.patches.explaining import mistake_behind
 from diet_fairseq.patches.runs import ON_CPUS
 from tests.support import commands
@@ -275,6 +276,24 @@ def test_nan_in_the_loss_says_in_which_update(data, tmp_path):
         f"longer, or set --clip-norm; to go on from the last checkpoint in {tmp_path}, run this "
         "again"
     )
+
+
+@pytest.mark.parametrize(
+    ("has", "given", "said"),
+    [
+        ({"avx512_bf16": True}, {}, True),
+        ({"amx_bf16": True, "avx512_bf16": True}, {}, True),
+        ({"avx512_bf16": False}, {}, False),
+        ({"avx512_bf16": True}, {"bf16": True}, False),
+        ({"avx512_bf16": True}, {"fp16": True}, False),
+    ],
+)
+def test_a_cpu_that_multiplies_in_bfloat16_unused_is_told(has, given, said, monkeypatch, caplog):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
+    common = Namespace(**{"cpu": True, "bf16": False, "fp16": False, **given})
+    with caplog.at_level("INFO"):
+        runs.say_what_is_unused(Namespace(common=common))
+    assert ["--bf16 may be faster" in line for line in caplog.messages] == [True] * said
 
 
 def test_fp16_that_overflows_for_ever_ends_in_words(data, tmp_path):
