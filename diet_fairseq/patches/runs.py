@@ -82,6 +82,7 @@ def say_what_is_unused(cfg: Any) -> None:
     common = cfg.common
     if common.bf16 or common.fp16 or not (common.cpu or not torch.cuda.is_available()):
         return
+    # older PyTorchs can't tell
     known: Mapping[str, Any] = getattr(
         torch.cpu, "get_capabilities", dict
     )()  # older PyTorchs can't tell
