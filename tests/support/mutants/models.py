@@ -151,11 +151,11 @@ def beams_that_are_not_given_back(original, decoder):
 
 
 @instead_of(passes, "context_of")
-def a_second_decision(original, of, layout, shared, *rest, **options):
+def a_second_decision(original, of, layout, shared, batch, *rest, **options):
     """What layers share goes by the dropout of training, what they do by that of the moment."""
     training = of.training
-    found = original(of.train(), layout, shared, *rest, **options)
-    now = of.train(training).layers[0].self_attn.backend_for(shared, layout)
+    found = original(of.train(), layout, shared, batch, *rest, **options)
+    now = of.train(training).layers[0].self_attn.backend_for(shared, layout, batch)
     return replace(found, backend=now)
 
 
