@@ -136,6 +136,10 @@ COMMANDS: dict[str, Command | Group] = {
     "export": Group("a checkpoint in another library's format", EXPORT),
     "import": Group("a model of another library for fairseq", IMPORT),
     "look": Command("what a trained model has learned about positions, as a page", "commands.look"),
+    "extrapolate": Command(
+        "quality by length of the input, beyond what a model was trained on",
+        "commands.extrapolate",
+    ),
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),

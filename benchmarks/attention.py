@@ -1,20 +1,26 @@
 """The attention backends beside each other: what ``--attention-backend auto`` goes by.
 
-    python -m benchmarks.attention [--lengths 32 64 128 256 512 1024 2048] [--rounds 7]
+    python -m benchmarks.attention [--lengths 32 64 128 256 512 1024 2048] [--rounds 7] [--choices]
 
 One attention call of BERT-base's shape (12 heads of 64) on 4,096 tokens, with what a scheme adds
 for all sentences alike: a score, or for "factors" a product of rank 64. A training call goes back
-to q, k, v and what is added, with dropout and without.
+to q, k, v and what is added, with dropout and without. ``--choices``: what ``auto-measured`` takes
+there for three schemes, beside what is quickest when all backends are timed in turn.
 """
 
 import argparse
+import os
+import tempfile
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, measured
 from diet_fairseq.attention.context import Term
+from diet_fairseq.positions import SCHEMES
+from diet_fairseq.positions.base import AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 
 from .harness import in_turn, machine
@@ -51,17 +57,51 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
     return forward if dropout is None else step
 
 
+def request(scheme: str, length: int, dropout: float | None) -> Request:
+    """The same call, of a layer with a scheme of its own."""
+    limit = Limit(length, "--max-positions")
+    shape = AttentionShape(HEADS, HEAD_DIM, HEADS * HEAD_DIM, limit, limit)
+    sentences = TOKENS // length
+    layout = Layout.of_self_attention(torch.zeros(sentences, length, dtype=torch.bool))
+    schemes = (SCHEMES[scheme](shape),) if SCHEMES[scheme].in_attention else ()
+    return Request(schemes, layout, (sentences, HEADS, HEAD_DIM), torch.float32, dropout or 0.0)
+
+
+def choices(lengths: list[int], rounds: int) -> None:
+    """Print what is chosen and what is quickest, and how much of the best speed is lost."""
+    print("| scheme | call | n | chosen | quickest | its speed |\n|" + " --- |" * 6)
+    for scheme in ("none", "diet_rel", "diet_abs"):
+        for what, dropout in CALLS.items():
+            for length in lengths:
+                asked = request(scheme, length, dropout)
+                with torch.set_grad_enabled(dropout is not None):
+                    chosen = measured.Choices()(asked, BACKENDS)
+                    runs = {
+                        name: partial(measured.timed, name, BACKENDS[name], asked)
+                        for name in (chosen, *asked.candidates)
+                    }
+                    best = min(in_turn(runs, rounds), key=lambda timing: timing.median)
+                cells = (scheme, what, length, chosen, best.name, f"{1 / best.ratio:.2f}")
+                print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--choices", action="store_true")
     args = parser.parse_args()
+    if args.choices:
+        with tempfile.TemporaryDirectory() as cache:  # nothing is known of earlier processes
+            os.environ["XDG_CACHE_HOME"] = cache
+            choices(args.lengths, args.rounds)
+        return print(machine())
 
-    others = [name for name in BACKENDS if name != "reference"]
+    others = [name for name in BACKENDS if name not in ("reference", "flex")]
     print(f"| call | n | reference | {' | '.join(others)} |\n|{' --- |' * (3 + len(others))}")
     for what, dropout in CALLS.items():
         for length in args.lengths:
-            backends = {name: call(name, length, dropout) for name in BACKENDS}
+            backends = {name: call(name, length, dropout) for name in ("reference", *others)}
             first, *rest = in_turn(backends, args.rounds)
             ratios = " | ".join(f"{timing.ratio:.2f}" for timing in rest)
             print(f"| {what} | {length} | {1000 * first.median:.0f} ms | {ratios} |", flush=True)

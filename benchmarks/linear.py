@@ -87,7 +87,7 @@ def through(encoder: Any, x: Tensor, part: str) -> Tensor:
     if isinstance(encoder, PositionalEncoder):
         layout = Layout.of_self_attention(torch.zeros(x.size(1), x.size(0), dtype=torch.bool))
         shared = present(encoder.positions, encoder.segments)
-        context = context_of(encoder, layout, shared)
+        context = context_of(encoder, layout, shared, x.size(1))
     for layer in encoder.layers:
         if part == "layer":
             x = layer(x, encoder_padding_mask=context)

@@ -17,7 +17,7 @@ SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
 SEGMENTS = ("none", "input", "per-head")
 PROJECTIONS = ("none", "key-value", "layer")
-BACKEND_CHOICES = ("auto", *BACKENDS)
+BACKEND_CHOICES = ("auto", "auto-measured", *BACKENDS)
 
 
 def option(
@@ -73,7 +73,8 @@ class PositionConfig(SchemeOptions):
     )
     num_segments: int | None = option("number of segments (default: 2)")
     attention_backend: str = option(
-        "how attention is computed; auto: the fastest by measurement",
+        "how attention is computed; auto: the fastest, by what was measured on CPUs, and on other "
+        "devices by measuring there; auto-measured: by measuring on a CPU, too",
         BACKEND_CHOICES,
         default="auto",
     )
@@ -180,7 +181,7 @@ class PositionConfig(SchemeOptions):
                 "each of its compressed keys is a mixture of tokens of all segments; take input or "
                 "none"
             )
-        fused = self.attention_backend not in (None, "auto", "reference")
+        fused = self.attention_backend in set(BACKENDS) - {"reference"}
         if fused and self.scheme.reads_queries:
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "

@@ -12,6 +12,7 @@ from ..errors import UserError
 from ..export import checkpoint
 from ..inference.found import NONE, Pieces, find
 from ..inference.text import Text
+from ..model_json import ModelDescription
 from ..positions import PositionScheme
 from ..recipes.common.text import read_lines
 
@@ -104,14 +105,22 @@ def load(path: Path, pieces: Pieces, text: bool) -> Trained:
     """
     if not text and pieces.subwords is None:
         pieces = replace(pieces, subwords=NONE)
-    about = find(path, pieces, translates=False)
-    found = Trained(**vars(checkpoint.trained(about)))
+    found = opened(find(path, pieces, translates=False))
     if not any(has_positions(stack) for stack in found.stacks.values()):
         raise UserError(
             f"{found.path} has no positions (--arch {found.arch}): there is nothing to look at; "
             "give a model with a position scheme"
         )
     return found
+
+
+def opened(about: ModelDescription) -> Trained:
+    """The model of a checkpoint, with positions or without.
+
+    Raises:
+        UserError: it can't be read
+    """
+    return Trained(**vars(checkpoint.trained(about)))
 
 
 def has_positions(stack: Any) -> bool:
@@ -184,13 +193,18 @@ def read(model: Trained, length: int, text: Path | None = None) -> Batch:
                 "give a longer text, or a smaller --length"
             )
         ids = stream[: number * inside].view(number, inside)
-        unknown = float((ids == words.unk()).float().mean())
-        if unknown > 0.5:
-            raise UserError(
-                f"{unknown:.0%} of the subwords of {text} are not in the vocabulary of "
-                f"{model.path}: give its subword model by --subwords"
-            )
+        check_known(ids, model, text)
         source = f"the first {number} times {inside} subwords of {text.name}"
     ends = ids.new_full((len(ids), 1), words.eos())
     starts = [ids.new_full((len(ids), 1), words.bos())] if model.is_encoder else []
     return Batch(torch.cat([*starts, ids, ends], 1), source)
+
+
+def check_known(ids: Tensor, model: Trained, text: Path) -> None:
+    """Refuse a text most of whose subwords are not in the model's vocabulary."""
+    unknown = float((ids == model.dictionary.unk()).float().mean())
+    if unknown > 0.5:
+        raise UserError(
+            f"{unknown:.0%} of the subwords of {text} are not in the vocabulary of "
+            f"{model.path}: give its subword model by --subwords"
+        )

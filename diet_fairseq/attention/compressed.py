@@ -1,7 +1,7 @@
 """Linformer: the same attention with compressed keys and values, at a cost linear in n."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ class Compression(nn.Linear):
     put it. Drawn from N(0, 0.02) like all of BERT's, as in fairseq's Linformer, whose names these
     are (the paper's theory has N(0, 1/k)).
     """
+
+    #: as `PositionScheme.tables`
+    tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1,)}
 
     def __init__(self, positions: int, length: int) -> None:
         super().__init__(positions, length, bias=False)

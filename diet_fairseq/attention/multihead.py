@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..positions import PositionScheme
 from ..positions.layout import Layout
-from .backends import BACKENDS, AttentionCall, quickest
+from .backends import BACKENDS, AttentionCall, Request, choose, quickest
 from .context import Context, Schemes, Term, present, score_terms
 from .packing import Packing
 
@@ -24,7 +24,7 @@ class PositionalAttention(MultiheadAttention):
     Args:
         positions: the scheme of this layer alone; None: none, or the one in the `Context`
         segments: likewise, the segments' scores
-        backend: a key of `BACKENDS`, or "auto"
+        backend: a key of `BACKENDS`, "auto", or "auto-measured"
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PositionalAttention(MultiheadAttention):
             k, v = k.contiguous(), v.contiguous()
 
         if own or term is None:
-            backend = self.backend_for(schemes, layout)
+            backend = self.backend_for(schemes, layout, q.size(0))
             term = Term.of(schemes, layout, backend == "factors")
         attend = BACKENDS["reference" if need_weights else backend]
         q, k = term.shifted(q, k)
@@ -105,14 +105,23 @@ class PositionalAttention(MultiheadAttention):
         module = self.dropout_module
         return module.p if module.training or module.apply_during_inference else 0.0
 
-    def backend_for(self, schemes: Schemes, layout: Layout) -> str:
-        """The key of `BACKENDS` that the next call takes, when these schemes act in it."""
-        if self.backend != "auto":
+    def backend_for(self, schemes: Schemes, layout: Layout, batch: int, layers: int = 1) -> str:
+        """The key of `BACKENDS` that the next call takes, when these schemes act in it.
+
+        Args:
+            batch: how many sentences it has
+            layers: how many share what the schemes add
+        """
+        if self.backend in BACKENDS:
             return self.backend
-        queries, keys = layout.query_positions.size(1), layout.key_positions.size(1)
-        compressed = [scheme.shape.keys.positions for scheme in schemes if scheme.compressed]
-        device = layout.key_positions.device
-        return quickest(schemes, queries, min([keys, *compressed]), self.dropout_now, device)
+        kind, dtype = layout.key_positions.device.type, self.q_proj.weight.dtype
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+        shape = (batch, self.num_heads, self.head_dim)
+        request = Request(schemes, layout, shape, dtype, self.dropout_now, layers)
+        if kind == "cpu" and self.backend == "auto":
+            return quickest(request)
+        return choose(request, BACKENDS)
 
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """(T, B, d), or packed -> (B, H, T, d_h)"""

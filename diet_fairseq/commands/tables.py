@@ -8,8 +8,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", choices=("markdown", "html", "json"), default="markdown", help="(%(default)s)")
     add("--papers", type=Path, metavar="FILE", help="paper_tables.json: the papers' numbers")
-    add("--results", type=Path, metavar="FOLDER",
-        help="the encoder recipe's folder, whose finished fine-tunings are shown")  # fmt: skip
+    add("--results", type=Path, metavar="FOLDER", nargs="+", default=[],
+        help="recipes' folders (roberta, wmt18), whose finished fine-tunings and translations are "
+             "shown")  # fmt: skip
 
 
 def run(args: Namespace) -> None:

@@ -10,6 +10,7 @@ TASKS = {
     "DietForConditionalGeneration": ("translation", "AutoModelForSeq2SeqLM"),
     "DietForMaskedLM": ("fill-mask", "AutoModelForMaskedLM"),
     "DietForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
+    "DietForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
     "DietEncoderModel": ("feature-extraction", "AutoModel"),
 }
 

@@ -3,10 +3,12 @@
 import json
 import shutil
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from .. import model_json
 from ..errors import UserError
 from . import folder as folders
 
@@ -89,12 +91,14 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     from ..patches import saving
     from ..patches.loading.model import no_larger_than
     from ..patches.loading.plain import reason
+    from ..tasks.diet_question_answering import add_head
     from . import huggingface
+    from .huggingface import SPAN
 
     tensors = weights(folder)
-    head = None
-    if any(name.startswith("classifier.") for name in tensors):
-        head = "sentence_classification_head"
+    known = ("sentence_classification_head", SPAN)
+    beginnings = {head: huggingface.beginning_of(head) for head in known}
+    head = next((one for one in known if any(n.startswith(beginnings[one]) for n in tensors)), None)
     args = huggingface.arguments(config)
     args.nsp = "nsp_head.weight" in tensors
     source, target = write_dictionaries(folder, out, config, args, head)
@@ -106,7 +110,9 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     try:
         with no_larger_than(size):
             model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-            if head is not None:
+            if head == SPAN:
+                add_head(model)
+            elif head is not None:
                 model.register_classification_head(head, config.num_labels)
     except UserError:
         raise
@@ -135,7 +141,21 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
         "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }
     saving.save(checkpoint, str(out / MODEL))
+    if config.is_encoder_decoder:
+        describe(folder, out)
     return missing, left
+
+
+def describe(folder: Path, out: Path) -> None:
+    """``model.json``, with which text is translated, if the folder has one."""
+    if not (folder / model_json.NAME).is_file():
+        return
+    about = model_json.read(folder)
+    subwords = about.subword_model and out / about.subword_model.name
+    replace(
+        about, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
+        subword_model=subwords,
+    ).write()  # fmt: skip
 
 
 def write_dictionaries(
@@ -145,6 +165,7 @@ def write_dictionaries(
     from fairseq.data import Dictionary
 
     from ..hf.tokenizer import FILES
+    from .huggingface import SPAN
 
     source = folder / FILES["vocab_file"]
     if not source.is_file():
@@ -160,7 +181,7 @@ def write_dictionaries(
             out / f"dict.{args.source_lang}.txt": source,
             out / f"dict.{args.target_lang}.txt": target,
         }
-    elif head is not None:
+    elif head not in (None, SPAN):
         places = {out / "input0" / "dict.txt": source}
         labels = [str(config.id2label[number]) for number in range(config.num_labels)]
         if config.num_labels > 1:
@@ -208,15 +229,19 @@ def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Name
     from fairseq import options
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    task = "translation" if config.is_encoder_decoder else "glue" if head else "masked_lm"
+    from .huggingface import SPAN
+
+    task = "translation" if config.is_encoder_decoder else "masked_lm"
+    if head:
+        task = "question_answering" if head == SPAN else "glue"
     words = [str(data), "--task", task, "--arch", args.arch]
-    words += ["--criterion", "glue"] if head else []
+    words += ["--criterion", task] if head else []
     parser = options.get_training_parser(default_task=task)
     full = options.parse_args_and_arch(parser, words)
     ARCH_CONFIG_REGISTRY[args.arch](args)  # what follows from the sizes given
     for name, value in vars(args).items():
         setattr(full, name, value)
-    if head is not None:
+    if head not in (None, SPAN):
         full.classification_head_name = head
         full.num_classes = config.num_labels
         full.regression_target = config.num_labels == 1

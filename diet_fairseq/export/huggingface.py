@@ -19,11 +19,13 @@ from ..hf import (
     DietEncoderModel,
     DietForConditionalGeneration,
     DietForMaskedLM,
+    DietForQuestionAnswering,
     DietForSequenceClassification,
     DietTransformerConfig,
 )
 from ..positions.gain import ScoreParameters
 from ..positions.segments import SegmentScores
+from ..tasks.diet_question_answering import HEAD as SPAN
 
 #: names of activations: fairseq's -> transformers'
 ACTIVATIONS = {
@@ -74,7 +76,7 @@ class Converted:
 
 
 def converted(model: Any, head: str | None = None) -> Converted:
-    """fairseq's model in transformers; ``head`` is the classification head that it has.
+    """fairseq's model in transformers, with the one of its heads that is called ``head``.
 
     Raises:
         UserError: the model has something that the other can't hold
@@ -89,7 +91,9 @@ def converted(model: Any, head: str | None = None) -> Converted:
     }
     kind: Any = DietForConditionalGeneration
     if is_encoder:
-        kind = DietForSequenceClassification if head else DietForMaskedLM
+        kind = DietForMaskedLM
+        if head:
+            kind = DietForQuestionAnswering if head == SPAN else DietForSequenceClassification
         if not head and "lm_head.decoder.bias" not in state:  # an ELECTRA
             kind = DietEncoderModel
             state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
@@ -113,7 +117,13 @@ def names_of(config: Any, head: str | None = None) -> dict[str, str]:
     """Beginnings of names, fairseq's and ours."""
     if config.is_encoder_decoder:
         return TRANSFORMER_NAMES
-    return ENCODER_NAMES | ({f"classification_heads.{head}.": "classifier."} if head else {})
+    heads = {f"classification_heads.{head}.": beginning_of(head)} if head else {}
+    return ENCODER_NAMES | heads
+
+
+def beginning_of(head: str) -> str:
+    """Of the names of a head's parameters."""
+    return "qa_outputs." if head == SPAN else "classifier."
 
 
 def renamed(name: str, names: Mapping[str, str]) -> str:
@@ -220,7 +230,7 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
     stack, args = model.encoder.sentence_encoder, model.args
     lm_head = getattr(model.encoder, "lm_head", None)
     labels = {}
-    if head is not None:
+    if head not in (None, SPAN):
         labels["num_labels"] = model.classification_heads[head].out_proj.out_features
     return DietEncoderConfig(
         **position_options(stack, args),
@@ -265,8 +275,11 @@ def check_same(model: Any, other: Any, head: str | None = None) -> float:
         segments = segments.clamp(max=max(config.type_vocab_size - 1, 0))
         out = other(sources, token_type_ids=segments)
         if head is not None:
-            real = torch.ones(2, dtype=torch.bool)
             expected = model(sources, segments=segments, classification_head_name=head)[0]
+            if head == SPAN:
+                out["logits"] = torch.stack([out.start_logits, out.end_logits], -1)
+            else:
+                real = torch.ones(2, dtype=torch.bool)
         else:
             only = "logits" not in out
             expected = model(sources, features_only=only, segments=segments)[0]

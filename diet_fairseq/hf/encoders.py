@@ -114,12 +114,12 @@ class DietForMaskedLM(DietEncoderPreTrainedModel):
 
 
 class ClassificationHead(nn.Module):
-    """RoBERTa's: (B, d) -> (B, classes)."""
+    """RoBERTa's: (..., d) -> (..., classes)."""
 
-    def __init__(self, config: DietEncoderConfig) -> None:
+    def __init__(self, config: DietEncoderConfig, classes: int) -> None:
         super().__init__()
         self.dense = nn.Linear(config.encoder_embed_dim, config.encoder_embed_dim)
-        self.out_proj = nn.Linear(config.encoder_embed_dim, config.num_labels or 1)
+        self.out_proj = nn.Linear(config.encoder_embed_dim, classes)
         self.dropout = nn.Dropout(config.pooler_dropout)
         self.activation = ACT2FN[config.pooler_activation_fn]
 
@@ -133,7 +133,7 @@ class DietForSequenceClassification(DietEncoderPreTrainedModel):
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.classifier = ClassificationHead(config)
+        self.classifier = ClassificationHead(config, config.num_labels or 1)
         self.post_init()
 
     @can_return_tuple
@@ -167,11 +167,11 @@ class DietForSequenceClassification(DietEncoderPreTrainedModel):
 
 
 class DietForQuestionAnswering(DietEncoderPreTrainedModel):
-    """Where an answer begins and where it ends."""
+    """Where an answer begins and where it ends, as task ``question_answering`` learns it."""
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)
-        self.qa_outputs = nn.Linear(config.encoder_embed_dim, 2)
+        self.qa_outputs = ClassificationHead(config, 2)
         self.post_init()
 
     @can_return_tuple

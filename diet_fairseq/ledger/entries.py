@@ -3,14 +3,13 @@
 import json
 import re
 import tomllib
-from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..recipes.encoders import report, report_xtreme
-from ..recipes.encoders.report_table import Score, results
+from . import results as finished
 from .cost import Cost, pretraining, translation
 
 ROWS = Path(__file__).with_name("rows.toml")
@@ -53,27 +52,37 @@ class Table:
     entries: list[Entry]
 
 
-def tables(papers: Path | None = None, results: Path | None = None) -> list[Table]:
+def tables(papers: Path | None = None, results: Sequence[Path] = ()) -> list[Table]:
     """All of them.
 
     Args:
         papers: paper_tables.json
-        results: the folder of the encoder's recipe, whose finished fine-tunings are counted
+        results: recipes' folders, whose finished fine-tunings and translations are counted
     """
     printed = read_papers(papers) if papers else {}
-    found = of_results(results) if results else {}
+    found = finished.of_folders(results)
     content = tomllib.loads(ROWS.read_text(encoding="utf-8"))
-    return [table(one, printed.get(one["key"], []), found) for one in content["table"]]
+    return [
+        table(one, printed.get(one["key"], []), found.get(benchmark(one), {}))
+        for one in content["table"]
+    ]
 
 
-def table(one: dict[str, Any], printed: list[dict[str, Any]], found: dict[str, Any]) -> Table:
+def benchmark(one: dict[str, Any]) -> str:
+    """What the rows of a table are scored by; "none" if that is no benchmark."""
+    if one["kind"] == "encoder":
+        return "xtreme" if "xtreme" in one["key"] else "glue"
+    return str(one["kind"])
+
+
+def table(one: dict[str, Any], printed: list[dict[str, Any]], found: finished.Found) -> Table:
     entries = []
     for row in one["rows"]:
         fields = row.get("paper", {})
         fitting = [numbers(candidate, one) for candidate in printed if fits(candidate, fields)]
         paper = fitting[0] if fitting else {}
         ours, seeds = row.get("ran", ""), ""
-        if row["row"] in found and one["kind"] == "encoder":
+        if row["row"] in found:
             ours, seeds = found[row["row"]]
         entry = Entry(
             row=row["row"],
@@ -147,20 +156,3 @@ def numbers(row: dict[str, Any], one: dict[str, Any]) -> dict[str, float]:
     """The printed numbers that are shown."""
     scores = row.get("scores", row)
     return {name: scores[name] for name in one.get("columns", [one.get("measure")])}
-
-
-def of_results(folder: Path) -> dict[str, tuple[str, str]]:
-    """Row -> what its finished fine-tunings came to, and how many seeds: by DIET's statistic."""
-    found = results(folder, None, None)
-    rows = [*report.own(found, folder, "diet"), *report_xtreme.own(found, folder)]
-    scores: dict[str, dict[str, Score]] = defaultdict(dict)
-    for row in rows:
-        scores[row.name] |= row.scores
-    return {
-        name: (
-            ", ".join(f"{column} {one}" for column, one in some.items() if " " not in column),
-            ", ".join(sorted({str(one.seeds) for one in some.values()})),
-        )
-        for name, some in scores.items()
-        if some
-    }

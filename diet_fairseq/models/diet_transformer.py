@@ -19,8 +19,10 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
+from ..stack import warm_start
 from ..stack.decoder import PositionalDecoder
 from ..stack.encoder import PositionalEncoder
+from ..stack.lengthening import lengthened
 from .architectures import (
     check_no_segments,
     check_task,
@@ -82,6 +84,13 @@ class DietTransformerModel(TransformerModel):
         return PositionalDecoder(
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's; with ``--finetune-from-model`` the other model may have fewer positions."""
+        if warm_start.starts(self):
+            self.upgrade_state_dict(state_dict)
+            state_dict = lengthened(self, state_dict)
+        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def __prepare_scriptable__(self) -> None:
         refuse_torchscript()

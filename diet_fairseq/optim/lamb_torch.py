@@ -8,9 +8,11 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from ..errors import UserError
 from . import checks, resuming
+from .sharded import WholeNorms
 
 
 @dataclass
@@ -61,6 +63,8 @@ class LambTorch(FairseqOptimizer):
             [group for group in groups if group["params"]],
             weight_decouple=False,  # weight decay is part of u
             adam_debias=True,  # otherwise the package divides lr by 1 - beta_1^t
+            # norms of many tensors at once are not understood where tensors are spread
+            foreach=False if any(isinstance(p, DTensor) for p in params) else None,
             **self.optimizer_config,
         )
         self._optimizer.clamp = float("inf")
@@ -73,6 +77,10 @@ class LambTorch(FairseqOptimizer):
             "eps": checks.positive("--lamb-eps", self.cfg.lamb_eps),
             "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay),
         }
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        with WholeNorms():
+            super().step(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Any, optimizer_overrides: Any = None) -> None:
         needed = {"step", "adam_debias", "weight_decouple"}

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from ..errors import UserError
 from . import checks
+from .sharded import parted
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -117,6 +119,8 @@ def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
     if value.shape != parameter.shape:
         there, here = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
         raise _Unfit(f"its {name} is {there}, but the parameter is {here}")
+    if isinstance(parameter, DTensor):
+        return parted(value.detach().to(parameter.dtype), parameter)
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())
 
 

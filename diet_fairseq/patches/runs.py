@@ -1,7 +1,8 @@
 """Training runs that can't work are refused, and those that fail say why."""
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -9,6 +10,9 @@ import torch
 from fairseq.distributed import utils as distributed
 
 from ..errors import UserError, chain, rephrased
+from . import sharding
+
+logger = logging.getLogger(__name__)
 
 #: How several processes work without GPUs, each started by the user with its own rank.
 ON_CPUS = (
@@ -16,6 +20,9 @@ ON_CPUS = (
     "--distributed-rank R --device-id 0 --distributed-backend gloo --ddp-backend legacy_ddp "
     "--distributed-init-method tcp://HOST:PORT"
 )
+
+
+BACKENDS_ON_CPUS = ("legacy_ddp", "pytorch_ddp", "c10d", "no_c10d", "fully_sharded")
 
 
 def check_processes(cfg: Any) -> None:
@@ -35,11 +42,13 @@ def check_processes(cfg: Any) -> None:
             f"is none: {ON_CPUS}; or train in one process"
         )
     for flag, value, fit in (
-        ("--distributed-backend", wanted.distributed_backend, "gloo"),
-        ("--ddp-backend", wanted.ddp_backend, "legacy_ddp"),
+        ("--distributed-backend", wanted.distributed_backend, ("gloo",)),
+        ("--ddp-backend", wanted.ddp_backend, BACKENDS_ON_CPUS),
     ):
-        if value != fit:
-            raise UserError(f"{flag} {value} needs GPUs, and there is none: take {flag} {fit}")
+        if value not in fit:
+            raise UserError(
+                f"{flag} {value} needs GPUs, and there is none: take {flag} {' or '.join(fit)}"
+            )
 
 
 def check_objective(cfg: Any) -> None:
@@ -59,10 +68,27 @@ def check_objective(cfg: Any) -> None:
 
 
 def check_precision(cfg: Any) -> None:
-    """Refuse float16 where PyTorch can't train in it."""
+    """Refuse float16 where fairseq can't train in it."""
     flat = cfg.common.fp16 and not cfg.common.fp16_no_flatten_grads
     if flat and (cfg.common.cpu or not torch.cuda.is_available()):
-        raise UserError("--fp16 needs a GPU, and none is used: take --bf16, or leave it out")
+        raise UserError(
+            "--fp16 makes one vector of all parameters, for which fairseq needs a GPU, and none is "
+            "used: add --fp16-no-flatten-grads, or take --bf16"
+        )
+
+
+def say_what_is_unused(cfg: Any) -> None:
+    """Say it where the CPU multiplies in bfloat16 and the run does not."""
+    common = cfg.common
+    if common.bf16 or common.fp16 or not (common.cpu or not torch.cuda.is_available()):
+        return
+    # older PyTorchs can't tell
+    known: Mapping[str, Any] = getattr(
+        torch.cpu, "get_capabilities", dict
+    )()  # older PyTorchs can't tell
+    found = [name for name in ("amx_bf16", "avx512_bf16") if known.get(name)]
+    if found:
+        logger.info(f"this CPU multiplies in bfloat16 ({found[0]}): --bf16 may be faster")
 
 
 def checked(call_main: Callable) -> Callable:
@@ -71,6 +97,8 @@ def checked(call_main: Callable) -> Callable:
         check_processes(cfg)
         check_objective(cfg)
         check_precision(cfg)
+        sharding.check(cfg)
+        say_what_is_unused(cfg)
         return call_main(cfg, *args, **kwargs)
 
     return wrapper

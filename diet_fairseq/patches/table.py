@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -23,12 +24,14 @@ from . import (
     long_lines,
     masking,
     notices,
+    precision,
     program,
     progress,
     runs,
     saving,
     schedule,
     search,
+    sharding,
     validation,
 )
 from .patch import ADD, NAMES, REPLACE, WRAP, Patch, Patches, Setting
@@ -264,6 +267,84 @@ TABLE: tuple[Patch | Setting, ...] = (
         schedule.tells_epoch_size,
         why="a learning rate schedule does not know how many batches an epoch has",
         until="fairseq tells the schedule",
+    ),
+    Patch(
+        "fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict",
+        WRAP,
+        precision.with_exact_parameters,
+        why="a run in half precision that is resumed goes on from rounded parameters",
+        until="fairseq saves the parameters in float32",
+    ),
+    Patch(
+        "fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict",
+        WRAP,
+        precision.from_exact_parameters,
+        why="a run in half precision that is resumed goes on from rounded parameters",
+        until="fairseq saves the parameters in float32",
+    ),
+    Patch(
+        "fairseq.trainer:torch",
+        NAMES,
+        {"tensor": precision.tensor},
+        why="an overflow of --fp16 asks for a GPU, and ends the run where there is none",
+        until="fairseq's Trainer uses its own device",
+    ),
+    # --- several processes ------------------------------------------------------------------------
+    Patch(
+        "fairseq_cli.train:fsdp_enable_wrap",
+        REPLACE,
+        nullcontext,
+        why="--ddp-backend fully_sharded needs fairscale, which is no longer developed",
+        until="fairseq shards by PyTorch's fully_shard",
+    ),
+    Patch(
+        "fairseq.trainer:Trainer.is_fsdp",
+        REPLACE,
+        False,
+        why="a sharded run asks for fairscale, and refuses --bf16",
+        until="fairseq shards by PyTorch's fully_shard",
+    ),
+    Patch(
+        "fairseq.trainer:Trainer.__init__",
+        WRAP,
+        sharding.in_its_precision,
+        why="--bf16 would leave no float32 parameters to shard",
+        until="fairseq shards by PyTorch's fully_shard",
+    ),
+    Patch(
+        "fairseq.models:DistributedFairseqModel",
+        WRAP,
+        sharding.by_fsdp2,
+        why="--ddp-backend fully_sharded needs fairscale, which is no longer developed",
+        until="fairseq shards by PyTorch's fully_shard",
+    ),
+    Patch(
+        "fairseq.trainer:Trainer._build_optimizer",
+        WRAP,
+        sharding.with_whole_state,
+        why="each process of a sharded run has a part of the optimizer's state",
+        until="fairseq shards by PyTorch's fully_shard",
+    ),
+    Patch(
+        "fairseq.trainer:Trainer.clip_grad_norm",
+        WRAP,
+        sharding.over_all_parts,
+        why="the norm of sharded gradients is that of a part",
+        until="fairseq shards by PyTorch's fully_shard",
+    ),
+    Patch(
+        "fairseq.trainer:Trainer.always_call_state_dict_during_save_checkpoint",
+        WRAP,
+        sharding.gathers,
+        why="a sharded checkpoint needs the parts of all processes",
+        until="fairseq shards by PyTorch's fully_shard",
+    ),
+    Patch(
+        "fairseq.models.distributed_fairseq_model:DistributedDataParallel",
+        WRAP,
+        sharding.without_device,
+        why="--ddp-backend pytorch_ddp names a GPU where there is none",
+        until="fairseq starts processes without GPUs",
     ),
     # --- data -------------------------------------------------------------------------------------
     Patch(

@@ -79,6 +79,9 @@ class PositionScheme(nn.Module):
     #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
     #: number k of compressed keys; for encoders only
     compressed: ClassVar[bool] = False
+    #: parameters with a row for every position: name -> the axes that count positions, for
+    #: `stack.lengthening`. Position 0 has row ``first_row``, or 0 where there is no such attribute
+    tables: ClassVar[dict[str, tuple[int, ...]]] = {}
     #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
     #: how many terms share the scale of the content score; an option may change it. Where the names

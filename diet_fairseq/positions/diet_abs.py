@@ -1,7 +1,7 @@
 """DIET-ABS: a freely learned matrix of low rank per head."""
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ class DietAbs(ScoreParameters):
     absolute = True
     segment_scheme = "per-head"
     factored = True
+    tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
 
     def __init__(
         self,

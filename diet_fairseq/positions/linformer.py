@@ -1,5 +1,7 @@
 """Position schemes of attention with compressed keys: Linformer and DIET-ABS-LIN."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from .base import InputPositions
@@ -26,6 +28,7 @@ class DietAbsLin(DietAbs):
     segment_scheme = "input"
     cross = None
     compressed = True
+    tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,)}
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)

@@ -1,6 +1,6 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -60,6 +60,7 @@ class TupeA(PositionScheme):
     absolute = True
     factored = True
     score_terms = 2
+    tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 """What TUPE's paper compares TUPE with: BERT-A^d (section 4.3) and a free matrix (appendix D)."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -50,6 +52,7 @@ class TupeFree(ScoreParameters):
 
     absolute = True
     score_terms = 2
+    tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
 
     def __init__(
         self,

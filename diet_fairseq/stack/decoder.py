@@ -83,7 +83,7 @@ class PositionalDecoder(TransformerDecoderBase):
         check_length(layout, self.limit)
         x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)  # (T, B, d)
 
-        context = passes.context_of(self, layout, present(self.positions))
+        context = passes.context_of(self, layout, present(self.positions), len(prev_output_tokens))
         source, crossing = None, None  # (S, B, d), and what cross-attention must know
         if encoder_out is not None and encoder_out["encoder_out"]:
             source = encoder_out["encoder_out"][0]
@@ -118,7 +118,11 @@ class PositionalDecoder(TransformerDecoderBase):
             return source_padding_mask
         cross_layout = Layout.of_cross_attention(layout, source_padding_mask)
         return passes.context_of(
-            self, cross_layout, present(self.cross_positions), attention="encoder_attn"
+            self,
+            cross_layout,
+            present(self.cross_positions),
+            len(source_padding_mask),
+            attention="encoder_attn",
         )
 
     def _embed(self, tokens: Tensor, incremental_state: Any) -> Tensor:

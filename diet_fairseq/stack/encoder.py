@@ -93,7 +93,7 @@ class PositionalEncoder(TransformerEncoderBase):
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
         shared = present(self.positions, self.segments)
-        context = passes.context_of(self, layout, shared, packing)
+        context = passes.context_of(self, layout, shared, len(src_tokens), packing)
         states = [x]
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=context)

@@ -37,10 +37,11 @@ def context_of(
     stack: Any,
     layout: Layout,
     shared: Schemes,
+    batch: int,
     packing: Packing | None = None,
     attention: str = "self_attn",
 ) -> Context:
-    """The `Context` of one forward pass through a stack's layers, for this attention of theirs.
+    """The `Context` of one forward pass of ``batch`` sentences, for this attention of a stack.
 
     What the layers share is computed for the backend that the first of them chooses, and all take
     that backend: the form of the term and what reads it can't differ.
@@ -50,5 +51,6 @@ def context_of(
     )
     if not shared or not len(stack.layers) or stack.cfg.checkpoint_activations:
         return context
-    backend = getattr(stack.layers[0], attention).backend_for(shared, layout)
+    first, layers = getattr(stack.layers[0], attention), len(stack.layers)
+    backend = first.backend_for(shared, layout, batch, layers)
     return replace(context, term=Term.of(shared, layout, backend == "factors"), backend=backend)

@@ -14,6 +14,7 @@ from ..attention.context import score_terms
 from ..attention.multihead import PositionalAttention
 from ..positions import PositionScheme
 from ..positions.gain import ScoreParameters
+from .lengthening import lengthened
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,14 @@ def starting(model: nn.Module) -> Iterator[None]:
 
 def parameters_for(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """The checkpoint's parameters, adapted to the model if training starts from them."""
-    return adapt(model, checkpoint) if hasattr(model, "starts_from_another") else checkpoint
+    if not starts(model):
+        return checkpoint
+    return adapt(model, lengthened(model, checkpoint))
+
+
+def starts(model: nn.Module) -> bool:
+    """Whether the model is `starting`."""
+    return hasattr(model, "starts_from_another")
 
 
 def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:

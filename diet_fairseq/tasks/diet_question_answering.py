@@ -22,6 +22,14 @@ logger = logging.getLogger(__name__)
 HEAD = "span"
 
 
+def add_head(model: Any) -> None:
+    """Give an encoder a `SpanHead` that is called `HEAD`."""
+    size, args = model.args.encoder_embed_dim, model.args
+    model.classification_heads[HEAD] = SpanHead(
+        size, size, 2, args.pooler_activation_fn, args.pooler_dropout
+    )
+
+
 @dataclass
 class QuestionAnsweringConfig(FairseqDataclass):
     data: str = field(default=MISSING, metadata={"help": "folder with dict.txt and SPLIT.jsonl"})
@@ -82,10 +90,7 @@ class QuestionAnsweringTask(FairseqTask):
                 "--task question_answering needs an encoder: take --arch bert_<scheme>, "
                 "roberta_<scheme> or roberta"
             )
-        size = model.args.encoder_embed_dim
-        model.classification_heads[HEAD] = SpanHead(
-            size, size, 2, model.args.pooler_activation_fn, model.args.pooler_dropout
-        )
+        add_head(model)
         return model
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:

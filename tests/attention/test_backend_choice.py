@@ -46,7 +46,9 @@ def check_one_decision(case: Case) -> None:
     """Factors go to the backend that appends them, and to nobody else, whatever acts."""
     model = with_attention_dropout(tiny.own(case))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "quickest", lambda *given: "reference" if given[3] else "factors")
+        patch.setattr(
+            attention, "quickest", lambda call: "reference" if call.dropout else "factors"
+        )
         calls = Calls(patch)
         for training, retained, backend in [
             (False, False, "factors"),
@@ -83,7 +85,7 @@ def test_decoding_one_token_appends_nothing_to_all_keys():
     padding, shared = torch.zeros(1, 2048, dtype=torch.bool), (decoder.positions,)
     for queries, backend in ((None, "factors"), (1, "sdpa")):
         layout = Layout.of_self_attention(padding, causal=True, queries=queries)
-        assert decoder.layers[0].self_attn.backend_for(shared, layout) == backend
+        assert decoder.layers[0].self_attn.backend_for(shared, layout, 1) == backend
 
 
 @torch.no_grad()

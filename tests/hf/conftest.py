@@ -71,3 +71,17 @@ def classifier(tmp_path_factory) -> Path:
 def classifier_folder(classifier) -> Path:
     export(classifier, classifier.parent / "hf")
     return classifier.parent / "hf"
+
+
+@pytest.fixture(scope="session")
+def answerer(tmp_path_factory) -> Path:
+    """The checkpoint of a model that was fine-tuned to answer questions."""
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp("answerer")
+    return hugging.checkpoint(folder, "bert_diet_rel", task="question_answering")
+
+
+@pytest.fixture(scope="session")
+def answerer_folder(answerer) -> Path:
+    export(answerer, answerer.parent / "hf")
+    return answerer.parent / "hf"

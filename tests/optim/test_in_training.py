@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from diet_fairseq.patches import loading
+from diet_fairseq.patches.precision import EXACT
 from tests.support import commands
 from tests.support.commands import TINY, kill_on_call, run
 
@@ -22,6 +23,7 @@ OPTIMIZERS = {
                    "--lamb-eps", "1e-6", "--weight-decay", "0.01"),
 }  # fmt: skip
 BF16 = ("--bf16", "--arch", "transformer_t5_tiny")
+FP16 = ("--fp16", "--fp16-no-flatten-grads")
 IN_TRAINING = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
 
 
@@ -53,26 +55,10 @@ def assert_same_end(one, other):
     assert [n for n, value in one.items() if not torch.equal(value, other[n])] == []
 
 
-def assert_nearly_same_end(one, other):
-    """fairseq saves bf16 parameters, not the float32 copies: a resumed run starts from rounded
-    ones, with any optimizer."""
-    one, other = tensors(one), tensors(other)
-    assert one.keys() == other.keys()
-    for name in (n for n in one if not n[0].isdigit()):  # the model's
-        torch.testing.assert_close(one[name], other[name], rtol=0.01, atol=0.005)
-
-
+@pytest.mark.slow
 @IN_TRAINING
-@pytest.mark.parametrize(
-    ("more", "assert_end"),
-    [
-        pytest.param((), assert_same_end, id="float32", marks=pytest.mark.slow),
-        pytest.param(BF16, assert_nearly_same_end, id="bf16", marks=pytest.mark.slow),
-    ],
-)
-def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been(
-    optimizer, more, assert_end, data, tmp_path
-):
+@pytest.mark.parametrize("more", [(), BF16, FP16], ids=["float32", "bf16", "fp16"])
+def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been(optimizer, more, data, tmp_path):
     train = partial(run, "train", data, *TRAIN, *optimizer, *more, "--save-dir")
     whole = train(tmp_path / "whole")
     # Four batches an epoch; the rate is that of the update to come.
@@ -84,7 +70,32 @@ def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been(
     resumed = train(tmp_path / "killed")
     assert "Loaded checkpoint" in resumed.text
     assert logged(resumed, "lr") == pytest.approx(rates[6:], abs=1e-7)
-    assert_end(tmp_path / "killed", tmp_path / "whole")
+    assert_same_end(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_exact_parameters_that_are_not_the_model_s_are_left_out(data, tmp_path):
+    train = partial(run, "train", data, *TRAIN, *BF16, *OPTIMIZERS["fused_adamw"], "--save-dir")
+    assert train(tmp_path, "--max-update", 2).status == 0
+    path = tmp_path / "checkpoint_last.pt"
+    state = torch.load(path, weights_only=False)  # this test wrote it
+    state["last_optimizer_state"][EXACT][0] += 1
+    torch.save(state, path)
+    done = train(tmp_path, "--max-update", 3)
+    assert done.status == 0, done.err
+    assert "the checkpoint's float32 parameters are not those of its model" in done.text
+
+
+def test_an_overflow_of_fp16_leaves_out_the_update(data, tmp_path):
+    """A scale so large that the first updates are left out."""
+    scale = ("--fp16-init-scale", 2**40, "--fp16-scale-tolerance", "0")
+    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], *FP16, *scale,
+               "--max-epoch", "12", "--save-dir", tmp_path)  # fmt: skip
+    assert done.status == 0, done.err
+    assert "gradient overflow detected" in done.text
+    with open(tmp_path / "checkpoint_last.pt", "rb") as file:
+        state = loading.read(file, "cpu")
+    counts = {int(one["step"]) for one in state["last_optimizer_state"]["state"].values()}
+    assert counts == {state["optimizer_history"][-1]["num_updates"]}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +151,7 @@ ON_GPU = [argument for argument in TRAIN if argument != "--cpu"]
 
 @pytest.mark.gpu
 @IN_TRAINING
-@pytest.mark.parametrize("more", [(), ("--fp16", "--fp16-no-flatten-grads"), BF16])
+@pytest.mark.parametrize("more", [(), FP16, BF16])
 def test_on_a_gpu_a_killed_run_resumes(optimizer, more, data, tmp_path):
     train = partial(run, "train", data, *ON_GPU, *optimizer, *more, "--save-dir")
     assert train(tmp_path / "whole").status == 0

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.support import commands
-from tests.support.commands import TINY, run
+from tests.support.commands import TINY, run, slow
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,7 @@ LIMITS = {
 FAST = ("--max-update 3", "--max-epoch 9 --patience 2 --lr 1e-30")
 
 
-@pytest.mark.parametrize(
-    "limit", [one if one in FAST else pytest.param(one, marks=pytest.mark.slow) for one in LIMITS]
-)
+@pytest.mark.parametrize("limit", [*FAST, *slow([one for one in LIMITS if one not in FAST])])
 def test_a_finished_run_says_so_and_changes_nothing(limit, data, tmp_path):
     command = ("train", data, *TINY, *limit.split(), "--save-dir", tmp_path)
     assert run(*command).status == 0

@@ -51,6 +51,7 @@ def assert_told(done, advice, status=130):
     assert "KeyboardInterrupt" not in done.text
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_says_from_where_it_goes_on(data, tmp_path):
     command = ("train", data, *TINY, "--max-epoch", 2, "--save-dir", tmp_path)
     first = run(*command, first=partial(interrupt_on_call, STEP, 2))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import TINY, Done, corpus, run
+from tests.support.commands import TINY, Done, corpus, run, slow
 
 LONG = "w1 " * 12
 LINES = ["w1 w2", "w3", LONG, "w4 w5 w6", LONG]
@@ -63,7 +63,7 @@ def alone(data: Path, model: Path) -> list[str]:
     return list(translations(done).values())
 
 
-@pytest.mark.parametrize("buffer", [1, 3, 9])
+@pytest.mark.parametrize("buffer", [3, *slow([1, 9])])
 def test_a_line_too_long_for_the_model_has_an_empty_translation_and_is_named(
     data: Path, model: Path, alone: list[str], buffer: int
 ) -> None:

@@ -80,6 +80,7 @@ def slow(seconds):
         setattr(owner, name, late)
 
 
+@pytest.mark.slow
 def test_training_says_where_it_is_between_its_lines(data, tmp_path):
     simple = ("--log-format", "simple", "--log-interval", 100)
     done = run("train", data, *TINY, *simple, "--max-update", 2, "--save-dir", tmp_path,

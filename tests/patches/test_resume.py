@@ -10,7 +10,7 @@ import torch
 
 from diet_fairseq.patches import loading
 from tests.support import commands
-from tests.support.commands import TINY, cut_copies, kill_on_call, run, two_ranks
+from tests.support.commands import TINY, cut_copies, kill_on_call, run, slow, two_ranks
 
 TRAIN = (
     *TINY, "--max-epoch", "2", "--save-interval-updates", "2", "--keep-interval-updates", "1",
@@ -73,9 +73,7 @@ MOMENTS = {
 FAST = ("in the copy", "before old files are removed")
 
 
-@pytest.mark.parametrize(
-    "moment", [m if m in FAST else pytest.param(m, marks=pytest.mark.slow) for m in MOMENTS]
-)
+@pytest.mark.parametrize("moment", [*FAST, *slow([m for m in MOMENTS if m not in FAST])])
 def test_a_kill_changes_nothing_in_the_end(moment, data, whole, tmp_path):
     killed = run("train", data, *TRAIN, "--save-dir", tmp_path,
                  first=partial(kill_on_call, *MOMENTS[moment]))  # fmt: skip

@@ -33,6 +33,7 @@ QUICK = ("diet_abs", "diet_rel")
 SCHEMES = [pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in TRANSLATION]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_trained_model_translates_without_repeating_flags(
     data: Path, tmp_path: Path, scheme: str

@@ -18,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 PLUGIN = ("--user-dir", str(Path(__file__).parents[2] / "diet_fairseq"))
 COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
 
@@ -26,6 +28,12 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [*(f"fairseq_cli.{name}" for name in COMMANDS), "torch._dynamo", "torch.distributed.fsdp"]
 )
+
+
+def slow(values: Sequence[Any]) -> list[Any]:
+    """Those of a test's parameters that are left to the slow run."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
 
 #: A model that trains in no time, stock fairseq's.
 TINY = [
@@ -113,14 +121,24 @@ def two_ranks(
     *options: Any,
     first: Sequence[Callable[[], Any] | None] = (None, None),
 ) -> list[Done]:
+    """Train a tiny translation model on two processes."""
+    return together(data, *TINY, *options, "--save-dir", folder, first=first)
+
+
+def together(
+    data: Path,
+    *options: Any,
+    first: Sequence[Callable[[], Any] | None] = (None, None),
+    limit: float = 120,
+) -> list[Done]:
     """Train on two processes; both are started at once, as they wait for each other."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    together = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
-                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-                "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
-    start = partial(run, "train", data, *TINY, *together, *options, "--save-dir", folder)
+    flags = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
+             "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+             "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
+    start = partial(run, "train", data, *flags, *options, limit=limit)
     with multiprocessing.pool.ThreadPool(2) as threads:
         return threads.map(
             lambda rank: start("--distributed-rank", rank, first=first[rank]), (0, 1)

@@ -14,6 +14,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
+from diet_fairseq.tasks.diet_question_answering import add_head
 from tests.support import tiny
 
 TEXT = [
@@ -68,8 +69,8 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
     words = [str(folder / "data-bin"), "--task", task, "--arch", arch]
     if task == "translation":
         words += ["--source-lang", "en", "--target-lang", "de"]
-    if task == "glue":
-        words += ["--criterion", "glue"]
+    if task in ("glue", "question_answering"):
+        words += ["--criterion", task]
     args = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
     sizes = vars(tiny.complete(arch, **given))
     vars(args).update({name: value for name, value in sizes.items() if name != "task"})
@@ -79,6 +80,8 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
     if task == "glue":
         args.classification_head_name, args.num_classes = "sentence_classification_head", 2
         model.register_classification_head("sentence_classification_head", 2)
+    if task == "question_answering":
+        add_head(model)
     torch.manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,15 +1,14 @@
 """Pretraining as a user runs it: processes, precision, accumulation, how runs break off."""
 
 import json
-import multiprocessing.pool
 import re
-import socket
+from argparse import Namespace
 from functools import partial
 
 import pytest
 import torch
 
-from diet_fairseq.patches import loading
+from diet_fairseq.patches import loading, runs
 from diet_fairseq.patches.explaining import mistake_behind
 from diet_fairseq.patches.runs import ON_CPUS
 from tests.support import commands
@@ -47,18 +46,8 @@ def parameters(folder):
 
 def together(data, folder, *options, first=(None, None), limit=120):
     """Two processes that train together."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
-             "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-             "--load-checkpoint-on-all-dp-ranks",
-             "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
-    start = partial(train, data, folder, *options, *flags)
-    with multiprocessing.pool.ThreadPool(2) as threads:
-        return threads.map(
-            lambda rank: start("--distributed-rank", rank, first=first[rank], limit=limit), (0, 1)
-        )
+    given = (*SMALL, *options, "--load-checkpoint-on-all-dp-ranks", "--save-dir", folder)
+    return commands.together(data, *given, first=first, limit=limit)
 
 
 @pytest.mark.slow
@@ -163,8 +152,8 @@ REFUSED = {
     "masked_lm: take that, or leave --nsp out",
     "--arch bert_diet_rel --task masked_lm_nsp": "--task masked_lm_nsp goes with --criterion "
     "masked_lm_nsp, but the criterion is masked_lm: take that, or leave --task masked_lm_nsp out",
-    "--arch bert_diet_rel --fp16": "--fp16 needs a GPU, and none is used: take --bf16, or leave it "
-    "out",
+    "--arch bert_diet_rel --fp16": "--fp16 makes one vector of all parameters, for which fairseq "
+    "needs a GPU, and none is used: add --fp16-no-flatten-grads, or take --bf16",
     "--arch bert_diet_rel --encoder-attention-heads 3": "a width of 8 can't be split among 3 "
     "attention heads: change --encoder-embed-dim or --encoder-attention-heads, or the decoder's",
     "--arch bert_diet_rel --max-positions 0": "--max-positions must be at least 1, but is 0",
@@ -289,11 +278,28 @@ def test_nan_in_the_loss_says_in_which_update(data, tmp_path):
     )
 
 
-@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("has", "given", "said"),
+    [
+        ({"avx512_bf16": True}, {}, True),
+        ({"amx_bf16": True, "avx512_bf16": True}, {}, True),
+        ({"avx512_bf16": False}, {}, False),
+        ({"avx512_bf16": True}, {"bf16": True}, False),
+        ({"avx512_bf16": True}, {"fp16": True}, False),
+    ],
+)
+def test_a_cpu_that_multiplies_in_bfloat16_unused_is_told(has, given, said, monkeypatch, caplog):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
+    common = Namespace(**{"cpu": True, "bf16": False, "fp16": False, **given})
+    with caplog.at_level("INFO"):
+        runs.say_what_is_unused(Namespace(common=common))
+    assert ["--bf16 may be faster" in line for line in caplog.messages] == [True] * said
+
+
 def test_fp16_that_overflows_for_ever_ends_in_words(data, tmp_path):
-    options = [flag for flag in SMALL if flag != "--cpu"]
-    done = run("train", data, *options, *DIET, "--batch-size", 8, "--fp16", "--max-update", 500,
-               "--save-dir", tmp_path, first=spoil_the_third_update)  # fmt: skip
+    fp16 = ("--fp16", "--fp16-no-flatten-grads")
+    done = train(data, tmp_path, *DIET, "--batch-size", 8, *fp16, "--max-update", 500,
+                 first=spoil_the_third_update)  # fmt: skip
     assert done.status == 1
     assert "overflows float16 even at the smallest --min-loss-scale" in done.last
 

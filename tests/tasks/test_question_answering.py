@@ -1,9 +1,7 @@
 """Task and criterion ``question_answering``: what is learned, what is measured, what is refused."""
 
 import json
-import multiprocessing.pool
 import re
-import socket
 
 import pytest
 import torch
@@ -16,7 +14,7 @@ from diet_fairseq.tasks.diet_question_answering import (
     QuestionAnsweringTask,
 )
 from tests.support import reading
-from tests.support.commands import run
+from tests.support.commands import run, together
 from tests.support.tiny import Case, fresh, stock
 
 
@@ -117,20 +115,8 @@ def test_a_question_s_answer_is_the_best_of_its_windows():
 
 @pytest.mark.slow
 def test_two_processes_measure_what_one_does(data, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     options = ("--arch", "bert_diet_rel", "--max-update", 2, "--no-save")
-    together = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
-                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-                "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
-    with multiprocessing.pool.ThreadPool(2) as threads:
-        both = threads.map(
-            lambda rank: train(
-                data, tmp_path / str(rank), *options, *together, "--distributed-rank", rank
-            ),
-            (0, 1),
-        )
+    both = together(data, *SMALL, *options, "--save-dir", tmp_path / "two")
     assert [done.status for done in both] == [0, 0], both[0].err + both[1].err
     alone = train(data, tmp_path / "one", *options, "--update-freq", 2)
     assert alone.status == 0, alone.err

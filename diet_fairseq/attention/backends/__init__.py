@@ -1,8 +1,10 @@
 """Ways to compute attention: one a file, each given an `AttentionCall`."""
 
-from .call import AttentionCall, Backend
+from .call import AttentionCall, Backend, Request
 from .choice import quickest
+from .flex import flex
 from .fused import fused
+from .measured import choose
 from .recomputed import recomputed
 from .reference import reference
 
@@ -12,6 +14,7 @@ BACKENDS: dict[str, Backend] = {
     "sdpa": fused,
     "factors": fused,
     "recompute": recomputed,
+    "flex": flex,
 }
 
-__all__ = ["BACKENDS", "AttentionCall", "Backend", "quickest"]
+__all__ = ["BACKENDS", "AttentionCall", "Backend", "Request", "choose", "quickest"]

@@ -1,8 +1,10 @@
 """What every backend is given, and what it returns."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ...positions.layout import Layout
@@ -29,6 +31,70 @@ class AttentionCall:
     schemes: Schemes
     layout: Layout
     dropout: float
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A call to come: B sentences, H heads, Tq queries, Tk keys of width d_h.
+
+    Attributes:
+        schemes: what acts in it
+        layout: of its queries and keys
+        shape: B, H, d_h
+        dtype: of q, k and v
+        dropout: the probability that a weight is dropped
+        layers: how many share what the schemes add
+    """
+
+    schemes: Schemes
+    layout: Layout
+    shape: tuple[int, int, int]
+    dtype: torch.dtype
+    dropout: float
+    layers: int = 1
+
+    @property
+    def device(self) -> torch.device:
+        return self.layout.key_positions.device
+
+    @property
+    def queries(self) -> int:
+        return self.layout.query_positions.size(1)
+
+    @property
+    def keys(self) -> int:
+        compressed = [scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed]
+        return min([self.layout.key_positions.size(1), *compressed])
+
+    @property
+    def inner_layout(self) -> Layout:
+        """Of the keys that attention has: compressed ones are no tokens, and none is masked."""
+        if self.keys == self.layout.key_positions.size(1):
+            return self.layout
+        slots = torch.arange(self.keys, device=self.device).unsqueeze(0)  # (1, k)
+        return Layout(self.layout.query_positions, slots, length=self.layout.length)
+
+    @property
+    def training(self) -> bool:
+        """Whether gradients are wanted."""
+        return torch.is_grad_enabled()
+
+    @cached_property
+    def candidates(self) -> tuple[str, ...]:
+        """The backends that can compute it."""
+        if any(scheme.reads_queries for scheme in self.schemes):
+            return ("reference",)
+        found = ["reference", "sdpa"]
+        if self.schemes and all(scheme.factored for scheme in self.schemes):
+            found.append("factors")
+        adds = any(not scheme.shifting for scheme in self.schemes)
+        if adds and self.training and not self.dropout:
+            found.append("recompute")
+        # On a CPU it has no gradient and is no kernel.
+        exact = torch.are_deterministic_algorithms_enabled() and self.training
+        if self.device.type != "cpu" and not self.dropout and not exact:
+            found.append("flex")
+        return tuple(found)
 
 
 class Backend(Protocol):

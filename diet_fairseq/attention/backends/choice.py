@@ -1,23 +1,20 @@
 """The backend that ``--attention-backend auto`` chooses."""
 
-import torch
-
-from ..context import Schemes
+from .call import Request
 
 
-def quickest(
-    schemes: Schemes, queries: int, keys: int, dropout: float, device: torch.device
-) -> str:
-    """The backend's name that "auto" takes, by what was measured (docs/performance.md).
+def quickest(request: Request) -> str:
+    """The backend's name that "auto" takes on a CPU, by what was measured (docs/performance.md).
 
-    On a CPU PyTorch's fused attention is quicker for many keys, but has neither dropout nor a
-    gradient for a score that is added: it then falls back to something slower than the plain
-    equation. Factors have a gradient, but make vectors longer. On a GPU nothing was measured so
-    far.
+    There PyTorch's fused attention is quicker for many keys, but has neither dropout nor a gradient
+    for a score that is added: it then falls back to something slower than the plain equation.
+    Factors have a gradient, but make vectors longer.
     """
-    if dropout or device.type != "cpu" or any(scheme.reads_queries for scheme in schemes):
+    schemes, queries, keys = request.schemes, request.queries, request.keys
+    cpu = request.device.type == "cpu"
+    if request.dropout or not cpu or any(scheme.reads_queries for scheme in schemes):
         return "reference"
-    inference = not torch.is_grad_enabled()
+    inference = not request.training
     factored = schemes and all(scheme.factored for scheme in schemes)
     # the score of few queries, as in decoding, is small
     if factored and min(queries, keys) >= (2048 if inference else 1024):

@@ -7,6 +7,18 @@ from torch import Tensor
 from .call import AttentionCall
 
 
+def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> int:
+    """The width that vectors must have for PyTorch's flash attention, or their own.
+
+    It takes those of at most 256 numbers in half precision, a multiple of 8, on CUDA, if nothing is
+    masked (PyTorch 2.6 to 2.13, ``sdp_utils.cpp``); otherwise zeros would be wasted.
+    """
+    halves = (torch.float16, torch.bfloat16)
+    wide = -(-width // 8) * 8
+    fits = device == "cuda" and dtype in halves and not masked and wide <= 256
+    return wide if fits else width
+
+
 def fused(call: AttentionCall) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention`: scores as its mask, factors appended."""
     q, k, v, term = call.q, call.k, call.v, call.term
@@ -18,11 +30,12 @@ def fused(call: AttentionCall) -> tuple[Tensor, None]:
         )
         q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
         # PyTorch's fused kernels want one width, or it takes one that builds the score
-        v = F.pad(v, (0, q.size(3) - width))  # (B, H, Tk, d_h+r)
+        wide = kernel_width(q.size(3), q.dtype, q.device.type, mask is not None)
+        q, k, v = (F.pad(x, (0, wide - x.size(3))) for x in (q, k, v))  # (B, H, T, wide)
     if term.score is not None:
         score = term.score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:
         mask = ~mask  # torch's boolean masks say what is seen
     out = F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)
-    return out[..., :width], None
+    return out.narrow(3, 0, width), None

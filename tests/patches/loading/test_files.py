@@ -21,7 +21,7 @@ from diet_fairseq.patches.stand_in import StandIn
 from diet_fairseq.patches.table import LOADERS, PATCHES
 from tests.support import commands, hostile
 from tests.support.checkpoints import Touch, refusal, saved
-from tests.support.commands import TINY, run
+from tests.support.commands import TINY, run, slow
 
 NOW = (*TINY, "--max-update", "1", "--disable-validation")
 
@@ -164,7 +164,10 @@ def test_what_is_no_regular_file_is_not_read(no_file):
     assert str(error.value) == words
 
 
-@pytest.mark.parametrize("way", ["--restore-file", "--finetune-from-model", "--save-dir", "--path"])
+TRAINING = ("--restore-file", "--finetune-from-model", "--save-dir")
+
+
+@pytest.mark.parametrize("way", ["--path", *slow(TRAINING)])
 def test_no_command_takes_what_is_no_regular_file(way, no_file, data, tmp_path):
     """Training would begin from scratch and end with status 0, generation wait for the pipe."""
     path, words = no_file

@@ -25,7 +25,7 @@ from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.stack import passes, warm_start
+from diet_fairseq.stack import lengthening, passes, warm_start
 from diet_fairseq.stack.encoder import PositionalEncoder
 from diet_fairseq.stack.placement import Placement
 from tests.support.mutants.catching import Patch, instead_of
@@ -151,11 +151,11 @@ def beams_that_are_not_given_back(original, decoder):
 
 
 @instead_of(passes, "context_of")
-def a_second_decision(original, of, layout, shared, *rest, **options):
+def a_second_decision(original, of, layout, shared, batch, *rest, **options):
     """What layers share goes by the dropout of training, what they do by that of the moment."""
     training = of.training
-    found = original(of.train(), layout, shared, *rest, **options)
-    now = of.train(training).layers[0].self_attn.backend_for(shared, layout)
+    found = original(of.train(), layout, shared, batch, *rest, **options)
+    now = of.train(training).layers[0].self_attn.backend_for(shared, layout, batch)
     return replace(found, backend=now)
 
 
@@ -251,3 +251,22 @@ def a_start_with_random_positions(original, self):
 
 def content_that_keeps_its_scale(patch: Patch) -> None:
     patch.setattr(warm_start, "PositionalAttention", NoPositions)
+
+
+# --- more positions than the checkpoint has ---------------------------------------------------
+
+
+@instead_of(lengthening, "continued")
+def tables_that_begin_anew(original, table, more, axis, first):
+    kept = original(table, more, axis, first)
+    fresh = torch.randn_like(kept)
+    return torch.cat(
+        [table, fresh.narrow(axis, table.size(axis), more)], axis
+    )  # as if the model's own rows stayed
+
+
+@instead_of(lengthening, "continued")
+def tables_that_are_stretched(original, table, more, axis, first):
+    size = table.size(axis)
+    rows = torch.arange(size + more) * size // (size + more)
+    return table.index_select(axis, rows)

@@ -1,0 +1,96 @@
+"""``diet-fairseq extrapolate``: quality by length of the input, beyond that of training."""
+
+import logging
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..export import folder
+from ..inference import found
+from ..model_json import ModelDescription
+from ..recipes.common.options import at_least
+
+if TYPE_CHECKING:  # the libraries that draw are optional
+    from ..analysis.lengths import Reading
+
+WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
+
+
+def lengths(text: str) -> list[int]:
+    """Different numbers of at least 2, ascending."""
+    try:
+        given = sorted({int(one) for one in text.split(",")})
+    except ValueError:
+        given = []
+    if not given or given[0] < 2:
+        raise ArgumentTypeError(f"must be numbers of at least 2, such as 64,128, but is {text}")
+    return given
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("checkpoint", type=Path, metavar="CHECKPOINT", nargs="+",
+        help="encoders, or translation models; of ours or of stock fairseq")  # fmt: skip
+    add("--text", type=Path, metavar="FILE", required=True,
+        help="plain text to read, in the source language")  # fmt: skip
+    add("--reference", type=Path, metavar="FILE", help="its translation, line by line")
+    add("--lengths", type=lengths, metavar="N,N,...",
+        help="tokens of a window (64,128,256,512); of a source at most, for translation "
+             "(10,20,30,40,60,80, and what is longer)")  # fmt: skip
+    add("--tokens", type=at_least(2), default=32768, metavar="N",
+        help="subwords of the text that encoders read (%(default)s)")  # fmt: skip
+    add("--beam", type=at_least(1), metavar="N", help="of translation (the model's own)")
+    add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
+        help="for the table (CSV) and the picture (%(default)s)")  # fmt: skip
+    add("--force", action="store_true", help="replace FOLDER, if it is an earlier one")
+    found.add_arguments(parser)
+
+
+def run(args: Namespace) -> None:
+    from ..analysis import lengths as measured
+
+    folder.check(args.out, args.force, measured.CSV)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    pieces = found.Pieces.of(args)
+    abouts = [found.find(path, pieces, translates=False) for path in args.checkpoint]
+    encoders = {not about.source_lang for about in abouts}
+    if len(encoders) > 1:
+        raise UserError("extrapolate compares encoders or translation models: give those of a kind")
+    readings = (_encoders if encoders == {True} else _translation)(args, abouts)
+    with folder.written(args.out, args.force, measured.CSV) as new:
+        measured.write(readings, new)
+    print(measured.markdown(readings))
+    print(f"\nwrote {args.out / measured.CSV} and {args.out / measured.PNG}")
+
+
+def _encoders(args: Namespace, abouts: list[ModelDescription]) -> "list[Reading]":
+    from ..analysis import masked_words, trained
+    from ..analysis.lengths import names
+
+    if args.reference or args.beam:
+        raise UserError("--reference and --beam are for translation models: leave them out")
+    return [
+        masked_words.reading(
+            name, trained.opened(about), args.text, args.lengths or WINDOWS, args.tokens
+        )
+        for name, about in zip(names(args.checkpoint), abouts, strict=True)
+    ]
+
+
+def _translation(args: Namespace, abouts: list[ModelDescription]) -> "list[Reading]":
+    from ..analysis import trained, translations
+    from ..analysis.lengths import names
+
+    if args.reference is None:
+        raise UserError("translation models need --reference FILE: the translation of --text")
+    lines = translations.pairs(args.text, args.reference)
+    sizes = translations.sizes(abouts[0], lines)
+    spans = translations.bins(sizes, args.lengths or SOURCES)
+    return [
+        translations.reading(
+            name, trained.opened(about), found.Pieces.of(args), lines, sizes, spans, args.beam
+        )
+        for name, about in zip(names(args.checkpoint), abouts, strict=True)
+    ]

@@ -1,0 +1,82 @@
+"""A model with more positions than the checkpoint that it starts from: its tables are continued.
+
+A table goes on with its rows from position 1 again, and again, in every table of the model alike.
+So all scores within the checkpoint's length stay as they are, bit for bit, and two new positions
+that are neighbours have the score of two old ones: a head that looks at the next token still does.
+Position 0 is left out, as it has learned what begins a text ([CLS]). The price is that a score also
+repeats at the period, and that it is wrong where one copy ends and the next begins: training goes
+on from there. Interpolated rows would change every score, and make each head's steps as much longer
+as the table (docs/look.md has both measured).
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import torch
+from fairseq.modules import LearnedPositionalEmbedding
+from torch import Tensor, nn
+
+from ..errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The checkpoint's parameters, with its tables of positions as long as the model's.
+
+    What is as long, or longer, is taken as it is.
+
+    Raises:
+        UserError: the model compresses to another number of keys
+    """
+    own, found = model.state_dict(), dict(checkpoint)
+    lengths: dict[str, None] = {}  # in their order, each once
+    for name, axes, first in tables(model):
+        table = found.get(name)
+        if table is None or table.dim() != own[name].dim():
+            continue
+        for axis in axes:
+            old, new = table.size(axis) - first, own[name].size(axis) - first
+            if old < 1 or new <= old:
+                continue
+            table = continued(table, new - old, axis, first)
+            lengths[f"{old:,} to {new:,}"] = None
+            check_compression(name, table, own[name])
+        found[name] = table
+    if lengths:
+        logger.info(
+            "tables of positions are lengthened from %s: each goes on with its rows from position "
+            "1 again",
+            " and from ".join(lengths),
+        )
+    return found
+
+
+def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """A model's parameters by position: their names, axes, and the row of position 0."""
+    own = model.state_dict()
+    for name, module in model.named_modules():
+        axes_of, first = getattr(module, "tables", {}), getattr(module, "first_row", 0)
+        if isinstance(module, LearnedPositionalEmbedding):
+            axes_of = {"weight": (0,)}
+            first = 0 if module.padding_idx is None else module.padding_idx + 1
+        for parameter, axes in axes_of.items():
+            if f"{name}.{parameter}" in own:  # the schemes of cross-attention have more
+                yield f"{name}.{parameter}", axes, first
+
+
+def continued(table: Tensor, more: int, axis: int, first: int) -> Tensor:
+    """The table with so many positions more along the axis, where position 0 has row ``first``."""
+    positions = table.size(axis) - first
+    again = min(1, positions - 1)  # a table of one position has nothing but that
+    rows = first + again + torch.arange(more, device=table.device) % (positions - again)
+    return torch.cat([table, table.index_select(axis, rows)], axis)
+
+
+def check_compression(name: str, table: Tensor, own: Tensor) -> None:
+    """Refuse a lengthened E or F, (k, n), that has another k than the model."""
+    if "compress_" in name and table.size(0) != own.size(0):
+        raise UserError(
+            f"the model of --finetune-from-model has {table.size(0)} compressed keys, but this one "
+            f"would have {own.size(0)}: give --projection-length {table.size(0)}"
+        )
