@@ -20,13 +20,13 @@ from tests.support.tiny import Case, fresh, stock
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Contexts of 12 tokens, which samples of 16 take in two windows."""
+    """Contexts of 9 tokens, which samples of 11 take in two windows."""
     return reading.write(tmp_path_factory.mktemp("reading"), {"train": 24, "valid": 7})
 
 
 SMALL = (
     *("--encoder-layers", 1, "--encoder-embed-dim", 8, "--encoder-ffn-embed-dim", 8),
-    *("--encoder-attention-heads", 2, "--max-positions", 32, "--max-length", 16, "--stride", 6),
+    *("--encoder-attention-heads", 2, "--max-positions", 32, "--max-length", 11, "--stride", 4),
     *("--dropout", 0, "--attention-dropout", 0, "--optimizer", "fused_adamw", "--lr", 0.01),
     *("--lr-scheduler", "fixed", "--num-workers", 0, "--batch-size", 8, "--log-format", "json"),
     *("--log-interval", 1, "--cpu", "--seed", 1, "--required-batch-size-multiple", 1),
@@ -64,7 +64,7 @@ def test_every_kind_of_encoder_is_trained_and_measured_over_the_set(data, tmp_pa
 
 
 def task_of(data, **options):
-    given = {"max_positions": 32, "max_length": 16, "stride": 6, "seed": 1}
+    given = {"max_positions": 32, "max_length": 11, "stride": 4, "seed": 1}
     return QuestionAnsweringTask.setup_task(
         QuestionAnsweringConfig(data=str(data), **given | options)
     )
