@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
 # One thread a process: the tests run side by side, and the commands they start inherit this.
@@ -34,6 +35,18 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared data in {folder}; DIET_FAIRSEQ_DATA may name another folder")
     return folder
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    taken: Counter[str] = Counter()
+    for item in items:
+        few = item.get_closest_marker("few")
+        if few is not None:
+            name = item.nodeid.partition("[")[0]
+            taken[name] += 1
+            if taken[name] > few.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

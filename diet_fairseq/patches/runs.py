@@ -22,7 +22,7 @@ ON_CPUS = (
 )
 
 
-BACKENDS_ON_CPUS = ("legacy_ddp", "pytorch_ddp", "c10d", "no_c10d", "fully_sharded")
+BACKENDS_ON_CPUS = ("legacy_ddp", "pytorch_ddp", "fully_sharded")
 
 
 def check_processes(cfg: Any) -> None:

@@ -7,8 +7,9 @@ import torch
 
 from diet_fairseq.attention.multihead import PositionalAttention
 from tests.support import mutants, tiny
-from tests.support.tiny import SIDES, TOLERANCE, Case
+from tests.support.tiny import SIDES, TOLERANCE, Case, usual
 
+slow = pytest.mark.slow
 close = torch.testing.assert_close
 
 
@@ -57,7 +58,13 @@ def check_recompute(case: Case) -> None:
 once_by_the_reference = lru_cache(maxsize=1)(by_the_reference)  # a case's paths come in a row
 
 
-@pytest.mark.parametrize(("case", "backend"), PATHS, ids=[f"{c}-{b}" for c, b in PATHS])
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [
+        pytest.param(*path, id="-".join(map(str, path)), marks=[] if usual(path[0]) else slow)
+        for path in PATHS
+    ],
+)
 def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
     check_fast_path(case, backend, once_by_the_reference)
 

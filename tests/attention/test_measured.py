@@ -94,7 +94,7 @@ def test_timing_leaves_no_trace_in_parameters_and_random_numbers(scheme):
 def test_the_quickest_is_taken_and_said_in_one_line(monkeypatch, caplog, cache):
     asked = times(monkeypatch, sdpa=0.5, factors=0.002, recompute=0.003)
     choose = measured.Choices()
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "diet_fairseq"):
         assert {choose(request_of(), BACKENDS) for _ in range(3)} == {"factors"}
     assert asked == ["reference", "sdpa", "factors", "recompute"]
     [line] = caplog.messages

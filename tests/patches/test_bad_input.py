@@ -15,6 +15,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return corpus(tmp_path_factory.mktemp("corpus"))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -121,6 +122,7 @@ EVERYWHERE = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("line", EVERYWHERE)
 def test_whichever_command_says_a_mistake_in_one_line(data: Path, line: str) -> None:
     command, *arguments = line.replace("DATA", str(data)).split()

@@ -374,8 +374,22 @@ def of_scheme(*names: str) -> list[Case]:
     return [case for case in CASES if case.scheme in names]
 
 
+#: a test of more cases than this leaves those that `usual` doesn't have to the slow run
+MANY = 60
+
+
 def each(cases: list[Case]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", cases, ids=str)
+    given = [
+        case if len(cases) <= MANY or usual(case) else pytest.param(case, marks=pytest.mark.slow)
+        for case in cases
+    ]
+    return pytest.mark.parametrize("case", given, ids=str)
+
+
+def usual(case: Case) -> bool:
+    """Every scheme in every kind of model, and its own options and sharing in translation."""
+    rarely = {"position_input", "attention_backend"} & dict(case.options).keys()
+    return not case.options or (case.family == "transformer" and not rarely)
 
 
 def first_of_each_scheme(cases: list[Case]) -> list[Case]:

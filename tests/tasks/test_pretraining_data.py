@@ -180,6 +180,7 @@ def targets_of_two_epochs(data, kind, workers):
     return [[batch["target"] for batch in iterator.next_epoch_itr(shuffle=False)] for _ in range(2)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", [MaskedLMTask, MaskedLMNspTask])
 def test_every_epoch_masks_other_tokens(data, kind, workers):

@@ -167,6 +167,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("line", REFUSED)
 def test_a_pretraining_that_can_not_work_is_refused(data, tmp_path, line):
     done = train(data, tmp_path, "--batch-size", 8, "--max-update", 2, *line.split())
@@ -221,7 +222,7 @@ def test_processes_of_torchrun_that_would_each_train_alone_are_refused(data, tmp
 
 UNFIT = {
     "--distributed-backend nccl": ("nccl", "legacy_ddp", "gloo"),
-    "--ddp-backend pytorch_ddp": ("gloo", "pytorch_ddp", "legacy_ddp"),
+    "--ddp-backend slowmo": ("gloo", "slowmo", "legacy_ddp or pytorch_ddp or fully_sharded"),
 }
 
 
@@ -291,7 +292,7 @@ def test_nan_in_the_loss_says_in_which_update(data, tmp_path):
 def test_a_cpu_that_multiplies_in_bfloat16_unused_is_told(has, given, said, monkeypatch, caplog):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
     common = Namespace(**{"cpu": True, "bf16": False, "fp16": False, **given})
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "diet_fairseq"):
         runs.say_what_is_unused(Namespace(common=common))
     assert ["--bf16 may be faster" in line for line in caplog.messages] == [True] * said
 

@@ -117,6 +117,7 @@ def test_fairseq_alone_looks_it_up(edited, monkeypatch):
         convert(loading.read(edited(**LOOKUPS["escaped for Hydra"]))["args"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("section", ["bpe", "tokenizer", "scoring"])
 @pytest.mark.parametrize("of_old", [False, True])
 def test_names_are_those_of_fairseqs_registries(section, of_old, edited, data):
@@ -152,6 +153,7 @@ def test_addresses_that_nothing_reads_are_left_alone(edited, data):
 FILES = ["/dev/zero", "/etc/passwd", "../../../../../../etc/passwd", "~/x", "folder/x:/etc/passwd"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("path", FILES)
 @pytest.mark.parametrize("of_old", [False, True])
 def test_a_model_is_built_without_the_files_that_its_checkpoint_names(path, of_old, edited, data):

@@ -66,6 +66,7 @@ def edited(stock, tmp_path):
 # --- What fairseq wrote loads
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
 def test_stock_checkpoints_work_in(command, stock, data, tmp_path):
     if command == "train":
@@ -327,6 +328,7 @@ def without_configuration(path, stock):
     torch.save({"model": {}, "cfg": "yaml: ${oc.env:HOME}"}, path)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
