@@ -27,7 +27,7 @@ setup: $(SET_UP) ## .venv with PyTorch, fairseq and this package (5 minutes, onc
 demo: setup ## train, translate and score on a small made-up language pair (5 to 7 minutes)
 	@$(PY) examples/demo/run.py
 
-test: setup ## the tests, but for the slow ones and those for a GPU (7 minutes)
+test: setup ## the tests, but for the slow ones and those for a GPU (5 minutes)
 	@$(PY) -m pytest -n auto --dist worksteal $(PYTEST)
 
 test-slow: override PYTEST += -m "slow and not gpu"

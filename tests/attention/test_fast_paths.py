@@ -7,9 +7,8 @@ import torch
 
 from diet_fairseq.attention.multihead import PositionalAttention
 from tests.support import mutants, tiny
-from tests.support.tiny import SIDES, TOLERANCE, Case, usual
+from tests.support.tiny import SIDES, TOLERANCE, Case, run_of
 
-slow = pytest.mark.slow
 close = torch.testing.assert_close
 
 
@@ -60,10 +59,7 @@ once_by_the_reference = lru_cache(maxsize=1)(by_the_reference)  # a case's paths
 
 @pytest.mark.parametrize(
     ("case", "backend"),
-    [
-        pytest.param(*path, id="-".join(map(str, path)), marks=[] if usual(path[0]) else slow)
-        for path in PATHS
-    ],
+    [pytest.param(*path, id="-".join(map(str, path)), marks=run_of(path[0])) for path in PATHS],
 )
 def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
     check_fast_path(case, backend, once_by_the_reference)

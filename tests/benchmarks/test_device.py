@@ -13,6 +13,7 @@ def run(monkeypatch, command):
     device.main()
 
 
+@pytest.mark.slow
 def test_every_backend_that_computes_a_scheme_has_a_row_and_whole_sentences_are_counted(
     monkeypatch, capsys
 ):

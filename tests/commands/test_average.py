@@ -148,6 +148,7 @@ def test_mistakes_are_told(arguments, message, folder):
     assert not (folder / "out.pt").exists()
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_the_error(folder):
     done = run("diet_fairseq.commands.average:main", "--inputs", folder / "typo.pt",
                "--output", folder / "out.pt", plugin=False)  # fmt: skip

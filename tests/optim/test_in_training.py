@@ -135,6 +135,7 @@ def test_fairseq_train_says_what_is_wrong_with_an_option(data, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_fairseqs_adam_is_not_resumed_in_float32_without_a_word(data, tmp_path):
     done = run("train", data, *TRAIN, "--save-dir", tmp_path, "--max-epoch", "1")
     assert done.status == 0, done.err

@@ -50,6 +50,7 @@ def test_a_finished_run_says_so_and_changes_nothing(limit, data, tmp_path):
     assert files(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "more"),
     [

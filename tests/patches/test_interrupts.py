@@ -65,6 +65,7 @@ def test_an_interrupted_training_says_from_where_it_goes_on(data, tmp_path):
     assert run(*command).status == 0
 
 
+@pytest.mark.slow
 def test_other_commands_begin_anew(data, tmp_path):
     command = ("train", data, *TINY, "--max-update", 1, "--disable-validation")
     assert run(*command, "--save-dir", tmp_path).status == 0

@@ -19,7 +19,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.fixture(scope="module", params=["transformer", "transformer_diet_abs_tiny"])
+@pytest.fixture(scope="module", params=["transformer_diet_abs_tiny", *slow(["transformer"])])
 def model(request: pytest.FixtureRequest, data: Path) -> Path:
     """One that takes ten tokens: fairseq's own, and an absolute scheme."""
     folder = data.parent / request.param

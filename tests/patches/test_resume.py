@@ -70,7 +70,7 @@ MOMENTS = {
     "before the copy has its name": ("os:replace", 9),
     "before old files are removed": ("os:remove", 1),
 }
-FAST = ("in the copy", "before old files are removed")
+FAST = ("in the copy",)
 
 
 @pytest.mark.parametrize("moment", [*FAST, *slow([m for m in MOMENTS if m not in FAST])])

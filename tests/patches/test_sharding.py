@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import loading, sharding
 from tests.support import commands
-from tests.support.commands import TINY, run, slow, together
+from tests.support.commands import TINY, run, together
 
 SHARDED = ("--ddp-backend", "fully_sharded")
 RUN = (
@@ -103,7 +103,8 @@ def assert_same(one, other):
             torch.testing.assert_close(found_one, values[name], rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [*list(RUNS)[:1], *slow(list(RUNS)[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
 def test_two_processes_train_as_one_that_accumulates_two_batches(data, tmp_path, name):
     found = sharded(data, tmp_path / "two", *RUNS[name])
     assert found == alone(data, tmp_path / "one", *RUNS[name])

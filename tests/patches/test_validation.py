@@ -23,6 +23,7 @@ def loss_of(done):
     return re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", done.text)[-1]
 
 
+@pytest.mark.slow
 def test_the_checkpoint_s_task_and_batches_are_taken(trained):
     data, path, loss = trained
     assert loss_of(run("validate", data, "--cpu", "--path", path)) == loss

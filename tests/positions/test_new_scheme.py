@@ -51,6 +51,7 @@ def run(house: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_line_and_the_architectures_know_it(house):
     said = run(
         house,

@@ -145,6 +145,7 @@ def installing(machine, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_fairseq_is_compiled_here_whatever_wheel_there_is(installing):
     done, calls = installing(1)
     assert done.returncode == 0, done.stderr
@@ -154,6 +155,7 @@ def test_fairseq_is_compiled_here_whatever_wheel_there_is(installing):
     assert "--editable .[dev]" in calls[-1]
 
 
+@pytest.mark.slow
 def test_fairseq_of_another_pytorch_is_compiled_again(installing):
     done, calls = installing(2)
     assert done.returncode == 0, done.stderr

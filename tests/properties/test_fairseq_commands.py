@@ -43,6 +43,7 @@ def test_a_trained_model_translates_without_repeating_flags(
     assert len(translations(done)) == 4
 
 
+@pytest.mark.slow
 def test_a_trained_model_validates_and_translates_what_is_typed(data: Path, tmp_path: Path) -> None:
     path = train(data, tmp_path, "--arch", "transformer_tupe_r")
     done = run(

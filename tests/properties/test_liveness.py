@@ -24,8 +24,15 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
     is loaded give the numbers of the one that was saved."""
     made = [(case, tiny.model_of) for case in cases]
     made += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
-    ids = [f"{case}-after_a_load" if make is loaded else str(case) for case, make in made]
-    return pytest.mark.parametrize(("case", "make"), made, ids=ids)
+    given = [
+        pytest.param(
+            *(case, make),
+            id=f"{case}-after_a_load" if make is loaded else str(case),
+            marks=tiny.run_of(case),
+        )
+        for case, make in made
+    ]
+    return pytest.mark.parametrize(("case", "make"), given)
 
 
 @torch.no_grad()

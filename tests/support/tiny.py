@@ -374,22 +374,22 @@ def of_scheme(*names: str) -> list[Case]:
     return [case for case in CASES if case.scheme in names]
 
 
-#: a test of more cases than this leaves those that `usual` doesn't have to the slow run
+#: a test of more cases than this leaves some to the slow run
 MANY = 60
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
-    given = [
-        case if len(cases) <= MANY or usual(case) else pytest.param(case, marks=pytest.mark.slow)
-        for case in cases
-    ]
+    few = len(cases) <= MANY
+    given = [pytest.param(case, marks=[] if few else run_of(case)) for case in cases]
     return pytest.mark.parametrize("case", given, ids=str)
 
 
-def usual(case: Case) -> bool:
-    """Every scheme in every kind of model, and its own options and sharing in translation."""
+def run_of(case: Case) -> list[pytest.MarkDecorator]:
+    """No mark for the default run, which has every scheme in every kind of model, and its own
+    options and sharing in translation; the others' mark is that of the slow run."""
     rarely = {"position_input", "attention_backend"} & dict(case.options).keys()
-    return not case.options or (case.family == "transformer" and not rarely)
+    usual = not case.options or (case.family == "transformer" and not rarely)
+    return [] if usual else [pytest.mark.slow]
 
 
 def first_of_each_scheme(cases: list[Case]) -> list[Case]:

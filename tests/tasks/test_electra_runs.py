@@ -62,6 +62,7 @@ def test_a_pretrained_discriminator_is_trained_on(data, tmp_path, arch):
     assert (left in done.text) == arch.startswith("bert")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_no_whole_discriminator_is_refused_in_a_line(data, tmp_path):
     pretrained = train(data, tmp_path / "whole", *ELECTRA, "--max-update", 1)
     assert pretrained.status == 0, pretrained.err

@@ -140,6 +140,7 @@ def validated(done):
     return [line for line in found if "valid_loss" in line]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_diet_abs", "roberta"])
 def test_every_kind_of_encoder_learns_a_class(pairs, tmp_path, arch):
     options = ("--metrics", "accuracy,f1,matthews", "--positive-label", "yes")
@@ -150,6 +151,7 @@ def test_every_kind_of_encoder_learns_a_class(pairs, tmp_path, arch):
     assert float(last["valid_loss"]) != float(first["valid_loss"])
 
 
+@pytest.mark.slow
 def test_a_number_is_learned_and_kept_as_the_best_by_its_metric(numbers, tmp_path):
     best = ("--best-checkpoint-metric", "pearson", "--maximize-best-checkpoint-metric")
     done = train(numbers, tmp_path, "--arch", "bert_diet_rel", "--regression-target",

@@ -84,6 +84,7 @@ def test_a_process_that_is_killed_ends_the_run_in_words_and_the_run_resumes(data
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_whole_batch(data, tmp_path):
     """Every update reads all of the text, at once or in batches of eight."""
     found = []

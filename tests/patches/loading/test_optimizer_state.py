@@ -225,6 +225,7 @@ def test_a_schedule_goes_on_from_a_number_only():
         )
 
 
+@pytest.mark.slow
 def test_fairseq_train_says_what_does_not_fit(tmp_path):
     train = partial(run, "train", commands.corpus(tmp_path), *TINY, "--optimizer", "fused_adamw",
                     "--disable-validation", "--save-dir", tmp_path)  # fmt: skip

@@ -253,6 +253,7 @@ def test_optimizers_evaluate_literals_only(name, tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("attack", [False, True])
 def test_the_configuration_of_old_checkpoints(attack, stock, data, tmp_path):
     """They have a namespace of all options instead of sections."""
@@ -282,6 +283,7 @@ def test_interpolations_are_refused(edited, data):
     )
 
 
+@pytest.mark.slow
 def test_a_folder_named_in_the_configuration_is_not_imported(edited, data, tmp_path):
     marker = tmp_path / "it-ran"
     evil = tmp_path / "evil"
