@@ -98,6 +98,7 @@ def test_lines_that_fill_a_sample_alone_have_followers_too():
     assert dataset.follows.mean() == pytest.approx(0.5, abs=0.06)
 
 
+@pytest.mark.slow
 def test_a_tenth_of_the_documents_is_read_in_shorter_samples():
     lines = documents(number=2000, lines=60)
     full, short = (pairs(lines, 64, short=share) for share in (0.0, 1.0))

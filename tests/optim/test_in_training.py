@@ -73,6 +73,7 @@ def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been(optimizer, more, da
     assert_same_end(tmp_path / "killed", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_exact_parameters_that_are_not_the_model_s_are_left_out(data, tmp_path):
     train = partial(run, "train", data, *TRAIN, *BF16, *OPTIMIZERS["fused_adamw"], "--save-dir")
     assert train(tmp_path, "--max-update", 2).status == 0

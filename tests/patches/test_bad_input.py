@@ -139,6 +139,7 @@ def test_a_split_that_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
     assert done.last.startswith(f"error: there is no data of the split training in {data}: give")
 
 
+@pytest.mark.slow
 def test_a_relative_scheme_translates_longer_sentences_than_it_was_trained_for(
     data: Path, tmp_path: Path
 ) -> None:

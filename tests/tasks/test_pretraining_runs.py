@@ -139,6 +139,7 @@ def test_a_stock_roberta_is_not_resumed_as_another_model(data, stock, tmp_path):
     assert done.last.startswith(f"error: {stock} does not fit the model: ")
 
 
+@pytest.mark.slow
 def test_a_warm_started_run_is_not_resumed_with_other_positions(data, stock, tmp_path):
     options = ("--batch-size", 8, "--max-update", 2, "--finetune-from-model", stock)
     done = train(data, tmp_path, "--arch", "roberta_learned", *options)

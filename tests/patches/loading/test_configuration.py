@@ -181,6 +181,7 @@ def test_no_file_is_read_to_cut_text(edited, data, tmp_path):
     assert encoders.build_bpe(hub["args"].bpe).encode("abc ab") == "a@@ b@@ c ab"
 
 
+@pytest.mark.slow
 def test_an_interface_opens_nothing_and_connects_to_nothing(edited, data, tmp_path):
     path = edited(bpe="subword_nmt", bpe_codes="/etc/passwd", replace_unk="/dev/zero",
                   decoder_embed_path="/dev/zero", tokenizer="space")  # fmt: skip

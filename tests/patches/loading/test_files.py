@@ -238,6 +238,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_a_model_that_cuts_text_and_cant_be_read(kind, data, tmp_path):
     import sentencepiece
