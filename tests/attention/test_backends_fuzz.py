@@ -149,7 +149,7 @@ def compare(chance: random.Random) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if backend == "any":
                 patch.setattr(
-                    attention, "quickest", lambda call: chance.choice(["reference", *fast])
+                    attention, "quickest", lambda *given: chance.choice(["reference", *fast])
                 )
             found = drawn.read(model.to(drawn.dtype))
         assert found.keys() <= expected.keys(), (backend, str(drawn))

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, measured, quickest
-from diet_fairseq.attention.backends.fused import kernel_width
+from diet_fairseq.attention.backends.fused import kernel_width, widened
 from diet_fairseq.attention.context import Term
 from diet_fairseq.positions.layout import Layout
 from tests.support import tiny
@@ -165,7 +165,8 @@ def test_where_nothing_can_be_measured_the_committed_rule_holds(why, monkeypatch
         with FakeTensorMode():
             positions = torch.arange(6).unsqueeze(0)
             request = replace(request, layout=Layout(positions, positions, length=6))
-    assert measured.Choices()(request, BACKENDS) == quickest(request_of())
+    expected = quickest(request.schemes, request.queries, request.keys, 0.0, CPU)
+    assert measured.Choices()(request, BACKENDS) == expected
     assert not asked
 
 
@@ -225,6 +226,12 @@ def test_vectors_are_widened_where_flash_attention_takes_them_then(
     width, dtype, device, masked, wide
 ):
     assert kernel_width(width, dtype, device, masked) == wide
+
+
+def test_vectors_of_the_right_width_are_not_copied():
+    x = torch.ones(1, 1, 2, 8)
+    assert widened(x, 8) is x
+    assert torch.equal(widened(x, 9), torch.cat([x, torch.zeros(1, 1, 2, 1)], -1))
 
 
 @pytest.mark.parametrize("backend", sorted(set(BACKENDS) - {"flex"}))

@@ -1,6 +1,6 @@
 """Ways to compute attention: one a file, each given an `AttentionCall`."""
 
-from .call import AttentionCall, Backend, Request
+from .call import AttentionCall, Backend, Request, keys_of
 from .choice import quickest
 from .flex import flex
 from .fused import fused
@@ -17,4 +17,4 @@ BACKENDS: dict[str, Backend] = {
     "flex": flex,
 }
 
-__all__ = ["BACKENDS", "AttentionCall", "Backend", "Request", "choose", "quickest"]
+__all__ = ["BACKENDS", "AttentionCall", "Backend", "Request", "choose", "keys_of", "quickest"]

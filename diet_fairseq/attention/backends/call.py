@@ -63,8 +63,7 @@ class Request:
 
     @property
     def keys(self) -> int:
-        compressed = [scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed]
-        return min([self.layout.key_positions.size(1), *compressed])
+        return keys_of(self.schemes, self.layout)
 
     @property
     def inner_layout(self) -> Layout:
@@ -95,6 +94,12 @@ class Request:
         if self.device.type != "cpu" and not self.dropout and not exact:
             found.append("flex")
         return tuple(found)
+
+
+def keys_of(schemes: Schemes, layout: Layout) -> int:
+    """How many keys attention has: tokens, or what they are compressed to."""
+    compressed = [scheme.shape.keys.positions for scheme in schemes if scheme.compressed]
+    return min([layout.key_positions.size(1), *compressed])
 
 
 class Backend(Protocol):

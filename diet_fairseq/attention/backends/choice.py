@@ -1,20 +1,22 @@
 """The backend that ``--attention-backend auto`` chooses."""
 
-from .call import Request
+import torch
+
+from ..context import Schemes
 
 
-def quickest(request: Request) -> str:
+def quickest(
+    schemes: Schemes, queries: int, keys: int, dropout: float, device: torch.device
+) -> str:
     """The backend's name that "auto" takes on a CPU, by what was measured (docs/performance.md).
 
     There PyTorch's fused attention is quicker for many keys, but has neither dropout nor a gradient
     for a score that is added: it then falls back to something slower than the plain equation.
     Factors have a gradient, but make vectors longer.
     """
-    schemes, queries, keys = request.schemes, request.queries, request.keys
-    cpu = request.device.type == "cpu"
-    if request.dropout or not cpu or any(scheme.reads_queries for scheme in schemes):
+    if dropout or device.type != "cpu" or any(scheme.reads_queries for scheme in schemes):
         return "reference"
-    inference = not request.training
+    inference = not torch.is_grad_enabled()
     factored = schemes and all(scheme.factored for scheme in schemes)
     # the score of few queries, as in decoding, is small
     if factored and min(queries, keys) >= (2048 if inference else 1024):

@@ -19,6 +19,11 @@ def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> i
     return wide if fits else width
 
 
+def widened(x: Tensor, width: int) -> Tensor:
+    """x with zeros at the end of its vectors; as it is, and no copy, if it has that width."""
+    return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
+
+
 def fused(call: AttentionCall) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention`: scores as its mask, factors appended."""
     q, k, v, term = call.q, call.k, call.v, call.term
@@ -31,7 +36,7 @@ def fused(call: AttentionCall) -> tuple[Tensor, None]:
         q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
         # PyTorch's fused kernels want one width, or it takes one that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, mask is not None)
-        q, k, v = (F.pad(x, (0, wide - x.size(3))) for x in (q, k, v))  # (B, H, T, wide)
+        q, k, v = (widened(x, wide) for x in (q, k, v))  # (B, H, T, wide)
     if term.score is not None:
         score = term.score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
