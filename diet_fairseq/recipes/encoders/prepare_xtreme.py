@@ -62,7 +62,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--train-on",
         metavar="SET",
-        help=f"{', '.join(TRAINED_ON)}, or a file (squad; mnli for XNLI, as in DIET)",
+        help=f"{', '.join(TRAINED_ON)}, or a file (squad; mnli for XNLI, as in DIET); with another "
+        "set the task is called TASK-SET",
     )
     parser.add_argument(
         "--languages",
@@ -84,15 +85,18 @@ def prepare_xtreme(args: Namespace) -> None:
             raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(TESTS)}")
         if args.download:
             download(args.data, task, args.train_on or "squad", args.languages)
-        train = training_file(args.data, args.train_on or ("squad" if task.rules else "mnli"))
+        usual = "squad" if task.rules else "mnli"  # as in DIET
+        train = training_file(args.data, args.train_on or usual)
         tests = test_files(args.data, task, args.languages)
         seen = (train, None if task.rules else find(args.data, DEV))
         tests = {language: path for language, path in tests.items() if path not in seen}
-        print(f"{task.name}: trained on {train}, tested on {', '.join(tests)}")
+        trained_on = training_set(train)
+        name = task.name if trained_on == usual else f"{task.name}-{trained_on}"
+        print(f"{name}: trained on {train}, tested on {', '.join(tests)}")
         if task.rules:
-            prepare_questions(task, train, tests, args)
+            prepare_questions(task, name, train, tests, args)
         else:
-            prepare_labels(task, train, tests, args)
+            prepare_labels(task, name, train, tests, args)
 
 
 def download(data: Path, task: XtremeTask, train_on: str, languages: Sequence[str] | None) -> None:
@@ -123,6 +127,13 @@ def training_file(data: Path, wanted: str) -> Path:
     return found
 
 
+def training_set(path: Path) -> str:
+    """What a training file is called: a word of `TRAINED_ON`, or its own name."""
+    file = path.name.removesuffix(".gz")
+    names = {file: name for name, file in TRAINED_ON.items()}
+    return names.get(file) or re.sub(r"[^\w.]+", "_", file.rpartition(".")[0] or file)
+
+
 def find(data: Path, name: str) -> Path | None:
     return next((path for end in ("", ".gz") for path in sorted(data.rglob(name + end))), None)
 
@@ -148,14 +159,16 @@ def test_files(data: Path, task: XtremeTask, languages: list[str] | None) -> dic
     return found
 
 
-def prepare_labels(task: XtremeTask, train: Path, tests: dict[str, Path], args: Namespace) -> None:
+def prepare_labels(
+    task: XtremeTask, name: str, train: Path, tests: dict[str, Path], args: Namespace
+) -> None:
     """XNLI, as a task of pairs."""
     dev = find(args.data, DEV)
     if not dev:
         raise UserError(f"{args.data} has no {DEV} (or {DEV}.gz): fetch it")
     splits = splits_of(tests)
     made = Transfer(
-        task.name,
+        name,
         Columns((0, 1), 2, width=3),
         ("contradiction", "neutral", "entailment"),
         task.metrics,
@@ -171,15 +184,15 @@ def splits_of(tests: Iterable[str]) -> dict[str, str]:
 
 
 def prepare_questions(
-    task: XtremeTask, train: Path, tests: dict[str, Path], args: Namespace
+    task: XtremeTask, name: str, train: Path, tests: dict[str, Path], args: Namespace
 ) -> None:
     splits = splits_of(tests)
     made = Transfer(
-        task.name, Columns(()), metrics=task.metrics, dev_files={"valid": "dev", **splits},
+        name, Columns(()), metrics=task.metrics, dev_files={"valid": "dev", **splits},
         questions=True,
     )  # fmt: skip
     files = {TRAIN: train, **{split: tests[language] for split, language in splits.items()}}
-    folder = args.folder / "tasks" / task.name
+    folder = args.folder / "tasks" / name
     made_from: dict[str, Any] = {
         "task": asdict(made),
         "files": {split: [Source(path).fingerprint()] for split, path in files.items()},
@@ -190,13 +203,13 @@ def prepare_questions(
         found = {split: squad.read(path) for split, path in files.items()}
         found[TRAIN], found["valid"] = held_out(found[TRAIN])
         counts: dict[str, dict[str, int]] = {}
-        guesses: dict[str, dict[str, dict[str, float]]] = {name: {} for name in trivial.BASELINES}
+        guesses: dict[str, dict[str, dict[str, float]]] = {guess: {} for guess in trivial.BASELINES}
         for split, questions in found.items():
             rules = rules_of(task, splits.get(split))
             if split != TRAIN:
-                for name, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
-                    guesses[name][split] = metrics
-            lines = list(coded(questions, args, f"{task.name} {split}", rules))
+                for guess, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
+                    guesses[guess][split] = metrics
+            lines = list(coded(questions, args, f"{name} {split}", rules))
             write_lines(partial / f"{split}.jsonl", lines)
             counts[split] = {"questions": len(questions), "unfit": unfit(lines)}
         write_json(partial / "counts.json", counts)
@@ -211,7 +224,7 @@ def prepare_questions(
     with open(folder / "encoded" / "counts.json", encoding="utf-8") as file:
         for split, counts in json.load(file).items():
             print(
-                f"{task.name}, {made.file_of(split)}: {counts['questions']:,} questions, "
+                f"{name}, {made.file_of(split)}: {counts['questions']:,} questions, "
                 f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
             )
 
