@@ -3,7 +3,7 @@
 import json
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfile
@@ -14,7 +14,6 @@ from tqdm import tqdm
 from ...data import answers
 from ...data.questions import covering
 from ...errors import UserError
-from ..common.download import fetch
 from ..common.options import add_workers
 from ..common.stages import Stage, run_all
 from ..common.subwords import KINDS, Placed
@@ -24,6 +23,7 @@ from .documents import Source
 from .folder import add_folder
 from .glue_tasks import TRAIN, Columns
 from .prepare_task import prepare, settings_of, write_json
+from .xtreme_files import fetch_missing, find
 from .xtreme_tasks import Transfer, XtremeTask, xtreme_task
 
 #: --train-on -> the name of the file that is trained on
@@ -39,12 +39,6 @@ TESTS = {
     "XQuAD": ["xquad.{0}.json"],
     "MLQA": ["test-context-{0}-question-{1}.json", "dev-context-{0}-question-{1}.json"],
     "TyDiQA": ["tydiqa.goldp.{0}.dev.json", "tydiqa.goldp.{0}.train.json"],
-}
-#: beginning of a file's name -> where it is; the other files are published in archives
-PUBLISHED = {
-    "train-v1.1.json": "https://rajpurkar.github.io/SQuAD-explorer/dataset/",
-    "xquad.": "https://raw.githubusercontent.com/google-deepmind/xquad/"
-    "7d30520c717524000f0d9d2f9c10a069acd9d285/",
 }
 #: what XNLI is selected by
 DEV = "dev-en.tsv"
@@ -72,7 +66,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="of MLQA also pairs: de-en has German texts, English questions (all but pairs)",
     )
     parser.add_argument(
-        "--download", action="store_true", help="SQuAD and XQuAD into DATA, where they are missing"
+        "--download", action="store_true", help="fetch what is missing of the published files"
     )
     add_workers(parser)
     add_folder(parser)
@@ -83,11 +77,13 @@ def prepare_xtreme(args: Namespace) -> None:
         task = xtreme_task(name)
         if task.name not in TESTS:
             raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(TESTS)}")
-        if args.download:
-            download(args.data, task, args.train_on or "squad", args.languages)
         usual = "squad" if task.rules else "mnli"  # as in DIET
+        languages = checked_languages(task, args.languages)
+        if args.download:
+            names = published(task, args.train_on or usual, languages or task.languages)
+            fetch_missing(names, args.data)
         train = training_file(args.data, args.train_on or usual)
-        tests = test_files(args.data, task, args.languages)
+        tests = test_files(args.data, task, languages)
         seen = (train, None if task.rules else find(args.data, DEV))
         tests = {language: path for language, path in tests.items() if path not in seen}
         trained_on = training_set(train)
@@ -99,19 +95,15 @@ def prepare_xtreme(args: Namespace) -> None:
             prepare_labels(task, name, train, tests, args)
 
 
-def download(data: Path, task: XtremeTask, train_on: str, languages: Sequence[str] | None) -> None:
-    """Fetch what is missing of a task's files, where they are `PUBLISHED`."""
-    names = [TRAINED_ON.get(train_on, train_on)] if task.rules else []
-    for language in languages or task.languages:
-        names += [name.format(language, language) for name in TESTS[task.name]]
-    for name in names:
-        place = next((url for begin, url in PUBLISHED.items() if name.startswith(begin)), None)
-        if place and not find(data, name):
-            try:
-                fetch(place + name, data / name)
-            except UserError as error:
-                said = str(error).replace("use --from-dir with files you have", f"put it in {data}")
-                raise UserError(said) from error
+def published(task: XtremeTask, train_on: str, languages: Iterable[str]) -> list[str]:
+    """Names of a task's files: what is trained on, selected by and tested on."""
+    names = [TRAINED_ON.get(train_on, train_on), *([] if task.rules else [DEV])]
+    return [*names, *(test_names(task, language)[0] for language in languages)]
+
+
+def test_names(task: XtremeTask, language: str) -> list[str]:
+    context, _, question = language.partition("-")
+    return [name.format(context, question or context) for name in TESTS[task.name]]
 
 
 def training_file(data: Path, wanted: str) -> Path:
@@ -121,8 +113,8 @@ def training_file(data: Path, wanted: str) -> Path:
     found = find(data, name)
     if not found:
         raise UserError(
-            f"{data} has no {name} (or {name}.gz) to train on: fetch it, or name another with "
-            "--train-on"
+            f"{data} has no {name} (or {name}.gz) to train on: fetch it, as --download does, or "
+            "name another with --train-on"
         )
     return found
 
@@ -134,26 +126,28 @@ def training_set(path: Path) -> str:
     return names.get(file) or re.sub(r"[^\w.]+", "_", file.rpartition(".")[0] or file)
 
 
-def find(data: Path, name: str) -> Path | None:
-    return next((path for end in ("", ".gz") for path in sorted(data.rglob(name + end))), None)
-
-
-def test_files(data: Path, task: XtremeTask, languages: list[str] | None) -> dict[str, Path]:
-    """Language -> its file, of the languages asked for, or of all that are there."""
+def checked_languages(task: XtremeTask, languages: list[str] | None) -> list[str] | None:
+    """Those asked for, if the task has them."""
     for language in languages or ():
         if not task.has(language):
             pairs = ", and pairs of a context's and a question's, as de-en" * task.pairs
             known = ", ".join(task.languages)
             raise UserError(f"--languages {language}: {task.name} has {known}{pairs}")
+    return languages
+
+
+def test_files(data: Path, task: XtremeTask, languages: list[str] | None) -> dict[str, Path]:
+    """Language -> its file, of the languages asked for, or of all that are there."""
     found = {}
     for language in languages or task.languages:
-        context, _, question = language.partition("-")
-        names = [name.format(context, question or context) for name in TESTS[task.name]]
+        names = test_names(task, language)
         path = next(filter(None, (find(data, name) for name in names)), None)
         if path:
             found[language] = path
         elif languages:
-            raise UserError(f"{data} has no {names[0]} (or {names[0]}.gz): fetch it")
+            raise UserError(
+                f"{data} has no {names[0]} (or {names[0]}.gz): fetch it, as --download does"
+            )
     if not found:
         raise UserError(f"{data} has no test set of {task.name}: give the folder of its files")
     return found
@@ -165,7 +159,7 @@ def prepare_labels(
     """XNLI, as a task of pairs."""
     dev = find(args.data, DEV)
     if not dev:
-        raise UserError(f"{args.data} has no {DEV} (or {DEV}.gz): fetch it")
+        raise UserError(f"{args.data} has no {DEV} (or {DEV}.gz): fetch it, as --download does")
     splits = splits_of(tests)
     made = Transfer(
         name,

@@ -214,30 +214,6 @@ def test_pairs_of_mlqa_are_taken_where_they_are_asked_for(tmp_path):
     assert prepare_xtreme.rules_of(task, "de-en") == "mlqa de"  # the answer is in the context
 
 
-def test_what_is_missing_is_downloaded_and_nothing_else(tmp_path, monkeypatch):
-    fetched = []
-    monkeypatch.setattr(prepare_xtreme, "fetch", lambda url, path: fetched.append((url, path)))
-    (tmp_path / "xquad.de.json").touch()
-    prepare_xtreme.download(tmp_path, xtreme_task("xquad"), "squad", ["de", "en"])
-    prepare_xtreme.download(tmp_path, xtreme_task("xnli"), "squad", None)
-    squad, xquad = prepare_xtreme.PUBLISHED.values()
-    assert fetched == [
-        (f"{squad}train-v1.1.json", tmp_path / "train-v1.1.json"),
-        (f"{xquad}xquad.en.json", tmp_path / "xquad.en.json"),
-    ]
-
-
-def test_a_download_that_fails_says_where_to_put_the_file(tmp_path, monkeypatch):
-    def failing(url, path):
-        raise UserError(f"{url}: no route; run this again to go on, or use --from-dir with files "
-                        "you have")  # fmt: skip
-
-    monkeypatch.setattr(prepare_xtreme, "fetch", failing)
-    with pytest.raises(UserError) as error:
-        prepare_xtreme.download(tmp_path, xtreme_task("xquad"), "squad", None)
-    assert str(error.value).endswith(f"no route; run this again to go on, or put it in {tmp_path}")
-
-
 def test_answers_that_need_no_learning_are_measured_beside(folder):
     found = cells.load(folder / "tasks/XQuAD/encoded/guess.json")
     assert found.keys() == {"the first sentence", "the best-matching window"}
@@ -257,10 +233,11 @@ def test_answers_that_need_no_learning_are_measured_beside(folder):
         (["--tasks", "mlqa", "--languages", "de-fr"], "--languages de-fr: MLQA has ar, de, en, es, "
          "hi, vi, zh, and pairs of a context's and a question's, as de-en"),
         (["--tasks", "xquad", "--languages", "th"], "{data} has no xquad.th.json (or "
-         "xquad.th.json.gz): fetch it"),
+         "xquad.th.json.gz): fetch it, as --download does"),
         (["--tasks", "tydiqa"], "{data} has no test set of TyDiQA: give the folder of its files"),
         (["--train-on", "tydiqa"], "{data} has no tydiqa.goldp.en.train.json (or "
-         "tydiqa.goldp.en.train.json.gz) to train on: fetch it, or name another with --train-on"),
+         "tydiqa.goldp.en.train.json.gz) to train on: fetch it, as --download does, or name "
+         "another with --train-on"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused(folder, words, message):
