@@ -20,7 +20,7 @@ from . import report_xtreme
 from .folder import add_folder
 from .glue_tasks import Task
 from .prepare_task import load_task
-from .report_names import paper_name
+from .report_names import key, paper_name
 from .report_table import (
     GUESS,
     Found,
@@ -191,7 +191,7 @@ def published(path: Path, tables: list[str]) -> Iterator[Row]:
                 yield from averages_of_tupe(rows)
                 continue
             for row in rows:
-                model = row["model"] if "steps" in row else paper_name(row)
+                model = row["model"] if "steps" in row else key(row)
                 yield Row(PAPERS[table], paper_name(row), (model,), row["scores"])
     except OSError as error:
         raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
