@@ -46,6 +46,19 @@ def translation_folder(translation) -> Path:
 
 
 @pytest.fixture(scope="session")
+def stock(tmp_path_factory) -> Path:
+    """The checkpoint of fairseq's own RoBERTa, fine-tuned."""
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    return hugging.checkpoint(tmp_path_factory.mktemp("stock"), "roberta", task="glue")
+
+
+@pytest.fixture(scope="session")
+def stock_folder(stock) -> Path:
+    export(stock, stock.parent / "hf")
+    return stock.parent / "hf"
+
+
+@pytest.fixture(scope="session")
 def encoder(tmp_path_factory) -> Path:
     """The checkpoint of a masked language model with segments."""
     pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 import torch
 
+from diet_fairseq.errors import UserError
 from tests.support import tiny
 
 hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
@@ -46,6 +47,38 @@ def test_logits_are_those_of_fairseq_on_both_sides_of_padding_and_with_both_atte
         expected = tiny.logits(model, left_source=left, left_target=not left)
         found = logits(other, left, not left)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "scheme"),
+    [
+        ("transformer", {"share_all_embeddings": True}, "sinusoidal"),
+        ("transformer", {**LEARNED, "encoder_normalize_before": True}, "learned"),
+        ("transformer", {"no_token_positional_embeddings": True}, "none"),
+        ("roberta", {}, "learned"),
+        ("roberta", {"untie_weights_roberta": True, "encoder_normalize_before": True}, "learned"),
+    ],
+)
+@torch.no_grad()
+def test_fairseq_s_own_models_are_ours_of_the_same_positions(family, options, scheme):
+    model = tiny.stock(family, **options)
+    other = huggingface.converted(model).model
+    assert other.config.position_scheme == scheme
+    for left in (True, False):
+        expected = tiny.logits(model, left_source=left, left_target=not left)
+        torch.testing.assert_close(logits(other, left, not left), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_positions_of_two_kinds_are_refused():
+    with pytest.raises(UserError) as error:
+        huggingface.converted(tiny.stock(encoder_learned_pos=True))
+    assert str(error.value) == (
+        "the model's positions are learned and sinusoidal, which its form in transformers lacks: "
+        "keep it in fairseq"
+    )
 
 
 @pytest.mark.parametrize("width", [8, tiny.DIM])
