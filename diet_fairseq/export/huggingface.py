@@ -101,8 +101,8 @@ def converted(model: Any, head: str | None = None) -> Converted:
             state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
     other = kind(config).eval()
     own = other.state_dict()
-    others = {name: tensor for name, tensor in state.items() if name not in own}
-    strange = [name for name in others if not is_encoder or name.startswith("model.")]
+    more = [name for name in state if name not in own]
+    strange = [name for name in more if not is_encoder or name.startswith("model.")]
     strange += [name for name in own if name not in state]
     if strange:
         raise UserError(
@@ -110,6 +110,12 @@ def converted(model: Any, head: str | None = None) -> Converted:
             f"{f' and {len(strange) - 1} more' if len(strange) > 1 else ''}): keep it in fairseq"
         )
     other.load_state_dict({name: state[name] for name in own})
+    places = {state[name].data_ptr() for name in own}
+    others = {}
+    for name in more:
+        if state[name].data_ptr() not in places:  # a tied copy is tied again when it is loaded
+            places.add(state[name].data_ptr())
+            others[name] = state[name]
     found = Converted(other, others)
     check_same(model, other, head)
     return found
