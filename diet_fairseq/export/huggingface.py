@@ -152,8 +152,9 @@ def stock_positions(*stacks: Any) -> Namespace:
         LearnedPositionalEmbedding: "learned",
         SinusoidalPositionalEmbedding: "sinusoidal",
     }
-    found = [kinds.get(type(stack.embed_positions), "others") for stack in stacks]
-    if "others" in found or len(set(found)) > 1:
+    kinds_here = (type(stack.embed_positions) for stack in stacks)
+    found = [kinds.get(kind, kind.__name__) for kind in kinds_here]
+    if len(set(found)) > 1 or found[0] not in kinds.values():
         raise UserError(
             f"the model's positions are {' and '.join(found)}, which its form in transformers "
             "lacks: keep it in fairseq"

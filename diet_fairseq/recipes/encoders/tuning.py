@@ -193,9 +193,12 @@ class Tuning(cells.Cell):
     def result(self) -> Path:
         return self.folder / RESULT
 
-    @property
+    @cached_property
     def twin(self) -> Path | None:
-        """A finished cell of another task that trained this very model, and has kept it."""
+        """A finished cell of another task that trained this very model, and has kept it.
+
+        Looked for once: one that another process finishes while this cell trains comes too late.
+        """
         twins = (row / self.folder.name for row in self.row.twins)
         kept = (one for one in twins if (one / RESULT).exists() and (one / BEST).exists())
         return next(kept, None)
@@ -271,10 +274,11 @@ class Tuning(cells.Cell):
     def summary(self, outcome: dict[str, Any]) -> str:
         task = self.row.task
         metric = task.metrics[0]
-        return ", ".join(
+        said = [
             f"{task.reported(split)} {metric} {max(one[metric] for _, one in curve):.2f}"
             for split, curve in outcome["curves"].items()
-        )
+        ]
+        return ", ".join(said) + f" (trained in {self.twin})" * bool(self.twin)
 
     def run(self) -> str:
         # Of cells that train the same model, the first does, and the others wait for it.

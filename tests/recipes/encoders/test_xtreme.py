@@ -147,6 +147,15 @@ def test_other_settings_or_questions_are_another_training(tmp_path, file, name, 
     task = Transfer("XQuAD", Columns(()), questions=True)
     row = tuning.Row(task, tmp_path / "XQuAD", None, Namespace(row="ours", scratch=False), ())
     assert row.twins == [tmp_path / "MLQA/runs/ours"] * same
+    cell, later = tuning.Tuning(row, 0.1, 1, 1), tuning.Tuning(row, 0.1, 1, 1)
+    assert cell.twin is None
+    there = tmp_path / "MLQA/runs/ours" / cell.folder.name
+    there.mkdir()
+    for part in (tuning.RESULT, tuning.BEST):
+        assert cell.twin is None
+        (there / part).touch()
+    assert cell.twin is None  # which is at work already
+    assert later.twin == (there if same else None)
 
 
 def test_all_languages_are_measured_at_every_validation(tuned):
