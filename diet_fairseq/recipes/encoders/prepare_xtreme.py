@@ -112,9 +112,10 @@ def training_file(data: Path, wanted: str) -> Path:
     name = TRAINED_ON.get(wanted, wanted)
     found = find(data, name)
     if not found:
+        fetch = "fetch it, as --download does" if wanted in TRAINED_ON else "put it there"
         raise UserError(
-            f"{data} has no {name} (or {name}.gz) to train on: fetch it, as --download does, or "
-            "name another with --train-on"
+            f"{data} has no {name} (or {name}.gz) to train on: {fetch}, or name another with "
+            "--train-on"
         )
     return found
 

@@ -247,6 +247,8 @@ def test_answers_that_need_no_learning_are_measured_beside(folder):
         (["--train-on", "tydiqa"], "{data} has no tydiqa.goldp.en.train.json (or "
          "tydiqa.goldp.en.train.json.gz) to train on: fetch it, as --download does, or name "
          "another with --train-on"),
+        (["--train-on", "my.json"], "{data} has no my.json (or my.json.gz) to train on: put it "
+         "there, or name another with --train-on"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused(folder, words, message):
