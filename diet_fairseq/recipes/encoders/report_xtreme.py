@@ -47,12 +47,28 @@ def own(found: Found, folder: Path) -> Iterator[Row]:
             row = guesses.setdefault(guess, Row("ours", guess))
             row.values |= averaged(task, metrics)
     yield from guesses.values()
-    for trained_on in sorted({task.trained_on for task in tasks.values()}):
-        alike = {name: task for name, task in tasks.items() if task.trained_on == trained_on}
-        for row in of_ours(found, alike, scores):
-            if trained_on:  # no paper's row is
-                row.name, row.models = f"{row.name}, on {trained_on}", ()
-            yield row
+    for name, of_tasks in found.items():
+        ran = {one: tasks[one] for one in of_tasks if one in tasks}
+        for trained_on, some in by_training_set(ran).items():
+            for row in of_ours({name: of_tasks}, some, scores):
+                if trained_on:  # no paper's row is
+                    row.name, row.models = f"{name}, on {trained_on}", ()
+                yield row
+
+
+def by_training_set(tasks: dict[str, Transfer]) -> dict[str, dict[str, Transfer]]:
+    """Tasks that make a row together: those of one training set, and XNLI, which has its own."""
+    labels = {name: task for name, task in tasks.items() if not (task.questions or task.trained_on)}
+    found: dict[str, dict[str, Transfer]] = {}
+    for name, task in tasks.items():
+        if name not in labels:
+            found.setdefault(task.trained_on, {})[name] = task
+    for some in found.values():
+        if all(task.questions for task in some.values()):
+            some |= labels
+    if not any(labels.keys() <= some.keys() for some in found.values()):
+        found[""] = labels
+    return dict(sorted(found.items()))
 
 
 def guessed(path: Path, task: Transfer) -> dict[str, dict[str, dict[str, float]]]:

@@ -1,7 +1,8 @@
 """XTREME's published files: found in a folder, or fetched into it.
 
-The addresses are those of google-research/xtreme, scripts/download_data.sh. What is published in
-archives, or for all languages together, gets the names that XTREME's own preparation gives it.
+MLQA's, TyDiQA's and XNLI's addresses are those of google-research/xtreme, scripts/download_data.sh.
+What is published in archives, or for all languages together, gets the names that XTREME's own
+preparation gives it.
 """
 
 import json

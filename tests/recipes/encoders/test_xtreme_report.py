@@ -84,18 +84,35 @@ def test_what_was_trained_on_another_set_is_a_row_of_its_own(folder, capsys):
     prepared(folder, "XQuAD-tydiqa", ("de",), ("f1", "exact_match"), {})
     cell(folder, "XQuAD", 1, valid=[(50, 40)], valid1=[(30, 20)], valid2=[(10, 0)])
     cell(folder, "XQuAD-tydiqa", 1, valid=[(50, 40)], valid1=[(60, 50)])
+    cell(folder, "XNLI", 1, valid=[50], valid1=[40])
     run("report", "--folder", folder)
     said = capsys.readouterr().out.splitlines()
     rows = [line for line in said if line.startswith("| ours | ours")]
     assert rows == [
-        "| ours | ours | 20.0 | 10.0 | 15.0 |",
-        "| ours | ours, on tydiqa | 60.0 | 50.0 | 55.0 |",
+        "| ours | ours | 40.0 | 20.0 | 10.0 | 23.3 |",
+        "| ours | ours, on tydiqa | 40.0 | 60.0 | 50.0 | 50.0 |",
     ]
     assert said.count("XQuAD, F1 / exact match") == 1
     assert said[-2:] == [
         "| ours | 30.0 / 20.0 | 10.0 / 0.0 |",
         "| ours, on tydiqa | 60.0 / 50.0 |  /  |",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ran", "rows"),
+    [
+        (["XNLI"], {"": ["XNLI"]}),
+        (["XNLI", "XQuAD", "MLQA"], {"": ["MLQA", "XNLI", "XQuAD"]}),
+        (["XNLI", "XQuAD-tydiqa"], {"tydiqa": ["XNLI", "XQuAD-tydiqa"]}),
+        (["XNLI", "XNLI-mine", "MLQA"], {"": ["MLQA", "XNLI"], "mine": ["XNLI-mine"]}),
+        (["XNLI", "XNLI-mine"], {"": ["XNLI"], "mine": ["XNLI-mine"]}),
+    ],
+)
+def test_a_row_has_one_training_set_of_each_kind(ran, rows):
+    tasks = {name: Transfer(name, Columns(()), questions="XNLI" not in name) for name in ran}
+    found = report_xtreme.by_training_set(tasks)
+    assert {name: sorted(some) for name, some in found.items()} == rows
 
 
 def test_of_equal_checkpoints_the_last_is_taken_which_fairseq_keeps(folder):
