@@ -1,10 +1,10 @@
-"""``patches``: what importing the plugin changes in fairseq, and why."""
+"""``patches``: what importing the plugin, or `diet_fairseq.hf`, changes elsewhere, and why."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 
 from ..patches.patch import Patch, Setting
-from ..patches.table import TABLE
+from ..patches.table import TABLE, TABLE_OF_HF
 
 HEADS = ("target", "what stands there", "why", "until", "needed with")
 
@@ -14,7 +14,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    print(markdown(TABLE) if args.markdown else plain(TABLE))
+    show = markdown if args.markdown else plain
+    print(show([*TABLE, *TABLE_OF_HF]))
 
 
 def cells_of(change: Patch | Setting) -> tuple[str, ...]:

@@ -86,6 +86,7 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     """The checkpoint and what belongs to it; what `huggingface.state_for` says of parameters."""
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
     from omegaconf import OmegaConf
 
     from ..patches import saving
@@ -101,12 +102,18 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     head = next((one for one in known if any(n.startswith(beginnings[one]) for n in tensors)), None)
     args = huggingface.arguments(config)
     args.nsp = "nsp_head.weight" in tensors
+    generator = tensors.get("generator.encoder.layers.0.final_layer_norm.weight")  # (width,)
+    if generator is not None:
+        args.arch = f"electra_{config.position_scheme}"
+        args.generator_size = generator.numel() / max(config.encoder_embed_dim, 1)
     source, target = write_dictionaries(folder, out, config, args, head)
     args = complete(args, final, head, config)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    task = SimpleNamespace(
+    task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
     )
+    if generator is not None:  # which is there for pretraining alone
+        task = MaskedLMTask(MaskedLMConfig(), source)
     try:
         with no_larger_than(size):
             model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)

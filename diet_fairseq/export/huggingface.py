@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import Tensor, nn
 
 from ..config import PositionConfig
@@ -25,6 +26,7 @@ from ..hf import (
 )
 from ..positions.gain import ScoreParameters
 from ..positions.segments import SegmentScores
+from ..stack.encoder import PositionalEncoder
 from ..tasks.diet_question_answering import HEAD as SPAN
 
 #: names of activations: fairseq's -> transformers'
@@ -99,8 +101,8 @@ def converted(model: Any, head: str | None = None) -> Converted:
             state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
     other = kind(config).eval()
     own = other.state_dict()
-    others = {name: tensor for name, tensor in state.items() if name not in own}
-    strange = [name for name in others if not is_encoder or name.startswith("model.")]
+    more = [name for name in state if name not in own]
+    strange = [name for name in more if not is_encoder or name.startswith("model.")]
     strange += [name for name in own if name not in state]
     if strange:
         raise UserError(
@@ -108,6 +110,12 @@ def converted(model: Any, head: str | None = None) -> Converted:
             f"{f' and {len(strange) - 1} more' if len(strange) > 1 else ''}): keep it in fairseq"
         )
     other.load_state_dict({name: state[name] for name in own})
+    places = {state[name].data_ptr() for name in own}
+    others = {}
+    for name in more:
+        if state[name].data_ptr() not in places:  # a tied copy is tied again when it is loaded
+            places.add(state[name].data_ptr())
+            others[name] = state[name]
     found = Converted(other, others)
     check_same(model, other, head)
     return found
@@ -134,8 +142,30 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     return name
 
 
-def position_options(model: Any, args: Any) -> dict[str, Any]:
+def stock_positions(*stacks: Any) -> Namespace:
+    """What positions fairseq's own encoder, or encoder and decoder, have: our scheme of that name.
+
+    Our models with them are fairseq's, with its parameters' names.
+    """
+    kinds = {
+        type(None): "none",
+        LearnedPositionalEmbedding: "learned",
+        SinusoidalPositionalEmbedding: "sinusoidal",
+    }
+    kinds_here = (type(stack.embed_positions) for stack in stacks)
+    found = [kinds.get(kind, kind.__name__) for kind in kinds_here]
+    if len(set(found)) > 1 or found[0] not in kinds.values():
+        raise UserError(
+            f"the model's positions are {' and '.join(found)}, which its form in transformers "
+            "lacks: keep it in fairseq"
+        )
+    return Namespace(position_scheme=found[0])
+
+
+def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
     """What `DietConfig` has of positions, with the gains that the parameters have."""
+    if not isinstance(stacks[0], PositionalEncoder):
+        args = stock_positions(*stacks)
     options = {
         name: value for name, value in asdict(PositionConfig.of(args)).items() if value is not None
     }
@@ -211,7 +241,7 @@ def transformer_config(model: Any) -> DietTransformerConfig:
     read, written = decoder.embed_tokens.weight, decoder.output_projection.weight
     shares_all, shares_output = read is encoder.embed_tokens.weight, written is read
     return DietTransformerConfig(
-        **position_options(model, model.args),
+        **position_options(model, getattr(model, "args", None), encoder, decoder),
         **common_options(encoder),
         **stack_options("encoder", encoder, cfg.encoder),
         **stack_options("decoder", decoder, cfg.decoder),
@@ -233,7 +263,7 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
     if head not in (None, SPAN):
         labels["num_labels"] = model.classification_heads[head].out_proj.out_features
     return DietEncoderConfig(
-        **position_options(stack, args),
+        **position_options(stack, args, stack),
         **common_options(stack),
         **stack_options("encoder", stack, stack.cfg.encoder),
         vocab_size=len(stack.dictionary),

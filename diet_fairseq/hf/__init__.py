@@ -11,9 +11,9 @@ writes such folders.
 from typing import Any
 
 from ..errors import UserError
-from .audio import leave_out_if_broken
+from ..patches.table import PATCHES_OF_HF
 
-leave_out_if_broken()
+PATCHES_OF_HF.apply()
 try:
     import transformers
 except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ from diet_fairseq.config import TRANSLATION, flag, options_of
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
-from diet_fairseq.patches.table import TABLE
+from diet_fairseq.patches.table import TABLE, TABLE_OF_HF
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq_cli import COMMANDS, EXTRAS, Command, Group, main
 
@@ -134,11 +134,14 @@ def test_every_such_package_is_in_its_extra():
         assert any(map(line.fullmatch, asked)), package
 
 
+ROWS = [*TABLE, *TABLE_OF_HF]
+
+
 def test_patches_shows_every_change_and_why(capsys):
     text = said(capsys, "patches")
     blocks = text.strip().split("\n\n")
-    assert len(blocks) == len(TABLE)
-    for change, block in zip(TABLE, blocks, strict=True):
+    assert len(blocks) == len(ROWS)
+    for change, block in zip(ROWS, blocks, strict=True):
         target, what, *rest = block.splitlines()
         assert target == change.target
         assert what.endswith(change.what())
@@ -149,7 +152,7 @@ def test_patches_shows_every_change_and_why(capsys):
 
 def test_patches_are_a_markdown_table_too(capsys):
     lines = said(capsys, "patches", "--markdown").splitlines()
-    assert len(lines) == len(TABLE) + 2
+    assert len(lines) == len(ROWS) + 2
     assert {line.count(" | ") for line in lines} == {4}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import ctranslate2
 import numpy as np
@@ -15,7 +16,7 @@ from diet_fairseq.export.ctranslate2 import comparison, positions
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.shaw import Shaw
-from tests.support import tiny
+from tests.support import mutants, tiny
 from tests.support.tiny import Case
 
 EXACT = 1e-4  # of log-probabilities in float32
@@ -62,11 +63,16 @@ def test_every_scheme_that_fits_is_among_those_tested():
         assert sharings == {"none", "head", "layer"}
 
 
-@tiny.each(TRANSLATORS + ENCODERS)
-def test_outputs_are_the_models_own(case, tmp_path):
-    """Sentences of many lengths in one batch; relative schemes' reach beyond their table."""
+def check_outputs(case):
     model = tiny.model_of(case)
-    assert difference(model, exported(model, tmp_path)) < EXACT
+    with TemporaryDirectory() as folder:
+        assert difference(model, exported(model, folder)) < EXACT
+
+
+@tiny.each(TRANSLATORS + ENCODERS)
+def test_outputs_are_the_models_own(case):
+    """Sentences of many lengths in one batch; relative schemes' reach beyond their table."""
+    check_outputs(case)
     if case.kind.in_attention:
         assert max(comparison.LENGTHS) > tiny.LIMIT
 
@@ -169,9 +175,10 @@ def test_the_comparison_sees_a_parameter_that_differs(tmp_path):
     assert difference(model, folder) > 10 * EXACT
 
 
-def test_segments_and_pooler_of_an_encoder(tmp_path):
-    model = tiny.model_of(Case("diet_rel", (("segment_scheme", "input"),), "bert"))
-    encoder = ctranslate2.Encoder(exported(model, tmp_path))
+def check_segments(case):
+    model = tiny.model_of(case)
+    with TemporaryDirectory() as folder:
+        encoder = ctranslate2.Encoder(exported(model, folder))
     tokens, segments = tiny.sentences(6)[0], torch.tensor([0, 0, 0, 1, 1, 1])
     with torch.no_grad():
         features, _ = model(tokens[None], features_only=True, segments=segments[None])
@@ -179,6 +186,10 @@ def test_segments_and_pooler_of_an_encoder(tmp_path):
     found = encoder.forward_batch([tokens.tolist()], token_type_ids=[segments.tolist()])
     np.testing.assert_allclose(np.array(found.last_hidden_state), features, atol=EXACT)
     np.testing.assert_allclose(np.array(found.pooler_output), pooled, atol=EXACT)
+
+
+def test_segments_and_pooler_of_an_encoder():
+    check_segments(tiny.named("diet_rel-bert-segment_scheme=input"))
 
 
 def test_the_names_of_special_tokens_are_told(tmp_path):
@@ -200,3 +211,18 @@ def test_versions_that_take_the_first_layers_table_are_refused_by_name(version):
 @pytest.mark.parametrize("version", ["4.8.3", "4.9.0rc1", "4.10.0", "5.0"])
 def test_later_versions_are_taken(version):
     export.check_version(version)
+
+
+MUTANTS: mutants.Table = [
+    (check_outputs, mutants.converted_positions_shifted_by_one, "diet_rel"),
+    (check_outputs, mutants.converted_positions_shifted_by_one, "sinusoidal"),
+    (check_outputs, mutants.converted_gains_forgotten, "t5"),
+    (check_outputs, mutants.converted_tables_all_the_first, "diet_rel"),
+    (check_outputs, mutants.converted_weights_not_tied, "none"),
+    (check_segments, mutants.converted_segments_dropped, "t5-bert"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_broken_export_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -46,11 +46,38 @@ def translation_folder(translation) -> Path:
 
 
 @pytest.fixture(scope="session")
+def stock(tmp_path_factory) -> Path:
+    """The checkpoint of fairseq's own RoBERTa, fine-tuned."""
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    return hugging.checkpoint(tmp_path_factory.mktemp("stock"), "roberta", task="glue")
+
+
+@pytest.fixture(scope="session")
+def stock_folder(stock) -> Path:
+    export(stock, stock.parent / "hf")
+    return stock.parent / "hf"
+
+
+@pytest.fixture(scope="session")
+def electra(tmp_path_factory) -> Path:
+    """The checkpoint of an ELECTRA: a generator, narrower than the discriminator."""
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp("electra")
+    return hugging.checkpoint(folder, "electra_diet_rel", task="masked_lm", generator_size=0.5)
+
+
+@pytest.fixture(scope="session")
+def electra_folder(electra) -> Path:
+    export(electra, electra.parent / "hf")
+    return electra.parent / "hf"
+
+
+@pytest.fixture(scope="session")
 def encoder(tmp_path_factory) -> Path:
-    """The checkpoint of a masked language model with segments."""
+    """The checkpoint of a masked language model with segments and a next-sentence head."""
     pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
     folder = tmp_path_factory.mktemp("encoder")
-    return hugging.checkpoint(folder, "bert_tupe_r", task="masked_lm")
+    return hugging.checkpoint(folder, "bert_tupe_r", task="masked_lm", nsp=True)
 
 
 @pytest.fixture(scope="session")

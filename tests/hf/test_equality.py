@@ -5,7 +5,9 @@ from functools import cache
 import pytest
 import torch
 
-from tests.support import tiny
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions.gain import ScoreParameters
+from tests.support import mutants, tiny
 
 hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
@@ -37,15 +39,79 @@ def logits(model, left_source=True, left_target=False, **options):
     return model(sources, token_type_ids=segments, **options).logits[real(sources)]
 
 
-@tiny.each(tiny.NO_BACKEND)
 @torch.no_grad()
-def test_logits_are_those_of_fairseq_on_both_sides_of_padding_and_with_both_attentions(case):
-    model, other = tiny.model_of(case), converted(case)
+def assert_same(model, other):
     for attention, left in (("eager", True), ("sdpa", False)):
         other.set_attn_implementation(attention)
         expected = tiny.logits(model, left_source=left, left_target=not left)
         found = logits(other, left, not left)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def check_logits(case):
+    assert_same(tiny.model_of(case), converted(case))
+
+
+@tiny.each(tiny.NO_BACKEND)
+def test_logits_are_those_of_fairseq_on_both_sides_of_padding_and_with_both_attentions(case):
+    check_logits(case)
+
+
+def check_gains(case):
+    """Those that the parameters have, which may be of another version than the options'."""
+    model = tiny.own(case)
+    for module in model.modules():
+        if isinstance(module, ScoreParameters):
+            module.gain *= 1.5
+    assert_same(model, huggingface.converted(model).model)
+
+
+def check_file(case):
+    """What is written is enough, though of tied parameters it has one."""
+    model = tiny.fresh(case, share_all_embeddings=True)
+    written = huggingface.converted(model)
+    other = type(written.model)(written.model.config).eval()
+    other.load_state_dict(written.tensors, strict=False)
+    assert_same(model, other)
+
+
+@pytest.mark.parametrize("case", ["diet_rel", "diet_abs-bert", "t5"])
+def test_gains_are_those_of_the_checkpoint(case):
+    check_gains(tiny.named(case))
+
+
+@pytest.mark.parametrize("case", ["diet_rel", "tupe_a-bert"])
+def test_the_file_holds_all_that_the_model_is(case):
+    check_file(tiny.named(case))
+
+
+LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "scheme"),
+    [
+        ("transformer", {"share_all_embeddings": True}, "sinusoidal"),
+        ("transformer", {**LEARNED, "encoder_normalize_before": True}, "learned"),
+        ("transformer", {"no_token_positional_embeddings": True}, "none"),
+        ("roberta", {}, "learned"),
+        ("roberta", {"untie_weights_roberta": True, "encoder_normalize_before": True}, "learned"),
+    ],
+)
+def test_fairseq_s_own_models_are_ours_of_the_same_positions(family, options, scheme):
+    model = tiny.stock(family, **options)
+    other = huggingface.converted(model).model
+    assert other.config.position_scheme == scheme
+    assert_same(model, other)
+
+
+def test_positions_of_two_kinds_are_refused():
+    with pytest.raises(UserError) as error:
+        huggingface.converted(tiny.stock(encoder_learned_pos=True))
+    assert str(error.value) == (
+        "the model's positions are learned and sinusoidal, which its form in transformers lacks: "
+        "keep it in fairseq"
+    )
 
 
 @pytest.mark.parametrize("width", [8, tiny.DIM])
@@ -56,3 +122,37 @@ def test_an_electra_s_discriminator_is_an_encoder(width):
     assert type(other.model).__name__ == "DietEncoderModel"
     back = huggingface.arguments(other.model.config)
     assert back.arch == ("electra_tupe_r" if width == 8 else "bert_tupe_r")
+
+
+MUTANTS: mutants.Table = [
+    (check_logits, mutants.exported_positions_shifted_by_one, "learned"),
+    (check_logits, mutants.exported_positions_shifted_by_one, "diet_rel"),
+    (check_logits, mutants.exported_segments_dropped, "t5-bert"),
+    (check_logits, mutants.exported_segments_dropped, "diet_rel-bert"),
+    (check_logits, mutants.exported_scale_of_one_term, "tupe_a"),
+    (check_logits, mutants.exported_mask_not_added, "none"),
+    (check_gains, mutants.exported_gains_forgotten, "diet_rel"),
+    (check_gains, mutants.exported_gains_forgotten, "diet_rel-bert"),
+    (check_file, mutants.exported_weights_not_tied, "diet_rel"),
+    (check_file, mutants.exported_weights_not_tied, "t5-bert"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_equality_catches(check, mutant, case, monkeypatch):
+    """Also where `export hf` itself didn't compare."""
+    converted.cache_clear()
+    monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
+    mutants.assert_caught(check, mutant, case)
+    converted.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "case"),
+    {mutant: (mutant, case) for check, mutant, case in MUTANTS if check == check_logits}.values(),
+)
+def test_the_export_itself_refuses(mutant, case, monkeypatch):
+    model = tiny.model_of(tiny.named(case))
+    mutant(monkeypatch)
+    with pytest.raises(UserError, match=r"their outputs lie .* apart; keep it in fairseq"):
+        huggingface.converted(model)

@@ -3,15 +3,18 @@
 import json
 import re
 import shlex
+from argparse import ArgumentParser
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fairseq.models import ARCH_MODEL_REGISTRY
 
+from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
 from diet_fairseq.ledger import cost, entries, results, written
-from diet_fairseq.recipes.encoders import report, report_table, report_xtreme
+from diet_fairseq.recipes.encoders import report, report_names, report_table, report_xtreme
 from diet_fairseq_cli import COMMANDS, Group, main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,6 +54,20 @@ def test_every_row_has_commands_that_exist(tables):
                 known = COMMANDS[words[1]]
                 if isinstance(known, Group):
                     assert words[2] in known.commands, command
+
+
+def test_the_report_puts_diet_s_rows_beside_the_models_that_the_commands_train(tables, papers):
+    printed = entries.read_papers(papers)
+    ours = {table.key: table.entries for table in tables}
+    for name in ("diet_table2_glue", "diet_table3_xtreme", "diet_table5_xtreme_ablation"):
+        for row in printed[name]:
+            [entry] = [entry for entry in ours[name] if entries.fits(row, entry.fields)]
+            [words] = [shlex.split(one) for one in entry.commands if " pretrain " in one]
+            arch, parser = f"bert_{words[3]}", ArgumentParser()
+            ARCH_MODEL_REGISTRY[arch].add_args(parser)
+            args, _ = parser.parse_known_args(["--position-scheme", *words[3:]])
+            model = {"arch": arch, **vars(PositionConfig.of(args))}
+            assert report_names.key(row) in report_names.names_in_papers(model), (name, row)
 
 
 def test_papers_numbers_stand_beside_their_rows(papers):

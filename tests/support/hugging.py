@@ -5,6 +5,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import sentencepiece
 import torch
@@ -12,6 +13,7 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
 
 from diet_fairseq.tasks.diet_question_answering import add_head
@@ -75,7 +77,9 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
     sizes = vars(tiny.complete(arch, **given))
     vars(args).update({name: value for name, value in sizes.items() if name != "task"})
     vars(args).update(given)
-    holder = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    holder: Any = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    if arch.startswith("electra_"):  # has a generator in pretraining only
+        holder = MaskedLMTask(MaskedLMConfig(), dictionary)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, holder)
     if task == "glue":
         args.classification_head_name, args.num_classes = "sentence_classification_head", 2

@@ -226,6 +226,11 @@ def stock(family: str = "transformer", **overrides: Any) -> Model:
     return from_arguments(complete(family, **overrides))
 
 
+def named(name: str) -> Case:
+    """The case that is called so."""
+    return next(case for case in CASES if str(case) == name)
+
+
 #: a model that nobody changes
 model_of = lru_cache(maxsize=None)(fresh)
 

@@ -9,9 +9,11 @@ import shutil
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
+from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from tqdm import tqdm
 
@@ -127,28 +129,42 @@ def check(url: str, partial: Path, size: int | None, sha256: str | None) -> None
 
 
 def extract(archive: Path, wanted: str, folder: Path, prefix: str) -> None:
-    """Unpack the files of a tar archive whose whole name matches; folders inside it don't count."""
+    """Unpack the files of a tar or zip archive whose whole name matches; folders don't count."""
     found = 0
 
     def say(error: Exception) -> str:  # damage shows as errors of any kind
         reason = " ".join(str(error).split())
         return f"{archive} can't be unpacked ({reason}): remove it, and run this again"
 
-    with rephrased(say), tarfile.open(archive) as tar:
-        for member in tar:
-            name = PurePosixPath(member.name).name
-            if member.isdir() or not re.fullmatch(wanted, name):
-                continue
-            if not member.isreg():
-                raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
-            if member.size > (free := shutil.disk_usage(folder).free):
-                raise tarfile.ReadError(
-                    f"{member.name!r} needs {member.size:,} bytes, and {folder} has {free:,}"
-                )
-            content = tar.extractfile(member)
-            assert content  # a regular file has content
-            with open(folder / f"{prefix}{name}", "wb") as file:
+    with rephrased(say):
+        for member, size, content in _files(archive, wanted):
+            if size > (free := shutil.disk_usage(folder).free):
+                raise OSError(f"{member!r} needs {size:,} bytes, and {folder} has {free:,}")
+            with content, open(folder / f"{prefix}{PurePosixPath(member).name}", "wb") as file:
                 shutil.copyfileobj(content, file, BLOCK)
             found += 1
     if not found:
         raise UserError(f"{archive} holds no file named like {wanted}")
+
+
+def _files(archive: Path, wanted: str) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """Path inside the archive, size and content, which never has more bytes."""
+
+    def fits(member: str) -> bool:
+        return re.fullmatch(wanted, PurePosixPath(member).name) is not None
+
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for item in zipped.infolist():
+                if not item.is_dir() and fits(item.filename):
+                    yield item.filename, item.file_size, zipped.open(item)
+        return
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.isdir() or not fits(member.name):
+                continue
+            if not member.isreg():
+                raise tarfile.ReadError(f"{member.name!r} in it is a link or a device")
+            content = tar.extractfile(member)
+            assert content  # a regular file has content
+            yield member.name, member.size, content

@@ -23,14 +23,18 @@ def totals(log: Path) -> dict[str, int]:
 
 def curves(log: Path) -> dict[str, Curve]:
     """The validations of each dev set; of two after the same update, the later one."""
-    found: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
-    for split, rest in re.findall(
-        r"\| valid on '(\w+)' subset \| (.*)", log.read_text(encoding="utf-8")
-    ):
-        values = {
-            name: float(value)
-            for name, value in (part.rsplit(" ", 1) for part in rest.split(" | "))
-            if re.fullmatch(r"-?[\d.]+(e-?\d+)?", value)
-        }
-        found[split][int(values["num_updates"])] = values
-    return {split: sorted(curve.items()) for split, curve in found.items()}
+    return {
+        split: sorted({int(values["num_updates"]): values for values in found}.items())
+        for split, found in points(log).items()
+    }
+
+
+def points(log: Path) -> dict[str, list[dict[str, float]]]:
+    """Of each dev set what was measured, in this order; fairseq-validate's log has it, too."""
+    found: dict[str, list[dict[str, float]]] = defaultdict(list)
+    text = log.read_text(encoding="utf-8")
+    for split, rest in re.findall(r"\| valid on '(\w+)' subset \| (.*)", text):
+        values = (part.rsplit(" ", 1) for part in rest.split(" | "))
+        number = r"-?[\d.]+(e-?\d+)?"
+        found[split].append({name: float(one) for name, one in values if re.fullmatch(number, one)})
+    return found

@@ -56,7 +56,7 @@ def finetune(args: Namespace, more: list[str]) -> int:
     if args.show:
         for cell in (replace(cell, on_gpu=gpus > 0) for cell in grid):
             [(command, _)] = cell.steps()
-            print("fairseq-train", shlex.join(command[2:]))
+            print(command[1].replace("_cli.", "-"), shlex.join(command[2:]))
         return 0
     return run(grid, gpus, args.jobs)
 

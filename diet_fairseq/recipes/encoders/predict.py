@@ -94,7 +94,8 @@ def predict_xtreme(task: Transfer, folder: Path, checkpoint: Path, args: Namespa
         raise UserError(f"--tsv is not for {task.name}: leave it out")
     print(f"predicting with {checkpoint}")
     data = folder / "data-bin"
-    output = (args.output or args.folder / "submission") / task.name.lower()
+    submission = "-".join(filter(None, ("submission", task.trained_on)))
+    output = (args.output or args.folder / submission) / task.benchmark.lower()
     output.mkdir(parents=True, exist_ok=True)
     if task.questions:
         answerer = Answerer(checkpoint, data, args.gpu, args.batch)

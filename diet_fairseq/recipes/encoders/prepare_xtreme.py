@@ -3,7 +3,7 @@
 import json
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfile
@@ -14,7 +14,6 @@ from tqdm import tqdm
 from ...data import answers
 from ...data.questions import covering
 from ...errors import UserError
-from ..common.download import fetch
 from ..common.options import add_workers
 from ..common.stages import Stage, run_all
 from ..common.subwords import KINDS, Placed
@@ -24,6 +23,7 @@ from .documents import Source
 from .folder import add_folder
 from .glue_tasks import TRAIN, Columns
 from .prepare_task import prepare, settings_of, write_json
+from .xtreme_files import fetch_missing, find
 from .xtreme_tasks import Transfer, XtremeTask, xtreme_task
 
 #: --train-on -> the name of the file that is trained on
@@ -39,12 +39,6 @@ TESTS = {
     "XQuAD": ["xquad.{0}.json"],
     "MLQA": ["test-context-{0}-question-{1}.json", "dev-context-{0}-question-{1}.json"],
     "TyDiQA": ["tydiqa.goldp.{0}.dev.json", "tydiqa.goldp.{0}.train.json"],
-}
-#: beginning of a file's name -> where it is; the other files are published in archives
-PUBLISHED = {
-    "train-v1.1.json": "https://rajpurkar.github.io/SQuAD-explorer/dataset/",
-    "xquad.": "https://raw.githubusercontent.com/google-deepmind/xquad/"
-    "7d30520c717524000f0d9d2f9c10a069acd9d285/",
 }
 #: what XNLI is selected by
 DEV = "dev-en.tsv"
@@ -62,7 +56,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--train-on",
         metavar="SET",
-        help=f"{', '.join(TRAINED_ON)}, or a file (squad; mnli for XNLI, as in DIET)",
+        help=f"{', '.join(TRAINED_ON)}, or a file (squad; mnli for XNLI, as in DIET); with another "
+        "set the task is called TASK-SET",
     )
     parser.add_argument(
         "--languages",
@@ -71,7 +66,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="of MLQA also pairs: de-en has German texts, English questions (all but pairs)",
     )
     parser.add_argument(
-        "--download", action="store_true", help="SQuAD and XQuAD into DATA, where they are missing"
+        "--download", action="store_true", help="fetch what is missing of the published files"
     )
     add_workers(parser)
     add_folder(parser)
@@ -82,32 +77,33 @@ def prepare_xtreme(args: Namespace) -> None:
         task = xtreme_task(name)
         if task.name not in TESTS:
             raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(TESTS)}")
+        usual = "squad" if task.rules else "mnli"  # as in DIET
+        languages = checked_languages(task, args.languages)
         if args.download:
-            download(args.data, task, args.train_on or "squad", args.languages)
-        train = training_file(args.data, args.train_on or ("squad" if task.rules else "mnli"))
-        tests = test_files(args.data, task, args.languages)
+            names = published(task, args.train_on or usual, languages or task.languages)
+            fetch_missing(names, args.data)
+        train = training_file(args.data, args.train_on or usual)
+        tests = test_files(args.data, task, languages)
         seen = (train, None if task.rules else find(args.data, DEV))
         tests = {language: path for language, path in tests.items() if path not in seen}
-        print(f"{task.name}: trained on {train}, tested on {', '.join(tests)}")
+        trained_on = training_set(train)
+        name = task.name if trained_on == usual else f"{task.name}-{trained_on}"
+        print(f"{name}: trained on {train}, tested on {', '.join(tests)}")
         if task.rules:
-            prepare_questions(task, train, tests, args)
+            prepare_questions(task, name, train, tests, args)
         else:
-            prepare_labels(task, train, tests, args)
+            prepare_labels(task, name, train, tests, args)
 
 
-def download(data: Path, task: XtremeTask, train_on: str, languages: Sequence[str] | None) -> None:
-    """Fetch what is missing of a task's files, where they are `PUBLISHED`."""
-    names = [TRAINED_ON.get(train_on, train_on)] if task.rules else []
-    for language in languages or task.languages:
-        names += [name.format(language, language) for name in TESTS[task.name]]
-    for name in names:
-        place = next((url for begin, url in PUBLISHED.items() if name.startswith(begin)), None)
-        if place and not find(data, name):
-            try:
-                fetch(place + name, data / name)
-            except UserError as error:
-                said = str(error).replace("use --from-dir with files you have", f"put it in {data}")
-                raise UserError(said) from error
+def published(task: XtremeTask, train_on: str, languages: Iterable[str]) -> list[str]:
+    """Names of a task's files: what is trained on, selected by and tested on."""
+    names = [TRAINED_ON.get(train_on, train_on), *([] if task.rules else [DEV])]
+    return [*names, *(test_names(task, language)[0] for language in languages)]
+
+
+def test_names(task: XtremeTask, language: str) -> list[str]:
+    context, _, question = language.partition("-")
+    return [name.format(context, question or context) for name in TESTS[task.name]]
 
 
 def training_file(data: Path, wanted: str) -> Path:
@@ -116,46 +112,58 @@ def training_file(data: Path, wanted: str) -> Path:
     name = TRAINED_ON.get(wanted, wanted)
     found = find(data, name)
     if not found:
+        fetch = "fetch it, as --download does" if wanted in TRAINED_ON else "put it there"
         raise UserError(
-            f"{data} has no {name} (or {name}.gz) to train on: fetch it, or name another with "
+            f"{data} has no {name} (or {name}.gz) to train on: {fetch}, or name another with "
             "--train-on"
         )
     return found
 
 
-def find(data: Path, name: str) -> Path | None:
-    return next((path for end in ("", ".gz") for path in sorted(data.rglob(name + end))), None)
+def training_set(path: Path) -> str:
+    """What a training file is called: a word of `TRAINED_ON`, or its own name."""
+    file = path.name.removesuffix(".gz")
+    names = {file: name for name, file in TRAINED_ON.items()}
+    return names.get(file) or re.sub(r"[^\w.]+", "_", file.rpartition(".")[0] or file)
 
 
-def test_files(data: Path, task: XtremeTask, languages: list[str] | None) -> dict[str, Path]:
-    """Language -> its file, of the languages asked for, or of all that are there."""
+def checked_languages(task: XtremeTask, languages: list[str] | None) -> list[str] | None:
+    """Those asked for, if the task has them."""
     for language in languages or ():
         if not task.has(language):
             pairs = ", and pairs of a context's and a question's, as de-en" * task.pairs
             known = ", ".join(task.languages)
             raise UserError(f"--languages {language}: {task.name} has {known}{pairs}")
+    return languages
+
+
+def test_files(data: Path, task: XtremeTask, languages: list[str] | None) -> dict[str, Path]:
+    """Language -> its file, of the languages asked for, or of all that are there."""
     found = {}
     for language in languages or task.languages:
-        context, _, question = language.partition("-")
-        names = [name.format(context, question or context) for name in TESTS[task.name]]
+        names = test_names(task, language)
         path = next(filter(None, (find(data, name) for name in names)), None)
         if path:
             found[language] = path
         elif languages:
-            raise UserError(f"{data} has no {names[0]} (or {names[0]}.gz): fetch it")
+            raise UserError(
+                f"{data} has no {names[0]} (or {names[0]}.gz): fetch it, as --download does"
+            )
     if not found:
         raise UserError(f"{data} has no test set of {task.name}: give the folder of its files")
     return found
 
 
-def prepare_labels(task: XtremeTask, train: Path, tests: dict[str, Path], args: Namespace) -> None:
+def prepare_labels(
+    task: XtremeTask, name: str, train: Path, tests: dict[str, Path], args: Namespace
+) -> None:
     """XNLI, as a task of pairs."""
     dev = find(args.data, DEV)
     if not dev:
-        raise UserError(f"{args.data} has no {DEV} (or {DEV}.gz): fetch it")
+        raise UserError(f"{args.data} has no {DEV} (or {DEV}.gz): fetch it, as --download does")
     splits = splits_of(tests)
     made = Transfer(
-        task.name,
+        name,
         Columns((0, 1), 2, width=3),
         ("contradiction", "neutral", "entailment"),
         task.metrics,
@@ -171,15 +179,15 @@ def splits_of(tests: Iterable[str]) -> dict[str, str]:
 
 
 def prepare_questions(
-    task: XtremeTask, train: Path, tests: dict[str, Path], args: Namespace
+    task: XtremeTask, name: str, train: Path, tests: dict[str, Path], args: Namespace
 ) -> None:
     splits = splits_of(tests)
     made = Transfer(
-        task.name, Columns(()), metrics=task.metrics, dev_files={"valid": "dev", **splits},
+        name, Columns(()), metrics=task.metrics, dev_files={"valid": "dev", **splits},
         questions=True,
     )  # fmt: skip
     files = {TRAIN: train, **{split: tests[language] for split, language in splits.items()}}
-    folder = args.folder / "tasks" / task.name
+    folder = args.folder / "tasks" / name
     made_from: dict[str, Any] = {
         "task": asdict(made),
         "files": {split: [Source(path).fingerprint()] for split, path in files.items()},
@@ -190,13 +198,13 @@ def prepare_questions(
         found = {split: squad.read(path) for split, path in files.items()}
         found[TRAIN], found["valid"] = held_out(found[TRAIN])
         counts: dict[str, dict[str, int]] = {}
-        guesses: dict[str, dict[str, dict[str, float]]] = {name: {} for name in trivial.BASELINES}
+        guesses: dict[str, dict[str, dict[str, float]]] = {guess: {} for guess in trivial.BASELINES}
         for split, questions in found.items():
             rules = rules_of(task, splits.get(split))
             if split != TRAIN:
-                for name, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
-                    guesses[name][split] = metrics
-            lines = list(coded(questions, args, f"{task.name} {split}", rules))
+                for guess, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
+                    guesses[guess][split] = metrics
+            lines = list(coded(questions, args, f"{name} {split}", rules))
             write_lines(partial / f"{split}.jsonl", lines)
             counts[split] = {"questions": len(questions), "unfit": unfit(lines)}
         write_json(partial / "counts.json", counts)
@@ -211,7 +219,7 @@ def prepare_questions(
     with open(folder / "encoded" / "counts.json", encoding="utf-8") as file:
         for split, counts in json.load(file).items():
             print(
-                f"{task.name}, {made.file_of(split)}: {counts['questions']:,} questions, "
+                f"{name}, {made.file_of(split)}: {counts['questions']:,} questions, "
                 f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
             )
 

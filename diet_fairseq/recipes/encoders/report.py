@@ -20,8 +20,19 @@ from . import report_xtreme
 from .folder import add_folder
 from .glue_tasks import Task
 from .prepare_task import load_task
-from .report_names import names_in_papers, paper_name
-from .report_table import GUESS, Found, Row, Score, Table, beside, plot, results, write_csv
+from .report_names import key, paper_name
+from .report_table import (
+    GUESS,
+    Found,
+    Row,
+    Score,
+    Table,
+    beside,
+    of_ours,
+    plot,
+    results,
+    write_csv,
+)
 from .xtreme_tasks import Transfer
 
 #: the numbers that the papers' averages are of: DIET's 7 (tables 2, 8, 9) and TUPE's 9 (1, 3, 4)
@@ -126,16 +137,8 @@ def own(found: Found, folder: Path, statistic: str) -> Iterator[Row]:
         for split, metrics in guessed.items():
             guess.values[task.reported(split)] = metrics[task.metrics[0]]
     yield guess
-    for name, of_tasks in found.items():
-        ours = {task_name: some for task_name, some in of_tasks.items() if task_name in tasks}
-        if not ours:
-            continue
-        [some, *_] = ours.values()
-        row = Row("ours", name, names_in_papers(some[0]["model"]))
-        for task_name, some in ours.items():
-            row.scores |= scores(tasks[task_name], some, STATISTICS[statistic][1])
-        row.values = {column: score.value for column, score in row.scores.items()}
-        yield row
+    _, of_cell = STATISTICS[statistic]
+    yield from of_ours(found, tasks, lambda task, some: scores(task, some, of_cell))
 
 
 def scores(task: Task, some: list[dict[str, Any]], of_cell: Statistic) -> dict[str, Score]:
@@ -188,7 +191,7 @@ def published(path: Path, tables: list[str]) -> Iterator[Row]:
                 yield from averages_of_tupe(rows)
                 continue
             for row in rows:
-                model = row["model"] if "steps" in row else paper_name(row)
+                model = row["model"] if "steps" in row else key(row)
                 yield Row(PAPERS[table], paper_name(row), (model,), row["scores"])
     except OSError as error:
         raise UserError(f"--papers {path} can't be read: {error.strerror}") from error

@@ -8,7 +8,7 @@ def names_in_papers(model: dict[str, Any]) -> tuple[str, ...]:
     tupe = name_in_tupe(model)
     if str(model.get("arch")).startswith("electra_"):
         return tupe
-    return (paper_name(as_in_papers(model)), *tupe)
+    return (key(as_in_papers(model)), *tupe)
 
 
 def name_in_tupe(model: dict[str, Any]) -> tuple[str, ...]:
@@ -47,11 +47,23 @@ def as_in_papers(model: dict[str, Any]) -> dict[str, Any]:
     scheme, sharing = model["position_scheme"], model["position_sharing"]
     usual = {"diet_rel": "none", "diet_abs": "none"}.get(scheme, sharing)  # not printed there
     return {
-        "model": {"learned": "bert"}.get(scheme, scheme or "stock"),
+        "model": {"learned": "bert", "tupe_a": "tupe"}.get(scheme, scheme or "stock"),
         "rank": model["position_rank"],
         "sharing": None if sharing == usual else sharing,
         "segment": model["segment_scheme"],
     }
+
+
+def key(row: dict[str, Any]) -> str:
+    """What a row of DIET's tables is found by: its name, less what the paper doesn't vary.
+
+    That is Linformer's projection length, 32 of 128 positions in GLUE and 256 of 512 in XTREME; and
+    of diet_abs_lin the rank, which isn't printed.
+    """
+    left_out = {"projection": None}
+    if row["model"] == "diet_abs_lin":
+        left_out["rank"] = None
+    return paper_name(row | left_out)
 
 
 def paper_name(row: dict[str, Any]) -> str:

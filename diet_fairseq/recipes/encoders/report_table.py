@@ -2,15 +2,17 @@
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, TypeVar
 
 from ...atomic import written
 from ...errors import UserError
 from ..common import cells
+from .glue_tasks import Task
+from .report_names import names_in_papers
 from .tuning import RESULT
 
 GUESS = "the commonest label"
@@ -49,6 +51,7 @@ class Row:
         return mean(found) if found and None not in found else None  # type: ignore[type-var]
 
 
+AnyTask = TypeVar("AnyTask", bound=Task)
 #: row -> task -> its finished cells
 Found = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -63,6 +66,24 @@ def results(folder: Path, rows: list[str] | None, tasks: list[str] | None) -> Fo
     if not found:
         raise UserError(f"{folder}/tasks holds no finished cell: run `finetune` first")
     return {row: found[row] for row in rows or found if row in found}
+
+
+def of_ours(
+    found: Found,
+    tasks: Mapping[str, AnyTask],
+    scores: Callable[[AnyTask, list[dict[str, Any]]], dict[str, Score]],
+) -> Iterator[Row]:
+    """Our rows that were fine-tuned on some of these tasks, whose cells ``scores`` sums up."""
+    for name, of_tasks in found.items():
+        ours = {task: some for task, some in of_tasks.items() if task in tasks}
+        if not ours:
+            continue
+        [some, *_] = ours.values()
+        row = Row("ours", name, names_in_papers(some[0]["model"]))
+        for task, some in ours.items():
+            row.scores |= scores(tasks[task], some)
+        row.values = {column: score.value for column, score in row.scores.items()}
+        yield row
 
 
 def beside(rows: list[Row]) -> list[Row]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from ..common import cells
 from .prepare_task import load_task
-from .report_names import names_in_papers
-from .report_table import GUESS, Found, Row, Score, Table, number
+from .report_table import GUESS, Found, Row, Score, Table, number, of_ours
 from .xtreme_tasks import Transfer
 
 #: DIET's columns; its average is their plain mean (20 of its 22 printed averages are)
@@ -49,15 +48,27 @@ def own(found: Found, folder: Path) -> Iterator[Row]:
             row.values |= averaged(task, metrics)
     yield from guesses.values()
     for name, of_tasks in found.items():
-        ours = {task_name: some for task_name, some in of_tasks.items() if task_name in tasks}
-        if not ours:
-            continue
-        [some, *_] = ours.values()
-        row = Row("ours", name, names_in_papers(some[0]["model"]))
-        for task_name, some in ours.items():
-            row.scores |= scores(tasks[task_name], some)
-        row.values = {column: score.value for column, score in row.scores.items()}
-        yield row
+        ran = {one: tasks[one] for one in of_tasks if one in tasks}
+        for trained_on, some in by_training_set(ran).items():
+            for row in of_ours({name: of_tasks}, some, scores):
+                if trained_on:  # no paper's row is
+                    row.name, row.models = f"{name}, on {trained_on}", ()
+                yield row
+
+
+def by_training_set(tasks: dict[str, Transfer]) -> dict[str, dict[str, Transfer]]:
+    """Tasks that make a row together: those of one training set, and XNLI, which has its own."""
+    labels = {name: task for name, task in tasks.items() if not (task.questions or task.trained_on)}
+    found: dict[str, dict[str, Transfer]] = {}
+    for name, task in tasks.items():
+        if name not in labels:
+            found.setdefault(task.trained_on, {})[name] = task
+    for some in found.values():
+        if all(task.questions for task in some.values()):
+            some |= labels
+    if not any(labels.keys() <= some.keys() for some in found.values()):
+        found[""] = labels
+    return dict(sorted(found.items()))
 
 
 def guessed(path: Path, task: Transfer) -> dict[str, dict[str, dict[str, float]]]:
@@ -73,7 +84,7 @@ def averaged(task: Transfer, metrics: dict[str, dict[str, float]]) -> dict[str, 
     """
     found: dict[str, float] = {}
     for metric in task.metrics:
-        column = task.name + SHORT[metric]
+        column = task.benchmark + SHORT[metric]
         of = {task.dev_files[split]: one[metric] for split, one in metrics.items()}
         of.pop("dev", None)
         alone = [value for language, value in of.items() if "-" not in language]
@@ -117,18 +128,21 @@ def means(
 ) -> tuple[tuple[float, int], dict[str, dict[int, float]]]:
     """The best learning rate and epochs; means over languages: column -> seed -> percent."""
     best, seeds = at_best_rate(task, some)
-    columns = [task.name + SHORT[metric] for metric in task.metrics]
+    columns = {task.name + SHORT[one]: task.benchmark + SHORT[one] for one in task.metrics}
     return best, {
-        column: {seed: one[column] for seed, one in seeds.items() if column in one}
-        for column in columns
+        name: {seed: one[column] for seed, one in seeds.items() if column in one}
+        for name, column in columns.items()
     }
 
 
 def on_dev(task: Transfer, one: dict[str, Any]) -> tuple[int, float]:
-    """Where a cell's curve is highest on English held out, and how high; the first of equals."""
+    """Where a cell's curve is highest on English held out, and how high.
+
+    The last of equals, whose checkpoint fairseq keeps.
+    """
     metric = task.metrics[0]
     values = [metrics[metric] for _, metrics in one["curves"]["valid"]]
-    return values.index(max(values)), max(values)
+    return max(range(len(values)), key=lambda place: (values[place], place)), max(values)
 
 
 def at_best(task: Transfer, one: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -143,19 +157,23 @@ def table(rows: list[Row]) -> Table:
 
 def more(rows: list[Row], tasks: dict[str, Transfer]) -> str:
     """What is said after the table: averages that are misprints, and every task's languages."""
-    parts = [by_language([row for row in rows if row.source == "ours"], task)
-             for task in tasks.values()]  # fmt: skip
+    ours = [row for row in rows if row.source == "ours"]
+    benchmarks: dict[str, list[Transfer]] = defaultdict(list)
+    for task in tasks.values():
+        benchmarks[task.benchmark].append(task)
+    parts = (by_language(ours, of_one) for of_one in benchmarks.values())
     return "\n\n".join(["", *filter(None, [misprints(rows)]), *parts])
 
 
-def by_language(rows: list[Row], task: Transfer) -> str:
-    """A table of a task's languages."""
-    languages = [one for split, one in task.dev_files.items() if split != "valid"]
+def by_language(rows: list[Row], tasks: list[Transfer]) -> str:
+    """A table of a benchmark's languages; the tasks differ in their training set."""
+    [task, *_] = tasks
+    languages = list(dict.fromkeys(one for task in tasks for one in task.languages))
     lines = [["row", *languages], ["---"] * (1 + len(languages))]
     for row in rows:
         texts = [
             " / ".join(
-                number(row.values.get(f"{task.name}{SHORT[metric]} {language}"))
+                number(row.values.get(f"{task.benchmark}{SHORT[metric]} {language}"))
                 for metric in task.metrics
             )
             for language in languages
@@ -164,7 +182,7 @@ def by_language(rows: list[Row], task: Transfer) -> str:
             lines.append([row.name, *texts])
     shown = " / ".join({"f1": "F1", "exact_match": "exact match"}.get(m, m) for m in task.metrics)
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{task.name}, {shown}\n\n{body}"
+    return f"{task.benchmark}, {shown}\n\n{body}"
 
 
 def misprints(rows: list[Row]) -> str:

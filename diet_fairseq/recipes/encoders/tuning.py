@@ -4,8 +4,12 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from filecmp import cmp
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
+from shutil import copyfileobj
+from threading import Lock
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -15,11 +19,16 @@ from ...errors import UserError
 from ...patches import loading, saving
 from ..common import cells, programs, train_log
 from ..common.stages import MADE_FROM, difference
-from .glue_tasks import Task
+from .glue_tasks import TRAIN, VALID, Task
 from .presets import FINE_TUNING_ADAM, GRIDS
 from .start import POSITIONS, Start
+from .xtreme_tasks import Transfer
 
 BEST, LAST, RESULT = "checkpoint_best.pt", "checkpoint_last.pt", "result.json"
+#: the options that a row's cells share
+GRID = "grid.json"
+#: what doesn't change the training among them: names of test sets
+TESTS = ("task", "--valid-subset")
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ class Row:
             "task": json.loads((self.data / "data-bin" / MADE_FROM).read_text(encoding="utf-8")),
             **options,
         }
-        path = self.folder / "grid.json"
+        path = self.folder / GRID
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             with written(path) as file:
@@ -118,6 +127,31 @@ class Row:
                 "remove this folder"
             )
 
+    @cached_property
+    def twins(self) -> list[Path]:
+        """Rows of other tasks that train the same model on the same questions.
+
+        XQuAD, MLQA and TyDiQA are tests of one model that was trained on SQuAD.
+        """
+        if not (isinstance(self.task, Transfer) and self.task.questions):
+            return []
+        rows = (data / "runs" / self.name for data in sorted(self.data.parent.iterdir()))
+        return [row for row in rows if row != self.folder and self._trains_as(row)]
+
+    def _trains_as(self, row: Path) -> bool:
+        grids = [path / GRID for path in (self.folder, row)]
+        files = [
+            (self.data / "data-bin" / name, row.parents[1] / "data-bin" / name)
+            for name in ("dict.txt", f"{TRAIN}.jsonl", f"{VALID}.jsonl")
+        ]
+        if not all(path.exists() for pair in (grids, *files) for path in pair):
+            return False
+        ours, theirs = (
+            {name: value for name, value in cells.load(grid).items() if name not in TESTS}
+            for grid in grids
+        )
+        return ours == theirs and all(cmp(one, other, shallow=False) for one, other in files)
+
 
 def by_name(flags: Sequence[str]) -> dict[str, str]:
     """Options and what follows them; the last of the same name wins, as on a command line."""
@@ -129,6 +163,10 @@ def by_name(flags: Sequence[str]) -> dict[str, str]:
         else:
             values.append(flag)
     return {name: " ".join(values) for name, values in found.items()}
+
+
+#: the first cell that trains a model -> held while one of its twins is at work
+TRAININGS: dict[Path, Lock] = {}
 
 
 @dataclass(frozen=True)
@@ -155,8 +193,20 @@ class Tuning(cells.Cell):
     def result(self) -> Path:
         return self.folder / RESULT
 
+    @cached_property
+    def twin(self) -> Path | None:
+        """A finished cell of another task that trained this very model, and has kept it.
+
+        Looked for once: one that another process finishes while this cell trains comes too late.
+        """
+        twins = (row / self.folder.name for row in self.row.twins)
+        kept = (one for one in twins if (one / RESULT).exists() and (one / BEST).exists())
+        return next(kept, None)
+
     def steps(self) -> list[tuple[list[str], Path]]:
         folder = self.folder
+        if self.twin:
+            return [(self._measuring(), folder / "validate.out")]
         flags = [
             *["--user-dir", programs.PLUGIN, *self.row.flags()],
             *["--lr", self.rate, "--max-epoch", self.epochs, "--seed", self.seed],
@@ -166,6 +216,20 @@ class Tuning(cells.Cell):
         ]
         [_, *command] = programs.python("fairseq_cli.train", self.row.data / "data-bin", *flags)
         return [(command, folder / "train.out")]
+
+    def _measuring(self) -> list[str]:
+        """The command that measures the model, which is there, by this task's tests."""
+        options = by_name(self.row.flags())
+        flags = [
+            *["--user-dir", programs.PLUGIN, f"--task={options['--task']}"],
+            *["--path", self.folder / BEST, f"--valid-subset={options['--valid-subset']}"],
+            *["--batch-size", options["--batch-size"], "--required-batch-size-multiple", 1],
+            *["--log-format", "simple", "--log-interval", 100, "--num-workers", 0],
+            *([] if self.on_gpu else ["--cpu"]),
+        ]
+        data = self.row.data / "data-bin"
+        [_, *command] = programs.python("fairseq_cli.validate", data, *flags)
+        return command
 
     def call(self, command: list[str], log: Path) -> str:
         device = self.devices.get()
@@ -178,30 +242,56 @@ class Tuning(cells.Cell):
             self.devices.put(device)
 
     def outcome(self) -> dict[str, Any]:
-        log = self.folder / "train.log"
         found = {
             "row": self.row.name,
             "task": self.row.task.name,
             "rate": self.rate,
             "epochs": self.epochs,
             "seed": self.seed,
-            "curves": train_log.curves(log),
             "model": model_of(self.folder / BEST),
-            **train_log.totals(log),
+            **(self._measured(self.twin) if self.twin else self._trained()),
         }
         self.tidy()
         return found
 
+    def _trained(self) -> dict[str, Any]:
+        log = self.folder / "train.log"
+        return {"curves": train_log.curves(log), **train_log.totals(log)}
+
+    def _measured(self, twin: Path) -> dict[str, Any]:
+        """Curves of one point, the twin's best checkpoint; its seconds count there, not here."""
+        found = cells.load(twin / RESULT)
+        metric = self.row.task.metrics[0]
+        best, _ = max(found["curves"][VALID], key=lambda one: (one[1][metric], one[0]))
+        points = train_log.points(self.folder / "validate.out")
+        return {
+            "curves": {split: [(best, values)] for split, [*_, values] in points.items()},
+            **{name: found[name] for name in ("parameters", "updates done")},
+            "seconds": 0,
+            "trained in": str(twin.relative_to(self.row.data.parent)),
+        }
+
     def summary(self, outcome: dict[str, Any]) -> str:
         task = self.row.task
         metric = task.metrics[0]
-        return ", ".join(
+        said = [
             f"{task.reported(split)} {metric} {max(one[metric] for _, one in curve):.2f}"
             for split, curve in outcome["curves"].items()
-        )
+        ]
+        return ", ".join(said) + f" (trained in {self.twin})" * bool(self.twin)
 
     def run(self) -> str:
-        said = super().run()
+        # Of cells that train the same model, the first does, and the others wait for it.
+        first = min([self.row.folder, *self.row.twins]) / self.folder.name
+        with TRAININGS.setdefault(first, Lock()):
+            if self.twin and not self.result.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with (
+                    open(self.twin / BEST, "rb") as file,
+                    written(self.folder / BEST, "wb") as copy,
+                ):
+                    copyfileobj(file, copy)
+            said = super().run()
         if self.result.exists():  # nothing goes on from there
             (self.folder / LAST).unlink(missing_ok=True)
         return said

@@ -42,9 +42,26 @@ class XtremeTask:
 @dataclass(frozen=True)
 class Transfer(Task):
     """A task of XTREME as it is fine-tuned: ``dev_files`` has the English dev set, which is
-    selected by, and then a language for each test set."""
+    selected by, and then a language for each test set.
+
+    Its name is the benchmark's and, if it is trained on another set than in DIET, that set's, too:
+    ``TyDiQA-tydiqa``.
+    """
 
     questions: bool = False
+
+    @property
+    def benchmark(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def trained_on(self) -> str:
+        """The training set, or nothing if it is DIET's."""
+        return self.name.partition("-")[2]
+
+    @property
+    def languages(self) -> list[str]:
+        return list(self.dev_files.values())[1:]
 
     @property
     def splits(self) -> list[str]:

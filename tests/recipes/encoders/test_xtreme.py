@@ -1,13 +1,15 @@
 """XTREME as a user runs it: prepared, fine-tuned, predicted, scored, asked; and refusals."""
 
 import json
+from argparse import Namespace
 from itertools import pairwise
 
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.encoders import prepare_xtreme
-from diet_fairseq.recipes.encoders.xtreme_tasks import xtreme_task
+from diet_fairseq.recipes.encoders import prepare_xtreme, tuning
+from diet_fairseq.recipes.encoders.glue_tasks import Columns
+from diet_fairseq.recipes.encoders.xtreme_tasks import Transfer, xtreme_task
 from tests.support import glue
 from tests.support.glue import run
 from tests.support.road import cells, sentences, use, write
@@ -39,8 +41,11 @@ def folder(tmp_path_factory):
     data, lines = folder / "xtreme", sentences(60)
     data.mkdir()
     (data / "train-v1.1.json").write_text(asked(lines))
-    for name in ("xquad.en", "xquad.de", "test-context-zh-question-zh"):
+    for name in ("xquad.en", "xquad.de", "test-context-zh-question-zh",
+                 "test-context-de-question-en"):  # fmt: skip
         (data / f"{name}.json").write_text(asked(lines[:10]))
+    other = folder / "tydiqa.goldp.en.train.json"
+    other.write_text(asked(lines[30:]))
     labels = ("contradiction", "neutral", "entailment")
     rows = [f"{one}\t{other}\t{labels[n % 3]}" for n, (one, other) in
             enumerate(pairwise(lines))]  # fmt: skip
@@ -48,8 +53,10 @@ def folder(tmp_path_factory):
         write(data / f"{name}.tsv", rows[:size])
     with pytest.MonkeyPatch.context() as patch:
         use(patch)
-        assert run("prepare-xtreme", data, "--tasks", "xnli", "xquad", "mlqa", "--folder", folder,
-                   "--workers", 1) == 0  # fmt: skip
+        for tasks in (("xnli", "xquad"), ("mlqa", "--languages", "zh", "de-en"),
+                      ("xquad", "--train-on", other)):  # fmt: skip
+            assert run("prepare-xtreme", data, "--folder", folder, "--workers", 1, "--tasks",
+                       *tasks) == 0  # fmt: skip
     return folder
 
 
@@ -63,7 +70,7 @@ def tune(folder, task, *more):
 def tuned(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("subprocess.call", glue.forked)
-        assert tune(folder, "XQuAD,XNLI") == 0
+        assert tune(folder, "XQuAD,XNLI,MLQA", "--jobs", 2) == 0
     return folder
 
 
@@ -91,6 +98,66 @@ def test_contexts_are_held_out_and_every_language_is_a_split(folder):
     assert mlqa == "mlqa zh"
 
 
+def test_two_training_sets_of_a_task_stand_side_by_side(folder):
+    texts = {
+        name: [json.loads(line)["context"] for split in ("train", "valid") for line in
+               (folder / "tasks" / name / "data-bin" / f"{split}.jsonl").read_text().splitlines()]
+        for name in ("XQuAD", "XQuAD-tydiqa")
+    }  # fmt: skip
+    assert [len(some) for some in texts.values()] == [30, 15]
+    assert set(texts["XQuAD-tydiqa"]) < set(texts["XQuAD"])
+
+
+def test_one_training_serves_all_tasks_that_have_its_questions(tuned, capsys):
+    one, other = result(tuned, "XQuAD"), result(tuned, "MLQA")
+    assert other["trained in"] == "XQuAD/runs/ours/lr0.0003_epochs1_seed1"
+    assert other["curves"].keys() == {"valid", "valid1", "valid2"}
+    [[updates, values]], [[updates_, values_]] = one["curves"]["valid"], other["curves"]["valid"]
+    assert updates == updates_
+    for metric in ("loss", "f1", "exact_match"):
+        assert values[metric] == values_[metric]
+    logs = tuned.glob("tasks/*/runs/*/*/train.log")
+    assert {path.relative_to(tuned).parts[1] for path in logs} == {"XQuAD", "XNLI"}
+    for more in ((), ("--seeds", 2)):  # another seed is another training
+        tune(tuned, "MLQA", "--show", *more)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "fairseq-validate", "fairseq-train",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "same"),
+    [
+        ("runs/ours/grid.json", "--valid-subset", True),
+        ("runs/ours/grid.json", "task", True),
+        ("runs/ours/grid.json", "--batch-size", False),
+        ("runs/ours/grid.json", "checkpoint", False),
+        ("data-bin/train.jsonl", "context", False),
+        ("data-bin/valid.jsonl", "context", False),
+        ("data-bin/valid1.jsonl", "context", True),
+    ],
+)
+def test_other_settings_or_questions_are_another_training(tmp_path, file, name, same):
+    for task in ("MLQA", "XQuAD"):
+        for part in ("runs/ours/grid.json", "data-bin/dict.txt", "data-bin/train.jsonl",
+                     "data-bin/valid.jsonl"):  # fmt: skip
+            (tmp_path / task / part).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / task / part).write_text('{"--batch-size": "8"}')
+    (tmp_path / "MLQA" / file).write_text(json.dumps({"--batch-size": "8"} | {name: "other"}))
+    task = Transfer("XQuAD", Columns(()), questions=True)
+    row = tuning.Row(task, tmp_path / "XQuAD", None, Namespace(row="ours", scratch=False), ())
+    assert row.twins == [tmp_path / "MLQA/runs/ours"] * same
+    cell, later = tuning.Tuning(row, 0.1, 1, 1), tuning.Tuning(row, 0.1, 1, 1)
+    assert cell.twin is None
+    there = tmp_path / "MLQA/runs/ours" / cell.folder.name
+    there.mkdir()
+    for part in (tuning.RESULT, tuning.BEST):
+        assert cell.twin is None
+        (there / part).touch()
+    assert cell.twin is None  # which is at work already
+    assert later.twin == (there if same else None)
+
+
 def test_all_languages_are_measured_at_every_validation(tuned):
     curves = result(tuned, "XQuAD")["curves"]
     assert list(curves) == ["valid", "valid1", "valid2"]
@@ -99,26 +166,38 @@ def test_all_languages_are_measured_at_every_validation(tuned):
 
 
 def test_predictions_are_files_that_the_scorer_reads(tuned, capsys):
-    for task in ("XQuAD", "XNLI"):
+    for task in ("XQuAD", "MLQA", "XNLI"):
         assert run("predict", task, "--folder", tuned) == 0
     labels = tuned / "labels"
-    for task in ("xquad", "xnli"):
+    files = {"xquad/test-de": "xquad.de", "xquad/test-en": "xquad.en",
+             "mlqa/test-zh": "test-context-zh-question-zh",
+             "mlqa/test-de-en": "test-context-de-question-en"}  # fmt: skip
+    for task in ("xquad", "mlqa", "xnli"):
         (labels / task).mkdir(parents=True)
-    for language in ("de", "en"):
-        (labels / "xquad" / f"test-{language}.json").write_text(
-            (tuned / "xtreme" / f"xquad.{language}.json").read_text()
-        )
+    for name, file in files.items():
+        (labels / f"{name}.json").write_text((tuned / "xtreme" / f"{file}.json").read_text())
     rows = (tuned / "xtreme" / "test-sw.tsv").read_text().splitlines()
     write(labels / "xnli" / "test-sw.tsv", [row.split("\t")[2] for row in rows])
     capsys.readouterr()
     assert run("score-xtreme", labels, tuned / "submission") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["xnli"]["accuracy"].keys() == {"sw", "mean"}
-    curves = result(tuned, "XQuAD")["curves"]
-    for split, language in (("valid1", "de"), ("valid2", "en")):
-        [(_, values)] = curves[split]
-        for metric in ("f1", "exact_match"):
-            assert found["xquad"][metric][language] == pytest.approx(values[metric], abs=1e-3)
+    for task, languages in (("XQuAD", ("de", "en")), ("MLQA", ("zh", "de-en"))):
+        curves = result(tuned, task)["curves"]
+        for split, language in zip(("valid1", "valid2"), languages, strict=True):
+            [(_, values)] = curves[split]
+            for metric in ("f1", "exact_match"):
+                scores = found[task.lower()][metric]
+                assert scores[language] == pytest.approx(values[metric], abs=1e-3)
+            assert values["f1"] > 0
+    assert found["mlqa"]["f1"]["mean"] == found["mlqa"]["f1"]["zh"]  # a pair counts in no mean
+
+
+def test_predictions_of_another_training_set_are_kept_apart(tuned):
+    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*/checkpoint_best.pt")
+    assert run("predict", "XQuAD-tydiqa", "--folder", tuned, "--checkpoint", checkpoint) == 0
+    found = {path.name for path in (tuned / "submission-tydiqa" / "xquad").iterdir()}
+    assert found == {"test-de.json", "test-en.json"}
 
 
 def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys):
@@ -144,30 +223,6 @@ def test_pairs_of_mlqa_are_taken_where_they_are_asked_for(tmp_path):
     assert prepare_xtreme.rules_of(task, "de-en") == "mlqa de"  # the answer is in the context
 
 
-def test_what_is_missing_is_downloaded_and_nothing_else(tmp_path, monkeypatch):
-    fetched = []
-    monkeypatch.setattr(prepare_xtreme, "fetch", lambda url, path: fetched.append((url, path)))
-    (tmp_path / "xquad.de.json").touch()
-    prepare_xtreme.download(tmp_path, xtreme_task("xquad"), "squad", ["de", "en"])
-    prepare_xtreme.download(tmp_path, xtreme_task("xnli"), "squad", None)
-    squad, xquad = prepare_xtreme.PUBLISHED.values()
-    assert fetched == [
-        (f"{squad}train-v1.1.json", tmp_path / "train-v1.1.json"),
-        (f"{xquad}xquad.en.json", tmp_path / "xquad.en.json"),
-    ]
-
-
-def test_a_download_that_fails_says_where_to_put_the_file(tmp_path, monkeypatch):
-    def failing(url, path):
-        raise UserError(f"{url}: no route; run this again to go on, or use --from-dir with files "
-                        "you have")  # fmt: skip
-
-    monkeypatch.setattr(prepare_xtreme, "fetch", failing)
-    with pytest.raises(UserError) as error:
-        prepare_xtreme.download(tmp_path, xtreme_task("xquad"), "squad", None)
-    assert str(error.value).endswith(f"no route; run this again to go on, or put it in {tmp_path}")
-
-
 def test_answers_that_need_no_learning_are_measured_beside(folder):
     found = cells.load(folder / "tasks/XQuAD/encoded/guess.json")
     assert found.keys() == {"the first sentence", "the best-matching window"}
@@ -187,10 +242,13 @@ def test_answers_that_need_no_learning_are_measured_beside(folder):
         (["--tasks", "mlqa", "--languages", "de-fr"], "--languages de-fr: MLQA has ar, de, en, es, "
          "hi, vi, zh, and pairs of a context's and a question's, as de-en"),
         (["--tasks", "xquad", "--languages", "th"], "{data} has no xquad.th.json (or "
-         "xquad.th.json.gz): fetch it"),
+         "xquad.th.json.gz): fetch it, as --download does"),
         (["--tasks", "tydiqa"], "{data} has no test set of TyDiQA: give the folder of its files"),
         (["--train-on", "tydiqa"], "{data} has no tydiqa.goldp.en.train.json (or "
-         "tydiqa.goldp.en.train.json.gz) to train on: fetch it, or name another with --train-on"),
+         "tydiqa.goldp.en.train.json.gz) to train on: fetch it, as --download does, or name "
+         "another with --train-on"),
+        (["--train-on", "my.json"], "{data} has no my.json (or my.json.gz) to train on: put it "
+         "there, or name another with --train-on"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused(folder, words, message):

@@ -80,6 +80,48 @@ def test_the_median_of_seeds_is_taken_at_the_rate_that_is_best_on_english(folder
     assert (score.seeds, score.rate) == (3, 1e-4)
 
 
+def test_what_was_trained_on_another_set_is_a_row_of_its_own(folder, capsys):
+    prepared(folder, "XQuAD-tydiqa", ("de",), ("f1", "exact_match"), {})
+    cell(folder, "XQuAD", 1, valid=[(50, 40)], valid1=[(30, 20)], valid2=[(10, 0)])
+    cell(folder, "XQuAD-tydiqa", 1, valid=[(50, 40)], valid1=[(60, 50)])
+    cell(folder, "XNLI", 1, valid=[50], valid1=[40])
+    run("report", "--folder", folder)
+    said = capsys.readouterr().out.splitlines()
+    rows = [line for line in said if line.startswith("| ours | ours")]
+    assert rows == [
+        "| ours | ours | 40.0 | 20.0 | 10.0 | 23.3 |",
+        "| ours | ours, on tydiqa | 40.0 | 60.0 | 50.0 | 50.0 |",
+    ]
+    assert said.count("XQuAD, F1 / exact match") == 1
+    assert said[-2:] == [
+        "| ours | 30.0 / 20.0 | 10.0 / 0.0 |",
+        "| ours, on tydiqa | 60.0 / 50.0 |  /  |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ran", "rows"),
+    [
+        (["XNLI"], {"": ["XNLI"]}),
+        (["XNLI", "XQuAD", "MLQA"], {"": ["MLQA", "XNLI", "XQuAD"]}),
+        (["XNLI", "XQuAD-tydiqa"], {"tydiqa": ["XNLI", "XQuAD-tydiqa"]}),
+        (["XNLI", "XNLI-mine", "MLQA"], {"": ["MLQA", "XNLI"], "mine": ["XNLI-mine"]}),
+        (["XNLI", "XNLI-mine"], {"": ["XNLI"], "mine": ["XNLI-mine"]}),
+    ],
+)
+def test_a_row_has_one_training_set_of_each_kind(ran, rows):
+    tasks = {name: Transfer(name, Columns(()), questions="XNLI" not in name) for name in ran}
+    found = report_xtreme.by_training_set(tasks)
+    assert {name: sorted(some) for name, some in found.items()} == rows
+
+
+def test_of_equal_checkpoints_the_last_is_taken_which_fairseq_keeps(folder):
+    cell(folder, "XQuAD", 1, valid=[(50, 40), (50, 30)], valid1=[(90, 80), (20, 10)],
+         valid2=[(90, 80), (40, 20)])  # fmt: skip
+    [_, ours] = report_xtreme.own(report_table.results(folder, None, None), folder)
+    assert ours.values["XQuAD-F1"] == 30
+
+
 def test_the_papers_averages_come_out_as_printed_but_for_two(shared_data):
     rows = list(report.published(shared_data.parent / "paper_tables.json",
                                  list(report_xtreme.PAPERS)))  # fmt: skip

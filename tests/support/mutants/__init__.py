@@ -7,6 +7,7 @@ fail. The names say what is wrong.
 from .answers import *  # noqa: F403
 from .catching import Table, assert_caught, each
 from .electra import *  # noqa: F403
+from .exports import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
 from .scores import *  # noqa: F403
 

@@ -1,0 +1,127 @@
+"""Faults in exported models; the optional packages are imported by the fault that needs them."""
+
+import torch
+
+from tests.support.mutants.catching import Patch
+
+# Hugging Face
+
+
+def exported_positions_shifted_by_one(patch: Patch) -> None:
+    from diet_fairseq.hf.stacks import DietPreTrainedModel
+
+    original = DietPreTrainedModel.load_state_dict
+
+    def load(self, state, *args, **kwargs):
+        tables = {
+            name: tensor.roll(1, 0)
+            for name, tensor in state.items()
+            if name.endswith(("embed_positions.weight", "positions.weight"))
+        }
+        return original(self, state | tables, *args, **kwargs)
+
+    patch.setattr(DietPreTrainedModel, "load_state_dict", load)
+
+
+def exported_gains_forgotten(patch: Patch) -> None:
+    from diet_fairseq.export import huggingface
+
+    original = huggingface.position_options
+
+    def position_options(*args):
+        found = original(*args)
+        found["position_options"].pop("position_gain", None)
+        return found | {"segment_gain": None}
+
+    patch.setattr(huggingface, "position_options", position_options)
+
+
+def exported_segments_dropped(patch: Patch) -> None:
+    from diet_fairseq.hf import stacks
+
+    patch.setattr(stacks, "checked_segments", lambda segments, *_: torch.zeros_like(segments))
+
+
+def exported_weights_not_tied(patch: Patch) -> None:
+    from transformers import PreTrainedModel
+
+    patch.setattr(PreTrainedModel, "tie_weights", lambda *_, **__: None)
+
+
+def exported_scale_of_one_term(patch: Patch) -> None:
+    from diet_fairseq.hf import attention
+
+    patch.setattr(attention, "score_terms", lambda _: 1)
+
+
+def exported_mask_not_added(patch: Patch) -> None:
+    from diet_fairseq.hf import attention
+
+    original = attention.added
+
+    def added(call):
+        found = original(call)
+        return None if found is None else found.masked_fill(found == -torch.inf, 0.0)
+
+    patch.setattr(attention, "added", added)
+
+
+# CTranslate2
+
+
+def converted_positions_shifted_by_one(patch: Patch) -> None:
+    from diet_fairseq.export.ctranslate2 import positions
+
+    table, at_input = positions.bias_table, positions.input_table
+
+    def bias_table(*args):
+        found, furthest = table(*args)
+        return found.roll(1, 0), furthest
+
+    patch.setattr(positions, "bias_table", bias_table)
+    patch.setattr(positions, "input_table", lambda stack: at_input(stack).roll(1, 0))
+
+
+def converted_gains_forgotten(patch: Patch) -> None:
+    from diet_fairseq.export.ctranslate2 import positions
+
+    original = positions.bias_table
+
+    def bias_table(scheme, *args):
+        found, furthest = original(scheme, *args)
+        return found / scheme.gain, furthest
+
+    patch.setattr(positions, "bias_table", bias_table)
+
+
+def converted_tables_all_the_first(patch: Patch) -> None:
+    from diet_fairseq.export.ctranslate2.positions import Positions
+
+    original = Positions.__init__
+
+    def init(self, stack):
+        original(self, stack)
+        self.schemes = self.schemes[:1] * len(self.schemes)
+
+    patch.setattr(Positions, "__init__", init)
+
+
+def converted_segments_dropped(patch: Patch) -> None:
+    _converted(patch, "embed_segments.weight", lambda weight: weight[:1].expand_as(weight).clone())
+
+
+def converted_weights_not_tied(patch: Patch) -> None:
+    _converted(patch, "output_projection.weight", lambda weight: weight.roll(1, 0))
+
+
+def _converted(patch, ending, change):
+    """Parameters whose names end so are written in another form."""
+    from diet_fairseq.export.ctranslate2.specification import Parameters
+
+    original = Parameters.__call__
+
+    def call(self, name):
+        found = original(self, name)
+        return change(found) if name.endswith(ending) else found
+
+    patch.setattr(Parameters, "__call__", call)
