@@ -142,7 +142,7 @@ def seconds(name: str, backend: Backend, request: Request) -> float:
             runs = (sum(timed(name, backend, request)) for _ in range(1 + RUNS))
             next(runs)
             return min(runs)
-        except RuntimeError as error:  # there is too little memory, or no such kernel
+        except Exception as error:  # too little memory, no such kernel, one that doesn't compile
             logger.debug(f"attention by {name} can't be measured: {error}")
             return float("inf")
 
@@ -159,7 +159,7 @@ def timed(name: str, backend: Backend, request: Request) -> tuple[float, float]:
         for tokens in (request.queries, request.keys, request.keys)
     )  # (B, H, T, d_h) each, as attention has them
     clock = Clock(request.device)
-    term = Term.of(request.schemes, layout, name == "factors")
+    term = Term.of(request.schemes, layout, name)
     of_term = clock.lap()
     given, leaves = _leaves(term)
     shifted = given.shifted(q, k)
@@ -188,7 +188,8 @@ def _leaves(term: Term) -> tuple[Term, dict[Tensor, Tensor]]:
         return tuple((cut(one), cut(other)) for one, other in some)
 
     score = None if term.score is None else cut(term.score)
-    return Term(score, pairs(term.factors), pairs(term.shifts)), leaves
+    line = None if term.line is None else (cut(term.line[0]), term.line[1])
+    return Term(score, pairs(term.factors), pairs(term.shifts), line), leaves
 
 
 def _back_to_parameters(
