@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention import backends
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, call
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, call, measured
 from diet_fairseq.attention.context import Term
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
@@ -90,6 +90,36 @@ def test_they_are_not_timed_without_triton_or_where_runs_must_not_differ(monkeyp
         assert "offsets" in request_of("t5", CUDA).candidates
         monkeypatch.setattr(call, "has_triton", lambda: False)
         assert "offsets" not in request_of("t5", CUDA).candidates
+
+
+@pytest.mark.parametrize(
+    ("fault", "training"),
+    [(None, True), (None, False), ("output", True), ("output", False), ("gradients", True)],
+)
+def test_though_quickest_they_are_not_taken_where_their_results_are_wrong(
+    fault, training, monkeypatch, caplog, tmp_path
+):
+    """No GPU has run them, so the first that does is not trusted."""
+
+    def kernel(call: AttentionCall):
+        out, _ = BACKENDS["reference"](call)
+        if fault == "output":
+            out = 1.2 * out
+        if fault == "gradients":
+            out = 1.2 * out - 0.2 * out.detach()
+        return out, None
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(call, "has_triton", lambda: True)
+    monkeypatch.setattr(measured, "seconds", lambda name, *_: float(name != "offsets"))
+    positions = torch.arange(6).unsqueeze(0)
+    layout = Layout(positions, positions, length=6)
+    request = request_of("t5", CPU, dtype=torch.float32, layout=layout)
+    with torch.set_grad_enabled(training), caplog.at_level("WARNING", "diet_fairseq"):
+        chosen = measured.Choices()(request, BACKENDS | {"offsets": kernel})
+    assert (chosen == "offsets") == (fault is None)
+    assert ("offsets is quickest, but wrong here" in caplog.text) == (fault is not None)
 
 
 def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

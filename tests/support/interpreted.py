@@ -146,7 +146,7 @@ def gradients_on_the_next_diagonal(name: str, *given: Any) -> Any:
     return given, after
 
 
-SMALL = Call("diet_rel", (6, 4), causal=True)
+SMALL = Call("diet_rel", (6, 4), causal=True, left=True)
 MUTANTS = [
     a_line_moved_by_one,
     padding_forgotten,

@@ -9,8 +9,9 @@ and backward, with g the gradient of o, that of s_ij is w_ij (g_i v_j - g_i o_i)
 diagonals are the gradient of the line.
 
 A program has S queries or S keys of one sentence and head, and meets those of the other kind S at a
-time. S and the width W, of which d columns are used, are powers of 2. Inputs (B, H, T, d) have any
-strides but the last; outputs lie in memory as (T, B, H, d), as fairseq's activations do.
+time. S and the width W, of which d columns are used, are powers of 2; P is the precision of products
+of float32. Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d),
+as fairseq's activations do. Of a sentence without a token the output is NaN, as the reference's.
 """
 
 import triton
@@ -20,7 +21,8 @@ import triton.language as tl
 @triton.jit
 def rows(x, x_b, x_h, x_t, t, tokens, heads, d: tl.constexpr, W: tl.constexpr):
     """(S, W): x[t] of this program's sentence and head; zero beyond the last token."""
-    b, h = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    program = tl.program_id(0).to(tl.int64)
+    b, h = program // heads, program % heads
     column = tl.arange(0, W)[None, :]
     place = x + b * x_b + h * x_h + t[:, None].to(tl.int64) * x_t + column
     return tl.load(place, mask=(t[:, None] < tokens) & (column < d), other=0.0)
