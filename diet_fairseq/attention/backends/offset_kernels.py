@@ -8,10 +8,10 @@ For query i and key j of one sentence and head, where the queries are the last o
 and backward, with g the gradient of o, that of s_ij is w_ij (g_i v_j - g_i o_i). Its sums over the
 diagonals are the gradient of the line.
 
-A program has S queries or S keys of one sentence and head, and meets those of the other kind S at a
-time. S and the width W, of which d columns are used, are powers of 2; P is the precision of products
-of float32. Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d),
-as fairseq's activations do. Of a sentence without a token the output is NaN, as the reference's.
+A program has S queries or S keys of one sentence and head, and meets those of the other kind S at
+a time. S and the width W, of which d columns are used, are powers of 2; P is the precision of
+products of float32. Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as
+(T, B, H, d), as fairseq's activations do. A sentence without a token gives NaN, as the reference.
 """
 
 import triton

@@ -53,15 +53,14 @@ def offset_attention(
     Returns:
         (B, H, Tq, d_h), and the logarithm of what each softmax divides by, (B, H, Tq) float32
     """
-    out, norm = activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    out, norm = results(q)
     launch("forward", q.size(2), (q, k, v), line, padding, (out, norm), causal)
     return out, norm
 
 
 @offset_attention.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, line: Tensor, padding: Tensor | None, causal: bool
-) -> tuple[Tensor, Tensor]:
+def results(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """What is returned, without values."""
     return activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -80,10 +79,7 @@ def offset_attention_backward(
 
 
 @offset_attention_backward.register_fake
-def _(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, padding: Tensor | None,
-    causal: bool, out: Tensor, norm: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     return activations(q), activations(k), activations(v), line.new_empty(line.shape)
 
 
