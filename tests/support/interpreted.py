@@ -86,12 +86,12 @@ def check(call: Call) -> None:
         torch.testing.assert_close(one, other, rtol=error, atol=error, equal_nan=True)
 
 
-#: a tile is of 16 tokens, in half precision of 64 or 32
+#: a tile is of 16 tokens, in half precision of 64 or 32; one has only padding
 CALLS = {
     "an encoder, nothing padded": Call("diet_rel", (9, 9)),
     "buckets, padded on the right": Call("t5", (20, 11), options={"buckets": 8}),
     "a decoder, padded on the left, heads share": Call(
-        "diet_rel", (9, 20), causal=True, left=True, heads_share=True
+        "diet_rel", (3, 20), causal=True, left=True, heads_share=True
     ),
     "the last queries, clipped offsets": Call(
         "diet_rel", (20, 20), causal=True, queries=5, options={"clip": 3}
