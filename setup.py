@@ -78,6 +78,7 @@ setup(
             "pytest>=8",
             "pytest-xdist",
             "ruff==0.17.5",
+            "triton; platform_system == 'Linux'",  # --attention-backend offsets
             *TRANSFORMERS,
         ],
     },

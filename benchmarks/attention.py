@@ -97,7 +97,7 @@ def main() -> None:
             choices(args.lengths, args.rounds)
         return print(machine())
 
-    others = [name for name in BACKENDS if name not in ("reference", "flex")]
+    others = [name for name in BACKENDS if name not in ("reference", "flex", "offsets")]
     print(f"| call | n | reference | {' | '.join(others)} |\n|{' --- |' * (3 + len(others))}")
     for what, dropout in CALLS.items():
         for length in args.lengths:

@@ -242,7 +242,7 @@ def added(schemes: Any, layout: Layout, q: Tensor) -> tuple[Tensor | None, int |
             parts.append(query_score.mean(0))
     if not parts:
         return None, None
-    factors = Term.of(schemes, layout, factored=True).factors
+    factors = Term.of(schemes, layout, "factors").factors
     pairs = [*factors, *term.shifts]
     rank = sum(query.size(-1) for query, _ in pairs) if len(pairs) == len(schemes) else None
     return torch.stack(torch.broadcast_tensors(*parts)).sum(0), rank

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..positions import PositionScheme
-from ..positions.layout import Layout
+from ..positions.layout import Layout, toeplitz
 from .packing import Packing
 
 #: what acts in one attention call, side by side: the position scheme, the segments' scores
@@ -23,19 +23,24 @@ class Term:
         score: added to the content score
         factors: pairs whose products are added to it
         shifts: pairs that are added to queries and keys
+        line: the arguments of a `toeplitz` matrix that is added to the score
     """
 
     score: Tensor | None = None
     factors: tuple[Factors, ...] = ()
     shifts: tuple[Factors, ...] = ()
+    line: tuple[Tensor, int] | None = None
 
     @staticmethod
-    def of(schemes: Schemes, layout: Layout, factored: bool = False) -> "Term":
-        """The schemes' sum; ``factored``: products stay apart where a scheme has them."""
-        scores, factors, shifts = [], [], []
+    def of(schemes: Schemes, layout: Layout, backend: str = "") -> "Term":
+        """The schemes' sum, in which "factors" keeps products apart, and "offsets" lines."""
+        scores, factors, shifts, lines = [], [], [], []
         for scheme in schemes:
-            term = scheme.term(layout, factored)
-            if isinstance(term, tuple):
+            line = scheme.line(layout) if backend == "offsets" else None
+            term = scheme.term(layout, backend == "factors") if line is None else None
+            if line is not None:
+                lines.append(line)
+            elif isinstance(term, tuple):
                 factors.append(term)
             elif term is not None:
                 scores.append(term)
@@ -43,7 +48,9 @@ class Term:
             if shift is not None:
                 shifts.append(shift)
         score = reduce(torch.add, scores) if scores else None
-        return Term(score, tuple(factors), tuple(shifts))
+        rows = layout.query_positions.size(1)
+        summed = (reduce(torch.add, lines), rows) if lines else None
+        return Term(score, tuple(factors), tuple(shifts), summed)
 
     def shifted(self, q: Tensor, k: Tensor) -> Factors:
         """Queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h), with the shifts added."""
@@ -55,6 +62,7 @@ class Term:
         """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
         scores = [query.float() @ key.float().mT for query, key in self.factors]
         scores += [] if self.score is None else [self.score]
+        scores += [] if self.line is None else [toeplitz(*self.line).unsqueeze(0)]
         return reduce(torch.add, scores) if scores else None
 
 

@@ -88,7 +88,7 @@ class PositionalAttention(MultiheadAttention):
 
         if own or term is None:
             backend = self.backend_for(schemes, layout, q.size(0))
-            term = Term.of(schemes, layout, backend == "factors")
+            term = Term.of(schemes, layout, backend)
         attend = BACKENDS["reference" if need_weights else backend]
         q, k = term.shifted(q, k)
         out, weights = attend(AttentionCall(q, k, v, term, schemes, layout, self.dropout_now))

@@ -50,6 +50,8 @@ class PositionScheme(nn.Module):
       attention may then append them to q and k and never build a Tq x Tk score. Otherwise None.
     - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled. It is in float32 even if parameters are
       in half precision (`look_up`), and attention casts it. By default the product of the factors.
+    - ``line(layout)``: (H|1, Tq + Tk - 1), float32, if the score is of the offset alone: that of
+      every offset in ``layout.offset_line``. Otherwise None.
     - ``query_score(q, layout)``: (B, H, Tq, Tk), from q (B, H, Tq, d_h), scaled as for the content.
     - ``shifts(layout)``: ((B|1, H|1, Tq, d_h), (B|1, H|1, Tk, d_h)), added to q, which is scaled
       already, and to k: all four products of words and positions, at the price of one.
@@ -74,6 +76,8 @@ class PositionScheme(nn.Module):
     reads_queries: ClassVar[bool] = False
     #: True: it has `factors`, and adds nothing else
     factored: ClassVar[bool] = False
+    #: True: it has `line`, and adds nothing else
+    of_offsets: ClassVar[bool] = False
     #: True: it has `shifts`, and adds nothing else
     shifting: ClassVar[bool] = False
     #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
@@ -114,6 +118,9 @@ class PositionScheme(nn.Module):
             return None
         query, key = factors
         return query.float() @ key.float().mT  # (B|1, H|1, Tq, Tk)
+
+    def line(self, layout: Layout) -> Tensor | None:
+        return None
 
     def query_score(self, query: Tensor, layout: Layout) -> Tensor | None:
         return None

@@ -20,6 +20,7 @@ class Offsets(ScoreParameters):
     Offsets beyond the outermost one share its row, so no input is too long.
     """
 
+    of_offsets = True
     row_of_offset: Tensor
 
     def __init__(
@@ -39,11 +40,14 @@ class Offsets(ScoreParameters):
         """(rows, H), float32: the score of each row."""
         raise NotImplementedError
 
-    def score(self, layout: Layout) -> Tensor:
+    def line(self, layout: Layout) -> Tensor:
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
         line = look_up(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
-        line = line.T.contiguous()  # fused attention copies scores whose keys are not contiguous
-        return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H, Tq, Tk)
+        return line.T.contiguous()  # fused attention copies scores whose keys are not contiguous
+
+    def score(self, layout: Layout) -> Tensor:
+        rows = layout.query_positions.size(1)
+        return toeplitz(self.line(layout), rows).unsqueeze(0)  # (1, H, Tq, Tk)
 
 
 class OffsetScalars(Offsets):

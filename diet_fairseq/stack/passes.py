@@ -53,4 +53,4 @@ def context_of(
         return context
     first, layers = getattr(stack.layers[0], attention), len(stack.layers)
     backend = first.backend_for(shared, layout, batch, layers)
-    return replace(context, term=Term.of(shared, layout, backend == "factors"), backend=backend)
+    return replace(context, term=Term.of(shared, layout, backend), backend=backend)

@@ -245,8 +245,12 @@ def test_shapes_and_types_are_right_on_a_gpu_that_is_not_there(backend, dtype):
             added = [torch.empty(1, 3, 5, 7)]
             if backend == "factors":
                 added = [torch.empty(1, 3, tokens, 5) for tokens in (5, 7)]
+            elif backend == "offsets":
+                added = [torch.empty(3, 5 + 7 - 1)]
             leaves = [one.requires_grad_(training) for one in (*qkv, *added)]
             term = Term(factors=(tuple(added),)) if backend == "factors" else Term(added[0])
+            if backend == "offsets":
+                term = Term(line=(added[0], 5))
             queries, keys = torch.arange(2, 7).unsqueeze(0), torch.arange(7).unsqueeze(0)
             layout = Layout(queries, keys)
             out, _ = BACKENDS[backend](AttentionCall(*qkv, term, (), layout, 0.0))

@@ -6,7 +6,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
-from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.layout import Layout, toeplitz
 from diet_fairseq.positions.options import options_in
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
@@ -53,6 +53,10 @@ def check_contract(case: Case) -> None:
         assert (factors is not None) == scheme.factored
         if factors is not None:
             close(factors[0] @ factors[1].mT, score, **TOLERANCE)
+        line = scheme.line(layout)
+        assert (line is not None) == scheme.of_offsets
+        if line is not None:
+            assert torch.equal(toeplitz(line, length).unsqueeze(0), score)
         assert (shifts is not None) == scheme.shifting
         for shift, of in zip(shifts or (), (length, keys), strict=False):
             torch.broadcast_to(shift, (sentences, tiny.HEADS, of, tiny.DIM // tiny.HEADS))

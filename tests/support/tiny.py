@@ -159,6 +159,10 @@ def with_its_options(case: Case) -> Iterator[Case]:
     yield from (case.but(attention_backend=backend) for backend in fast_paths(case))
 
 
+#: what on a CPU has no gradient, or is the reference
+ON_GPUS = ("flex", "offsets")
+
+
 def fast_paths(case: Case) -> list[str]:
     """The backends, reference aside, that compute the scheme and on a CPU its gradients."""
 
@@ -169,7 +173,7 @@ def fast_paths(case: Case) -> list[str]:
             return False
         return True
 
-    others = [backend for backend in BACKENDS if backend not in ("reference", "flex")]
+    others = [backend for backend in BACKENDS if backend not in ("reference", *ON_GPUS)]
     return [backend for backend in others if computes(backend)]
 
 

@@ -5,6 +5,7 @@ from .choice import quickest
 from .flex import flex
 from .fused import fused
 from .measured import choose
+from .offsets import offsets
 from .recomputed import recomputed
 from .reference import reference
 
@@ -15,6 +16,7 @@ BACKENDS: dict[str, Backend] = {
     "factors": fused,
     "recompute": recomputed,
     "flex": flex,
+    "offsets": offsets,
 }
 
 __all__ = ["BACKENDS", "AttentionCall", "Backend", "Request", "choose", "keys_of", "quickest"]

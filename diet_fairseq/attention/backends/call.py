@@ -1,7 +1,9 @@
 """What every backend is given, and what it returns."""
 
+import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
 from typing import Protocol
 
 import torch
@@ -93,7 +95,26 @@ class Request:
         exact = torch.are_deterministic_algorithms_enabled() and self.training
         if self.device.type != "cpu" and not self.dropout and not exact:
             found.append("flex")
+        lines = self.schemes and all(scheme.of_offsets for scheme in self.schemes)
+        fits = lines and offsets_fit(self.device, self.dtype, self.shape[2]) and has_triton()
+        if fits and not self.dropout and not exact:
+            found.append("offsets")
         return tuple(found)
+
+
+def offsets_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether Triton's kernel for offsets can run on vectors of this type and width."""
+    types = {torch.float32, torch.float16, torch.bfloat16}
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if interpreted:  # on a CPU, too; it takes bfloat16's bits for integers in products (3.9)
+        types.remove(torch.bfloat16)
+    # wider ones don't fit into the memory that a program has
+    return (interpreted or device.type == "cuda") and dtype in types and width <= 128
+
+
+@cache
+def has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def keys_of(schemes: Schemes, layout: Layout) -> int:

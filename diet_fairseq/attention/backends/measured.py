@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 SWITCH = "DIET_FAIRSEQ_MEASURE"
 #: after one run that counts for nothing, the best of so many
 RUNS = 3
+#: backends that have only been simulated: none is taken whose results are wrong on the device
+SIMULATED = ("offsets",)
+#: of results in half precision or TF32, relative to their norm; a fault's is larger
+ROUNDING = 0.05
 
 
 #: what the time of a call depends on; sizes are the next powers of 2
@@ -110,6 +114,10 @@ def measured(name: str, request: Request, backends: Mapping[str, Backend]) -> st
     """The quickest backend, which is remembered; the log has one line with all times."""
     times = {one: seconds(one, backends[one], request) for one in request.candidates}
     best = min(times, key=lambda one: times[one])
+    if best in SIMULATED and not agrees(best, request, backends):
+        logger.warning(f"attention by {best} is quickest, but wrong here: please report ({name})")
+        del times[best]
+        best = min(times, key=lambda one: times[one])
     said = ", ".join(f"{one} {1000 * time:.3g} ms" for one, time in times.items())
     logger.info(f"attention ({name}): {best} is quickest ({said})")
     remember(name, best)
@@ -142,13 +150,33 @@ def seconds(name: str, backend: Backend, request: Request) -> float:
             runs = (sum(timed(name, backend, request)) for _ in range(1 + RUNS))
             next(runs)
             return min(runs)
-        except RuntimeError as error:  # there is too little memory, or no such kernel
+        except Exception as error:  # too little memory, no such kernel, one that doesn't compile
             logger.debug(f"attention by {name} can't be measured: {error}")
             return float("inf")
 
 
+def agrees(name: str, request: Request, backends: Mapping[str, Backend]) -> bool:
+    """Whether it gives what the reference does, with gradients, for the same random inputs."""
+    found: list[list[Tensor]] = []
+    for one in (name, "reference"):
+        with torch.random.fork_rng([request.device] if request.device.type == "cuda" else []):
+            found.append(run(one, backends[one], request)[2])
+    norms = [other.float().norm() for other in found[1]]
+    return all(
+        # entries of the smallest gradients may cancel
+        (a.float() - b.float()).norm() <= ROUNDING * torch.maximum(norm, max(norms) / 10)
+        for a, b, norm in zip(*found, norms, strict=True)
+    )
+
+
 def timed(name: str, backend: Backend, request: Request) -> tuple[float, float]:
     """Of the term, divided by the layers that share it, and of attention."""
+    of_term, of_attention, _ = run(name, backend, request)
+    return of_term, of_attention
+
+
+def run(name: str, backend: Backend, request: Request) -> tuple[float, float, list[Tensor]]:
+    """The two times, and what came out, with the gradients that are wanted."""
     batch, heads, width = request.shape
     layout = request.inner_layout
     q, k, v = (
@@ -159,19 +187,20 @@ def timed(name: str, backend: Backend, request: Request) -> tuple[float, float]:
         for tokens in (request.queries, request.keys, request.keys)
     )  # (B, H, T, d_h) each, as attention has them
     clock = Clock(request.device)
-    term = Term.of(request.schemes, layout, name == "factors")
+    term = Term.of(request.schemes, layout, name)
     of_term = clock.lap()
     given, leaves = _leaves(term)
     shifted = given.shifted(q, k)
     out, _ = backend(AttentionCall(*shifted, v, given, request.schemes, layout, request.dropout))
+    results = [out.detach()]
     if request.training:
         grads = torch.autograd.grad(out.sum(), [q, k, v, *leaves.values()], allow_unused=True)
         of_attention = clock.lap()
-        _back_to_parameters(leaves, grads[3:], request.schemes)
+        results += [*grads[:3], *_back_to_parameters(leaves, grads[3:], request.schemes)]
         of_term += clock.lap()
     else:
         of_attention = clock.lap()
-    return of_term / request.layers, of_attention
+    return of_term / request.layers, of_attention, results
 
 
 def _leaves(term: Term) -> tuple[Term, dict[Tensor, Tensor]]:
@@ -188,18 +217,21 @@ def _leaves(term: Term) -> tuple[Term, dict[Tensor, Tensor]]:
         return tuple((cut(one), cut(other)) for one, other in some)
 
     score = None if term.score is None else cut(term.score)
-    return Term(score, pairs(term.factors), pairs(term.shifts)), leaves
+    line = None if term.line is None else (cut(term.line[0]), term.line[1])
+    return Term(score, pairs(term.factors), pairs(term.shifts), line), leaves
 
 
 def _back_to_parameters(
     leaves: dict[Tensor, Tensor], grads: Sequence[Tensor | None], schemes: Schemes
-) -> None:
-    """Backward through the term, without a trace in the parameters."""
+) -> list[Tensor]:
+    """The parameters' gradients, by going backward through the term without a trace in them."""
     parameters = [p for scheme in schemes for p in scheme.parameters() if p.requires_grad]
     wanted = [(term, grad) for term, grad in zip(leaves, grads, strict=True) if grad is not None]
-    if parameters and wanted:
-        terms, given = zip(*wanted, strict=True)
-        torch.autograd.grad(terms, parameters, given, allow_unused=True)
+    if not parameters or not wanted:
+        return []
+    terms, given = zip(*wanted, strict=True)
+    found = torch.autograd.grad(terms, parameters, given, allow_unused=True)
+    return [grad for grad in found if grad is not None]
 
 
 class Clock:

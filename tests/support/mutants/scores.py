@@ -180,9 +180,9 @@ def scores_without_gradient(original, *args):
 
 
 @instead_of(Term, "of")
-def fast_scores_without_gradient(original, schemes, layout, factored=False):
-    with torch.set_grad_enabled(not factored):
-        return original(schemes, layout, factored)
+def fast_scores_without_gradient(original, schemes, layout, backend=""):
+    with torch.set_grad_enabled(backend != "factors"):
+        return original(schemes, layout, backend)
 
 
 @instead_of(Term, "of")
