@@ -142,7 +142,7 @@ def plot(found: Found, path: Path, metric: str = "loss") -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
     for number, (row, seeds) in enumerate(found.items()):
         curves = [curve_of(one) for one in seeds.values()]
         updates = sorted(set.intersection(*(set(curve) for curve in curves)))
@@ -156,5 +156,5 @@ def plot(found: Found, path: Path, metric: str = "loss") -> None:
         "loss on held-out text, nats" if metric == "loss" else f"{titled(metric)} (held-out text)"
     )
     axes.set(xlabel="updates", ylabel=label)
-    axes.legend()
+    figure.legend(loc="outside right upper")  # many rows would lie over the curves
     figure.savefig(path, dpi=150)
