@@ -27,9 +27,12 @@ def inputs_of(model):
 def test_recordings_are_refused(case, record):
     """`none`, too: what is done depends on the padding."""
     model = tiny.model_of(case)
-    with pytest.raises(Exception, match=RECORDED) as error:  # a strict export wraps it
+    # before 2.7 a model isn't told, and PyTorch refuses in words of its own
+    told = record is RECORDERS["trace"] or hasattr(torch.compiler, "is_exporting")
+    with pytest.raises(Exception, match=RECORDED if told else "") as error:
         record(model, inputs_of(model))
-    assert isinstance(error.value, UserError) or record is RECORDERS["strict export"]
+    wrapped = record is RECORDERS["strict export"]
+    assert isinstance(error.value, UserError) or wrapped or not told
 
 
 class Logits(torch.nn.Module):
