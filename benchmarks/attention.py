@@ -1,16 +1,19 @@
 """The attention backends beside each other: what ``--attention-backend auto`` goes by.
 
-    python -m benchmarks.attention [--lengths 32 64 128 256 512 1024 2048] [--rounds 7] [--choices]
+    python -m benchmarks.attention [--lengths 32 64 128 256 512 1024 2048] [--rounds 7]
+    python -m benchmarks.attention --choices [--device cuda] [--tokens 4096]
 
 One attention call of BERT-base's shape (12 heads of 64) on 4,096 tokens, with what a scheme adds
 for all sentences alike: a score, or for "factors" a product of rank 64. A training call goes back
 to q, k, v and what is added, with dropout and without. ``--choices``: what ``auto-measured`` takes
-there for three schemes, beside what is quickest when all backends are timed in turn.
+for three schemes, beside what is quickest when all backends are timed in turn, with the times of
+all; on a GPU in bfloat16.
 """
 
 import argparse
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -27,6 +30,7 @@ from .harness import in_turn, machine
 
 HEADS, HEAD_DIM, TOKENS = 12, 64, 4096
 LENGTHS = [32, 64, 128, 256, 512, 1024, 2048]
+CLOCKS = {"cpu": time.process_time, "cuda": time.perf_counter}  # whose runs end when they are done
 CALLS = {"inference": None, "training, dropout 0.1": 0.1, "training": 0.0}
 
 
@@ -57,31 +61,35 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
     return forward if dropout is None else step
 
 
-def request(scheme: str, length: int, dropout: float | None) -> Request:
+def request(scheme: str, length: int, dropout: float | None, tokens: int, device: str) -> Request:
     """The same call, of a layer with a scheme of its own."""
     limit = Limit(length, "--max-positions")
     shape = AttentionShape(HEADS, HEAD_DIM, HEADS * HEAD_DIM, limit, limit)
-    sentences = TOKENS // length
-    layout = Layout.of_self_attention(torch.zeros(sentences, length, dtype=torch.bool))
-    schemes = (SCHEMES[scheme](shape),) if SCHEMES[scheme].in_attention else ()
-    return Request(schemes, layout, (sentences, HEADS, HEAD_DIM), torch.float32, dropout or 0.0)
+    sentences = tokens // length
+    padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
+    layout = Layout.of_self_attention(padding)
+    some = (SCHEMES[scheme](shape).to(device),) if SCHEMES[scheme].in_attention else ()
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    return Request(some, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
 
 
-def choices(lengths: list[int], rounds: int) -> None:
-    """Print what is chosen and what is quickest, and how much of the best speed is lost."""
-    print("| scheme | call | n | chosen | quickest | its speed |\n|" + " --- |" * 6)
+def choices(lengths: list[int], rounds: int, tokens: int, device: str) -> None:
+    """Print what is chosen and what is quickest, how much of the best speed is lost, and all."""
+    print("| scheme | call | n | chosen | quickest | its speed | ms |\n|" + " --- |" * 7)
     for scheme in ("none", "diet_rel", "diet_abs"):
         for what, dropout in CALLS.items():
             for length in lengths:
-                asked = request(scheme, length, dropout)
+                asked = request(scheme, length, dropout, tokens, device)
                 with torch.set_grad_enabled(dropout is not None):
                     chosen = measured.Choices()(asked, BACKENDS)
                     runs = {
                         name: partial(measured.timed, name, BACKENDS[name], asked)
                         for name in (chosen, *asked.candidates)
                     }
-                    best = min(in_turn(runs, rounds), key=lambda timing: timing.median)
-                cells = (scheme, what, length, chosen, best.name, f"{1 / best.ratio:.2f}")
+                    timings = in_turn(runs, rounds, clock=CLOCKS[device])
+                    best = min(timings, key=lambda timing: timing.median)
+                every = ", ".join(f"{t.name} {1000 * t.median:.3g}" for t in timings)
+                cells = (scheme, what, length, chosen, best.name, f"{1 / best.ratio:.2f}", every)
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
@@ -90,11 +98,13 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--choices", action="store_true")
+    parser.add_argument("--device", default="cpu", choices=CLOCKS, help="with --choices (cpu)")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="with --choices (%(default)s)")
     args = parser.parse_args()
     if args.choices:
         with tempfile.TemporaryDirectory() as cache:  # nothing is known of earlier processes
             os.environ["XDG_CACHE_HOME"] = cache
-            choices(args.lengths, args.rounds)
+            choices(args.lengths, args.rounds, args.tokens, args.device)
         return print(machine())
 
     others = [name for name in BACKENDS if name not in ("reference", "flex", "offsets")]

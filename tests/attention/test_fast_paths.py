@@ -27,7 +27,8 @@ def forward_and_backward(model: tiny.Model) -> list[tuple[torch.Tensor, dict[str
     found = []
     for left_source, left_target in SIDES:
         out = tiny.logits(model.train(), left_source=left_source, left_target=left_target)
-        found.append((out.detach(), tiny.gradients(model, tiny.some_loss(out))))
+        grads = tiny.gradients(model, tiny.some_loss(out))
+        found.append((out.detach().cpu(), {name: grad.cpu() for name, grad in grads.items()}))
     return found
 
 
@@ -35,8 +36,10 @@ def by_the_reference(case: Case) -> list[tuple[torch.Tensor, dict[str, torch.Ten
     return forward_and_backward(tiny.own(case))
 
 
-def check_fast_path(case: Case, backend: str = "factors", expected=by_the_reference) -> None:
-    fast = tiny.copy_of(tiny.model_of(case), case.but(attention_backend=backend))
+def check_fast_path(
+    case: Case, backend: str = "factors", expected=by_the_reference, device: str = "cpu"
+) -> None:
+    fast = tiny.copy_of(tiny.model_of(case), case.but(attention_backend=backend)).to(device)
     pairs = zip(forward_and_backward(fast), expected(case), strict=True)
     for (out, grads), (expected_out, expected_grads) in pairs:
         close(out, expected_out, **TOLERANCE)

@@ -294,7 +294,7 @@ def segments_of(model: Model, some: list[Tensor], left: bool) -> Tensor | None:
     for sentence in some:
         real = int(sentence.ne(PAD).sum())
         found.append((torch.arange(len(sentence)) * pieces // real).clamp(max=pieces - 1))
-    return collate_tokens(found, 0, left_pad=left)
+    return collate_tokens(found, 0, left_pad=left).to(some[0].device)
 
 
 SOURCES = sentences(9, 5, 1, seed=1)
@@ -305,6 +305,10 @@ SIDES = [(left, not left) for left in (True, False)]  # of the source's, the tar
 def padded(some: list[Tensor], left: bool) -> Tensor:
     """(B, T), the shorter ones padded on the left or on the right."""
     return collate_tokens(some, PAD, left_pad=left)
+
+
+def device_of(model: Model) -> torch.device:
+    return next(model.parameters()).device
 
 
 def is_encoder(model: Model) -> bool:
@@ -323,6 +327,7 @@ def logits(
 
     An encoder reads the sources alone, in segments if it knows any.
     """
+    sources, targets = ([x.to(device_of(model)) for x in some] for some in (sources, targets))
     if is_encoder(model):
         source = padded(sources, left_source)
         segments = segments_of(model, sources, left_source)

@@ -1,0 +1,79 @@
+"""A model computes on a GPU what it does on a CPU, every backend there what the reference does."""
+
+import pytest
+import torch
+
+from diet_fairseq.attention.backends import BACKENDS, Request, measured
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
+from diet_fairseq.positions.layout import Layout
+from tests.attention.test_fast_paths import PATHS, check_fast_path, once_by_the_reference
+from tests.support import tiny
+
+pytestmark = pytest.mark.gpu
+#: relative to a result's norm; half precision is rounded at other places
+ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
+#: queries, keys, width (FlexAttention wants at least 16) and whether the future is masked; the last
+#: one is a step of decoding. As FlexAttention is compiled for each, they are few.
+CALLS = [(100, 100, 64, False), (128, 128, 24, True), (1, 77, 64, True)]
+
+
+@pytest.mark.parametrize(
+    ("case", "backend"), [pytest.param(*path, id="-".join(map(str, path))) for path in PATHS]
+)
+def test_a_model_computes_what_it_does_on_a_cpu(case, backend):
+    check_fast_path(case, backend, once_by_the_reference, "cuda")
+
+
+def request(scheme: str, queries: int, keys: int, width: int, dtype: torch.dtype, causal: bool):
+    """With parameters that make a difference, and sentences padded on the left."""
+    limit = Limit(keys, "--max-positions")
+    kind = SCHEMES[scheme]
+    shape = AttentionShape(4, width, 4 * width, limit, limit, causal=causal)
+    some = (kind(shape),) if kind.in_attention else ()
+    for parameter in (parameter for one in some for parameter in one.parameters()):
+        torch.nn.init.normal_(parameter, std=0.05)
+    padding = torch.arange(keys, device="cuda") < torch.tensor([[0], [7]], device="cuda")
+    layout = Layout.of_self_attention(padding, causal, queries)
+    return Request(tuple(one.cuda() for one in some), layout, (2, 4, width), dtype, 0.0)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("scheme", ["none", "t5", "diet_rel", "diet_abs", "tupe_a", "tupe_r"])
+def test_every_candidate_computes_what_the_reference_does_forward_and_backward(
+    scheme, dtype, monkeypatch
+):
+    monkeypatch.setattr(measured, "ROUNDING", ROUNDING[dtype])
+    for queries, keys, width, causal in CALLS:
+        asked = request(scheme, queries, keys, width, dtype, causal)
+        for backend in asked.candidates:
+            found = measured.agrees(backend, asked, BACKENDS)
+            assert found, f"{backend}: {queries} x {keys}, {width} wide, causal: {causal}"
+
+
+@pytest.mark.parametrize("scheme", ["none", "t5", "diet_abs"])
+def test_auto_measures_every_candidate_and_takes_the_quickest(
+    scheme, monkeypatch, caplog, tmp_path
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = request(scheme, 128, 128, 64, torch.bfloat16, False)
+    with caplog.at_level("INFO", "diet_fairseq"):
+        chosen = measured.Choices()(asked, BACKENDS)
+    [line] = [text for text in caplog.messages if "is quickest" in text]
+    assert f"{chosen} is quickest" in line
+    assert " inf ms" not in line  # each could be run
+    times = dict(word.split(" ")[:2] for word in line.split("(")[-1].split(", "))
+    assert times.keys() == set(asked.candidates)
+    assert float(times[chosen]) == min(map(float, times.values()))
+    assert measured.remembered() != {}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_compiled_model_and_its_cuda_graph_compute_what_it_does(scheme):
+    """In the mode that records CUDA graphs; they are replayed from the third call on."""
+    model = tiny.fresh(tiny.Case(scheme, family="roberta")).cuda()
+    sources = tiny.sentences(9, 9)
+    with torch.no_grad():
+        expected = tiny.logits(model, sources)
+        model.forward = torch.compile(model.forward, mode="reduce-overhead")
+        for _ in range(4):
+            torch.testing.assert_close(tiny.logits(model, sources), expected, rtol=1e-4, atol=1e-4)
