@@ -44,12 +44,13 @@ def check_fast_path(
     for (out, grads), (expected_out, expected_grads) in pairs:
         close(out, expected_out, **TOLERANCE)
         for name, gradient in expected_grads.items():
-            # sums over many tokens, which may cancel: 2e-5 of the largest entry
+            # sums over many tokens, which may cancel, in another order on another device
+            part = 2e-5 if device == "cpu" else 1e-4  # of the largest entry
             close(
                 grads.get(name, torch.zeros_like(gradient)),
                 gradient,
                 rtol=1e-5,
-                atol=2e-5 * max(1.0, float(gradient.abs().max())),
+                atol=part * max(1.0, float(gradient.abs().max())),
             )
 
 

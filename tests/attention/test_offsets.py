@@ -99,7 +99,7 @@ def test_they_are_not_timed_without_triton_or_where_runs_must_not_differ(monkeyp
 def test_though_quickest_they_are_not_taken_where_their_results_are_wrong(
     fault, training, monkeypatch, caplog, tmp_path
 ):
-    """No GPU has run them, so the first that does is not trusted."""
+    """One kind of GPU has run them, so that no other is trusted unseen."""
 
     def kernel(call: AttentionCall):
         out, _ = BACKENDS["reference"](call)

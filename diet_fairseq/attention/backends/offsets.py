@@ -1,7 +1,7 @@
 """Attention whose score of every offset is read by a Triton kernel: no Tq x Tk matrix is kept.
 
-No GPU has run it yet. It was compiled for some, and gives what the reference does in Triton's
-interpreter (``TRITON_INTERPRET=1``), on a CPU.
+It gives what the reference does on an H100, the one GPU that has run it, and in Triton's
+interpreter (``TRITON_INTERPRET=1``) on a CPU.
 """
 
 from types import ModuleType
