@@ -82,6 +82,11 @@ def test_they_are_timed_where_they_can_compute_the_call(
     assert ("offsets" in request_of(scheme, device, **changes).candidates) == candidate
 
 
+@pytest.mark.parametrize("scheme", ["none", "t5", "diet_abs"])
+def test_flex_attention_is_not_timed_as_it_is_compiled_for_every_kind_of_call(scheme):
+    assert "flex" not in request_of(scheme, CUDA).candidates
+
+
 def test_they_are_not_timed_without_triton_or_where_runs_must_not_differ(monkeypatch):
     monkeypatch.setattr(call, "has_triton", lambda: True)
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)

@@ -82,7 +82,11 @@ class Request:
 
     @cached_property
     def candidates(self) -> tuple[str, ...]:
-        """The backends that can compute it."""
+        """The backends that can compute it and are worth measuring.
+
+        "flex" isn't: it is compiled for every kind of call, which takes seconds, and was hardly ever
+        the quickest on a GPU (docs/performance.md).
+        """
         if any(scheme.reads_queries for scheme in self.schemes):
             return ("reference",)
         found = ["reference", "sdpa"]
@@ -91,10 +95,7 @@ class Request:
         adds = any(not scheme.shifting for scheme in self.schemes)
         if adds and self.training and not self.dropout:
             found.append("recompute")
-        # On a CPU it has no gradient and is no kernel.
         exact = torch.are_deterministic_algorithms_enabled() and self.training
-        if self.device.type != "cpu" and not self.dropout and not exact:
-            found.append("flex")
         lines = self.schemes and all(scheme.of_offsets for scheme in self.schemes)
         fits = lines and offsets_fit(self.device, self.dtype, self.shape[2]) and has_triton()
         if fits and not self.dropout and not exact:
