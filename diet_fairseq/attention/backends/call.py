@@ -84,8 +84,8 @@ class Request:
     def candidates(self) -> tuple[str, ...]:
         """The backends that can compute it and are worth measuring.
 
-        "flex" isn't: it is compiled for every kind of call, which takes seconds, and was hardly ever
-        the quickest on a GPU (docs/performance.md).
+        "flex" isn't: it is compiled for every kind of call, which takes seconds, and was hardly
+        ever the quickest on a GPU (docs/performance.md).
         """
         if any(scheme.reads_queries for scheme in self.schemes):
             return ("reference",)
