@@ -35,3 +35,25 @@ def test_without_a_gpu_the_command_says_how_to_try_it(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run(monkeypatch, "--lengths 8")
     assert "PyTorch finds no GPU here: take --device cpu" in capsys.readouterr().err
+
+
+def test_a_backend_that_the_devices_memory_is_too_small_for_is_left_out():
+    def too_large():
+        raise torch.OutOfMemoryError
+
+    assert not device.fits(too_large)
+    assert device.fits(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "backend", "computed"),
+    [
+        ("shaw", "sdpa", False),  # its score reads queries
+        ("diet_abs", "factors", True),
+        ("diet_rel", "factors", False),
+        ("diet_rel", "offsets", True),
+        ("tupe_r", "offsets", False),
+    ],
+)
+def test_no_row_repeats_another_backends(scheme, backend, computed):
+    assert device.computes(scheme, backend) == computed

@@ -1,0 +1,20 @@
+"""What `auto-measured` chooses, beside the times of all that it chose from."""
+
+import sys
+
+from benchmarks import attention
+
+
+def test_every_choice_stands_beside_the_times_of_all_candidates(monkeypatch, capsys):
+    command = "attention --choices --lengths 8 --tokens 16 --rounds 1"
+    monkeypatch.setattr(sys, "argv", command.split())
+    attention.main()
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    rows = {tuple(cells[:2]): cells[3:] for cells in lines if len(cells) == 7 and cells[2] == "8"}
+    assert len(rows) == 3 * 3  # schemes and kinds of calls
+    chosen, quickest, speed, times = rows["diet_abs", "training"]
+    timed = dict(one.split() for one in times.split(", "))
+    assert timed.keys() == {"reference", "sdpa", "factors", "recompute"}
+    assert {chosen, quickest} <= timed.keys()
+    assert float(timed[quickest]) == min(map(float, timed.values()))
+    assert 0 < float(speed) <= 1
