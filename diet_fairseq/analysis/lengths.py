@@ -172,7 +172,8 @@ def picture(readings: Sequence[Reading]) -> figures.Figure:
         if windows:
             panel.set_xscale("log", base=2)
             panel.xaxis.set_major_formatter("{x:.0f}")
-    axes[0].legend(fontsize=7, frameon=False)
+    lines, names = axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside right upper", fontsize=7, frameon=False)
     return figure
 
 
