@@ -41,7 +41,7 @@ def candidates(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def computes(scheme: str, backend: str) -> bool:
-    """And not as another backend does, for want of factors or offsets."""
+    """Whether the backend computes the scheme, and not as another one does."""
     kind = SCHEMES[scheme]
     if not {"factors": kind.factored, "offsets": kind.of_offsets}.get(backend, True):
         return False
