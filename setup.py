@@ -48,6 +48,7 @@ setup(
     install_requires=[
         "torch>=2.6",
         "fairseq-fixed==0.12.3.1",
+        "filelock",  # which torch brings
         "numpy",
         "sacrebleu",
         "scikit-learn",

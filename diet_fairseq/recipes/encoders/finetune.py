@@ -2,6 +2,7 @@
 
 import shlex
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from ..common import cells, programs
 from ..common.options import at_least, given
 from ..common.stages import MADE_FROM
 from .folder import add_folder
-from .prepare_task import load_task
+from .prepare_task import load_task, preparing
 from .presets import GRIDS, LARGE
 from .start import Start
 from .tuning import FineTuning, Row, Tuning
@@ -69,7 +70,9 @@ def run(grid: list[Tuning], gpus: int, jobs: int | None) -> int:
     devices: SimpleQueue[str] = SimpleQueue()
     for number in range(jobs):
         devices.put(str(number % gpus) if gpus else "")
-    return cells.run_all([replace(cell, on_gpu=gpus > 0, devices=devices) for cell in grid], jobs)
+    waiting = Counter(cell.training for cell in grid)
+    all_cells = [replace(cell, on_gpu=gpus > 0, devices=devices, waiting=waiting) for cell in grid]
+    return cells.run_all(all_cells, jobs)
 
 
 def grid_of(wanted: FineTuning, more: Sequence[str]) -> list[Tuning]:
@@ -101,5 +104,5 @@ def task_names(folder: Path, task: str) -> list[str]:
     prepared = folder.glob(f"tasks/*/data-bin/{MADE_FROM}")
     found = sorted(path.parents[1].name for path in prepared)
     if not found:
-        raise UserError(f"{folder}/tasks holds no prepared task: run `prepare-glue` first")
+        raise UserError(f"{folder}/tasks holds no prepared task: run {preparing(task)} first")
     return found

@@ -23,7 +23,7 @@ from ..common.text import write_lines
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import GLUE, TRAIN, Columns, Example, Task, checked, glue_task, read
-from .xtreme_tasks import Transfer
+from .xtreme_tasks import XTREME, Transfer
 
 #: labels may have spaces, a line of fairseq-preprocess may not
 SPACE = "\u2581"
@@ -241,14 +241,23 @@ def load_task(folder: Path) -> Task:
         found = json.loads((folder / "encoded" / MADE_FROM).read_text(encoding="utf-8"))["task"]
     except OSError as error:
         raise UserError(
-            f"{folder} holds no prepared task: run `prepare-glue` or `prepare-task` first, or name "
-            "--folder"
+            f"{folder} holds no prepared task: run {preparing(folder.name)} first, or name --folder"
         ) from error
     for name in ("columns", "test"):
         if found[name] is not None:
             found[name] = Columns(**{**found[name], "texts": tuple(found[name]["texts"])})
     kind = Transfer if "questions" in found else Task
     return kind(**{**found, "labels": tuple(found["labels"]), "metrics": tuple(found["metrics"])})
+
+
+def preparing(name: str) -> str:
+    """The commands that make a task of this name, or any task."""
+    benchmark, _, trained_on = name.lower().partition("-")
+    if benchmark in XTREME:
+        return "`prepare-xtreme --train-on`" if trained_on else "`prepare-xtreme`"
+    if name in GLUE:
+        return "`prepare-glue`"
+    return "`prepare-glue`, `prepare-xtreme` or `prepare-task`"
 
 
 def write_json(path: Path, content: Any) -> None:

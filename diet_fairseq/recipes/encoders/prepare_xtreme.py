@@ -14,14 +14,15 @@ from tqdm import tqdm
 from ...data import answers
 from ...data.questions import covering
 from ...errors import UserError
+from ..common.json_files import read_json
 from ..common.options import add_workers
-from ..common.stages import Stage, run_all
+from ..common.stages import Stage, run_all, stage
 from ..common.subwords import KINDS, Placed
 from ..common.text import write_lines
 from . import squad, trivial
 from .documents import Source
 from .folder import add_folder
-from .glue_tasks import TRAIN, Columns
+from .glue_tasks import TRAIN, VALID, Columns
 from .prepare_task import prepare, settings_of, write_json
 from .xtreme_files import fetch_missing, find
 from .xtreme_tasks import Transfer, XtremeTask, xtreme_task
@@ -40,6 +41,8 @@ TESTS = {
     "MLQA": ["test-context-{0}-question-{1}.json", "dev-context-{0}-question-{1}.json"],
     "TyDiQA": ["tydiqa.goldp.{0}.dev.json", "tydiqa.goldp.{0}.train.json"],
 }
+#: in a folder of encoded questions, beside SPLIT.jsonl
+COUNTS, GUESS = "counts.json", "guess.json"
 #: what XNLI is selected by
 DEV = "dev-en.tsv"
 #: one of so many contexts is held out of training, to select by: SQuAD's own dev set has XQuAD's
@@ -186,50 +189,74 @@ def prepare_questions(
         name, Columns(()), metrics=task.metrics, dev_files={"valid": "dev", **splits},
         questions=True,
     )  # fmt: skip
-    files = {TRAIN: train, **{split: tests[language] for split, language in splits.items()}}
+    files = {split: tests[language] for split, language in splits.items()}
     folder = args.folder / "tasks" / name
+    text = settings_of(args.folder)
+    trained_on = {"file": Source(train).fingerprint(), "text": text}
     made_from: dict[str, Any] = {
         "task": asdict(made),
         "files": {split: [Source(path).fingerprint()] for split, path in files.items()},
-        "text": settings_of(args.folder),
+        "trained on": trained_on["file"],
+        "text": text,
     }
+    # XQuAD, MLQA and TyDiQA are tests of one model: what that is trained on is encoded once.
+    english = args.folder / "questions" / training_set(train)
 
-    def encode(partial: Path) -> None:
-        found = {split: squad.read(path) for split, path in files.items()}
-        found[TRAIN], found["valid"] = held_out(found[TRAIN])
-        counts: dict[str, dict[str, int]] = {}
-        guesses: dict[str, dict[str, dict[str, float]]] = {guess: {} for guess in trivial.BASELINES}
-        for split, questions in found.items():
-            rules = rules_of(task, splits.get(split))
-            if split != TRAIN:
-                for guess, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
-                    guesses[guess][split] = metrics
-            lines = list(coded(questions, args, f"{name} {split}", rules))
-            write_lines(partial / f"{split}.jsonl", lines)
-            counts[split] = {"questions": len(questions), "unfit": unfit(lines)}
-        write_json(partial / "counts.json", counts)
-        write_json(partial / "guess.json", guesses)
+    def encode_english(partial: Path) -> None:
+        sides = dict(zip((TRAIN, VALID), held_out(squad.read(train)), strict=True))
+        encode(partial, {split: (some, "squad") for split, some in sides.items()}, args)
+
+    def encode_tests(partial: Path) -> None:
+        found = {
+            split: (squad.read(path), rules_of(task, splits[split]))
+            for split, path in files.items()
+        }
+        encode(partial, found, args, english)
 
     def place(partial: Path) -> None:
         for split in made.splits:
-            copyfile(folder / "encoded" / f"{split}.jsonl", partial / f"{split}.jsonl")
+            source = english if split in (TRAIN, VALID) else folder / "encoded"
+            copyfile(source / f"{split}.jsonl", partial / f"{split}.jsonl")
         copyfile(args.folder / "data-bin" / "dict.txt", partial / "dict.txt")
 
-    run_all(folder, [Stage("encoded", made_from, encode), Stage("data-bin", {}, place)])
-    with open(folder / "encoded" / "counts.json", encoding="utf-8") as file:
-        for split, counts in json.load(file).items():
-            print(
-                f"{name}, {made.file_of(split)}: {counts['questions']:,} questions, "
-                f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
-            )
+    stage(english, trained_on, encode_english)
+    run_all(folder, [Stage("encoded", made_from, encode_tests), Stage("data-bin", {}, place)])
+    for split, counts in read_json(folder / "encoded" / COUNTS).items():
+        print(
+            f"{name}, {made.file_of(split)}: {counts['questions']:,} questions, "
+            f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
+        )
 
 
-def rules_of(task: XtremeTask, language: str | None) -> str:
-    """The name of the rules that answers are compared by; without a language, of English training.
+def encode(
+    partial: Path,
+    splits: dict[str, tuple[list[squad.Question], str]],
+    args: Namespace,
+    english: Path | None = None,
+) -> None:
+    """Each split's questions, with the rules of its answers, as task ``question_answering`` reads
+    them; how many they are, and what guesses score, with those of ``english`` before."""
+    counts: dict[str, dict[str, int]] = {}
+    guesses: dict[str, dict[str, dict[str, float]]] = {guess: {} for guess in trivial.BASELINES}
+    if english:
+        counts, guesses = read_json(english / COUNTS), read_json(english / GUESS)
+    for split, (questions, rules) in splits.items():
+        if split != TRAIN:
+            for guess, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
+                guesses[guess][split] = metrics
+        lines = list(coded(questions, args, f"{partial.parent.name} {split}", rules))
+        write_lines(partial / f"{split}.jsonl", lines)
+        counts[split] = {"questions": len(questions), "unfit": unfit(lines)}
+    write_json(partial / COUNTS, counts)
+    write_json(partial / GUESS, guesses)
+
+
+def rules_of(task: XtremeTask, language: str) -> str:
+    """The name of the rules that answers are compared by.
 
     Of a pair of MLQA they are the context's, which has the answer.
     """
-    return f"mlqa {language.split('-')[0]}" if task.name == "MLQA" and language else "squad"
+    return f"mlqa {language.split('-')[0]}" if task.name == "MLQA" else "squad"
 
 
 def held_out(

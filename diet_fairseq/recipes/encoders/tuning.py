@@ -1,18 +1,19 @@
 """One run of fine-tuning, and what it has in common with the others of its row."""
 
+import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from filecmp import cmp
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from shutil import copyfileobj
-from threading import Lock
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
+from filelock import FileLock
 
 from ...atomic import written
 from ...errors import UserError
@@ -128,29 +129,36 @@ class Row:
             )
 
     @cached_property
-    def twins(self) -> list[Path]:
-        """Rows of other tasks that train the same model on the same questions.
+    def training(self) -> str:
+        """What is the same for all rows that train the same model.
 
         XQuAD, MLQA and TyDiQA are tests of one model that was trained on SQuAD.
         """
         if not (isinstance(self.task, Transfer) and self.task.questions):
-            return []
-        rows = (data / "runs" / self.name for data in sorted(self.data.parent.iterdir()))
-        return [row for row in rows if row != self.folder and self._trains_as(row)]
+            return str(self.folder.resolve())
+        return training_of(self.folder)
 
-    def _trains_as(self, row: Path) -> bool:
-        grids = [path / GRID for path in (self.folder, row)]
-        files = [
-            (self.data / "data-bin" / name, row.parents[1] / "data-bin" / name)
-            for name in ("dict.txt", f"{TRAIN}.jsonl", f"{VALID}.jsonl")
-        ]
-        if not all(path.exists() for pair in (grids, *files) for path in pair):
-            return False
-        ours, theirs = (
-            {name: value for name, value in cells.load(grid).items() if name not in TESTS}
-            for grid in grids
-        )
-        return ours == theirs and all(cmp(one, other, shallow=False) for one, other in files)
+    @property
+    def twins(self) -> list[Path]:
+        """Rows of other tasks that train the same model, as far as they have begun."""
+        rows = (data / "runs" / self.name for data in sorted(self.data.parent.iterdir()))
+        others = (row for row in rows if row != self.folder)
+        return [row for row in others if self.training and self.training == training_of(row)]
+
+
+def training_of(row: Path) -> str:
+    """A digest of all that decides a row's models, but for a cell's own settings; "" if it has not
+    begun."""
+    data = row.parents[1] / "data-bin"
+    files = [data / name for name in ("dict.txt", f"{TRAIN}.jsonl", f"{VALID}.jsonl")]
+    if not all(path.exists() for path in (row / GRID, *files)):
+        return ""
+    shared = {name: value for name, value in cells.load(row / GRID).items() if name not in TESTS}
+    digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
+    for path in files:
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def by_name(flags: Sequence[str]) -> dict[str, str]:
@@ -165,10 +173,6 @@ def by_name(flags: Sequence[str]) -> dict[str, str]:
     return {name: " ".join(values) for name, values in found.items()}
 
 
-#: the first cell that trains a model -> held while one of its twins is at work
-TRAININGS: dict[Path, Lock] = {}
-
-
 @dataclass(frozen=True)
 class Tuning(cells.Cell):
     """One of them: a run with one learning rate, number of epochs and seed."""
@@ -180,6 +184,8 @@ class Tuning(cells.Cell):
     on_gpu: bool = False
     #: GPUs that are free, or as many times "" for the CPU as cells run side by side
     devices: "SimpleQueue[str]" = field(default_factory=SimpleQueue)
+    #: training -> cells of this command that have yet to test what it gives
+    waiting: Counter[str] = field(default_factory=Counter)
 
     @property
     def folder(self) -> Path:
@@ -193,12 +199,13 @@ class Tuning(cells.Cell):
     def result(self) -> Path:
         return self.folder / RESULT
 
+    @property
+    def training(self) -> str:
+        return f"{self.row.training}/{self.folder.name}"
+
     @cached_property
     def twin(self) -> Path | None:
-        """A finished cell of another task that trained this very model, and has kept it.
-
-        Looked for once: one that another process finishes while this cell trains comes too late.
-        """
+        """A finished cell of another task that trained this very model, and has kept it."""
         twins = (row / self.folder.name for row in self.row.twins)
         kept = (one for one in twins if (one / RESULT).exists() and (one / BEST).exists())
         return next(kept, None)
@@ -281,9 +288,9 @@ class Tuning(cells.Cell):
         return ", ".join(said) + f" (trained in {self.twin})" * bool(self.twin)
 
     def run(self) -> str:
-        # Of cells that train the same model, the first does, and the others wait for it.
-        first = min([self.row.folder, *self.row.twins]) / self.folder.name
-        with TRAININGS.setdefault(first, Lock()):
+        # Of cells that train the same model, in this process or another, the first does, and the
+        # others wait for it.
+        with self._alone():
             if self.twin and not self.result.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with (
@@ -291,17 +298,27 @@ class Tuning(cells.Cell):
                     written(self.folder / BEST, "wb") as copy,
                 ):
                     copyfileobj(file, copy)
-            said = super().run()
-        if self.result.exists():  # nothing goes on from there
-            (self.folder / LAST).unlink(missing_ok=True)
+            try:
+                said = super().run()
+            finally:
+                self.waiting[self.training] -= 1
+            if self.result.exists():  # nothing goes on from there
+                (self.folder / LAST).unlink(missing_ok=True)
+            if self.row.wanted.keep == "none" and self.waiting[self.training] < 1:
+                for row in (self.row.folder, *self.row.twins):
+                    if (row / self.folder.name / RESULT).exists():
+                        (row / self.folder.name / BEST).unlink(missing_ok=True)
         return said
 
+    def _alone(self) -> FileLock:
+        name = hashlib.sha256(self.training.encode()).hexdigest()[:16]
+        locks = self.row.data.parents[1] / "locks"
+        locks.mkdir(exist_ok=True)
+        return FileLock(locks / f"{name}.lock")
+
     def tidy(self) -> None:
-        """Keep the best checkpoint's parameters, or nothing."""
+        """Keep the best checkpoint's parameters only."""
         best = self.folder / BEST
-        if self.row.wanted.keep == "none":
-            best.unlink(missing_ok=True)
-            return
         with open(best, "rb") as file:
             state = loading.read(file, "cpu")
         if state.pop("last_optimizer_state", None) is not None:

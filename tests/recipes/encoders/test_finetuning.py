@@ -310,10 +310,15 @@ def test_what_is_no_checkpoint_or_no_task_is_refused(folder, tmp_path):
     assert refused(folder, "RTE", checkpoint="none.pt") == (
         f"{folder}/none.pt can't be read: No such file or directory"
     )
-    assert refused(folder, "CoLA") == (
-        f"{folder}/tasks/CoLA holds no prepared task: run `prepare-glue` or `prepare-task` first, "
-        "or name --folder"
-    )
+    for task, command in (
+        ("CoLA", "`prepare-glue`"),
+        ("XQuAD", "`prepare-xtreme`"),
+        ("XQuAD-tydiqa", "`prepare-xtreme --train-on`"),
+        ("own", "`prepare-glue`, `prepare-xtreme` or `prepare-task`"),
+    ):
+        assert refused(folder, task) == (
+            f"{folder}/tasks/{task} holds no prepared task: run {command} first, or name --folder"
+        )
     assert refused(folder, "RTE", "--row", "a/b").startswith("--row a/b has a slash")
     with pytest.raises(UserError, match="holds no finished cell: run `finetune` first"):
         run("report", "--folder", tmp_path)

@@ -2,6 +2,8 @@
 
 import json
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
+from filecmp import cmp
 from itertools import pairwise
 
 import pytest
@@ -74,9 +76,9 @@ def tuned(folder):
     return folder
 
 
-def result(folder, task):
+def result(folder, task, seed=1):
     return cells.load(
-        folder / "tasks" / task / "runs/ours" / "lr0.0003_epochs1_seed1" / "result.json"
+        folder / "tasks" / task / "runs/ours" / f"lr0.0003_epochs1_seed{seed}" / "result.json"
     )
 
 
@@ -147,15 +149,42 @@ def test_other_settings_or_questions_are_another_training(tmp_path, file, name, 
     task = Transfer("XQuAD", Columns(()), questions=True)
     row = tuning.Row(task, tmp_path / "XQuAD", None, Namespace(row="ours", scratch=False), ())
     assert row.twins == [tmp_path / "MLQA/runs/ours"] * same
-    cell, later = tuning.Tuning(row, 0.1, 1, 1), tuning.Tuning(row, 0.1, 1, 1)
-    assert cell.twin is None
-    there = tmp_path / "MLQA/runs/ours" / cell.folder.name
-    there.mkdir()
+    there = row.twins[0] / "lr0.1_epochs1_seed1" if same else None
     for part in (tuning.RESULT, tuning.BEST):
-        assert cell.twin is None
-        (there / part).touch()
-    assert cell.twin is None  # which is at work already
-    assert later.twin == (there if same else None)
+        assert tuning.Tuning(row, 0.1, 1, 1).twin is None
+        path = tmp_path / "MLQA/runs/ours/lr0.1_epochs1_seed1" / part
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert tuning.Tuning(row, 0.1, 1, 1).twin == there
+
+
+def test_of_two_commands_at_once_one_trains(tuned):
+    with ThreadPoolExecutor(2) as pool:
+        commands = [pool.submit(tune, tuned, task, "--seeds", 2) for task in ("XQuAD", "MLQA")]
+        assert [command.result() for command in commands] == [0, 0]
+    [log] = tuned.glob("tasks/*/runs/*/*seed2/train.log")
+    [other] = {"XQuAD", "MLQA"} - {log.relative_to(tuned).parts[1]}
+    assert result(tuned, other, 2)["trained in"] == str(log.parent.relative_to(tuned / "tasks"))
+
+
+def test_a_checkpoint_that_is_not_kept_is_there_for_all_tests_of_a_command(tuned):
+    assert tune(tuned, "XQuAD,MLQA", "--seeds", 3, "--keep", "none") == 0
+    assert result(tuned, "MLQA", 3)["trained in"] == "XQuAD/runs/ours/lr0.0003_epochs1_seed3"
+    assert not [*tuned.glob("tasks/*/runs/ours/*seed3/*.pt")]
+
+
+def test_what_is_trained_on_is_encoded_once(folder):
+    """MLQA was prepared after XQuAD."""
+    there = folder / "questions/squad"
+    when = (there / "train.jsonl").stat().st_mtime_ns
+    assert when < (folder / "tasks/XQuAD/encoded/valid1.jsonl").stat().st_mtime_ns
+    for task in ("XQuAD", "MLQA"):
+        assert not (folder / "tasks" / task / "encoded/train.jsonl").exists()
+        for split in ("train", "valid"):
+            assert cmp(folder / "tasks" / task / "data-bin" / f"{split}.jsonl",
+                       there / f"{split}.jsonl", shallow=False)  # fmt: skip
+        counts = cells.load(folder / "tasks" / task / "encoded/counts.json")
+        assert list(counts) == ["train", "valid", "valid1", "valid2"]
 
 
 def test_all_languages_are_measured_at_every_validation(tuned):
@@ -194,14 +223,14 @@ def test_predictions_are_files_that_the_scorer_reads(tuned, capsys):
 
 
 def test_predictions_of_another_training_set_are_kept_apart(tuned):
-    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*/checkpoint_best.pt")
+    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*seed1/checkpoint_best.pt")
     assert run("predict", "XQuAD-tydiqa", "--folder", tuned, "--checkpoint", checkpoint) == 0
     found = {path.name for path in (tuned / "submission-tydiqa" / "xquad").iterdir()}
     assert found == {"test-de.json", "test-en.json"}
 
 
 def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys):
-    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*/checkpoint_best.pt")
+    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*seed1/checkpoint_best.pt")
     text = "Über  Ada: she has a red ball."
     assert run("answer", checkpoint, "--question", "Who?", "--text", text, "--best", 3, "--folder",
                tuned) == 0  # fmt: skip
