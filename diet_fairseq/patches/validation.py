@@ -1,4 +1,4 @@
-"""fairseq-validate takes the task and the size of batches from the checkpoint."""
+"""fairseq-validate takes task, criterion and the size of batches from the checkpoint."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -16,16 +16,20 @@ BATCHES = ("max_tokens", "batch_size")
 
 @cache
 def trained_with(path: str) -> dict[str, Any]:
-    """A checkpoint's task, and the size of the batches it was trained with."""
+    """A checkpoint's task and criterion, and the size of the batches it was trained with."""
     if not Path(path).exists():
         raise UserError(f"there is no checkpoint {path}: check --path")
     cfg = checkpoint_utils.load_checkpoint_to_cpu(path)["cfg"]
-    task = getattr(cfg["task"], "_name", None) or getattr(cfg["task"], "task", None)
-    return {"task": task, **{size: cfg["dataset"][size] for size in BATCHES}}
+    names = {
+        kind: getattr(cfg[kind], "_name", None) or getattr(cfg[kind], kind, None)
+        for kind in ("task", "criterion")
+    }
+    return {**names, **{size: cfg["dataset"][size] for size in BATCHES}}
 
 
 def completed(parse_args_and_arch: Callable) -> Callable:
-    """Set the default of ``--task`` to the checkpoint's, in the one parser that has none."""
+    """Set the defaults of ``--task``, which has none in this parser alone, and of ``--criterion``,
+    whose options the task's may refer to, to the checkpoint's."""
 
     @wraps(parse_args_and_arch)
     def wrapper(parser: ArgumentParser, input_args: Any = None, *args: Any, **more: Any) -> Any:
@@ -40,9 +44,10 @@ def completed(parse_args_and_arch: Callable) -> Callable:
                     f"{given.path} was trained for the task {defaults['task']!r}, which is unknown "
                     "here: name its --user-dir"
                 )
-            if given.max_tokens or given.batch_size:
-                defaults = {"task": defaults["task"]}
-            parser.set_defaults(**defaults)
+            chosen = given.max_tokens or given.batch_size
+            parser.set_defaults(**{
+                name: value for name, value in defaults.items() if not (chosen and name in BATCHES)
+            })  # fmt: skip
         return parse_args_and_arch(parser, input_args, *args, **more)
 
     return wrapper

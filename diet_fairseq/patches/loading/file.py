@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import threading
 import warnings
 import zipfile
 from argparse import Namespace
@@ -22,6 +23,8 @@ from .plain import Odd, plain, shown
 #: which `--eval-bleu` sums n-gram counts for the meters.
 CHECKPOINT_TYPES: list[Any] = [Namespace, *arrays.TYPES]
 TRUST = "use a checkpoint from a source that you trust"
+#: held while a file is read: what torch.load lets through is said once for all threads
+READING = threading.RLock()
 
 
 def check_regular(path: Any) -> None:
@@ -66,7 +69,11 @@ def load(file: Any, map_location: Any = None, others: tuple[type, ...] = ()) -> 
     if not hasattr(file, "read"):
         check_regular(file)
     try:
-        with _allowed([*CHECKPOINT_TYPES, *others]) as theirs, warnings.catch_warnings():
+        with (
+            READING,
+            _allowed([*CHECKPOINT_TYPES, *others]) as theirs,
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             _check_archive(file)
             state = torch.load(file, map_location=map_location, weights_only=True)

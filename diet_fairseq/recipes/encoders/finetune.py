@@ -56,8 +56,8 @@ def finetune(args: Namespace, more: list[str]) -> int:
     grid, gpus = grid_of(given(FineTuning, args), more), programs.devices(args.gpus)
     if args.show:
         for cell in (replace(cell, on_gpu=gpus > 0) for cell in grid):
-            [(command, _)] = cell.steps()
-            print(command[1].replace("_cli.", "-"), shlex.join(command[2:]))
+            for command, _ in cell.steps():
+                print(command[1].replace("_cli.", "-"), shlex.join(command[2:]))
         return 0
     return run(grid, gpus, args.jobs)
 

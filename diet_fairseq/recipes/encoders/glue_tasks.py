@@ -55,6 +55,11 @@ class Task:
         return len(self.columns.texts) == 2
 
     @property
+    def selected_by(self) -> list[str]:
+        """What is measured at every validation."""
+        return list(self.dev_files)
+
+    @property
     def dictionary(self) -> str:
         """Where it is in the prepared data."""
         return "input0/dict.txt"

@@ -9,6 +9,7 @@ from typing import Any
 from ..common import cells
 from .prepare_task import load_task
 from .report_table import GUESS, Found, Row, Score, Table, number, of_ours
+from .tuning import on_dev
 from .xtreme_tasks import Transfer
 
 #: DIET's columns; its average is their plain mean (20 of its 22 printed averages are)
@@ -135,20 +136,10 @@ def means(
     }
 
 
-def on_dev(task: Transfer, one: dict[str, Any]) -> tuple[int, float]:
-    """Where a cell's curve is highest on English held out, and how high.
-
-    The last of equals, whose checkpoint fairseq keeps.
-    """
-    metric = task.metrics[0]
-    values = [metrics[metric] for _, metrics in one["curves"]["valid"]]
-    return max(range(len(values)), key=lambda place: (values[place], place)), max(values)
-
-
 def at_best(task: Transfer, one: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Split -> metric -> percent at that checkpoint: no test set is selected by."""
-    place, _ = on_dev(task, one)
-    return {split: one["curves"][split][place][1] for split in task.dev_files}
+    update, _ = on_dev(task, one)
+    return {split: dict(one["curves"][split])[update] for split in task.dev_files}
 
 
 def table(rows: list[Row]) -> Table:

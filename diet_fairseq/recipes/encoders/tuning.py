@@ -28,8 +28,8 @@ from .xtreme_tasks import Transfer
 BEST, LAST, RESULT = "checkpoint_best.pt", "checkpoint_last.pt", "result.json"
 #: the options that a row's cells share
 GRID = "grid.json"
-#: what doesn't change the training among them: names of test sets
-TESTS = ("task", "--valid-subset")
+#: what doesn't change the training among them: the names of task and test sets
+TESTS = ("task",)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class Row:
             *["--weight-decay", preset.weight_decay],
             *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
             *["--batch-size", wanted.batch or preset.batch, "--required-batch-size-multiple", 1],
-            f"--valid-subset={','.join(task.dev_files)}",
+            f"--valid-subset={','.join(task.selected_by)}",
+            *(["--ignore-unused-valid-subsets"] if len(task.dev_files) > 1 else []),
             *[f"--best-checkpoint-metric={task.metrics[0]}", "--maximize-best-checkpoint-metric"],
             "--no-epoch-checkpoints",
         ]
@@ -211,9 +212,18 @@ class Tuning(cells.Cell):
         return next(kept, None)
 
     def steps(self) -> list[tuple[list[str], Path]]:
+        trained = [] if self.twin else [self._training()]
+        measured = [self._measuring()] if self._tests else []
+        return trained + measured
+
+    @property
+    def _tests(self) -> list[str]:
+        """What the best checkpoint alone is tested on."""
+        task = self.row.task
+        return [split for split in task.dev_files if split not in task.selected_by]
+
+    def _training(self) -> tuple[list[str], Path]:
         folder = self.folder
-        if self.twin:
-            return [(self._measuring(), folder / "validate.out")]
         flags = [
             *["--user-dir", programs.PLUGIN, *self.row.flags()],
             *["--lr", self.rate, "--max-epoch", self.epochs, "--seed", self.seed],
@@ -222,21 +232,21 @@ class Tuning(cells.Cell):
             *([] if self.on_gpu else ["--cpu"]),
         ]
         [_, *command] = programs.python("fairseq_cli.train", self.row.data / "data-bin", *flags)
-        return [(command, folder / "train.out")]
+        return command, folder / "train.out"
 
-    def _measuring(self) -> list[str]:
-        """The command that measures the model, which is there, by this task's tests."""
+    def _measuring(self) -> tuple[list[str], Path]:
+        """The command that measures the best checkpoint by the task's tests."""
         options = by_name(self.row.flags())
         flags = [
-            *["--user-dir", programs.PLUGIN, f"--task={options['--task']}"],
-            *["--path", self.folder / BEST, f"--valid-subset={options['--valid-subset']}"],
+            *["--user-dir", programs.PLUGIN],
+            *["--path", self.folder / BEST, f"--valid-subset={','.join(self._tests)}"],
             *["--batch-size", options["--batch-size"], "--required-batch-size-multiple", 1],
             *["--log-format", "simple", "--log-interval", 100, "--num-workers", 0],
             *([] if self.on_gpu else ["--cpu"]),
         ]
         data = self.row.data / "data-bin"
         [_, *command] = programs.python("fairseq_cli.validate", data, *flags)
-        return command
+        return command, self.folder / "validate.out"
 
     def call(self, command: list[str], log: Path) -> str:
         device = self.devices.get()
@@ -256,8 +266,12 @@ class Tuning(cells.Cell):
             "epochs": self.epochs,
             "seed": self.seed,
             "model": model_of(self.folder / BEST),
-            **(self._measured(self.twin) if self.twin else self._trained()),
+            **(self._trained_in(self.twin) if self.twin else self._trained()),
         }
+        if self._tests:
+            best, _ = on_dev(self.row.task, found)
+            points = train_log.points(self.folder / "validate.out")
+            found["curves"] |= {split: [(best, points[split][-1])] for split in self._tests}
         self.tidy()
         return found
 
@@ -265,14 +279,11 @@ class Tuning(cells.Cell):
         log = self.folder / "train.log"
         return {"curves": train_log.curves(log), **train_log.totals(log)}
 
-    def _measured(self, twin: Path) -> dict[str, Any]:
-        """Curves of one point, the twin's best checkpoint; its seconds count there, not here."""
+    def _trained_in(self, twin: Path) -> dict[str, Any]:
+        """The twin's training; its seconds count there, not here."""
         found = cells.load(twin / RESULT)
-        metric = self.row.task.metrics[0]
-        best, _ = max(found["curves"][VALID], key=lambda one: (one[1][metric], one[0]))
-        points = train_log.points(self.folder / "validate.out")
         return {
-            "curves": {split: [(best, values)] for split, [*_, values] in points.items()},
+            "curves": {VALID: found["curves"][VALID]},
             **{name: found[name] for name in ("parameters", "updates done")},
             "seconds": 0,
             "trained in": str(twin.relative_to(self.row.data.parent)),
@@ -323,6 +334,16 @@ class Tuning(cells.Cell):
             state = loading.read(file, "cpu")
         if state.pop("last_optimizer_state", None) is not None:
             saving.save(state, str(best))
+
+
+def on_dev(task: Task, found: dict[str, Any]) -> tuple[int, float]:
+    """The update after which a cell is best on the first dev set, and its metric there.
+
+    The last of equals, whose checkpoint fairseq keeps.
+    """
+    metric, [split, *_] = task.metrics[0], task.dev_files
+    value, update = max((values[metric], update) for update, values in found["curves"][split])
+    return update, value
 
 
 def visible(device: str) -> str:

@@ -64,6 +64,11 @@ class Transfer(Task):
         return list(self.dev_files.values())[1:]
 
     @property
+    def selected_by(self) -> list[str]:
+        """English held out; the tests are the best checkpoint's."""
+        return list(self.dev_files)[:1]
+
+    @property
     def splits(self) -> list[str]:
         return [TRAIN, *self.dev_files]
 

@@ -3,7 +3,9 @@
 import ast
 import os
 import sys
+import time
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fairseq
@@ -127,6 +129,21 @@ def test_arrays_of_objects_are_refused(tmp_path):
     torch.save(state, tmp_path / "x.pt")
     with pytest.raises(UserError, match=r"x\.pt is refused"), open(tmp_path / "x.pt", "rb") as f:
         loading.read(f)
+
+
+def test_threads_that_read_at_once_each_get_their_checkpoint(stock, monkeypatch):
+    before = set(torch.serialization.get_safe_globals())
+    original = torch.load
+
+    def slowly(*args, **kwargs):
+        time.sleep(0.05)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr("torch.load", slowly)
+    with ThreadPoolExecutor(3) as pool:
+        states = list(pool.map(loading.read, [stock] * 6))
+    assert all(state["cfg"] for state in states)
+    assert set(torch.serialization.get_safe_globals()) == before
 
 
 def test_other_users_of_torch_load_are_as_they_were(stock):
