@@ -83,9 +83,7 @@ def say_what_is_unused(cfg: Any) -> None:
     if common.bf16 or common.fp16 or not (common.cpu or not torch.cuda.is_available()):
         return
     # older PyTorchs can't tell
-    known: Mapping[str, Any] = getattr(
-        torch.cpu, "get_capabilities", dict
-    )()  # older PyTorchs can't tell
+    known: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     found = [name for name in ("amx_bf16", "avx512_bf16") if known.get(name)]
     if found:
         logger.info(f"this CPU multiplies in bfloat16 ({found[0]}): --bf16 may be faster")

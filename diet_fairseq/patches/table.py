@@ -26,6 +26,7 @@ from . import (
     masking,
     notices,
     precision,
+    products,
     program,
     progress,
     runs,
@@ -289,6 +290,16 @@ TABLE: tuple[Patch | Setting, ...] = (
         {"tensor": precision.tensor},
         why="an overflow of --fp16 asks for a GPU, and ends the run where there is none",
         until="fairseq's Trainer uses its own device",
+    ),
+    *(
+        Patch(
+            f"fairseq.trainer:Trainer.{step}",
+            WRAP,
+            products.quick,
+            why="--bf16 on a CPU without instructions for it takes ten times as long as float32",
+            until="PyTorch multiplies bfloat16 in float32 there",
+        )
+        for step in ("train_step", "valid_step")
     ),
     # --- several processes ------------------------------------------------------------------------
     Patch(
