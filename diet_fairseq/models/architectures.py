@@ -3,7 +3,6 @@
 import logging
 from argparse import Namespace
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 from fairseq.models import register_model_architecture
@@ -54,8 +53,6 @@ def register_architectures(
             for option, value in defaults(SCHEMES[name]).items():
                 if getattr(args, option, None) is None:
                     setattr(args, option, value)
-            if getattr(args, "bf16", False) and find_spec("torch_xla") is None:
-                args.tpu = False  # fairseq sets it with --bf16, and then needs torch_xla
             size(args)
 
         return fill

@@ -1,12 +1,16 @@
-"""Training in half precision: a run that resumes exactly, and an overflow without a GPU."""
+"""Training in half precision: a run that resumes exactly, and one that needs no GPU or TPU."""
 
 import logging
+import sys
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +65,25 @@ def _rounds_to(rounded: torch.dtype, exact: Any, parameter: Tensor) -> bool:
         and exact.shape == parameter.shape
         and torch.equal(exact.to(parameter.device, rounded), parameter.detach().to(rounded))
     )
+
+
+def without_tpu(parse_args_and_arch: Callable) -> Callable:
+    """``--bf16`` without ``--tpu``: on a GPU or the CPU, where PyTorch has no TPUs."""
+
+    @wraps(parse_args_and_arch)
+    def wrapper(parser: Any, input_args: list[str] | None = None, *rest: Any, **more: Any) -> Any:
+        found = parse_args_and_arch(parser, input_args, *rest, **more)
+        args = found[0] if isinstance(found, tuple) else found
+        if getattr(args, "tpu", False) and find_spec("torch_xla") is None:
+            if "--tpu" in (sys.argv[1:] if input_args is None else input_args):
+                raise UserError(
+                    "--tpu needs the package torch_xla, which is not installed: install it, or "
+                    "leave --tpu out"
+                )
+            args.tpu = False
+        return found
+
+    return wrapper
 
 
 def tensor(*args: Any, **kwargs: Any) -> Tensor:

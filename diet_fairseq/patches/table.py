@@ -427,6 +427,13 @@ TABLE: tuple[Patch | Setting, ...] = (
         why="--help leaves out the options of --arch and --task",
         until="fairseq's --help shows them",
     ),
+    Patch(
+        "fairseq.options:parse_args_and_arch",
+        WRAP,
+        precision.without_tpu,
+        why="--bf16 means a TPU, and ends in an AttributeError where there is none",
+        until="fairseq trains in bfloat16 on GPUs and CPUs",
+    ),
     # outermost: what it takes from the checkpoint need not stand on the command line
     Patch(
         "fairseq.options:parse_args_and_arch",

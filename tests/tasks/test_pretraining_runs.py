@@ -99,7 +99,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(data, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_tupe_r"])
+@pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_tupe_r", "roberta"])
 def test_bf16_trains_saves_and_goes_on(data, tmp_path, arch):
     options = ("--arch", arch, "--batch-size", 8, "--bf16")
     for updates in (4, 8):
@@ -156,6 +156,8 @@ REFUSED = {
     "masked_lm_nsp, but the criterion is masked_lm: take that, or leave --task masked_lm_nsp out",
     "--arch bert_diet_rel --fp16": "--fp16 makes one vector of all parameters, for which fairseq "
     "needs a GPU, and none is used: add --fp16-no-flatten-grads, or take --bf16",
+    "--arch bert_diet_rel --tpu": "--tpu needs the package torch_xla, which is not installed: "
+    "install it, or leave --tpu out",
     "--arch bert_diet_rel --encoder-attention-heads 3": "a width of 8 can't be split among 3 "
     "attention heads: change --encoder-embed-dim or --encoder-attention-heads, or the decoder's",
     "--arch bert_diet_rel --max-positions 0": "--max-positions must be at least 1, but is 0",
