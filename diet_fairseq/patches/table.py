@@ -18,6 +18,7 @@ from . import (
     archives,
     audio,
     batches,
+    bfloat16,
     command_line,
     explaining,
     limits,
@@ -26,7 +27,6 @@ from . import (
     masking,
     notices,
     precision,
-    products,
     program,
     progress,
     runs,
@@ -295,11 +295,18 @@ TABLE: tuple[Patch | Setting, ...] = (
         Patch(
             f"fairseq.trainer:Trainer.{step}",
             WRAP,
-            products.quick,
+            bfloat16.quick,
             why="--bf16 on a CPU without instructions for it takes ten times as long as float32",
             until="PyTorch multiplies bfloat16 in float32 there",
         )
         for step in ("train_step", "valid_step")
+    ),
+    Patch(
+        "fairseq.models.fairseq_model:BaseFairseqModel.prepare_for_inference_",
+        WRAP,
+        bfloat16.at_inference,
+        why="commands that translate and score ignore --bf16",
+        until="fairseq-generate looks at --bf16",
     ),
     # --- several processes ------------------------------------------------------------------------
     Patch(

@@ -69,6 +69,14 @@ def test_translations_and_their_scores_are_fairseq_s(case):
     check_translations(case)
 
 
+@tiny.each(FIRST)
+def test_in_bfloat16_they_have_nearly_the_scores_of_float32(case):
+    exact, rounded = tiny.model_of(case), tiny.own(case).bfloat16()
+    for one, other in zip(quickly_generated(exact), quickly_generated(rounded), strict=True):
+        assert other[0]["score"] != one[0]["score"]
+        torch.testing.assert_close(other[0]["score"].float(), one[0]["score"], rtol=0, atol=0.1)
+
+
 @pytest.mark.parametrize("arch", ["transformer", "transformer_align", "bart_base", "mbart_base"])
 def test_those_of_fairseq_s_own_models_are_too(arch):
     model = tiny.stock(arch)

@@ -1,9 +1,10 @@
-"""``--bf16`` on a CPU without instructions for it: matrix products in float32, rounded once.
+"""``--bf16`` where fairseq ignores it, and on a CPU without instructions for it.
 
-PyTorch's own products of bfloat16 take 10 to 40 times as long as those of float32 there. With
-instructions for bfloat16 a product is summed in float32, too, and rounded once.
+There PyTorch's own products of bfloat16 take 10 to 40 times as long as those of float32, so they
+are computed in float32 and rounded once, as instructions for bfloat16 do, too.
 """
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+logger = logging.getLogger(__name__)
 
 PRODUCTS = {
     torch.ops.aten.mm.default,
@@ -49,5 +52,21 @@ def quick(step: Callable) -> Callable:
         products: AbstractContextManager[Any] = InFloat32() if slow else nullcontext()
         with products:
             return step(self, *args, **kwargs)
+
+    return wrapper
+
+
+def at_inference(prepare_for_inference: Callable) -> Callable:
+    """``prepare_for_inference_``, where a command that translates or scores is given ``--bf16``."""
+
+    @wraps(prepare_for_inference)
+    def wrapper(self: Any, cfg: Any) -> None:
+        prepare_for_inference(self, cfg)
+        if not (cfg.common.bf16 and cfg.common_eval.path):  # without a path it is a checkpoint's
+            return
+        if next(self.parameters()).device.type == "cpu" and are_slow():
+            logger.info("--bf16 is not used: this CPU has no instructions for it")
+        else:
+            self.bfloat16()
 
     return wrapper
