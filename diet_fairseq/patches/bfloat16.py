@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .sharding import COMPUTES_IN
+
 logger = logging.getLogger(__name__)
 
 PRODUCTS = {
@@ -48,7 +50,9 @@ def quick(step: Callable) -> Callable:
 
     @wraps(step)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        slow = self.cfg.common.bf16 and self.device.type == "cpu" and are_slow()
+        sharded = getattr(self._model, COMPUTES_IN, None) is torch.bfloat16
+        rounded = self.cfg.common.bf16 or sharded
+        slow = rounded and self.device.type == "cpu" and are_slow()
         products: AbstractContextManager[Any] = InFloat32() if slow else nullcontext()
         with products:
             return step(self, *args, **kwargs)

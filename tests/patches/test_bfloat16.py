@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from diet_fairseq.patches import bfloat16
+from diet_fairseq.patches.sharding import COMPUTES_IN
 from tests.support import commands
 
 
@@ -60,17 +61,20 @@ def test_other_numbers_are_multiplied_as_ever():
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "slow", "expected"),
+    ("asked", "sharded", "device", "slow", "expected"),
     [
-        (True, "cpu", True, bfloat16.InFloat32),
-        (True, "cpu", False, type(None)),  # the CPU has instructions for it
-        (True, "cuda", True, type(None)),
-        (False, "cpu", True, type(None)),
+        (True, False, "cpu", True, bfloat16.InFloat32),
+        (False, True, "cpu", True, bfloat16.InFloat32),
+        (True, False, "cpu", False, type(None)),  # the CPU has instructions for it
+        (True, False, "cuda", True, type(None)),
+        (False, False, "cpu", True, type(None)),
     ],
 )
-def test_a_step_is_taken_so_where_it_helps(monkeypatch, asked, device, slow, expected):
+def test_a_step_is_taken_so_where_it_helps(monkeypatch, asked, sharded, device, slow, expected):
     monkeypatch.setattr(bfloat16, "are_slow", lambda: slow)
-    trainer = Namespace(cfg=Namespace(common=Namespace(bf16=asked)), device=torch.device(device))
+    model = Namespace(**({COMPUTES_IN: torch.bfloat16} if sharded else {}))
+    cfg = Namespace(common=Namespace(bf16=asked))
+    trainer = Namespace(cfg=cfg, _model=model, device=torch.device(device))
     step = bfloat16.quick(lambda trainer, batch: (batch, _get_current_dispatch_mode()))
     batch, mode = step(trainer, 3)
     assert (batch, type(mode)) == (3, expected)

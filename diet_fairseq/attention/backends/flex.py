@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .call import AttentionCall
 from .reference import reference
@@ -17,7 +18,8 @@ def flex(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     It has no dropout; with one this is the reference. The gradient of the score is summed in any
     order, so that two runs differ in their last digits.
     """
-    if call.dropout:
+    on_cpu = call.q.device.type == "cpu"
+    if call.dropout or (on_cpu and _get_current_dispatch_mode()):  # it runs in no such mode
         return reference(call)
     shape = (*call.q.shape[:3], call.k.size(2))  # (B, H, Tq, Tk)
     score, mask = (
@@ -29,7 +31,7 @@ def flex(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
             value = value + score[b, h, i, j]
         return value if mask is None else torch.where(mask[b, h, i, j], -torch.inf, value)
 
-    attend = flex_attention if call.q.device.type == "cpu" else compiled()
+    attend = flex_attention if on_cpu else compiled()
     return attend(call.q, call.k, call.v, score_mod=added, scale=1.0), None
 
 

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
+from . import turns
 
 
 class Cell(ABC):
@@ -67,6 +68,7 @@ class Cell(ABC):
 def run_all(cells: Sequence[Cell], jobs: int) -> int:
     """Run them, ``jobs`` side by side, and report each; returns the status to exit with."""
     started = time.monotonic()
+    turns.interrupted.clear()
     failed = done = 0
     running: list[str] = []
 
@@ -87,11 +89,15 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
         heartbeat(lambda: say(f"at work: {', '.join(running)}")),
         ThreadPoolExecutor(jobs) as pool,
     ):
-        for cell, outcome in zip(cells, pool.map(run, cells), strict=True):
-            done += 1
-            say(f"{cell.name}: {outcome}")
-            bar.update()
-            failed += outcome.startswith("FAILED")
+        try:
+            for cell, outcome in zip(cells, pool.map(run, cells), strict=True):
+                done += 1
+                say(f"{cell.name}: {outcome}")
+                bar.update()
+                failed += outcome.startswith("FAILED")
+        except KeyboardInterrupt:  # the pool waits for its threads
+            turns.interrupted.set()
+            raise
     return 1 if failed else 0
 
 

@@ -98,11 +98,12 @@ def grid_of(wanted: FineTuning, more: Sequence[str]) -> list[Tuning]:
 
 
 def task_names(folder: Path, task: str) -> list[str]:
-    """The tasks named, or all that are prepared."""
-    if task != "all":
-        return task.split(",")
+    """The tasks named, in capitals or not, or all that are prepared."""
     prepared = folder.glob(f"tasks/*/data-bin/{MADE_FROM}")
     found = sorted(path.parents[1].name for path in prepared)
+    if task != "all":
+        as_prepared = {name.lower(): name for name in found}
+        return [as_prepared.get(name.lower(), name) for name in task.split(",")]
     if not found:
         raise UserError(f"{folder}/tasks holds no prepared task: run {preparing(task)} first")
     return found

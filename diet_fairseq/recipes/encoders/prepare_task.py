@@ -23,7 +23,7 @@ from ..common.text import write_lines
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import GLUE, TRAIN, Columns, Example, Task, checked, glue_task, read
-from .xtreme_tasks import XTREME, Transfer
+from .xtreme_tasks import PREPARED, Transfer
 
 #: labels may have spaces, a line of fairseq-preprocess may not
 SPACE = "\u2581"
@@ -252,8 +252,8 @@ def load_task(folder: Path) -> Task:
 
 def preparing(name: str) -> str:
     """The commands that make a task of this name, or any task."""
-    benchmark, _, trained_on = name.lower().partition("-")
-    if benchmark in XTREME:
+    benchmark, _, trained_on = name.partition("-")
+    if benchmark in PREPARED:
         return "`prepare-xtreme --train-on`" if trained_on else "`prepare-xtreme`"
     if name in GLUE:
         return "`prepare-glue`"

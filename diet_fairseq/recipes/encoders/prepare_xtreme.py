@@ -1,5 +1,6 @@
 """``prepare-xtreme``: XTREME's files to what fairseq-train reads, English to train on first."""
 
+import hashlib
 import json
 import re
 from argparse import ArgumentParser, Namespace
@@ -19,13 +20,14 @@ from ..common.options import add_workers
 from ..common.stages import Stage, run_all, stage
 from ..common.subwords import KINDS, Placed
 from ..common.text import write_lines
+from ..common.turns import turn
 from . import squad, trivial
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import TRAIN, VALID, Columns
 from .prepare_task import prepare, settings_of, write_json
 from .xtreme_files import fetch_missing, find
-from .xtreme_tasks import Transfer, XtremeTask, xtreme_task
+from .xtreme_tasks import PREPARED, Transfer, XtremeTask, xtreme_task
 
 #: --train-on -> the name of the file that is trained on
 TRAINED_ON = {
@@ -55,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "data", metavar="DATA", type=Path, help="folder with the published files, however deep"
     )
-    parser.add_argument("--tasks", metavar="TASK", nargs="+", default=list(TESTS), help="(all)")
+    parser.add_argument("--tasks", metavar="TASK", nargs="+", default=PREPARED, help="(all)")
     parser.add_argument(
         "--train-on",
         metavar="SET",
@@ -78,8 +80,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def prepare_xtreme(args: Namespace) -> None:
     for name in args.tasks:
         task = xtreme_task(name)
-        if task.name not in TESTS:
-            raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(TESTS)}")
+        if task.name not in PREPARED:
+            raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(PREPARED)}")
         usual = "squad" if task.rules else "mnli"  # as in DIET
         languages = checked_languages(task, args.languages)
         if args.download:
@@ -192,15 +194,17 @@ def prepare_questions(
     files = {split: tests[language] for split, language in splits.items()}
     folder = args.folder / "tasks" / name
     text = settings_of(args.folder)
-    trained_on = {"file": Source(train).fingerprint(), "text": text}
+    digest = digest_of(train)
+    trained_on = {"sha256": digest, "text": text}
     made_from: dict[str, Any] = {
         "task": asdict(made),
         "files": {split: [Source(path).fingerprint()] for split, path in files.items()},
-        "trained on": trained_on["file"],
+        "trained on": digest,
         "text": text,
     }
     # XQuAD, MLQA and TyDiQA are tests of one model: what that is trained on is encoded once.
-    english = args.folder / "questions" / training_set(train)
+    known = train.name.removesuffix(".gz") in TRAINED_ON.values()
+    english = args.folder / "questions" / (training_set(train) + f"-{digest[:8]}" * (not known))
 
     def encode_english(partial: Path) -> None:
         sides = dict(zip((TRAIN, VALID), held_out(squad.read(train)), strict=True))
@@ -219,13 +223,19 @@ def prepare_questions(
             copyfile(source / f"{split}.jsonl", partial / f"{split}.jsonl")
         copyfile(args.folder / "data-bin" / "dict.txt", partial / "dict.txt")
 
-    stage(english, trained_on, encode_english)
+    with turn(args.folder, f"questions-{english.name}", lambda: print(f"{english}: waits")):
+        stage(english, trained_on, encode_english)
     run_all(folder, [Stage("encoded", made_from, encode_tests), Stage("data-bin", {}, place)])
     for split, counts in read_json(folder / "encoded" / COUNTS).items():
         print(
             f"{name}, {made.file_of(split)}: {counts['questions']:,} questions, "
             f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
         )
+
+
+def digest_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def encode(

@@ -13,13 +13,14 @@ from shutil import copyfileobj
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
-from filelock import FileLock
+from tqdm import tqdm
 
 from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
 from ..common import cells, programs, train_log
 from ..common.stages import MADE_FROM, difference
+from ..common.turns import turn
 from .glue_tasks import TRAIN, VALID, Task
 from .presets import FINE_TUNING_ADAM, GRIDS
 from .start import POSITIONS, Start
@@ -97,7 +98,7 @@ class Row:
             *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],
             *["--batch-size", wanted.batch or preset.batch, "--required-batch-size-multiple", 1],
             f"--valid-subset={','.join(task.selected_by)}",
-            *(["--ignore-unused-valid-subsets"] if len(task.dev_files) > 1 else []),
+            *([] if task.selected_by == [*task.dev_files] else ["--ignore-unused-valid-subsets"]),
             *[f"--best-checkpoint-metric={task.metrics[0]}", "--maximize-best-checkpoint-metric"],
             "--no-epoch-checkpoints",
         ]
@@ -265,6 +266,7 @@ class Tuning(cells.Cell):
             "rate": self.rate,
             "epochs": self.epochs,
             "seed": self.seed,
+            "keep": self.row.wanted.keep,
             "model": model_of(self.folder / BEST),
             **(self._trained_in(self.twin) if self.twin else self._trained()),
         }
@@ -301,7 +303,8 @@ class Tuning(cells.Cell):
     def run(self) -> str:
         # Of cells that train the same model, in this process or another, the first does, and the
         # others wait for it.
-        with self._alone():
+        name = hashlib.sha256(self.training.encode()).hexdigest()[:16]
+        with turn(self.row.data.parents[1], name, self._say_that_it_waits):
             if self.twin and not self.result.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with (
@@ -315,17 +318,19 @@ class Tuning(cells.Cell):
                 self.waiting[self.training] -= 1
             if self.result.exists():  # nothing goes on from there
                 (self.folder / LAST).unlink(missing_ok=True)
-            if self.row.wanted.keep == "none" and self.waiting[self.training] < 1:
-                for row in (self.row.folder, *self.row.twins):
-                    if (row / self.folder.name / RESULT).exists():
-                        (row / self.folder.name / BEST).unlink(missing_ok=True)
+            if self.waiting[self.training] < 1:
+                self._let_go()
         return said
 
-    def _alone(self) -> FileLock:
-        name = hashlib.sha256(self.training.encode()).hexdigest()[:16]
-        locks = self.row.data.parents[1] / "locks"
-        locks.mkdir(exist_ok=True)
-        return FileLock(locks / f"{name}.lock")
+    def _say_that_it_waits(self) -> None:
+        tqdm.write(f"{self.name}: waits for a cell that trains the same model")
+
+    def _let_go(self) -> None:
+        """Remove the checkpoints that were not to be kept, now that all tests have read them."""
+        for row in (self.row.folder, *self.row.twins):
+            result = row / self.folder.name / RESULT
+            if result.exists() and cells.load(result).get("keep") == "none":
+                (row / self.folder.name / BEST).unlink(missing_ok=True)
 
     def tidy(self) -> None:
         """Keep the best checkpoint's parameters only."""

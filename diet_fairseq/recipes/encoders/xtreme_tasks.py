@@ -113,6 +113,9 @@ XTREME = {
     )
 }
 
+#: names of those that can be fine-tuned on; others are scored only
+PREPARED = ("XNLI", "XQuAD", "MLQA", "TyDiQA")
+
 
 def xtreme_task(name: str) -> XtremeTask:
     """One of XTREME's that are known here, whatever the case of its name."""

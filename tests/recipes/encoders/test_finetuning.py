@@ -314,6 +314,7 @@ def test_what_is_no_checkpoint_or_no_task_is_refused(folder, tmp_path):
         ("CoLA", "`prepare-glue`"),
         ("XQuAD", "`prepare-xtreme`"),
         ("XQuAD-tydiqa", "`prepare-xtreme --train-on`"),
+        ("PAWSX", "`prepare-glue`, `prepare-xtreme` or `prepare-task`"),
         ("own", "`prepare-glue`, `prepare-xtreme` or `prepare-task`"),
     ):
         assert refused(folder, task) == (

@@ -1,10 +1,12 @@
 """XTREME as a user runs it: prepared, fine-tuned, predicted, scored, asked; and refusals."""
 
 import json
+import os
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from filecmp import cmp
 from itertools import pairwise
+from shutil import copytree
 
 import pytest
 
@@ -166,9 +168,18 @@ def test_of_two_commands_at_once_one_trains(tuned):
 
 @pytest.mark.slow
 def test_a_checkpoint_that_is_not_kept_is_there_for_all_tests_of_a_command(tuned):
-    assert tune(tuned, "XQuAD,MLQA", "--seeds", 3, "--keep", "none") == 0
+    assert tune(tuned, "XQuAD,mlqa", "--seeds", 3, "--keep", "none") == 0
     assert result(tuned, "MLQA", 3)["trained in"] == "XQuAD/runs/ours/lr0.0003_epochs2_seed3"
     assert not [*tuned.glob("tasks/*/runs/ours/*seed3/*.pt")]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_was_to_be_kept_is_not_removed_by_a_command_that_keeps_none(tuned):
+    assert tune(tuned, "XQuAD", "--seeds", 4) == 0
+    assert tune(tuned, "XQuAD,MLQA", "--seeds", 4, "--keep", "none") == 0
+    assert result(tuned, "MLQA", 4)["trained in"] == "XQuAD/runs/ours/lr0.0003_epochs2_seed4"
+    [kept] = tuned.glob("tasks/*/runs/ours/*seed4/*.pt")
+    assert kept.relative_to(tuned).parts[1] == "XQuAD"
 
 
 def test_what_is_trained_on_is_encoded_once(folder):
@@ -183,6 +194,21 @@ def test_what_is_trained_on_is_encoded_once(folder):
                        there / f"{split}.jsonl", shallow=False)  # fmt: skip
         counts = cells.load(folder / "tasks" / task / "encoded/counts.json")
         assert list(counts) == ["train", "valid", "valid1", "valid2"]
+
+
+def test_another_copy_of_what_is_trained_on_is_the_same_and_an_own_file_has_its_own_folder(
+    folder, tmp_path, capsys
+):
+    copytree(folder / "xtreme", tmp_path, dirs_exist_ok=True)
+    os.utime(tmp_path / "train-v1.1.json", (1, 1))
+    run("prepare-xtreme", tmp_path, "--folder", folder, "--tasks", "xquad")
+    assert capsys.readouterr().out.count("done before") == 3
+    own = tmp_path / "own.json"
+    for number, name in enumerate(("xquad", "mlqa"), 1):
+        own.write_text(asked(sentences(60)[10 * number :]))
+        run("prepare-xtreme", tmp_path, "--folder", folder, "--workers", 1, "--tasks", name,
+            "--train-on", own)  # fmt: skip
+    assert len([*folder.glob("questions/own-*")]) == 2
 
 
 def test_languages_are_measured_once_at_the_checkpoint_that_is_best_in_english(tuned):
