@@ -17,6 +17,7 @@ from pathlib import Path
 MARGIN = 0.9
 #: for files and rows that match, the first line that does: how many times as fast as stock
 FLOORS = (
+    ("*", "stock, bf16", 0.0),
     ("training_*", "stock", 0.0),
     ("training_*", "shaw", 0.95),
     ("training_*", "diet_*", 1.1),

@@ -51,6 +51,11 @@ def in_turn(
             run()
             if round_ >= 0:
                 seconds[name].append(clock() - start)
+    return against_first(seconds)
+
+
+def against_first(seconds: Mapping[str, list[float]]) -> list[Timing]:
+    """The first is the baseline."""
     baseline = next(iter(seconds.values()))
     return [
         Timing(name, taken, [base / mine for base, mine in zip(baseline, taken, strict=True)])

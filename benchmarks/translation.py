@@ -6,6 +6,7 @@ Without ``--data`` (a folder of fairseq-preprocess) sentences of random words st
 Multi30k's. Generation decodes the same number of steps in every row. The baseline is fairseq alone,
 its beam search included; ``stock+`` is fairseq's model with our components, which all rows below it
 have: the optimizer, the criterion and the beam search (``--plain``: the beam search alone).
+``--bf16`` adds each row in bfloat16, for CPUs that have instructions for it.
 """
 
 import argparse
@@ -28,10 +29,11 @@ from fairseq.trainer import Trainer
 import diet_fairseq
 from diet_fairseq.config import TRANSLATION
 
-from .harness import Timing, in_turn, machine, save
+from .harness import Timing, against_first, in_turn, machine, save
 
 STOCK = "stock"
 WITH_OURS = "stock+"
+BF16 = ", bf16"  # how a row in bfloat16 ends
 COMPONENTS = {
     "label_smoothed_cross_entropy": "fused_label_smoothed_cross_entropy",
     "adam": "fused_adamw",
@@ -40,8 +42,9 @@ BATCHES = 2  # batches a measurement
 STEPS = 20  # tokens decoded for every sentence
 
 
-def configuration(scheme: str, size: str, backend: str = "auto", plain: bool = False) -> Any:
+def configuration(row: str, size: str, backend: str = "auto", plain: bool = False) -> Any:
     """fairseq's configuration of a training run; stock has the same sizes as the schemes."""
+    scheme = row.removesuffix(BF16)
     stock = scheme in (STOCK, WITH_OURS)
     argv = f"""unused --path unused --arch transformer_{"none" if stock else scheme}{size} --cpu
         --attention-backend {backend}
@@ -50,6 +53,8 @@ def configuration(scheme: str, size: str, backend: str = "auto", plain: bool = F
         --beam 5 --max-len-a 0 --max-len-b {STEPS} --min-len {STEPS}""".split()
     if scheme != STOCK and not plain:
         argv = [COMPONENTS.get(word, word) for word in argv]
+    if row.endswith(BF16):
+        argv.append("--bf16")
     parser = options.get_training_parser()
     options.add_generation_args(parser)
     args = options.parse_args_and_arch(parser, argv)
@@ -98,9 +103,9 @@ def batches_of(task: TranslationTask, tokens: int) -> list[dict[str, Any]]:
 
 
 def trainer_of(
-    scheme: str, size: str, data: str | None, backend: str = "auto", plain: bool = False
+    row: str, size: str, data: str | None, backend: str = "auto", plain: bool = False
 ) -> Trainer:
-    cfg = configuration(scheme, size, backend, plain)
+    cfg = configuration(row, size, backend, plain)
     utils.set_torch_seed(1)
     task = load_task(cfg, data)
     model = task.build_model(cfg.model)
@@ -124,7 +129,7 @@ def measure_generation(trainers: dict[str, Trainer], rounds: int) -> list[Timing
     runs = {}
     for name, trainer in trainers.items():
         model = trainer.get_model().eval()
-        kind = SequenceGenerator if name == STOCK else None
+        kind = SequenceGenerator if name.removesuffix(BF16) == STOCK else None
         generator = trainer.task.build_generator([model], trainer.cfg.generation, kind)
 
         def translate(model: Any = model, generator: Any = generator) -> None:
@@ -136,8 +141,8 @@ def measure_generation(trainers: dict[str, Trainer], rounds: int) -> list[Timing
     return in_turn(runs, rounds)
 
 
-def peak_memory(scheme: str, size: str, data: str | None) -> float:
-    """Peak resident MiB of a process that trains a few steps of this scheme alone."""
+def peak_memory(row: str, size: str, data: str | None) -> float:
+    """Peak resident MiB of a process that trains a few steps of this row alone."""
     command = [
         sys.executable,
         "-m",
@@ -145,7 +150,7 @@ def peak_memory(scheme: str, size: str, data: str | None) -> float:
         "--size",
         size,
         "--memory-of",
-        scheme,
+        row,
     ]
     done = subprocess.run(
         command + (["--data", data] if data else []), check=True, capture_output=True, text=True
@@ -169,6 +174,7 @@ def main() -> None:
     parser.add_argument("--schemes", nargs="+", default=list(TRANSLATION), choices=TRANSLATION)
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--plain", action="store_true", help="fairseq's Adam and criterion")
+    parser.add_argument("--bf16", action="store_true", help="each row in bfloat16, too")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
     parser.add_argument("--no-memory", action="store_true", help="skip peak memory")
@@ -181,6 +187,8 @@ def main() -> None:
         return
 
     names = [STOCK, WITH_OURS, *args.schemes]
+    if args.bf16:
+        names += [name + BF16 for name in names]
     trainers = {
         name: trainer_of(name, args.size, args.data, args.backend, args.plain) for name in names
     }
@@ -192,6 +200,12 @@ def main() -> None:
         save(args.out / f"generation{args.size}.json", "generation", generation)
     memory = {} if args.no_memory else {n: peak_memory(n, args.size, args.data) for n in names}
     print(table(training, generation, memory))
+    if args.bf16:
+        rows = [
+            against_first({t.name: t.seconds for t in timings if t.name.endswith(BF16)})
+            for timings in (training, generation)
+        ]
+        print(f"\nAgainst {STOCK}{BF16}:\n{table(*rows, {})}")
     print({**machine(), "diet_fairseq": diet_fairseq.__version__})
 
 
