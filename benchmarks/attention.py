@@ -1,13 +1,13 @@
 """The attention backends beside each other: what ``--attention-backend auto`` goes by.
 
     python -m benchmarks.attention [--lengths 32 64 128 256 512 1024 2048] [--rounds 7]
-    python -m benchmarks.attention --choices [--device cuda] [--tokens 4096]
+    python -m benchmarks.attention --choices [--device cuda] [--bf16] [--tokens 4096]
 
 One attention call of BERT-base's shape (12 heads of 64) on 4,096 tokens, with what a scheme adds
 for all sentences alike: a score, or for "factors" a product of rank 64. A training call goes back
 to q, k, v and what is added, with dropout and without. ``--choices``: what ``auto-measured`` takes
 for three schemes, beside what is quickest when all backends are timed in turn, with the times of
-all; on a GPU in bfloat16.
+all; on a GPU always in bfloat16.
 """
 
 import argparse
@@ -61,7 +61,9 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
     return forward if dropout is None else step
 
 
-def request(scheme: str, length: int, dropout: float | None, tokens: int, device: str) -> Request:
+def request(
+    scheme: str, length: int, dropout: float | None, tokens: int, device: str, dtype: torch.dtype
+) -> Request:
     """The same call, of a layer with a scheme of its own."""
     limit = Limit(length, "--max-positions")
     shape = AttentionShape(HEADS, HEAD_DIM, HEADS * HEAD_DIM, limit, limit)
@@ -69,17 +71,16 @@ def request(scheme: str, length: int, dropout: float | None, tokens: int, device
     padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
     layout = Layout.of_self_attention(padding)
     some = (SCHEMES[scheme](shape).to(device),) if SCHEMES[scheme].in_attention else ()
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
     return Request(some, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
 
 
-def choices(lengths: list[int], rounds: int, tokens: int, device: str) -> None:
+def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: torch.dtype) -> None:
     """Print what is chosen and what is quickest, how much of the best speed is lost, and all."""
     print("| scheme | call | n | chosen | quickest | its speed | ms |\n|" + " --- |" * 7)
     for scheme in ("none", "diet_rel", "diet_abs"):
         for what, dropout in CALLS.items():
             for length in lengths:
-                asked = request(scheme, length, dropout, tokens, device)
+                asked = request(scheme, length, dropout, tokens, device, dtype)
                 with torch.set_grad_enabled(dropout is not None):
                     chosen = measured.Choices()(asked, BACKENDS)
                     runs = {
@@ -99,12 +100,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--choices", action="store_true")
     parser.add_argument("--device", default="cpu", choices=CLOCKS, help="with --choices (cpu)")
+    parser.add_argument("--bf16", action="store_true", help="with --choices, on a CPU, too")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="with --choices (%(default)s)")
     args = parser.parse_args()
     if args.choices:
         with tempfile.TemporaryDirectory() as cache:  # nothing is known of earlier processes
             os.environ["XDG_CACHE_HOME"] = cache
-            choices(args.lengths, args.rounds, args.tokens, args.device)
+            dtype = torch.bfloat16 if args.bf16 or args.device != "cpu" else torch.float32
+            choices(args.lengths, args.rounds, args.tokens, args.device, dtype)
         return print(machine())
 
     others = [name for name in BACKENDS if name not in ("reference", "flex", "offsets")]

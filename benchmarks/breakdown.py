@@ -22,7 +22,7 @@ import diet_fairseq
 from diet_fairseq.config import TRANSLATION
 
 from .harness import machine
-from .translation import STOCK, WITH_OURS, batches_of, trainer_of
+from .translation import BF16, STOCK, WITH_OURS, batches_of, trainer_of
 
 PRODUCTS, OTHERS = "matrix products", "the rest of PyTorch"
 #: kinds and the names of their operators; the first that matches
@@ -77,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of fairseq-preprocess (default: random words)")
     parser.add_argument("--size", default="_tiny", help="suffix of the architectures")
-    names = [STOCK, WITH_OURS, *TRANSLATION]
+    names = [name + end for name in (STOCK, WITH_OURS, *TRANSLATION) for end in ("", BF16)]
     rows = [STOCK, WITH_OURS, "diet_rel", "diet_abs"]
     parser.add_argument("--rows", nargs="+", default=rows, choices=names)
     args = parser.parse_args()

@@ -2,13 +2,20 @@
 
 import sys
 
+import pytest
+import torch
+
 from benchmarks import attention
 
 
-def test_every_choice_stands_beside_the_times_of_all_candidates(monkeypatch, capsys):
-    command = "attention --choices --lengths 8 --tokens 16 --rounds 1"
+@pytest.mark.parametrize(("more", "dtype"), [("", torch.float32), (" --bf16", torch.bfloat16)])
+def test_every_choice_stands_beside_the_times_of_all_candidates(more, dtype, monkeypatch, capsys):
+    command = "attention --choices --lengths 8 --tokens 16 --rounds 1" + more
     monkeypatch.setattr(sys, "argv", command.split())
+    asked, request = [], attention.request
+    monkeypatch.setattr(attention, "request", lambda *a: asked.append(request(*a)) or asked[-1])
     attention.main()
+    assert {one.dtype for one in asked} == {dtype}
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
     rows = {tuple(cells[:2]): cells[3:] for cells in lines if len(cells) == 7 and cells[2] == "8"}
     assert len(rows) == 3 * 3  # schemes and kinds of calls

@@ -15,7 +15,8 @@ def test_a_translation_model_is_configured(scheme):
 @pytest.mark.parametrize("scheme", [translation.STOCK, "diet_rel"])
 def test_a_row_in_bfloat16_is_the_same_model_in_bfloat16(scheme):
     narrow, wide = (translation.configuration(scheme + end, "_tiny") for end in (", bf16", ""))
-    assert narrow.common.bf16 and not wide.common.bf16
+    assert narrow.common.bf16
+    assert not wide.common.bf16
     for part in ("model", "optimizer", "criterion"):
         assert narrow[part]._name == wide[part]._name
 
