@@ -201,11 +201,11 @@ def main() -> None:
     memory = {} if args.no_memory else {n: peak_memory(n, args.size, args.data) for n in names}
     print(table(training, generation, memory))
     if args.bf16:
-        rows = [
+        training, generation = (
             against_first({t.name: t.seconds for t in timings if t.name.endswith(BF16)})
             for timings in (training, generation)
-        ]
-        print(f"\nAgainst {STOCK}{BF16}:\n{table(*rows, {})}")
+        )
+        print(f"\nAgainst {STOCK}{BF16}:\n{table(training, generation, {})}")
     print({**machine(), "diet_fairseq": diet_fairseq.__version__})
 
 

@@ -115,11 +115,11 @@ class PositionalAttention(MultiheadAttention):
         if self.backend in BACKENDS:
             return self.backend
         device, dtype = layout.key_positions.device, self.q_proj.weight.dtype
-        if device.type == "cpu" and self.backend == "auto":
-            queries, keys = layout.query_positions.size(1), keys_of(schemes, layout)
-            return quickest(schemes, queries, keys, self.dropout_now, device)
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
+        if device.type == "cpu" and self.backend == "auto":
+            queries, keys = layout.query_positions.size(1), keys_of(schemes, layout)
+            return quickest(schemes, queries, keys, self.dropout_now, device, dtype)
         shape = (batch, self.num_heads, self.head_dim)
         request = Request(schemes, layout, shape, dtype, self.dropout_now, layers)
         return choose(request, BACKENDS)

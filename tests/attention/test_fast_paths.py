@@ -84,12 +84,34 @@ AUTO = [
     ("bert_ad", 128, "sdpa", "sdpa"),
     ("diet_abs_lin", 1024, "sdpa", "reference"),
 ]
+#: the same in bfloat16
+AUTO_BF16 = [
+    ("none", 128, "sdpa", "reference"),
+    ("none", 511, "sdpa", "reference"),
+    ("none", 512, "sdpa", "sdpa"),
+    ("diet_rel", 512, "sdpa", "reference"),
+    ("diet_abs", 1024, "sdpa", "factors"),
+]
 
 
 @pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO)
 def test_auto_takes_what_was_measured_to_be_quickest(
     scheme, tokens, without, with_gradient, monkeypatch
 ):
+    check_auto(scheme, tokens, without, with_gradient, monkeypatch)
+
+
+@pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO_BF16)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_auto_takes_what_was_measured_to_be_quickest_in_bfloat16(
+    scheme, tokens, without, with_gradient, autocast, monkeypatch
+):
+    dtype = torch.float32 if autocast else torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        check_auto(scheme, tokens, without, with_gradient, monkeypatch, dtype, near=0.05)
+
+
+def check_auto(scheme, tokens, without, with_gradient, monkeypatch, dtype=torch.float32, near=1e-4):
     taken = []
     for name, backend in tiny.BACKENDS.items():
 
@@ -98,13 +120,13 @@ def test_auto_takes_what_was_measured_to_be_quickest(
             return backend(call)
 
         monkeypatch.setitem(tiny.BACKENDS, name, watched)
-    model = tiny.fresh(Case(scheme, family="roberta"), max_positions=1030)
+    model = tiny.fresh(Case(scheme, family="roberta"), max_positions=1030).to(dtype)
     sentences = tiny.sentences(tokens)
     with torch.no_grad():
         out = tiny.logits(model, sentences)
     assert taken == [(without, False)] * tiny.LAYERS
     taken.clear()
-    close(tiny.logits(model, sentences), out, rtol=1e-4, atol=1e-4)  # sums over 1,024 keys
+    close(tiny.logits(model, sentences), out, rtol=near, atol=near)  # sums over 1,024 keys
     assert taken == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
 
 

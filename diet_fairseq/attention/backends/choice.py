@@ -6,13 +6,18 @@ from ..context import Schemes
 
 
 def quickest(
-    schemes: Schemes, queries: int, keys: int, dropout: float, device: torch.device
+    schemes: Schemes,
+    queries: int,
+    keys: int,
+    dropout: float,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> str:
     """The backend's name that "auto" takes on a CPU, by what was measured (docs/performance.md).
 
     There PyTorch's fused attention is quicker for many keys, but has neither dropout nor a gradient
     for a score that is added: it then falls back to something slower than the plain equation.
-    Factors have a gradient, but make vectors longer.
+    Factors have a gradient, but make vectors longer. The fused backward pass in bfloat16 is slow.
     """
     if dropout or device.type != "cpu" or any(scheme.reads_queries for scheme in schemes):
         return "reference"
@@ -22,5 +27,6 @@ def quickest(
     if factored and min(queries, keys) >= (2048 if inference else 1024):
         return "factors"
     if inference or all(scheme.shifting for scheme in schemes):  # nothing is added to the score
-        return "sdpa" if keys >= 128 else "reference"
+        enough = 128 if inference or dtype is not torch.bfloat16 else 512
+        return "sdpa" if keys >= enough else "reference"
     return "reference"

@@ -98,7 +98,8 @@ class Choices:
             return request.candidates[0]
         if os.environ.get(SWITCH) == "0" or not measurable(request):
             return quickest(
-                *(request.schemes, request.queries, request.keys, request.dropout, request.device)
+                *(request.schemes, request.queries, request.keys),
+                *(request.dropout, request.device, request.dtype),
             )
         kind = kind_of(request)
         if kind not in self.chosen:
