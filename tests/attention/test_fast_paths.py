@@ -98,7 +98,7 @@ AUTO_BF16 = [
 def test_auto_takes_what_was_measured_to_be_quickest(
     scheme, tokens, without, with_gradient, monkeypatch
 ):
-    check_auto(scheme, tokens, without, with_gradient, monkeypatch)
+    assert_auto_takes(scheme, tokens, without, with_gradient, monkeypatch)
 
 
 @pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO_BF16)
@@ -108,10 +108,12 @@ def test_auto_takes_what_was_measured_to_be_quickest_in_bfloat16(
 ):
     dtype = torch.float32 if autocast else torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        check_auto(scheme, tokens, without, with_gradient, monkeypatch, dtype, near=0.05)
+        assert_auto_takes(scheme, tokens, without, with_gradient, monkeypatch, dtype, near=0.05)
 
 
-def check_auto(scheme, tokens, without, with_gradient, monkeypatch, dtype=torch.float32, near=1e-4):
+def assert_auto_takes(
+    scheme, tokens, without, with_gradient, monkeypatch, dtype=torch.float32, near=1e-4
+):
     taken = []
     for name, backend in tiny.BACKENDS.items():
 

@@ -249,7 +249,7 @@ def test_a_model_that_cuts_text_and_cant_be_read(kind, data, tmp_path):
     )
     path = tmp_path / "x.model"
     if kind == "cut":
-        path.write_bytes((tmp_path / "whole.model").read_bytes()[:300])
+        path.write_bytes((tmp_path / "whole.model").read_bytes()[:-50])
     elif kind == "folder":
         path.mkdir()
     train = run("train", data, *NOW, "--save-dir", tmp_path, plugin=False)
