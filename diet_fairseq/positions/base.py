@@ -24,7 +24,7 @@ class AttentionShape:
     """What a scheme must know about the attention that it is part of.
 
     ``heads`` is 1 where all heads share one set of parameters (``--position-sharing head``); the
-    score then broadcasts over heads.
+    score then broadcasts over heads. ``layer`` counts the layers that have parameters of their own.
     """
 
     heads: int
@@ -34,6 +34,7 @@ class AttentionShape:
     keys: Limit
     causal: bool = False
     cross: bool = False
+    layer: int = 0
 
 
 class PositionScheme(nn.Module):

@@ -49,7 +49,7 @@ class DietAbs(ScoreParameters):
             # compressed keys are spread evenly over the tokens
             stride = self.key.size(1) / self.query.size(1) if self.compressed else 1.0
             factors = shifted_diagonals(
-                first_offsets(shape.heads, shape.causal),
+                first_offsets(shape),
                 torch.arange(self.query.size(1)) * stride,
                 torch.arange(self.key.size(1)),
                 rank,

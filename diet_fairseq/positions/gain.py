@@ -52,11 +52,13 @@ class ScoreParameters(PositionScheme):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def first_offsets(heads: int, causal: bool) -> Tensor:
+def first_offsets(shape: AttentionShape) -> Tensor:
     """(H,): the offset j - i that each head looks at initially: 0, -1, 1, -2, 2, ...
 
-    In causal attention: 0, -1, -2, ... After `FURTHEST` the offsets begin again at 0.
+    In causal attention: 0, -1, -2, ... After `FURTHEST` the offsets begin again at 0. Where all
+    heads of a layer share one score, each layer has one of these offsets.
     """
+    causal, first = shape.causal, shape.layer if shape.heads == 1 else 0
     distances = range(1, FURTHEST + 1)
     offsets = [0, *(sign * d for d in distances for sign in ((-1,) if causal else (-1, 1)))]
-    return torch.tensor([offsets[head % len(offsets)] for head in range(heads)])
+    return torch.tensor([offsets[(first + head) % len(offsets)] for head in range(shape.heads)])

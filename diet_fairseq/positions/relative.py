@@ -74,7 +74,7 @@ class OffsetScalars(Offsets):
             # of the offsets that share a row the nearest, which comes last; some rows have none
             nearest = {row_of_offset[offset + self.outermost]: offset for offset in offsets}
             places = torch.tensor([nearest.get(row, math.inf) for row in range(rows)])  # (rows,)
-            distances = (places.unsqueeze(1) - first_offsets(shape.heads, shape.causal)).abs()
+            distances = (places.unsqueeze(1) - first_offsets(shape)).abs()
             self.weight.data.copy_(PEAK / self.gain * torch.exp(-distances))  # (rows, H)
 
     @property

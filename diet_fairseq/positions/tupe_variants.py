@@ -68,7 +68,7 @@ class TupeFree(ScoreParameters):
         nn.init.normal_(self.weight, std=0.02 / self.gain)
         if self.start == "local":
             offsets = torch.arange(keys) - torch.arange(queries).unsqueeze(1)  # (n, n)
-            offsets = offsets - first_offsets(shape.heads, shape.causal)[:, None, None]
+            offsets = offsets - first_offsets(shape)[:, None, None]
             self.weight.data.copy_(PEAK / self.gain * torch.exp(-offsets.abs()))
         self.register_buffer("terms", torch.tensor(self.score_terms))
         self.theta = None if untie_cls == "no" else nn.Parameter(torch.zeros(2, shape.heads))

@@ -1,5 +1,7 @@
 """Which scheme acts where: parsed once a stack, and handed down to its layers."""
 
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from ..attention.compressed import Compression, LinformerAttention, projection_length
@@ -60,6 +62,7 @@ class Placement:
             causal=causal,
             cross=cross,
         )
+        self._layers = count()
 
     @staticmethod
     def in_encoder(cfg: Any) -> "Placement":
@@ -94,11 +97,12 @@ class Placement:
 
     def for_layer(self) -> dict[str, PositionScheme]:
         """``positions`` and ``segments`` of one layer, where there are such."""
-        return {} if self.config.position_sharing == "layer" else self._build()
+        shape = replace(self.shape, layer=next(self._layers))
+        return {} if self.config.position_sharing == "layer" else self._build(shape)
 
     def for_stack(self) -> dict[str, PositionScheme]:
         """The same, of all layers together."""
-        return self._build() if self.config.position_sharing == "layer" else {}
+        return self._build(self.shape) if self.config.position_sharing == "layer" else {}
 
     def limit(self, embed_positions: Any) -> Limit:
         """How long an input may be, and by which flag: tables of offsets go on for ever."""
@@ -136,13 +140,13 @@ class Placement:
     def _compression(self) -> Compression:
         return Compression(self.shape.queries.positions, self.shape.keys.positions)
 
-    def _build(self) -> dict[str, PositionScheme]:
+    def _build(self, shape: AttentionShape) -> dict[str, PositionScheme]:
         built: dict[str, PositionScheme] = {}
         if self.scheme is not None:
-            built["positions"] = self.config.build(self.shape, self.scheme)
+            built["positions"] = self.config.build(shape, self.scheme)
         if self.config.segment_scheme == "per-head":
             gain = {} if self.config.position_gain is None else {"gain": self.config.position_gain}
-            built["segments"] = SegmentScores(self.shape, self.config.num_segments or 0, **gain)
+            built["segments"] = SegmentScores(shape, self.config.num_segments or 0, **gain)
         return built
 
 

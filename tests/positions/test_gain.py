@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diet_fairseq.positions import SCHEMES
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.gain import FURTHEST, PEAK, ScoreParameters, first_offsets
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.options import options_in
@@ -140,7 +140,7 @@ def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, 
     heads = FURTHEST + 1
     scheme = scheme_of(name, heads=heads, n=12, causal=causal, start="local")
     score = scheme.score(LAYOUT)[0].detach()  # (H, T, T)
-    offsets = first_offsets(heads, causal).tolist()
+    offsets = first_offsets(scheme.shape).tolist()
     assert len(set(offsets)) == heads
     assert offsets[0] == 0
     assert not causal or max(offsets) == 0  # no head looks at the future
@@ -152,14 +152,37 @@ def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, 
         assert float(others.max()) < PEAK / 2
 
 
+def offsets_of(heads: int, causal: bool, layer: int = 0) -> list[int]:
+    limit = Limit(8, "--max-positions")
+    return first_offsets(AttentionShape(heads, 8, 16, limit, limit, causal, layer=layer)).tolist()
+
+
 def test_heads_beyond_the_offsets_begin_again():
-    assert first_offsets(4, causal=False).tolist() == [0, -1, 1, -2]
-    assert first_offsets(4, causal=True).tolist() == [0, -1, -2, -3]
+    assert offsets_of(4, causal=False) == [0, -1, 1, -2]
+    assert offsets_of(4, causal=True) == [0, -1, -2, -3]
     for causal, different in ((False, 2 * FURTHEST + 1), (True, FURTHEST + 1)):
-        offsets = first_offsets(2 * different, causal).tolist()
+        offsets = offsets_of(2 * different, causal)
         assert offsets == 2 * offsets[:different]
         assert len(set(offsets)) == different
         assert max(map(abs, offsets)) == FURTHEST
+
+
+def test_layers_of_several_scores_start_alike_and_those_of_one_at_different_offsets():
+    assert offsets_of(4, causal=False, layer=2) == [0, -1, 1, -2]
+    offsets = [offsets_of(1, causal=False, layer=layer) for layer in range(4)]
+    assert offsets == [[0], [-1], [1], [-2]]
+
+
+@pytest.mark.parametrize("family", ["roberta", "transformer"])
+@pytest.mark.parametrize("name", ["diet_rel", "diet_abs", "t5"])
+def test_heads_that_share_a_score_look_elsewhere_in_every_layer(name, family):
+    args = tiny.arguments(Case(name, family=family).but(position_sharing="head"))
+    model = tiny.ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task)
+    peaks: dict[bool, list[int]] = {False: [], True: []}
+    for scheme in (module for module in model.modules() if isinstance(module, SCHEMES[name])):
+        middle = scheme.score(LAYOUT)[0, 0, 5]  # (T,)
+        peaks[scheme.shape.causal].append(int(middle.argmax()) - 5)
+    assert peaks == {False: [0, -1], True: [0, -1] if family == "transformer" else []}
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
