@@ -84,13 +84,13 @@ def slow(seconds):
 def test_training_says_where_it_is_between_its_lines(data, tmp_path):
     simple = ("--log-format", "simple", "--log-interval", 100)
     done = run("train", data, *TINY, *simple, "--max-update", 2, "--save-dir", tmp_path,
-               first=partial(slow, 6 * NOW))  # fmt: skip
+               first=partial(slow, 20 * NOW))  # fmt: skip
     assert done.status == 0, done.err
     for update in (1, 2):
         assert len(re.findall(rf"epoch 001: at work on {update} of 4", done.text)) >= 2
     assert "epoch 001 | valid on 'valid' subset: at work on 1 of 1" in done.text
     done = run("generate", data, "--cpu", "--path", tmp_path / "checkpoint_last.pt",
-               first=partial(slow, 6 * NOW))  # fmt: skip
+               first=partial(slow, 20 * NOW))  # fmt: skip
     assert ": at work on 1 of 1" in done.text
 
 
