@@ -45,7 +45,7 @@ def one_table_for_all_layers_by_accident(patch: Patch) -> None:
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
     patch.setattr(Placement, "for_stack", lambda self: {})
-    patch.setattr(Placement, "for_layer", Placement._build)
+    patch.setattr(Placement, "for_layer", lambda self: self._build(self.shape))
 
 
 @instead_of(passes, "context_of")
