@@ -26,11 +26,11 @@ from .configuration import DietConfig
 
 
 def schemes_of(
-    config: DietConfig, causal: bool = False, cross: bool = False
+    config: DietConfig, causal: bool = False, cross: bool = False, layer: int = 0
 ) -> dict[str, PositionScheme]:
     """``positions`` and ``segments`` of one kind of attention, where there are such."""
     positions = config.positions
-    shape = config.attention_shape(causal, cross)
+    shape = config.attention_shape(causal, cross, layer)
     scheme: type[PositionScheme] | None = positions.scheme
     if cross:
         scheme = positions.scheme.cross if positions.position_cross_attention else None
@@ -47,7 +47,8 @@ def schemes_of(
 
 def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:
     """The scheme, which may be a part of another one, as it is initially."""
-    fresh = schemes_of(config, scheme.shape.causal, scheme.shape.cross).values()
+    shape = scheme.shape
+    fresh = schemes_of(config, shape.causal, shape.cross, shape.layer).values()
     parts = (part for other in fresh for part in other.modules())
     return next((part for part in parts if type(part) is type(scheme)), None)
 
@@ -96,7 +97,9 @@ class DietAttention(nn.Module):
         self.k_proj = nn.Linear(source, stack.width)
         self.v_proj = nn.Linear(source, stack.width)
         self.out_proj = nn.Linear(stack.width, stack.width)
-        own = {} if positions.position_sharing == "layer" else schemes_of(config, causal, cross)
+        own: dict[str, PositionScheme] = {}
+        if positions.position_sharing != "layer":
+            own = schemes_of(config, causal, cross, layer_idx)
         self.positions, self.segments = own.get("positions"), own.get("segments")
         self.compress_k = self.compress_v = None
         if positions.scheme.compressed and positions.projection_sharing != "layer":

@@ -90,7 +90,9 @@ class DietConfig(PreTrainedConfig):
         limit = Limit(getattr(self, positions), positions)
         return Stack(layers, width, ffn_width, heads, normalize_before, final_norm, limit)
 
-    def attention_shape(self, causal: bool = False, cross: bool = False) -> AttentionShape:
+    def attention_shape(
+        self, causal: bool = False, cross: bool = False, layer: int = 0
+    ) -> AttentionShape:
         """What the schemes of one kind of attention are built from."""
         positions = self.positions
         stack = self.stack("decoder" if causal or cross else "encoder")
@@ -106,6 +108,7 @@ class DietConfig(PreTrainedConfig):
             keys=keys,
             causal=causal,
             cross=cross,
+            layer=layer,
         )
 
 

@@ -185,3 +185,16 @@ def test_a_model_of_a_configuration_alone_has_the_scheme_s_own_start():
     scheme = model.encoder.layers[0].self_attn.positions
     assert float(scheme.scalars.max()) == pytest.approx(3.0)  # --position-start local
     assert scheme.row_of_offset.tolist() == list(range(2 * 1024 - 1))
+
+
+def test_heads_that_share_a_score_start_elsewhere_in_every_layer():
+    from diet_fairseq.hf import DietTransformerConfig, DietTransformerModel
+
+    sizes = {"layers": 3, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    options = {"position_scheme": "diet_rel", "position_sharing": "head"}
+    model = DietTransformerModel(DietTransformerConfig(**options, vocab_size=20, **both))
+    for side, expected in ((model.encoder, [0, -1, 1]), (model.decoder, [0, -1, -2])):
+        schemes = [layer.self_attn.positions for layer in side.layers]
+        peaks = [int(one.scalars[:, 0].argmax()) - one.outermost for one in schemes]
+        assert peaks == expected
