@@ -192,7 +192,7 @@ def test_heads_that_share_a_score_start_elsewhere_in_every_layer():
 
     sizes = {"layers": 3, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
     both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-    options = {"position_scheme": "diet_rel", "position_sharing": "head"}
+    options = {"position_scheme": "diet_rel", "position_options": {"position_sharing": "head"}}
     model = DietTransformerModel(DietTransformerConfig(**options, vocab_size=20, **both))
     for side, expected in ((model.encoder, [0, -1, 1]), (model.decoder, [0, -1, -2])):
         schemes = [layer.self_attn.positions for layer in side.layers]
