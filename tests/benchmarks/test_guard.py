@@ -52,6 +52,15 @@ def test_schemes_that_were_compared_among_each_other_have_no_floor(tmp_path, mon
         guarded(tmp_path, monkeypatch)
 
 
+def test_stock_in_bfloat16_has_no_floor_and_our_rows_have_theirs(tmp_path, monkeypatch, capsys):
+    rows = {"stock": 1.0, "stock, bf16": 0.5, "diet_rel, bf16": 2.5}
+    write(tmp_path, "training_tiny.json", **rows)
+    guarded(tmp_path, monkeypatch)
+    printed = capsys.readouterr().out
+    assert "stock, bf16" not in printed
+    assert "| diet_rel, bf16 | 2.50 | 1.10 |" in printed
+
+
 def test_a_folder_without_figures_is_refused(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="holds no figures that have a floor"):
         guarded(tmp_path, monkeypatch)
