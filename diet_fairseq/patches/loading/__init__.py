@@ -49,6 +49,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+UNUSABLE = "can't be resumed from"
+
 
 class NotALiteral(UserError):
     """Text that fairseq would have run."""
@@ -167,17 +169,37 @@ def restored(load_checkpoint: Callable) -> Callable:
     """Resume from regular files only, and say why one can't be resumed from."""
 
     @wraps(load_checkpoint)
-    def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(
+        self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+    ) -> Any:
         check_regular(filename)
-        with _about(filename, "can't be resumed from"):
+        with _about(filename, UNUSABLE):
             try:
-                return load_checkpoint(self, filename, *args, **kwargs)
+                extra = load_checkpoint(self, filename, reset_optimizer, *args, **kwargs)
             except AssertionError as error:  # fairseq's own words for what differs
                 raise UserError(
                     f"{filename} can't be resumed from: {shown(str(error), 500)}"
                 ) from error
+        if extra is not None and not reset_optimizer:
+            _watch_first_step(self.optimizer, filename)
+        return extra
 
     return wrapper
+
+
+def _watch_first_step(optimizer: Any, path: str) -> None:
+    """Blame the checkpoint for an error in the first step after its optimizer's state was loaded.
+
+    PyTorch loads this state unchecked, and what it has to hold only the optimizer's step knows.
+    """
+    step = optimizer.step
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        del optimizer.step
+        with _about(path, UNUSABLE):
+            return step(*args, **kwargs)
+
+    optimizer.step = first
 
 
 def plainly(broadcast_object: Callable) -> Callable:
