@@ -24,7 +24,7 @@ help: ## this list
 
 setup: $(SET_UP) ## .venv with PyTorch, fairseq and this package (5 minutes, once)
 
-demo: setup ## train, translate and score on a small made-up language pair (5 to 7 minutes)
+demo: setup ## train, translate and score on a small made-up language pair (3 to 7 minutes)
 	@$(PY) examples/demo/run.py
 
 test: setup ## the tests, but for the slow ones and those for a GPU (5 minutes)

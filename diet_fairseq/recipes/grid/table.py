@@ -70,6 +70,7 @@ def markdown(
 ) -> str:
     """Rows against the means of their seeds; with a baseline, the difference from it.
 
+    The difference is of the first measure, and of every dev set where the runs are fine-tunings.
     ``tested`` is what a test within each seed says of the rows against the baseline.
     """
     runs = [one for seeds in found.values() for one in seeds.values()]
@@ -82,7 +83,8 @@ def markdown(
     if baseline is not None:
         if baseline not in found:
             raise UserError(f"--baseline {baseline!r} is not finished: take one of {list(found)}")
-        head.append(f"{first} against {baseline}, same seeds")
+        compared = [first] if first in MEASURES else list(shown)
+        head += [f"{name} against {baseline}, same seeds" for name in compared]
     if tested:
         head.append("each seed's test set (paired bootstrap)")
     counted = all("parameters" in one for one in runs)
@@ -99,10 +101,11 @@ def markdown(
             cells.append(f"{math.exp(mean(one['loss'] for one in results)):.1f}")
         if baseline is not None:
             pairs = [(seeds[s], found[baseline][s]) for s in seeds if s in found[baseline]]
-            both = [pair for pair in pairs if all(first in one for one in pair)]
-            ours, theirs = ([pair[side][first] for pair in both] for side in (0, 1))
-            differs = row != baseline and both
-            cells.append(difference(ours, theirs, shown[first]) if differs else "")
+            for name in compared:
+                both = [pair for pair in pairs if all(name in one for one in pair)]
+                ours, theirs = ([pair[side][name] for pair in both] for side in (0, 1))
+                differs = row != baseline and both
+                cells.append(difference(ours, theirs, shown[name]) if differs else "")
         if tested:
             cells.append(tested.get(row, ""))
         if counted:

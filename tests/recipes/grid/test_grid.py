@@ -208,6 +208,20 @@ def test_the_table_shows_means_spread_and_paired_differences(called, capsys):
     assert "| -0.104 ± 0.440 (p = 0.2) | 2,322,432 | 2.0 | 1, 2 |" in diet
 
 
+def test_every_dev_set_is_compared_with_the_baseline():
+    found = {
+        "learned": {1: {"RTE dev": 50.0, "MRPC dev": 70.0}, 2: {"RTE dev": 52.0, "MRPC dev": 72.0}},
+        "shaw": {1: {"RTE dev": 55.0, "MRPC dev": 69.0}, 2: {"RTE dev": 57.0}},
+    }
+    head, _, learned, shaw = table.markdown(found, "learned").splitlines()
+    assert head == (
+        "| row | RTE dev | MRPC dev | RTE dev against learned, same seeds "
+        "| MRPC dev against learned, same seeds | seeds |"
+    )
+    assert learned.endswith("| 71.00 ± 1.41 |  |  | 1, 2 |")
+    assert shaw == "| shaw | 56.00 ± 1.41 | 69.00 | +5.00 | -1.00 | 1, 2 |"
+
+
 def test_the_table_shows_an_earlier_update(called, capsys):
     called(PRETRAINING, "run")
     capsys.readouterr()
