@@ -142,7 +142,7 @@ MUTANTS: mutants.Table = [
 def test_equality_catches(check, mutant, case, monkeypatch):
     """Also where `export hf` itself didn't compare."""
     converted.cache_clear()
-    monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
+    monkeypatch.setattr(huggingface.model, "check_same", lambda *_: 0.0)
     mutants.assert_caught(check, mutant, case)
     converted.cache_clear()
 

@@ -24,16 +24,16 @@ def exported_positions_shifted_by_one(patch: Patch) -> None:
 
 
 def exported_gains_forgotten(patch: Patch) -> None:
-    from diet_fairseq.export import huggingface
+    from diet_fairseq.export.huggingface import configuration
 
-    original = huggingface.position_options
+    original = configuration.position_options
 
     def position_options(*args):
         found = original(*args)
         found["position_options"].pop("position_gain", None)
         return found | {"segment_gain": None}
 
-    patch.setattr(huggingface, "position_options", position_options)
+    patch.setattr(configuration, "position_options", position_options)
 
 
 def exported_segments_dropped(patch: Patch) -> None:

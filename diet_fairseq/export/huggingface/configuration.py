@@ -1,0 +1,204 @@
+"""The configuration of a model in transformers from fairseq's options, and back.
+
+Gains, which fairseq keeps with the parameters, are part of the configuration.
+"""
+
+from argparse import Namespace
+from dataclasses import asdict
+from typing import Any
+
+from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
+
+from ...config import PositionConfig
+from ...errors import UserError
+from ...hf import DietEncoderConfig, DietTransformerConfig
+from ...positions.gain import ScoreParameters
+from ...positions.segments import SegmentScores
+from ...stack.encoder import PositionalEncoder
+from .parameters import SPAN
+
+#: names of activations: fairseq's -> transformers'
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_fast": "gelu_new",
+    "gelu_accurate": "gelu_new",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+
+def transformer_config(model: Any) -> DietTransformerConfig:
+    encoder, decoder = model.encoder, model.decoder
+    cfg = decoder.cfg
+    if decoder.project_in_dim is not None or decoder.project_out_dim is not None:
+        raise UserError(
+            "the decoder's embeddings have a width of their own (--decoder-input-dim, "
+            "--decoder-output-dim), which its form in transformers lacks: keep it in fairseq"
+        )
+    if decoder.adaptive_softmax is not None:
+        raise UserError(
+            "--adaptive-softmax-cutoff has no counterpart in transformers: keep it in fairseq"
+        )
+    read, written = decoder.embed_tokens.weight, decoder.output_projection.weight
+    shares_all, shares_output = read is encoder.embed_tokens.weight, written is read
+    return DietTransformerConfig(
+        **position_options(model, getattr(model, "args", None), encoder, decoder),
+        **common_options(encoder),
+        **stack_options("encoder", encoder, cfg.encoder),
+        **stack_options("decoder", decoder, cfg.decoder),
+        vocab_size=len(decoder.dictionary),
+        source_vocab_size=len(encoder.dictionary),
+        max_source_positions=cfg.max_source_positions,
+        max_target_positions=cfg.max_target_positions,
+        share_all_embeddings=shares_all,
+        share_decoder_input_output_embed=shares_output,
+        tie_word_embeddings=shares_all or shares_output,
+        decoder_start_token_id=decoder.dictionary.eos(),
+    )
+
+
+def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
+    stack, args = model.encoder.sentence_encoder, model.args
+    lm_head = getattr(model.encoder, "lm_head", None)
+    labels = {}
+    if head not in (None, SPAN):
+        labels["num_labels"] = model.classification_heads[head].out_proj.out_features
+    return DietEncoderConfig(
+        **position_options(stack, args, stack),
+        **common_options(stack),
+        **stack_options("encoder", stack, stack.cfg.encoder),
+        vocab_size=len(stack.dictionary),
+        embedding_dim=stack.embed_tokens.embedding_dim,
+        max_source_positions=stack.cfg.max_source_positions,
+        pooler=hasattr(model, "pooler"),
+        pooler_activation_fn=activation(args.pooler_activation_fn),
+        pooler_dropout=float(args.pooler_dropout),
+        tie_word_embeddings=lm_head is None or lm_head.weight is stack.embed_tokens.weight,
+        **labels,
+    )
+
+
+def arguments(config: Any) -> Namespace:
+    """fairseq's options of a model with this configuration, to be completed by its ``arch``."""
+    names = {after: before for before, after in ACTIVATIONS.items() if before != "gelu_fast"}
+    if config.activation_fn not in names:
+        raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
+    options = config.positions
+    given = {
+        "activation_fn": names[config.activation_fn],
+        "no_scale_embedding": not config.scale_embedding,
+        "layernorm_embedding": config.layernorm_embedding,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        **{name: value for name, value in asdict(options).items() if value is not None},
+    }
+    sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
+    for side in sides:
+        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before"):
+            given[f"{side}_{name}"] = getattr(config, f"{side}_{name}")
+    if config.is_encoder_decoder:
+        given |= {
+            "max_source_positions": config.max_source_positions,
+            "max_target_positions": config.max_target_positions,
+            "share_all_embeddings": config.share_all_embeddings,
+            "share_decoder_input_output_embed": config.share_decoder_input_output_embed,
+            "no_decoder_final_norm": not config.decoder_final_norm,
+        }
+        return Namespace(arch=f"transformer_{config.position_scheme}", **given)
+    family = "bert" if config.pooler or config.type_vocab_size else "roberta"
+    if config.embedding_dim not in (None, config.encoder_embed_dim):
+        family, given["embedding_size"] = "electra", config.embedding_dim
+    given |= {
+        "max_positions": config.max_source_positions,
+        "tokens_per_sample": config.max_source_positions,
+        "pooler_activation_fn": names[config.pooler_activation_fn],
+        "pooler_dropout": config.pooler_dropout,
+        "untie_weights_roberta": not config.tie_word_embeddings,
+    }
+    return Namespace(arch=f"{family}_{config.position_scheme}", **given)
+
+
+def stock_positions(*stacks: Any) -> Namespace:
+    """What positions fairseq's own encoder, or encoder and decoder, have: our scheme of that name.
+
+    Our models with them are fairseq's, with its parameters' names.
+    """
+    kinds = {
+        type(None): "none",
+        LearnedPositionalEmbedding: "learned",
+        SinusoidalPositionalEmbedding: "sinusoidal",
+    }
+    kinds_here = (type(stack.embed_positions) for stack in stacks)
+    found = [kinds.get(kind, kind.__name__) for kind in kinds_here]
+    if len(set(found)) > 1 or found[0] not in kinds.values():
+        raise UserError(
+            f"the model's positions are {' and '.join(found)}, which its form in transformers "
+            "lacks: keep it in fairseq"
+        )
+    return Namespace(position_scheme=found[0])
+
+
+def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
+    """What `DietConfig` has of positions, with the gains that the parameters have."""
+    if not isinstance(stacks[0], PositionalEncoder):
+        args = stock_positions(*stacks)
+    options = {
+        name: value for name, value in asdict(PositionConfig.of(args)).items() if value is not None
+    }
+    del options["attention_backend"]  # transformers has attn_implementation
+    gains: dict[bool, set[float]] = {False: set(), True: set()}
+    for module in model.modules():
+        if isinstance(module, ScoreParameters):
+            gains[isinstance(module, SegmentScores)].add(module.gain)
+    if any(len(found) > 1 for found in gains.values()):
+        raise UserError(
+            "the model's layers have gains of their own, which its form in transformers lacks: "
+            "keep it in fairseq"
+        )
+    if gains[False]:
+        [options["position_gain"]] = gains[False]
+    segment_gain = next(iter(gains[True]), None)
+    return {
+        "position_scheme": options.pop("position_scheme"),
+        "position_options": options,
+        "segment_gain": segment_gain,
+    }
+
+
+def activation(name: str) -> str:
+    if name not in ACTIVATIONS:
+        raise UserError(
+            f"--activation-fn {name} has no counterpart in transformers: keep the model in fairseq"
+        )
+    return ACTIVATIONS[name]
+
+
+def stack_options(side: str, stack: Any, cfg: Any) -> dict[str, Any]:
+    """The sizes of fairseq's encoder or decoder."""
+    return {
+        f"{side}_layers": len(stack.layers),
+        f"{side}_embed_dim": cfg.embed_dim,
+        f"{side}_ffn_embed_dim": cfg.ffn_embed_dim,
+        f"{side}_attention_heads": cfg.attention_heads,
+        f"{side}_normalize_before": bool(cfg.normalize_before),
+        f"{side}_final_norm": stack.layer_norm is not None,
+    }
+
+
+def common_options(stack: Any) -> dict[str, Any]:
+    """What encoder and decoder have in common."""
+    cfg, dictionary = stack.cfg, stack.dictionary
+    return {
+        "activation_fn": activation(cfg.activation_fn),
+        "layernorm_embedding": stack.layernorm_embedding is not None,
+        "scale_embedding": not cfg.no_scale_embedding,
+        "dropout": float(cfg.dropout),
+        "attention_dropout": float(cfg.attention_dropout),
+        "activation_dropout": float(cfg.activation_dropout or cfg.relu_dropout or 0.0),
+        "bos_token_id": dictionary.bos(),
+        "pad_token_id": dictionary.pad(),
+        "eos_token_id": dictionary.eos(),
+        "dtype": "float32",
+    }
