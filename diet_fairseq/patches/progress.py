@@ -1,11 +1,12 @@
-"""fairseq's simple progress bar says something at least every 20 seconds, as `heartbeat` does."""
+"""fairseq's reports of progress: at least every 20 seconds, with the time of the whole run."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
-from fairseq.logging import progress_bar
+from fairseq.logging import meters, metrics, progress_bar
 
 from ..progress import heartbeat
 
@@ -21,5 +22,22 @@ def audible(iterate: Callable) -> Callable:
 
         with heartbeat(say, logging.getLogger("fairseq")):
             yield from iterate(self)
+
+    return wrapper
+
+
+def counts_on(load_checkpoint: Callable) -> Callable:
+    """``wall`` of a resumed run has the time before the checkpoint, too.
+
+    fairseq loads a stopwatch that stands still, and logs 0 from then on.
+    """
+
+    @wraps(load_checkpoint)
+    def wrapper(self: Any, *args: Any, reset_meters: bool = False, **kwargs: Any) -> Any:
+        extra_state = load_checkpoint(self, *args, reset_meters=reset_meters, **kwargs)
+        wall = metrics.get_meter("default", "wall")
+        if extra_state is not None and not reset_meters and isinstance(wall, meters.StopwatchMeter):
+            wall.start_time = time.perf_counter() - self._previous_training_time
+        return extra_state
 
     return wrapper

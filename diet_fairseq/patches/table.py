@@ -259,6 +259,13 @@ TABLE: tuple[Patch | Setting, ...] = (
     Patch(
         "fairseq.trainer:Trainer.load_checkpoint",
         WRAP,
+        progress.counts_on,
+        why="a resumed run logs that it has taken 0 seconds",
+        until="fairseq starts the stopwatch that it loads",
+    ),
+    Patch(
+        "fairseq.trainer:Trainer.load_checkpoint",
+        WRAP,
         warm_start.announced,
         why="a model does not know that --finetune-from-model loads it",
         until="fairseq tells the model what it is loaded for",

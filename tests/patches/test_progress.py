@@ -8,8 +8,10 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
+import torch
 
 from diet_fairseq import progress
+from diet_fairseq.patches import loading
 from tests.support import commands
 from tests.support.commands import TINY, run
 from tests.support.road import cells, evaluate, stages
@@ -92,6 +94,25 @@ def test_training_says_where_it_is_between_its_lines(data, tmp_path):
     done = run("generate", data, "--cpu", "--path", tmp_path / "checkpoint_last.pt",
                first=partial(slow, 20 * NOW))  # fmt: skip
     assert ": at work on 1 of 1" in done.text
+
+
+@pytest.mark.slow
+def test_a_resumed_run_counts_its_seconds_on_and_a_new_one_anew(data, tmp_path):
+    train = partial(run, "train", data, *TINY, "--disable-validation")
+    assert train("--max-update", 1, "--save-dir", tmp_path / "a").status == 0
+    last = tmp_path / "a" / "checkpoint_last.pt"
+    with open(last, "rb") as file:
+        state = loading.read(file, "cpu")
+    state["extra_state"]["previous_training_time"] = 1000.0
+    torch.save(state, last)
+
+    def walls(done):
+        assert done.status == 0, done.err
+        return [float(wall) for wall in re.findall(r'"(?:train_)?wall": "(\d+)"', done.text)]
+
+    tuned = train("--max-update", 2, "--save-dir", tmp_path / "b", "--finetune-from-model", last)
+    assert max(walls(tuned)) < 1000
+    assert max(walls(train("--max-update", 2, "--save-dir", tmp_path / "a"))) >= 1000
 
 
 def test_a_stage_says_that_it_is_at_work(impatient, tmp_path, capsys):
