@@ -16,6 +16,8 @@ TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compr
 SHARING = ("none", "head", "layer")
 INPUTS = ("none", "sinusoidal", "learned")
 SEGMENTS = ("none", "input", "per-head")
+#: what segments per head have with any scheme
+OF_SEGMENTS = ("position_sharing", "position_gain")
 PROJECTIONS = ("none", "key-value", "layer")
 BACKEND_CHOICES = ("auto", "auto-measured", *BACKENDS)
 
@@ -156,7 +158,7 @@ class PositionConfig(SchemeOptions):
                 or field.name == "position_scheme"
                 or value in (field.default, options.get(field.name))
                 or (field.name in options and acts_in_attention(self.scheme))
-                or (field.name == "position_sharing" and self.segment_scheme == "per-head")
+                or (field.name in OF_SEGMENTS and self.segment_scheme == "per-head")
             ):
                 continue
             having = [

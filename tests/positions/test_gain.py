@@ -72,6 +72,14 @@ def test_a_gain_multiplies_the_parameters_on_every_path(case):
     check_gain(case)
 
 
+@pytest.mark.parametrize("name", ["none", "tupe_a", "diet_rel"])
+def test_segments_per_head_have_the_gain_that_is_given_with_any_scheme(name):
+    case = Case(name, family="bert").but(segment_scheme="per-head")
+    assert set(gains_in(tiny.fresh(case)).values()) == {30.0}
+    given = tiny.fresh(case.but(position_gain=1.0))
+    assert set(gains_in(given).values()) == {1.0}
+
+
 @pytest.mark.parametrize("name", [name for name in GAINED if name != "tupe_r"])
 def test_an_update_moves_the_score_by_the_gain_times_the_learning_rate(name):
     """Of products each factor moves: to first order by the gain times the other one."""

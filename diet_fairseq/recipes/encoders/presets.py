@@ -23,6 +23,7 @@ class Preset:
     validate_every: int
     keep: int = -1  # checkpoints; -1: all
     clip_norm: float = 1.0
+    blind: bool = True  # scores as in the papers, without a gain and a local start
 
 
 ADAM = ("fused_adamw", "--adam-eps", "1e-6", "--adam-betas")
@@ -43,6 +44,7 @@ PRESETS = {
         save_every=250,
         validate_every=100,
         keep=1,
+        blind=False,
     ),
     "tupe": Preset(
         size="base",

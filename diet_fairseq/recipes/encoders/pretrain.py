@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from ...config import SCHEMES
+from ...config import SCHEMES, options_of
 from ...errors import UserError
 from ...models import diet_roberta
 from ..common import programs
@@ -105,6 +105,14 @@ def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
     return [*packed, "--criterion", "electra", *kept]
 
 
+def blind(scheme: str) -> list[str]:
+    """The papers' form of a scheme's score, which has no gain and no local start."""
+    options = options_of(SCHEMES[scheme]) if scheme != STOCK else {}
+    if "position_start" in options:
+        return ["--position-start", "blind"]
+    return ["--position-gain", "1"] if "position_gain" in options else []
+
+
 def run_folder(wanted: Pretraining, size: str) -> Path:
     model = wanted.scheme if wanted.scheme == STOCK else f"{wanted.encoder}_{wanted.scheme}"
     return wanted.folder / "runs" / (wanted.run or f"{model}-{size}{'-nsp' * wanted.nsp}")
@@ -123,6 +131,7 @@ def command(wanted: Pretraining, more: list[str]) -> list[str]:
     parallel = ["--distributed-world-size", processes, "--load-checkpoint-on-all-dp-ranks"]
     options = [
         *["--user-dir", programs.PLUGIN, *architecture(wanted.encoder, wanted.scheme, size)],
+        *(blind(wanted.scheme) if preset.blind else []),
         *objective(wanted, data, length),
         *["--tokens-per-sample", length],
         *["--optimizer", *preset.optimizer, "--weight-decay", 0.01],

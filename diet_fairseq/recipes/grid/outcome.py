@@ -17,14 +17,15 @@ OF_ELECTRA = (
     "recall",
 )
 #: whose curves can be drawn
-METRICS = ("loss", *OF_ELECTRA)
+METRICS = ("loss", "mlm_loss", *OF_ELECTRA)
 
 
 def of_pretraining(run: Path) -> dict[str, Any]:
     """Loss in nats after the last update, its curve, and what the log says of the run.
 
-    Of an ELECTRA also the last value of each of `OF_ELECTRA`, and ``curves`` of them; precision and
-    recall are those of replaced tokens.
+    With next-sentence prediction also the loss of masked words alone and the accuracy, of an
+    ELECTRA each of `OF_ELECTRA`: the last values, and ``curves`` of them. Precision and recall are
+    those of replaced tokens.
     """
     log = run / "train.log"
     curve = curve_of(log)
@@ -32,12 +33,14 @@ def of_pretraining(run: Path) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {"loss": curve[-1][1], "curve": curve, **train_log.totals(log)}
     _, last = train_log.curves(log)["valid"][-1]
-    if "nsp_accuracy" in last:
-        found["NSP accuracy"] = last["nsp_accuracy"]
+    if "nsp_accuracy" in last:  # the loss is that of masked words and that of next sentences
+        found["curves"] = {
+            "mlm_loss": curve_of(log, "mlm_loss"),
+            "NSP accuracy": curve_of(log, "nsp_accuracy"),
+        }
     if "discriminator_accuracy" in last:
         found["curves"] = {name: curve_of(log, name) for name in OF_ELECTRA}
-        found |= {name: curve[-1][1] for name, curve in found["curves"].items()}
-    return found
+    return found | {name: curve[-1][1] for name, curve in found.get("curves", {}).items()}
 
 
 def of_translation(run: Path) -> dict[str, Any]:

@@ -12,7 +12,10 @@ from ...errors import UserError
 from .outcome import OF_ELECTRA
 
 #: the measures a table shows where they are there, and the digits of each
-MEASURES = {"BLEU": 2, "chrF": 2, "loss": 3, "NSP accuracy": 3, **dict.fromkeys(OF_ELECTRA, 3)}
+MEASURES = {
+    **{"BLEU": 2, "chrF": 2, "loss": 3, "mlm_loss": 3, "NSP accuracy": 3},
+    **dict.fromkeys(OF_ELECTRA, 3),
+}
 #: what else a run has that is a number
 TOTALS = ("seed", "parameters", "seconds", "updates done")
 #: row -> what came out, seed by seed
@@ -70,21 +73,23 @@ def markdown(
 ) -> str:
     """Rows against the means of their seeds; with a baseline, the difference from it.
 
-    The difference is of the first measure, and of every dev set where the runs are fine-tunings.
+    The difference is of the first measure; of all of them where the runs are fine-tunings, or
+    predict next sentences.
     ``tested`` is what a test within each seed says of the rows against the baseline.
     """
     runs = [one for seeds in found.values() for one in seeds.values()]
     shown = measures(runs, named)
     [first, *_] = shown
     head = ["row", *map(titled, shown)]
-    of_words = first == "loss" and "generator_loss" not in shown  # ELECTRA's is a sum of two
+    words = "mlm_loss" if "mlm_loss" in shown else "loss"
+    of_words = words in shown and "generator_loss" not in shown  # ELECTRA's is a sum of two
     if of_words:
         head.append("perplexity")
     if baseline is not None:
         if baseline not in found:
             raise UserError(f"--baseline {baseline!r} is not finished: take one of {list(found)}")
-        compared = [first] if first in MEASURES else list(shown)
-        head += [f"{name} against {baseline}, same seeds" for name in compared]
+        compared = [first] if first in MEASURES and words == "loss" else list(shown)
+        head += [f"{name.replace('_', ' ')} against {baseline}, same seeds" for name in compared]
     if tested:
         head.append("each seed's test set (paired bootstrap)")
     counted = all("parameters" in one for one in runs)
@@ -98,7 +103,8 @@ def markdown(
             values = [one[name] for one in results if name in one]
             cells.append(spread(values, shown[name]) if values else "")
         if of_words:
-            cells.append(f"{math.exp(mean(one['loss'] for one in results)):.1f}")
+            losses = [one[words] for one in results if words in one]
+            cells.append(f"{math.exp(mean(losses)):.1f}" if losses else "")
         if baseline is not None:
             pairs = [(seeds[s], found[baseline][s]) for s in seeds if s in found[baseline]]
             for name in compared:

@@ -6,6 +6,7 @@ import pytest
 from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
+from diet_fairseq.config import PositionConfig, options_of
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.recipes.encoders import presets, pretrain
@@ -65,6 +66,19 @@ def test_the_settings_of_tupe_s_large_models_are_roberta_s(shown):
     assert args.batch_size * args.update_freq[0] * args.distributed_world_size == 8192
     assert (args.lr, args.warmup_ratio * args.max_update) == ([4e-4], 30_000)
     assert (args.adam_betas, args.clip_norm, args.dropout) == ("(0.9, 0.98)", 0.0, 0.1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_papers_presets_have_the_papers_scores(shown, scheme):
+    for preset, ours in presets.PRESETS.items():
+        config = PositionConfig.of(shown(scheme, "--preset", preset))
+        default = options_of(SCHEMES[scheme])
+        is_blind = config.position_gain in (None, 1) and config.position_start in (None, "blind")
+        assert is_blind == (preset != "machine" or "position_gain" not in default), preset
+        assert ours.blind == (preset != "machine")
+    if "position_start" in default:
+        again = PositionConfig.of(shown(scheme, "--preset", "tupe", "--position-start", "local"))
+        assert again.position_gain == default["position_gain"]
 
 
 def test_full_sentences_are_packed_without_next_sentences(shown):

@@ -34,7 +34,8 @@ evaluate = "--average 5"
 [rows]
 stock = "stock"
 """
-VALID = "| valid on 'valid' subset | loss {} | ppl 1.0 | nsp_accuracy {} | num_updates {}\n"
+VALID = "| valid on 'valid' subset | loss {} | ppl 1.0 | num_updates {}\n"
+VALID_NSP = VALID.replace("| ppl 1.0", "| mlm_loss {} | nsp_accuracy 0.{} | ppl 1.0")
 ELECTRA = PRETRAINING.replace("roberta", "electra")
 VALID_ELECTRA = (
     "| valid on 'valid' subset | loss {0} | generator_loss 8.0 | discriminator_loss 0.5 "
@@ -68,7 +69,10 @@ def called(tmp_path, monkeypatch):
         else:
             scheme, seed = command[2], int(options.get("--seed", 1))
             bits = LOSS.get(scheme, LOSS["shaw"])[seed - 1]
-            curve = VALID.format(8.5, 50, 100) + VALID.format(bits, 50 + seed, 200)
+            curve = VALID.format(8.5, 100) + VALID.format(bits, 200)
+            if "--nsp" in options:
+                curve = VALID_NSP.format(8.5, 7.5, 50, 100)
+                curve += VALID_NSP.format(bits, round(bits - 1, 1), 50 + seed, 200)
             if options.get("--encoder") == "electra":
                 curve = VALID_ELECTRA.format(8.5, 1) + VALID_ELECTRA.format(bits, 2)
             (folder / "train.log").write_text(LOG.format(curve))
@@ -200,12 +204,31 @@ def test_the_table_shows_means_spread_and_paired_differences(called, capsys):
     called(PRETRAINING, "table", "--baseline", "shaw")
     head, _, shaw, diet, *_ = capsys.readouterr().out.splitlines()
     assert head == (
-        "| row | loss, nats | NSP accuracy | perplexity | loss against shaw, same seeds "
+        "| row | loss, nats | perplexity | loss against shaw, same seeds "
         "| parameters | minutes | seeds |"
     )
-    assert shaw == "| shaw | 4.298 ± 0.139 | 52.000 ± 1.000 | 73.5 |  | 2,322,432 | 2.0 | 1, 2, 3 |"
+    assert shaw == "| shaw | 4.298 ± 0.139 | 73.5 |  | 2,322,432 | 2.0 | 1, 2, 3 |"
     # seeds 1 and 2: -0.1 and -0.2 bits; their mean in nats, t(1) = 12.7
     assert "| -0.104 ± 0.440 (p = 0.2) | 2,322,432 | 2.0 | 1, 2 |" in diet
+
+
+def test_masked_words_and_next_sentences_have_columns_of_their_own(called, capsys):
+    nsp = PRETRAINING.replace('options = "', 'options = "--nsp ')
+    called(nsp, "run")
+    capsys.readouterr()
+    called(nsp, "table", "--baseline", "shaw")
+    head, _, shaw, diet, *_ = capsys.readouterr().out.splitlines()
+    assert head == (
+        "| row | loss, nats | mlm loss, nats | NSP accuracy | perplexity "
+        "| loss against shaw, same seeds | mlm loss against shaw, same seeds "
+        "| NSP accuracy against shaw, same seeds | parameters | minutes | seeds |"
+    )
+    assert shaw.startswith("| shaw | 4.298 ± 0.139 | 3.604 ± 0.139 | 0.520 ± 0.010 | 36.8 |  |")
+    assert diet.count("-0.104 ± 0.440 (p = 0.2)") == 2
+    called(nsp, "table", "--at", "100")
+    assert "| shaw | 5.892 ± 0.000 | 5.199 ± 0.000 | 0.500 ± 0.000 | 181.0 |" in (
+        capsys.readouterr().out
+    )
 
 
 def test_every_dev_set_is_compared_with_the_baseline():
