@@ -1,10 +1,12 @@
 """Files that are complete or absent.
 
-Every file is first written as ``NAME.tmp`` in the same folder, and renamed once all of it is on the
-disk. A process that is killed at any moment leaves the old file or the new one.
+Every file is first written as ``NAME.WRITER.tmp`` in the same folder, and renamed once all of it is
+on the disk. A process that is killed at any moment leaves the old file or the new one; of several
+that write to one name at once, the last to end wins.
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +23,7 @@ def written(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
     Text is UTF-8, its lines end in a newline alone.
     """
-    aside = f"{path}{ASIDE}"
+    aside = f"{path}.{os.getpid()}-{threading.get_ident()}{ASIDE}"
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
         with open(aside, mode, encoding=encoding, newline=newline) as file:

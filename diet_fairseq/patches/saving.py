@@ -52,7 +52,7 @@ def prepare_save_dir(folder: str) -> None:
     with _writable(folder):
         with tempfile.TemporaryFile(dir=folder):
             pass
-        for leftover in Path(folder).glob(f"checkpoint*.pt{ASIDE}"):
+        for leftover in Path(folder).glob(f"checkpoint*.pt*{ASIDE}"):
             leftover.unlink()
 
 

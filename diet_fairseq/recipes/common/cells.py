@@ -1,6 +1,7 @@
 """The cells of grids: a finished one is a JSON file and is skipped, an interrupted one resumes."""
 
 import json
+import logging
 import platform
 import re
 import shlex
@@ -19,6 +20,12 @@ from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
 from . import turns
+from .options import by_name
+
+logger = logging.getLogger(__name__)
+
+#: between the commands of a result
+AND = " && "
 
 
 class Cell(ABC):
@@ -48,7 +55,7 @@ class Cell(ABC):
     def run(self) -> str:
         """Run it, unless it is done; returns its outcome in a line, or ``FAILED: ...``."""
         if self.result.exists():
-            return "done before"
+            return self.refusal() or "done before"
         steps = self.steps()
         for command, log in steps:
             if failure := self.call(command, log):
@@ -57,8 +64,12 @@ class Cell(ABC):
             outcome = self.outcome()
         except UserError as error:
             return f"FAILED: {error}"
-        save(self.result, outcome, steps[0][0])
+        save(self.result, outcome, [command for command, _ in steps])
         return self.summary(outcome)
+
+    def refusal(self) -> str:
+        """Why the result that is there is not this cell's: ``FAILED: ...``, or nothing."""
+        return ""
 
     def call(self, command: list[str], log: Path) -> str:
         """Run a step; returns what went wrong, or nothing."""
@@ -81,6 +92,10 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
         running.append(cell.name)
         try:
             return cell.run()
+        except Exception as error:  # the other cells have their turn
+            logger.debug("%s", cell.name, exc_info=True)
+            name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            return f"FAILED: {name}{error}"
         finally:
             running.remove(cell.name)
 
@@ -120,12 +135,12 @@ def nameable(words: Sequence[str]) -> list[str]:
     return [re.sub(r"[^\w.+=-]+", "~", word.removeprefix("--")) for word in words]
 
 
-def save(result: Path, found: dict[str, Any], command: Sequence[str]) -> None:
-    """Write down what came out, on which machine, and the command that gives it."""
+def save(result: Path, found: dict[str, Any], commands: Sequence[Sequence[str]]) -> None:
+    """Write down what came out, on which machine, and the commands that give it."""
     found = {
         **found,
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "command": shlex.join(["python", *command]),
+        "command": AND.join(shlex.join(["python", *command]) for command in commands),
     }
     result.parent.mkdir(parents=True, exist_ok=True)
     with written(result) as file:
@@ -133,4 +148,17 @@ def save(result: Path, found: dict[str, Any], command: Sequence[str]) -> None:
 
 
 def load(result: Path) -> dict[str, Any]:
-    return json.loads(result.read_text(encoding="utf-8"))
+    """What came out.
+
+    Raises:
+        UserError: the file can't be read
+    """
+    try:
+        return dict(json.loads(result.read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError) as error:
+        raise UserError(f"{result} can't be read ({error}): remove it, and run it again") from error
+
+
+def commands_of(found: dict[str, Any]) -> list[dict[str, str]]:
+    """Options by name of the commands that a result came from."""
+    return [by_name(shlex.split(one)[1:]) for one in str(found.get("command", "")).split(AND)]

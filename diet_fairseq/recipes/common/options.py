@@ -3,7 +3,7 @@
 import math
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, NoReturn, TypeVar
 
@@ -52,3 +52,19 @@ def given(kind: type[Options], args: Namespace, **more: Any) -> Options:
     """The dataclass's fields out of what was parsed; those in ``more`` out of that."""
     names = {one.name for one in fields(kind)} - set(more)  # type: ignore[arg-type]
     return kind(**{name: getattr(args, name) for name in names}, **more)
+
+
+def by_name(words: Sequence[str]) -> dict[str, str]:
+    """Options and what follows them; the last of the same name wins, as on a command line.
+
+    What comes before the first option has the name "".
+    """
+    values: list[str] = []
+    found = {"": values} if words and not words[0].startswith("--") else {}
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            found[name] = values = [value] if equals else []
+        else:
+            values.append(word)
+    return {name: " ".join(values) for name, values in found.items()}

@@ -6,18 +6,20 @@ from pathlib import Path
 
 #: of a dev set, the updates and the metrics then
 Curve = list[tuple[int, dict[str, float]]]
+#: a number as fairseq prints it: a million is 1e+06
+NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
 
 
 def totals(log: Path) -> dict[str, int]:
-    """Parameters, updates and seconds, as fairseq counts them."""
+    """Parameters, updates and seconds, as fairseq counts them in the last part."""
     text = log.read_text(encoding="utf-8")
-    [parameters, *_] = re.findall(r"num\. shared model params: ([\d,]+)", text)
-    *_, updates = re.findall(r"\| num_updates (\d+)", text)
-    *_, seconds = re.findall(r"\| wall (\d+)", text)
+    *_, parameters = re.findall(r"num\. shared model params: ([\d,]+)", text)
+    *_, updates = re.findall(rf"\| num_updates ({NUMBER})", text)
+    *_, seconds = re.findall(rf"\| wall ({NUMBER})", text)
     return {
         "parameters": int(parameters.replace(",", "")),
-        "updates done": int(updates),
-        "seconds": int(seconds),
+        "updates done": int(float(updates)),
+        "seconds": int(float(seconds)),
     }
 
 
@@ -35,6 +37,5 @@ def points(log: Path) -> dict[str, list[dict[str, float]]]:
     text = log.read_text(encoding="utf-8")
     for split, rest in re.findall(r"\| valid on '(\w+)' subset \| (.*)", text):
         values = (part.rsplit(" ", 1) for part in rest.split(" | "))
-        number = r"-?[\d.]+(e-?\d+)?"
-        found[split].append({name: float(one) for name, one in values if re.fullmatch(number, one)})
+        found[split].append({name: float(one) for name, one in values if re.fullmatch(NUMBER, one)})
     return found

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
 from ..common import cells, programs, train_log
+from ..common.options import by_name
 from ..common.stages import MADE_FROM, difference
 from ..common.turns import turn
 from .glue_tasks import TRAIN, VALID, Task
@@ -161,18 +161,6 @@ def training_of(row: Path) -> str:
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def by_name(flags: Sequence[str]) -> dict[str, str]:
-    """Options and what follows them; the last of the same name wins, as on a command line."""
-    found: dict[str, list[str]] = {}
-    for flag in flags:
-        if flag.startswith("--"):
-            name, equals, value = flag.partition("=")
-            found[name] = values = [value] if equals else []
-        else:
-            values.append(flag)
-    return {name: " ".join(values) for name, values in found.items()}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ def tunings(grid: Grid, chosen: list[Cell]) -> dict[str, list[Tuning]]:
     for cell in chosen:
         parser = Strict(f"row {cell.row!r}")
         finetune.add_arguments(parser)
-        words = [grid.tasks, *cell.given, *split(grid.options), "--row", cell.row]
+        checkpoint, *own = cell.given
+        words = [grid.tasks, checkpoint, *split(grid.options), *own, "--row", cell.row]
         words += ["--seeds", str(cell.seed), "--folder", str(grid.folder)]
         args, more = parser.parse_known_args(words)
         found[cell.row] += finetune.grid_of(given(finetune.FineTuning, args), more)

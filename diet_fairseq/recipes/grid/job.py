@@ -6,10 +6,20 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
+from ...config import flag
 from ...errors import UserError
-from ..common import cells
+from ..common import cells, settings
+from ..common.options import by_name
+from ..common.stages import difference
+from ..common.turns import turn
 from . import outcome, table
 from .spec import Cell, Grid
+
+#: options that change where and how a cell is run, and how often it is looked at
+NOT_COUNTING = {
+    *map(flag, settings.FREE),
+    *("--folder", "--gpus", "--out", "--log-interval", "--save-interval-updates"),
+} - {"--max-update", "--max-epoch"}
 
 
 @dataclass(frozen=True)
@@ -36,14 +46,16 @@ class Job(cells.Cell):
         """Commands of `diet-fairseq`, or the script, and their logs."""
         where: list[Any] = ["--run", self.cell.run, "--folder", self.grid.folder]
         where += ["--gpus", self.gpus]
-        given = [*self.cell.given, *split(self.grid.options), "--seed", self.cell.seed]
+        own, common = list(self.cell.given), split(self.grid.options)
+        seed = ["--seed", self.cell.seed]
         if self.grid.kind == "script":
-            command = [self.grid.script, *given, "--out", self.folder]
+            command = [self.grid.script, *common, *own, *seed, "--out", self.folder]
             return [(list(map(str, command)), self.folder / "script.out")]
+        scheme, *own = own
+        given = [*common, *own, *seed]  # a row's own options win
         if self.grid.kind == "pretraining":
-            commands = [["encoder", "pretrain", *given, *where]]
+            commands = [["encoder", "pretrain", scheme, *given, *where]]
         else:
-            scheme, *given = given
             pair = self.grid.pair.split("-")
             commands = [
                 ["translation", "train", scheme, *pair, *given, *where],
@@ -53,6 +65,22 @@ class Job(cells.Cell):
             (["-m", "diet_fairseq", *map(str, command)], self.folder / f"{command[1]}.out")
             for command in commands
         ]
+
+    def run(self) -> str:
+        with turn(self.grid.folder, self.cell.run, lambda: print(f"{self.name}: waits")):
+            return super().run()
+
+    def refusal(self) -> str:
+        """The result has the name of this cell: was it made by the same commands?"""
+        wanted = [by_name(command) for command, _ in self.steps()]
+        # older results have the first command only
+        for was, now in zip(cells.commands_of(cells.load(self.result)), wanted, strict=False):
+            if other := difference(counting(was), counting(now)):
+                return (
+                    f"FAILED: {self.result} was made with other options: {other}: remove it to run "
+                    "the cell again, or give the row or the grid another name"
+                )
+        return ""
 
     def outcome(self) -> dict[str, Any]:
         found = OUTCOMES[self.grid.kind](self.folder)
@@ -67,6 +95,11 @@ class Job(cells.Cell):
         )
 
 
+def counting(options: dict[str, str]) -> dict[str, str]:
+    """Those of the options that change what comes out."""
+    return {name: value for name, value in options.items() if name not in NOT_COUNTING}
+
+
 OUTCOMES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "pretraining": outcome.of_pretraining,
     "translation": outcome.of_translation,
@@ -78,7 +111,9 @@ def finished(grid: Grid, chosen: list[Cell]) -> table.Found:
     """What came out of these cells, row by row in the order of the grid."""
     found: table.Found = {row: {} for row in grid.rows}
     for cell in chosen:
-        result = Job(grid, cell).result
-        if result.exists():
-            found[cell.row][cell.seed] = cells.load(result)
+        one = Job(grid, cell)
+        if one.result.exists():
+            if refusal := one.refusal():
+                raise UserError(refusal.removeprefix("FAILED: "))
+            found[cell.row][cell.seed] = cells.load(one.result)
     return {row: seeds for row, seeds in found.items() if seeds}

@@ -56,6 +56,8 @@ def run(args: Namespace) -> int:
         return cells.run_all([Job(grid, cell, args.gpus) for cell in chosen], args.jobs)
     if args.metric != "loss" and args.action != "plot":
         raise UserError(f"--metric {args.metric} goes with plot: leave it out, or take plot")
+    if args.at is not None and args.action != "table":
+        raise UserError(f"--at {args.at} goes with table: leave it out, or take table")
     found = (fine_tuning if tuned else job).finished(grid, chosen)
     if not found:
         print("nothing is finished yet")

@@ -31,7 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
+from ..common.options import by_name
 
+#: options of ``translation evaluate`` that score something else
+OWN_TEST = ("--test-set", "--input", "--output")
 #: kind -> the key that it needs, and the one that it may have
 KINDS = {
     "pretraining": ("", ""),
@@ -53,7 +56,12 @@ class Cell:
     @property
     def run(self) -> str:
         """The name of its folder among the runs."""
-        return f"{self.grid}-{re.sub(r'[^A-Za-z0-9_.]+', '-', self.row)}-s{self.seed}"
+        return f"{self.grid}-{in_name(self.row)}-s{self.seed}"
+
+
+def in_name(row: str) -> str:
+    """A row as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", row)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,12 @@ class Grid:
         for row in rows or []:
             if row not in self.rows:
                 raise UserError(f"--rows {row!r}: the grid has {', '.join(map(repr, self.rows))}")
+        known = {cell.seed for cell in self.cells()}
+        for seed in seeds or []:
+            if seed not in known:
+                raise UserError(
+                    f"--seeds {seed}: the grid has {', '.join(map(str, sorted(known)))}"
+                )
         return [
             cell
             for cell in self.cells()
@@ -136,6 +150,30 @@ def _check(path: Path, found: dict[str, Any]) -> None:
         raise UserError(f'{path}: pair must be like "en-de", but is {found["pair"]!r}')
     if not found["rows"] or not all(isinstance(row, str) for row in found["rows"].values()):
         raise UserError(f"{path}: every row of [rows] is text: what the command is given for it")
+    for where, words in [
+        *((key, found.get(key, "")) for key in ("options", "evaluate")),
+        *((f"the row {row!r}", words) for row, words in found["rows"].items()),
+    ]:
+        try:
+            split = shlex.split(words)
+        except ValueError as error:
+            raise UserError(
+                f"{path}: {where} can't be read as words ({error}): correct it"
+            ) from error
+        if not split and where.startswith("the row") and found["kind"] != "script":
+            raise UserError(f"{path}: {where} is empty: give it what the command is to be given")
+        if where == "evaluate" and set(by_name(split)) & set(OWN_TEST):
+            raise UserError(
+                f"{path}: evaluate can't have {', '.join(OWN_TEST)}: a grid is scored on its "
+                "corpus's test set"
+            )
+    names: dict[str, str] = {}
+    for row in found["rows"]:
+        if (other := names.setdefault(in_name(row), row)) != row:
+            raise UserError(
+                f"{path}: the rows {other!r} and {row!r} would both be the run {in_name(row)}: "
+                "give one of them another name"
+            )
     for row, seeds in [("seeds", found.get("seeds", [1])), *found.get("seeds_of", {}).items()]:
         if not (isinstance(seeds, list) and seeds and all(type(s) is int and s > 0 for s in seeds)):
             raise UserError(f"{path}: the seeds of {row} must be numbers above 0, not {seeds!r}")

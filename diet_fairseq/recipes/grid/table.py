@@ -59,10 +59,20 @@ def measures(runs: Sequence[dict[str, Any]], named: Sequence[str] = ()) -> dict[
 
     Of fine-tunings these are all dev sets.
     """
-    given = {name for one in runs for name in one}
+    given = {
+        name: None
+        for one in runs
+        for name, value in one.items()
+        if name not in TOTALS and isinstance(value, int | float)
+    }
     known = [name for name in MEASURES if name in given]
-    chosen = named or known or [name for one in runs for name in one if name not in TOTALS]
-    return {name: MEASURES.get(name, 2) for name in chosen if name in given}
+    found = {name: MEASURES.get(name, 2) for name in named or known or given if name in given}
+    if not found:
+        raise UserError(
+            f"there is no {' or '.join(named) or 'number'} in what came out, which has "
+            f"{', '.join(given) or 'no numbers'}: correct the grid's measures, or what it runs"
+        )
+    return found
 
 
 def markdown(
@@ -104,7 +114,7 @@ def markdown(
             cells.append(spread(values, shown[name]) if values else "")
         if of_words:
             losses = [one[words] for one in results if words in one]
-            cells.append(f"{math.exp(mean(losses)):.1f}" if losses else "")
+            cells.append(f"{perplexity(mean(losses)):.1f}" if losses else "")
         if baseline is not None:
             pairs = [(seeds[s], found[baseline][s]) for s in seeds if s in found[baseline]]
             for name in compared:
@@ -126,6 +136,10 @@ def markdown(
         if f"{name} signature" in one
     }
     return "\n".join([*lines, *([""] if signatures else []), *sorted(signatures)])
+
+
+def perplexity(nats: float) -> float:
+    return math.exp(nats) if nats < 700 else math.inf
 
 
 def titled(measure: str) -> str:

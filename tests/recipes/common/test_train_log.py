@@ -1,0 +1,35 @@
+"""What fairseq's log says is read as fairseq writes numbers."""
+
+import pytest
+from fairseq.logging.progress_bar import format_stat
+
+from diet_fairseq.recipes.common import train_log
+
+VALID = "epoch 001 | valid on 'valid' subset | loss 3.5 | num_updates {}\n"
+END = "epoch 001 | loss 3 | num_updates {} | train_wall {} | wall {}\n"
+
+
+def part(path, parameters, updates, wall):
+    updates, wall = format_stat(updates), format_stat(wall)
+    with open(path, "a") as file:
+        file.write(f"| num. shared model params: {parameters:,} (num. trained: 1)\n")
+        file.write(VALID.format(updates) + END.format(updates, wall, wall))
+
+
+@pytest.mark.parametrize(("updates", "wall"), [(400, 7.0), (1_000_000, 1_036_800.0)])
+def test_a_million_updates_are_read_as_a_million(updates, wall, tmp_path):
+    log = tmp_path / "train.log"
+    part(log, 2_322_432, updates, wall)
+    assert train_log.totals(log) == {
+        "parameters": 2_322_432,
+        "updates done": updates,
+        "seconds": int(wall),
+    }
+    assert train_log.curves(log) == {"valid": [(updates, {"loss": 3.5, "num_updates": updates})]}
+
+
+def test_a_run_that_began_anew_with_another_model_has_that_model_s_parameters(tmp_path):
+    log = tmp_path / "train.log"
+    part(log, 10, 100, 1.0)
+    part(log, 20, 200, 2.0)
+    assert train_log.totals(log)["parameters"] == 20
