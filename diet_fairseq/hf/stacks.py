@@ -101,10 +101,14 @@ class DietPreTrainedModel(PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = OTHERS
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Without gains, which the configuration has."""
+        """Without gains, which the configuration has.
+
+        Of a module that this model is a part of with them, as that one loads them by itself.
+        """
         state = super().state_dict(*args, **kwargs)
-        for name in [name for name in state if name.endswith(".gain")]:
-            del state[name]
+        if kwargs.get("destination") is None:
+            for name in [name for name in state if name.endswith(".gain")]:
+                del state[name]
         return state
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:

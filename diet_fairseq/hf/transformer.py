@@ -163,6 +163,11 @@ class DietForConditionalGeneration(DietPreTrainedModel, GenerationMixin):
         shifted[:, 0] = self.config.decoder_start_token_id or 0
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
+    @staticmethod
+    def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:
+        """The mask of words as it is, also with a static cache: attention makes its own of it."""
+        return attention_mask
+
     def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """As transformers', and the decoder is told where all that it has read is padding."""
         mixin: Any = super()

@@ -50,6 +50,37 @@ def test_generation_with_a_cache_is_that_without(case, beams):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+@tiny.each(tiny.first_of_each_scheme(TRANSLATION))
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("beams", [1, 3], ids=["greedy", "beam"])
+def test_generation_with_a_static_cache_is_that_with_a_dynamic_one(case, attention, beams):
+    model = converted(case)
+    model.set_attn_implementation(attention)
+    dynamic, static = (
+        generated(model, num_beams=beams, **cache)
+        for cache in ({}, {"cache_implementation": "static"})
+    )
+    assert torch.equal(dynamic.sequences, static.sequences)
+
+
+class Wrapper(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+        self.head = torch.nn.ParameterDict({"gain": torch.nn.Parameter(torch.ones(1))})
+
+
+@tiny.each([case for case in TRANSLATION if "position_gain" in tiny.options_of(case.kind)])
+def test_a_model_within_another_module_keeps_its_gains(case):
+    model = converted(case)
+    state = Wrapper(model).state_dict()
+    assert "head.gain" in state
+    other = Wrapper(type(model)(model.config).eval())
+    assert other.load_state_dict(state)
+    torch.testing.assert_close(logits(other.inner), logits(model), rtol=0, atol=0)
+    assert not [name for name in model.state_dict() if name.endswith(".gain")]
+
+
 @torch.no_grad()
 @tiny.each(TRANSLATION)
 def test_every_step_and_every_cache_gives_what_the_whole_gives(case):
