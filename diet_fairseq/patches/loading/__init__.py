@@ -26,7 +26,7 @@ from ...literals import literal
 from ..explaining import mistake_behind
 from . import configuration, progress
 from .configuration import Refused, converted
-from .file import CHECKPOINT_TYPES, TRUST, check_regular, load, read
+from .file import CHECKPOINT_TYPES, TRUST, check_regular, lacks_memory, load, read
 from .model import difference, no_larger_than
 from .plain import quoted, reason, shown
 
@@ -195,9 +195,14 @@ def _watch_first_step(optimizer: Any, path: str) -> None:
     step = optimizer.step
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        del optimizer.step
-        with _about(path, UNUSABLE):
+        vars(optimizer).pop("step", None)
+        try:
             return step(*args, **kwargs)
+        except Exception as error:
+            if lacks_memory(error):  # which fairseq has an answer to
+                raise
+            with _about(path, UNUSABLE):
+                raise
 
     optimizer.step = first
 

@@ -1,5 +1,6 @@
 """Reading a checkpoint: nothing in it is executed, and a faulty one gives a clear error."""
 
+import errno
 import os
 import pickle
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from ...errors import UserError
+from ..explaining import PATHS
 from . import arrays, configuration
 from .plain import Odd, plain, shown
 
@@ -133,6 +135,10 @@ def _fault(name: str, error: Exception) -> str:
         return "is not there: check the path"
     if path.is_file() and path.stat().st_size == 0:
         return "is empty: give another checkpoint"
+    if isinstance(error, PermissionError):
+        return f"can't be read: {PATHS[errno.EACCES]}"
+    if lacks_memory(error):  # what a damaged file says of its sizes may be anything
+        return "asks for more memory than there is: free some, or, if it is small, give another"
     found = re.search(r"\bGLOBAL (\S+)", str(error))
     if found:
         return (
@@ -146,3 +152,12 @@ def _fault(name: str, error: Exception) -> str:
             f"({shown(reason)}); give another file"
         )
     return "is not a checkpoint, or is truncated or damaged: give another, or train again"
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether memory ran out, that of a GPU included."""
+    text = str(error)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and ("out of memory" in text or "can't allocate memory" in text)
+    )

@@ -10,13 +10,16 @@ from queue import SimpleQueue
 
 from ...errors import UserError
 from ..common import cells, programs
-from ..common.options import at_least, given
+from ..common.options import at_least, by_name, given
 from ..common.stages import MADE_FROM
 from .folder import add_folder
 from .prepare_task import load_task, preparing
 from .presets import GRIDS, LARGE
 from .start import Start
 from .tuning import FineTuning, Row, Tuning
+
+#: options of fairseq-train that differ from cell to cell, and those that give them here
+OF_CELLS = {"--lr": "--rates", "--max-epoch": "--epochs", "--seed": "--seeds"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -79,6 +82,12 @@ def grid_of(wanted: FineTuning, more: Sequence[str]) -> list[Tuning]:
     """All cells that are asked for, seed by seed."""
     if wanted.row and "/" in wanted.row:
         raise UserError(f"--row {wanted.row} has a slash, but it names a folder: take another")
+    for name, value in by_name(more).items():
+        if name in OF_CELLS:
+            raise UserError(
+                f"{name} {value}: every cell of a grid of fine-tunings has its own: give "
+                f"{OF_CELLS[name]} instead"
+            )
     start = Start(wanted.checkpoint)
     grid: list[Tuning] = []
     for name in task_names(wanted.folder, wanted.task):

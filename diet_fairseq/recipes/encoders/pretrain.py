@@ -11,7 +11,7 @@ from ...config import SCHEMES, options_of
 from ...errors import UserError
 from ...models import diet_roberta
 from ..common import programs
-from ..common.options import at_least, given
+from ..common.options import at_least, by_name, given
 from ..common.programs import STOCK
 from .folder import add_folder
 from .presets import PRESETS
@@ -105,12 +105,13 @@ def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
     return [*packed, "--criterion", "electra", *kept]
 
 
-def blind(scheme: str) -> list[str]:
+def blind(scheme: str, more: list[str]) -> list[str]:
     """The papers' form of a scheme's score, which has no gain and no local start."""
     options = options_of(SCHEMES[scheme]) if scheme != STOCK else {}
     if "position_start" in options:
         return ["--position-start", "blind"]
-    return ["--position-gain", "1"] if "position_gain" in options else []
+    segments = by_name(more).get("--segment-scheme") == "per-head"
+    return ["--position-gain", "1"] if segments or "position_gain" in options else []
 
 
 def run_folder(wanted: Pretraining, size: str) -> Path:
@@ -131,7 +132,7 @@ def command(wanted: Pretraining, more: list[str]) -> list[str]:
     parallel = ["--distributed-world-size", processes, "--load-checkpoint-on-all-dp-ranks"]
     options = [
         *["--user-dir", programs.PLUGIN, *architecture(wanted.encoder, wanted.scheme, size)],
-        *(blind(wanted.scheme) if preset.blind else []),
+        *(blind(wanted.scheme, more) if preset.blind else []),
         *objective(wanted, data, length),
         *["--tokens-per-sample", length],
         *["--optimizer", *preset.optimizer, "--weight-decay", 0.01],

@@ -125,6 +125,31 @@ def test_nothing_in_a_refusal_acts_on_a_terminal(tmp_path):
     assert len(refusal(saved(path, cfg={"a" * 10000: "${" + "b" * 10000}))) < 1000
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "can't be read: it may not be read or written:"),
+        (MemoryError(), "asks for more memory than there is: free some, or, if it is small, give"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+            "asks for more mem",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "asks for more memory than there is"),
+    ],
+    ids=["permission", "memory", "allocator", "gpu"],
+)
+def test_a_good_checkpoint_is_not_blamed_for_the_machine(error, words, tmp_path, monkeypatch):
+    path = saved(tmp_path / "x.pt")
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(UserError) as said:
+        loading.read(path)
+    assert str(said.value).startswith(f"{path} {words}")
+
+
 def test_an_archive_that_unpacks_to_more_than_it_is_is_refused(tmp_path):
     path = saved(tmp_path / "x.pt", x="a" * 1_000_000)
     with zipfile.ZipFile(path) as good:

@@ -281,3 +281,15 @@ def test_only_the_first_step_after_resuming_is_watched():
         optimizer.step()
     with pytest.raises(KeyError):
         optimizer.step()
+
+
+def test_a_first_step_that_lacks_memory_is_not_the_checkpoint_s_fault():
+    class Optimizer:
+        def step(self, closure=None):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    optimizer = Optimizer()
+    for _ in range(2):  # a checkpoint may be loaded twice before there is a step
+        loading._watch_first_step(optimizer, "c.pt")
+    with pytest.raises(torch.OutOfMemoryError):
+        optimizer.step()

@@ -306,6 +306,15 @@ def test_more_tokens_than_the_encoder_has_positions_for_are_refused(folder):
     )
 
 
+@pytest.mark.parametrize(
+    ("flag", "instead"), [("--lr", "--rates"), ("--max-epoch", "--epochs"), ("--seed", "--seeds")]
+)
+def test_an_option_that_every_cell_has_its_own_of_is_refused(flag, instead, folder):
+    assert refused(folder, "RTE", flag, "3") == (
+        f"{flag} 3: every cell of a grid of fine-tunings has its own: give {instead} instead"
+    )
+
+
 def test_what_is_no_checkpoint_or_no_task_is_refused(folder, tmp_path):
     assert refused(folder, "RTE", checkpoint="none.pt") == (
         f"{folder}/none.pt can't be read: No such file or directory"

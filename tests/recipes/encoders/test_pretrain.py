@@ -76,6 +76,9 @@ def test_the_papers_presets_have_the_papers_scores(shown, scheme):
         is_blind = config.position_gain in (None, 1) and config.position_start in (None, "blind")
         assert is_blind == (preset != "machine" or "position_gain" not in default), preset
         assert ours.blind == (preset != "machine")
+    if scheme in ("none", "tupe_a"):  # segments have a gain, too
+        segments = shown(scheme, "--preset", "diet", "--segment-scheme", "per-head")
+        assert PositionConfig.of(segments).position_gain == 1
     if "position_start" in default:
         again = PositionConfig.of(shown(scheme, "--preset", "tupe", "--position-start", "local"))
         assert again.position_gain == default["position_gain"]
