@@ -160,5 +160,6 @@ def load(result: Path) -> dict[str, Any]:
 
 
 def commands_of(found: dict[str, Any]) -> list[dict[str, str]]:
-    """Options by name of the commands that a result came from."""
-    return [by_name(shlex.split(one)[1:]) for one in str(found.get("command", "")).split(AND)]
+    """Options by name of the commands that a result came from, as far as it says."""
+    known = str(found["command"]).split(AND) if "command" in found else []
+    return [by_name(shlex.split(one)[1:]) for one in known]
