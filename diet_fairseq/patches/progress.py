@@ -37,7 +37,8 @@ def counts_on(load_checkpoint: Callable) -> Callable:
         extra_state = load_checkpoint(self, *args, reset_meters=reset_meters, **kwargs)
         wall = metrics.get_meter("default", "wall")
         if extra_state is not None and not reset_meters and isinstance(wall, meters.StopwatchMeter):
-            wall.start_time = time.perf_counter() - self._previous_training_time
+            # of several processes this is a tensor, their mean
+            wall.start_time = time.perf_counter() - float(self._previous_training_time)
         return extra_state
 
     return wrapper

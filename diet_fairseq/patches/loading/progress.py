@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...optim.resuming import number_in
 from .configuration import Refused
 from .plain import quoted
 
@@ -29,10 +30,12 @@ def check(state: dict[str, Any]) -> None:
     for scores, name in (
         (extra, "best"),
         (extra, "val_loss"),
-        (extra, "previous_training_time"),
         (history.get("lr_scheduler_state") or {}, "best"),
     ):
         _check_number(name, scores.get(name))
+    past = extra.get("previous_training_time", 0)
+    if number_in(past) is None:
+        raise Refused(f"its previous_training_time is {quoted(past)}, no number")
     for meters in (extra.get("metrics") or {}).values():
         for _, name, _, values in meters:
             for value in values.values():
