@@ -53,23 +53,25 @@ class Cell(ABC):
         """The outcome in a line."""
 
     def run(self) -> str:
-        """Run it, unless it is done; returns its outcome in a line, or ``FAILED: ...``."""
+        """Run it, unless it is done; returns its outcome in a line, or ``FAILED: ...``.
+
+        Raises:
+            UserError: the outcome is not what it should be, or the one that is there is another's
+        """
         if self.result.exists():
-            return self.refusal() or "done before"
+            self.check_result()
+            return "done before"
         steps = self.steps()
         for command, log in steps:
             if failure := self.call(command, log):
                 return failure
-        try:
-            outcome = self.outcome()
-        except UserError as error:
-            return f"FAILED: {error}"
+        outcome = self.outcome()
         save(self.result, outcome, [command for command, _ in steps])
         return self.summary(outcome)
 
-    def refusal(self) -> str:
-        """Why the result that is there is not this cell's: ``FAILED: ...``, or nothing."""
-        return ""
+    def check_result(self) -> None:
+        """Raise a `UserError` if the result that is there can't be read, or is not this cell's."""
+        load(self.result)
 
     def call(self, command: list[str], log: Path) -> str:
         """Run a step; returns what went wrong, or nothing."""

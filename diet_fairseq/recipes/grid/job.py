@@ -70,17 +70,16 @@ class Job(cells.Cell):
         with turn(self.grid.folder, self.cell.run, lambda: print(f"{self.name}: waits")):
             return super().run()
 
-    def refusal(self) -> str:
+    def check_result(self) -> None:
         """The result has the name of this cell: was it made by the same commands?"""
         wanted = [by_name(command) for command, _ in self.steps()]
         # older results have the first command only
         for was, now in zip(cells.commands_of(cells.load(self.result)), wanted, strict=False):
             if other := difference(counting(was), counting(now)):
-                return (
-                    f"FAILED: {self.result} was made with other options: {other}: remove it to run "
-                    "the cell again, or give the row or the grid another name"
+                raise UserError(
+                    f"{self.result} was made with other options: {other}: remove it to run the "
+                    "cell again, or give the row or the grid another name"
                 )
-        return ""
 
     def outcome(self) -> dict[str, Any]:
         found = OUTCOMES[self.grid.kind](self.folder)
@@ -113,7 +112,6 @@ def finished(grid: Grid, chosen: list[Cell]) -> table.Found:
     for cell in chosen:
         one = Job(grid, cell)
         if one.result.exists():
-            if refusal := one.refusal():
-                raise UserError(refusal.removeprefix("FAILED: "))
+            one.check_result()
             found[cell.row][cell.seed] = cells.load(one.result)
     return {row: seeds for row, seeds in found.items() if seeds}

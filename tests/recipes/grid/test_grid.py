@@ -1,17 +1,15 @@
 """A grid trains what is missing, and its table says what came out, with its spread."""
 
 import json
-import time
 from argparse import ArgumentParser
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.common import cells, turns
-from diet_fairseq.recipes.grid import job, outcome, run, spec, table
+from diet_fairseq.recipes.common import cells
+from diet_fairseq.recipes.grid import outcome, run, table
 
 PRETRAINING = """
 kind = "pretraining"
@@ -191,114 +189,6 @@ def test_a_cell_that_failed_does_not_stop_the_others_and_is_run_again(called, ca
     assert called(PRETRAINING, "run", "--seeds", "1") == (0, [("pretrain", "grid-shaw-s1")])
 
 
-SCORING = """
-kind = "script"
-folder = "{folder}"
-script = "{folder}/one.py"
-options = "--x 5"
-
-[rows]
-plain = ""
-own = "--x 1"
-bad = "--x nan"
-last = "--x 2"
-"""
-
-
-@pytest.fixture
-def scored(tmp_path):
-    """Runs a grid of a script that gives its last ``--x`` back; "nan" is no JSON."""
-    (tmp_path / "one.py").write_text(
-        "import json, sys\n"
-        "from pathlib import Path\n"
-        "given = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
-        "text = '{' if given['--x'] == 'nan' else json.dumps({'right': int(given['--x'])})\n"
-        "(Path(given['--out']) / 'scores.json').write_text(text)\n"
-    )
-
-    def main(text, *words):
-        path = tmp_path / "grid.toml"
-        path.write_text(text.format(folder=tmp_path))
-        parser = ArgumentParser()
-        run.add_arguments(parser)
-        return run.run(parser.parse_args([words[0], str(path), *words[1:]]))
-
-    return main
-
-
-def test_a_row_s_own_option_wins_and_a_cell_that_breaks_leaves_the_others_their_turn(
-    scored, capsys
-):
-    assert scored(SCORING, "run") == 1
-    said = capsys.readouterr().out
-    assert "grid-bad-s1: FAILED: JSONDecodeError: " in said
-    assert scored(SCORING, "table") == 0
-    said = capsys.readouterr().out
-    for line in ("| row | right | seeds |", "| plain | 5.00 | 1 |", "| own | 1.00 | 1 |"):
-        assert line in said
-    assert "| last | 2.00 | 1 |" in said
-
-
-def test_a_result_of_other_options_is_neither_kept_nor_shown(scored, tmp_path, capsys):
-    grid = SCORING.replace('bad = "--x nan"\n', "")
-    assert scored(grid, "run") == 0
-    changed = grid.replace('own = "--x 1"', 'own = "--x 3"')
-    why = (
-        f'{tmp_path}/results/grid-own-s1.json was made with other options: --x ("1", now "3"): '
-        "remove it to run the cell again, or give the row or the grid another name"
-    )
-    capsys.readouterr()
-    assert scored(changed, "run") == 1
-    assert f"grid-own-s1: FAILED: {why}\n" in capsys.readouterr().out
-    with pytest.raises(UserError) as error:
-        scored(changed, "table")
-    assert str(error.value) == why
-    (tmp_path / "results" / "grid-own-s1.json").unlink()
-    assert scored(changed, "run") == 0
-    assert scored(changed.replace('options = "', 'options = "--log-interval 9 '), "table") == 0
-
-
-def test_a_damaged_result_is_named(scored, tmp_path):
-    grid = SCORING.replace('bad = "--x nan"\n', "")
-    scored(grid, "run")
-    (tmp_path / "results" / "grid-own-s1.json").write_text("{")
-    with pytest.raises(UserError, match=r"grid-own-s1\.json can't be read \(.*\): remove it, and"):
-        scored(grid, "table")
-    assert scored(grid, "run") == 1
-
-
-def test_measures_that_nothing_has_are_refused(scored):
-    grid = SCORING.replace('bad = "--x nan"\n', "").replace(
-        "[rows]", 'measures = ["wrong"]\n[rows]'
-    )
-    assert scored(grid, "run") == 1
-    with pytest.raises(UserError, match="there is no wrong in what came out, which has right: cor"):
-        scored(grid, "table")
-
-
-def test_two_commands_do_not_run_a_cell_at_the_same_time(called, tmp_path):
-    grid = tmp_path / "grid.toml"
-    grid.write_text(PRETRAINING.format(folder=tmp_path / "data"))
-    [cell, *_] = spec.read(grid).cells()
-    one = job.Job(spec.read(grid), cell)
-    began = []
-
-    def begin():
-        began.append(1)
-        return one.run()
-
-    with turns.turn(tmp_path / "data", cell.run, lambda: None), ThreadPoolExecutor(1) as pool:
-        other = pool.submit(begin)
-        while not began:
-            time.sleep(0.01)
-        with pytest.raises(TimeoutError):
-            other.result(timeout=0.3)
-        turns.interrupted.set()
-        with pytest.raises(UserError, match="interrupted while it waited for its turn"):
-            other.result(timeout=30)
-    turns.interrupted.clear()
-
-
 def test_a_loss_beyond_measure_has_a_perplexity(capsys):
     assert "| a | 1000.000 | inf | 1 |" in table.markdown({"a": {1: {"loss": 1000.0}}})
 
@@ -430,55 +320,3 @@ def test_an_interval_needs_runs_that_differ():
 
 def test_a_run_without_a_validation_has_no_outcome(tmp_path):
     assert outcome.of_pretraining(tmp_path) == outcome.of_translation(tmp_path) == {}
-
-
-START = 'kind = "pretraining"\nfolder = "f"\n'
-ROW = 'rows = {a = "a"}\n'
-WRONG = {
-    "": "has no kind: add it",
-    f'kind = "script"\nfolder = "f"\n{ROW}': "has no script, which a grid of the kind script needs",
-    f'{START}{ROW}tasks = "RTE"': "tasks is for grids of the kind fine-tuning: leave it out",
-    "kind = ": "is not valid TOML",
-    f'kind = "other"\nfolder = "f"\n{ROW}': "kind must be one of pretraining, translation, fine",
-    f'{START}row = {{a = "a"}}': "has the key row, which is unknown",
-    f'kind = "pretraining"\nfolder = 1\n{ROW}': "folder must be a TOML str, but is 1",
-    f"{START}rows = {{}}": "every row of [rows] is text",
-    f"{START}rows = {{a = 1}}": "every row of [rows] is text",
-    f"{START}{ROW}seeds = [0]": "seeds must be numbers above",
-    f"{START}{ROW}seeds_of = {{b = [1]}}": "names 'b', which",
-    f'{START}{ROW}pair = "en-de"': "pair is for grids of the kind translation",
-    f'kind = "translation"\nfolder = "f"\n{ROW}': "has no pair, which a grid of the kind",
-    f'kind = "translation"\nfolder = "f"\npair = "de"\n{ROW}': "pair must be like",
-    f'kind = "translation"\nfolder = "f"\npair = "en-de"\n{ROW}evaluate = "--test-set wmt17"': (
-        "evaluate can't have --test-set, --input, --output: a grid is scored on its corpus's test"
-    ),
-    f'{START}rows = {{a = "t5 --x \'1"}}': "the row 'a' can't be read as words (No closing",
-    f'{START}{ROW}options = "--x \'1"': "options can't be read as words (No closing",
-    f'{START}rows = {{a = ""}}': "the row 'a' is empty: give it what the command is to be given",
-    f'{START}rows = {{"lr +1" = "a", "lr -1" = "b"}}': (
-        "the rows 'lr +1' and 'lr -1' would both be the run lr-1: give one of them another name"
-    ),
-}
-
-
-@pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_with_a_grid_is_said_in_a_line(text, tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text(text)
-    with pytest.raises(UserError) as error:
-        spec.read(path)
-    assert str(error.value).startswith(str(path))
-    assert WRONG[text] in str(error.value)
-    assert "\n" not in str(error.value).replace(" (at line 1, column 8)", "")
-
-
-def test_a_grid_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"no\.toml can't be read \(No such file"):
-        spec.read(tmp_path / "no.toml")
-
-
-@pytest.mark.parametrize(
-    "path", sorted(Path(__file__).parents[3].glob("examples/*/grids/*.toml")), ids=lambda p: p.stem
-)
-def test_the_grids_of_the_examples_can_be_read(path):
-    assert list(spec.read(path).cells())

@@ -1,0 +1,118 @@
+"""Cells of a grid don't disturb one another, and a result is that of its row."""
+
+import time
+from argparse import ArgumentParser
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.common import turns
+from diet_fairseq.recipes.grid import job, run, spec
+
+SCORING = """
+kind = "script"
+folder = "{folder}"
+script = "{folder}/one.py"
+options = "--x 5"
+
+[rows]
+plain = ""
+own = "--x 1"
+bad = "--x nan"
+last = "--x 2"
+"""
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """Runs a grid of a script that gives its last ``--x`` back; "nan" is no JSON."""
+    (tmp_path / "one.py").write_text(
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "given = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
+        "text = '{' if given['--x'] == 'nan' else json.dumps({'right': int(given['--x'])})\n"
+        "(Path(given['--out']) / 'scores.json').write_text(text)\n"
+    )
+
+    def main(text, *words):
+        path = tmp_path / "grid.toml"
+        path.write_text(text.format(folder=tmp_path))
+        parser = ArgumentParser()
+        run.add_arguments(parser)
+        return run.run(parser.parse_args([words[0], str(path), *words[1:]]))
+
+    return main
+
+
+def test_a_row_s_own_option_wins_and_a_cell_that_breaks_leaves_the_others_their_turn(
+    scored, capsys
+):
+    assert scored(SCORING, "run") == 1
+    said = capsys.readouterr().out
+    assert "grid-bad-s1: FAILED: JSONDecodeError: " in said
+    assert scored(SCORING, "table") == 0
+    said = capsys.readouterr().out
+    for line in ("| row | right | seeds |", "| plain | 5.00 | 1 |", "| own | 1.00 | 1 |"):
+        assert line in said
+    assert "| last | 2.00 | 1 |" in said
+
+
+def test_a_result_of_other_options_is_neither_kept_nor_shown(scored, tmp_path, capsys):
+    grid = SCORING.replace('bad = "--x nan"\n', "")
+    assert scored(grid, "run") == 0
+    changed = grid.replace('own = "--x 1"', 'own = "--x 3"')
+    why = (
+        f'{tmp_path}/results/grid-own-s1.json was made with other options: --x ("1", now "3"): '
+        "remove it to run the cell again, or give the row or the grid another name"
+    )
+    capsys.readouterr()
+    assert scored(changed, "run") == 1
+    assert f"grid-own-s1: FAILED: {why}\n" in capsys.readouterr().out
+    with pytest.raises(UserError) as error:
+        scored(changed, "table")
+    assert str(error.value) == why
+    (tmp_path / "results" / "grid-own-s1.json").unlink()
+    assert scored(changed, "run") == 0
+    assert scored(changed.replace('options = "', 'options = "--log-interval 9 '), "table") == 0
+
+
+def test_a_damaged_result_is_named(scored, tmp_path):
+    grid = SCORING.replace('bad = "--x nan"\n', "")
+    scored(grid, "run")
+    (tmp_path / "results" / "grid-own-s1.json").write_text("{")
+    with pytest.raises(UserError, match=r"grid-own-s1\.json can't be read \(.*\): remove it, and"):
+        scored(grid, "table")
+    assert scored(grid, "run") == 1
+
+
+def test_measures_that_nothing_has_are_refused(scored):
+    grid = SCORING.replace('bad = "--x nan"\n', "").replace(
+        "[rows]", 'measures = ["wrong"]\n[rows]'
+    )
+    assert scored(grid, "run") == 1
+    with pytest.raises(UserError, match="there is no wrong in what came out, which has right: cor"):
+        scored(grid, "table")
+
+
+def test_two_commands_do_not_run_a_cell_at_the_same_time(tmp_path):
+    grid = tmp_path / "grid.toml"
+    grid.write_text(SCORING.format(folder=tmp_path / "data"))
+    [cell, *_] = spec.read(grid).cells()
+    one = job.Job(spec.read(grid), cell)
+    began = []
+
+    def begin():
+        began.append(1)
+        return one.run()
+
+    with turns.turn(tmp_path / "data", cell.run, lambda: None), ThreadPoolExecutor(1) as pool:
+        other = pool.submit(begin)
+        while not began:
+            time.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            other.result(timeout=0.3)
+        turns.interrupted.set()
+        with pytest.raises(UserError, match="interrupted while it waited for its turn"):
+            other.result(timeout=30)
+    turns.interrupted.clear()
