@@ -170,6 +170,14 @@ class PositionConfig(SchemeOptions):
                 f"{flag(field.name)}{'' if value is True else f' {value}'} is not an option of the "
                 f"position scheme {name}: leave it out, or take one of {', '.join(having)}"
             )
+        if self.position_start == "blind" and self.position_peak not in (
+            None,
+            options["position_peak"],
+        ):
+            raise UserError(
+                f"--position-peak {self.position_peak} means nothing with --position-start blind, "
+                "which has no peak: leave one of them out"
+            )
         if self.num_segments is not None:
             if self.segment_scheme in (None, "none"):
                 raise UserError(

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from .base import AttentionShape, take_rows
-from .gain import PEAK, ScoreParameters, first_offsets
+from .gain import ScoreParameters, first_offsets
 from .layout import Layout
-from .options import Gain, Option, Start, at_least
+from .options import Gain, Option, Peak, Start, at_least
 
 Rank = Annotated[
     int | None,
@@ -38,8 +38,9 @@ class DietAbs(ScoreParameters):
         rank: Rank = None,
         gain: Gain = 10.0,
         start: Start = "local",
+        peak: Peak = 3.0,
     ) -> None:
-        super().__init__(shape, gain, start)
+        super().__init__(shape, gain, start, peak)
         rank = shape.head_dim if rank is None else rank
         self.query = nn.Parameter(torch.empty(shape.heads, shape.queries.positions, rank))
         self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
@@ -53,6 +54,7 @@ class DietAbs(ScoreParameters):
                 torch.arange(self.query.size(1)) * stride,
                 torch.arange(self.key.size(1)),
                 rank,
+                peak,
             )
             for parameter, factor in zip((self.query, self.key), factors, strict=True):
                 parameter.data[..., : factor.size(-1)] = factor / self.gain
@@ -77,9 +79,9 @@ DietAbs.cross = DietAbs
 
 
 def shifted_diagonals(
-    offsets: Tensor, queries: Tensor, keys: Tensor, rank: int
+    offsets: Tensor, queries: Tensor, keys: Tensor, rank: int, peak: float
 ) -> tuple[Tensor, Tensor]:
-    """Factors whose product is `PEAK` where key - query is a head's offset, and small elsewhere.
+    """Factors whose product is ``peak`` where key - query is a head's offset, and small elsewhere.
 
     The product is a sum of r / 2 cosines of the distance from that offset, with frequencies
     (k + 1/2) 2 pi / r; it is 0 at all other distances below r.
@@ -89,13 +91,14 @@ def shifted_diagonals(
         queries: (Tq,), the positions of the queries
         keys: (Tk,), the positions of the keys
         rank: the largest r allowed
+        peak: see above
 
     Returns:
         (H, Tq, r) and (H, Tk, r), r even
     """
     waves = rank // 2
     frequencies = (torch.arange(waves) + 0.5) * (math.pi / max(waves, 1))
-    size = math.sqrt(PEAK / max(waves, 1))
+    size = math.sqrt(peak / max(waves, 1))
 
     def waves_at(places: Tensor) -> Tensor:
         """(H, T) -> (H, T, r)"""

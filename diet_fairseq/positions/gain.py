@@ -7,14 +7,12 @@ from torch import Tensor
 
 from .base import AttentionShape, PositionScheme
 
-#: the initial score at the offset of each head with ``--position-start local``
-PEAK = 3.0
 #: the largest distance of a head's first offset; further heads begin again at 0
 FURTHEST = 4
 
 
 class ScoreParameters(PositionScheme):
-    """A scheme whose score, or each factor of it, is a gain times its parameters.
+    """A scheme whose parameters are multiplied by a gain to give the score, or each factor of it.
 
     Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
     to a score as it is therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
@@ -29,12 +27,16 @@ class ScoreParameters(PositionScheme):
         gain: what the parameters are multiplied by
         start: "blind": the initial score is the paper's; "local": it has a peak at an offset of its
             own in every head
+        peak: that initial score at the head's offset
     """
 
-    def __init__(self, shape: AttentionShape, gain: float, start: str = "blind") -> None:
+    def __init__(
+        self, shape: AttentionShape, gain: float, start: str = "blind", peak: float = 0.0
+    ) -> None:
         super().__init__(shape)
         self.gain = gain
         self.start = start
+        self.peak = peak
 
     def gained(self, parameter: Tensor) -> Tensor:
         """The parameter times the gain, in float32 or wider, as its gradient sums many terms."""

@@ -100,6 +100,13 @@ Start = Annotated[
         choices=("blind", "local"),
     ),
 ]
+Peak = Annotated[
+    float,
+    Option(
+        "initial score at the offset of each head with --position-start local (default: 3)",
+        check=positive,
+    ),
+]
 Buckets = Annotated[int, Option("t5, tupe_r: number of buckets (default: 32)", check=at_least(4))]
 MaxDistance = Annotated[
     int,

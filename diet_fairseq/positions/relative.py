@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .base import AttentionShape, look_up
-from .gain import PEAK, ScoreParameters, first_offsets
+from .gain import ScoreParameters, first_offsets
 from .layout import Layout, toeplitz
-from .options import Buckets, Clip, Gain, MaxDistance, Start, check_at_least
+from .options import Buckets, Clip, Gain, MaxDistance, Peak, Start, check_at_least
 
 
 class Offsets(ScoreParameters):
@@ -29,9 +29,10 @@ class Offsets(ScoreParameters):
         row_of_offset: Sequence[int],
         gain: float,
         start: str = "blind",
+        peak: float = 0.0,
     ) -> None:
         """``row_of_offset``: the row of each offset from -c to c."""
-        super().__init__(shape, gain, start)
+        super().__init__(shape, gain, start, peak)
         self.outermost = len(row_of_offset) // 2
         self.register_buffer("row_of_offset", torch.tensor(row_of_offset), persistent=False)
 
@@ -60,13 +61,14 @@ class OffsetScalars(Offsets):
         rows: int,
         gain: float,
         start: str = "blind",
+        peak: float = 0.0,
         std: float = 0.0,
     ) -> None:
         """A blind start draws the score from N(0, std).
 
         A local start has a peak in every head that falls off by 1/e with each token.
         """
-        super().__init__(shape, row_of_offset, gain, start)
+        super().__init__(shape, row_of_offset, gain, start, peak)
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
         nn.init.normal_(self.weight, std=std / self.gain)
         if self.start == "local":
@@ -75,7 +77,7 @@ class OffsetScalars(Offsets):
             nearest = {row_of_offset[offset + self.outermost]: offset for offset in offsets}
             places = torch.tensor([nearest.get(row, math.inf) for row in range(rows)])  # (rows,)
             distances = (places.unsqueeze(1) - first_offsets(shape)).abs()
-            self.weight.data.copy_(PEAK / self.gain * torch.exp(-distances))  # (rows, H)
+            self.weight.data.copy_(self.peak / self.gain * torch.exp(-distances))  # (rows, H)
 
     @property
     def scalars(self) -> Tensor:
@@ -128,10 +130,11 @@ class DietRel(OffsetScalars):
         clip: Clip = None,
         gain: Gain = 30.0,
         start: Start = "local",
+        peak: Peak = 3.0,
     ) -> None:
         if clip is None:
             clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
-        super().__init__(shape, range(2 * clip + 1), 2 * clip + 1, gain, start)
+        super().__init__(shape, range(2 * clip + 1), 2 * clip + 1, gain, start, peak)
 
 
 class T5(OffsetScalars):
@@ -149,9 +152,10 @@ class T5(OffsetScalars):
         max_distance: MaxDistance = 128,
         gain: Gain = 30.0,
         start: Start = "local",
+        peak: Peak = 3.0,
     ) -> None:
         rows = bucket_of_offset(shape.causal, buckets, max_distance)
-        super().__init__(shape, rows, buckets, gain, start, std=shape.embed_dim**-0.5)
+        super().__init__(shape, rows, buckets, gain, start, peak, std=shape.embed_dim**-0.5)
 
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]:

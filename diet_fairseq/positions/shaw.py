@@ -5,17 +5,19 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from .base import AttentionShape, PositionScheme
+from .base import AttentionShape
+from .gain import ScoreParameters
 from .layout import Layout
-from .options import Clip, Option
+from .options import Clip, Gain, Option
 
 
-class Shaw(PositionScheme):
+class Shaw(ScoreParameters):
     """query_score(i, j) = q_i . a^K_{clip(j-i)} / sqrt(d_h), Shaw et al. (2018), eq. 3-5.
 
-    ``keys`` and, with ``--position-values``, ``values`` are (H, 2k + 1, d_h), Xavier at the start;
-    row r holds offset j - i = r - k. By default k = 16 and one table serves all heads of a layer,
-    as in tensor2tensor. Unlike DIET's and T5's scalars the term is scaled, like q.
+    ``keys`` and, with ``--position-values``, ``values`` are (H, 2k + 1, d_h); times the gain they
+    are a^K and a^V, Xavier at the start; row r holds offset j - i = r - k. By default k = 16, the
+    gain is 1 and one table serves all heads of a layer, as in tensor2tensor. Unlike DIET's and T5's
+    scalars the term is scaled, like q.
     """
 
     sharing = "head"
@@ -27,8 +29,9 @@ class Shaw(PositionScheme):
         *,
         clip: Clip = 16,
         values: Annotated[bool, Option("shaw: also add relative embeddings to the values")] = False,
+        gain: Gain = 1.0,
     ) -> None:
-        super().__init__(shape)
+        super().__init__(shape, gain)
         clip = 16 if clip is None else clip
         self.clip = clip
         table = (shape.heads, 2 * clip + 1, shape.head_dim)
@@ -36,12 +39,13 @@ class Shaw(PositionScheme):
         self.values = nn.Parameter(torch.empty(table)) if values else None
         for parameter in self.parameters():
             for head in parameter:
-                nn.init.xavier_uniform_(head)
+                nn.init.xavier_uniform_(head, gain=1 / self.gain)
 
     def query_score(self, query: Tensor, layout: Layout) -> Tensor:
         rows, row_of_pair = self._rows(layout)
         # the product with each row that occurs, from which each pair of tokens picks one
-        products = query @ self.keys[:, rows].mT  # (B, H, Tq, rows)
+        table = self.gained(self.keys[:, rows]).to(query.dtype)  # (H, rows, d_h)
+        products = query @ table.mT  # (B, H, Tq, rows)
         # in float32, as below: the gradient of a product sums up to Tk numbers
         score = products.float().gather(-1, row_of_pair.expand(*query.shape[:2], -1, -1))
         return score.to(query.dtype)
@@ -50,7 +54,7 @@ class Shaw(PositionScheme):
         if self.values is None:
             return None
         rows, row_of_pair = self._rows(layout)
-        table = self.values[:, rows]  # (H, rows, d_h)
+        table = self.gained(self.values[:, rows])  # (H, rows, d_h)
         shape = (*weights.shape[:3], table.size(1))
         weight_of_row = weights.new_zeros(shape, dtype=torch.float32).scatter_add(
             -1, row_of_pair.expand(*weights.shape[:2], -1, -1), weights.float()

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from .base import AttentionShape, look_up
-from .gain import PEAK, ScoreParameters, first_offsets
+from .gain import ScoreParameters, first_offsets
 from .layout import Layout
-from .options import Gain, Start
+from .options import Gain, Peak, Start
 from .tupe import TupeA, UntieCls, reset
 
 
@@ -61,15 +61,16 @@ class TupeFree(ScoreParameters):
         untie_cls: UntieCls = "no",
         gain: Gain = 30.0,
         start: Start = "local",
+        peak: Peak = 3.0,
     ) -> None:
-        super().__init__(shape, gain, start)
+        super().__init__(shape, gain, start, peak)
         queries, keys = shape.queries.positions, shape.keys.positions
         self.weight = nn.Parameter(torch.empty(shape.heads, queries, keys))
         nn.init.normal_(self.weight, std=0.02 / self.gain)
         if self.start == "local":
             offsets = torch.arange(keys) - torch.arange(queries).unsqueeze(1)  # (n, n)
             offsets = offsets - first_offsets(shape)[:, None, None]
-            self.weight.data.copy_(PEAK / self.gain * torch.exp(-offsets.abs()))
+            self.weight.data.copy_(self.peak / self.gain * torch.exp(-offsets.abs()))
         self.register_buffer("terms", torch.tensor(self.score_terms))
         self.theta = None if untie_cls == "no" else nn.Parameter(torch.zeros(2, shape.heads))
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
-from diet_fairseq.positions.gain import FURTHEST, PEAK, ScoreParameters, first_offsets
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
+from diet_fairseq.positions.gain import FURTHEST, ScoreParameters, first_offsets
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.options import options_in
 from diet_fairseq.positions.segments import SegmentScores
@@ -19,10 +19,18 @@ GAINED = [name for name, scheme in SCHEMES.items() if "gain" in options_in(schem
 LOCAL = [name for name, scheme in SCHEMES.items() if "start" in options_in(scheme)]
 #: of an absolute scheme or of offsets, without padding
 LAYOUT = Layout.of_self_attention(torch.zeros(1, 12, dtype=torch.bool))
+QUERIES = torch.randn(1, 2, 12, 8, generator=torch.Generator().manual_seed(1))  # (B, H, T, d_h)
 
 
 def case_of(name: str, **options: object) -> Case:
     return Case(name, family="roberta").but(**options)
+
+
+def score_of(scheme: PositionScheme) -> torch.Tensor:
+    """(1, H, T, T), of queries that stay the same where the scheme reads them."""
+    if scheme.reads_queries:
+        return scheme.query_score(QUERIES, LAYOUT)
+    return scheme.score(LAYOUT)
 
 
 def gains_in(model: tiny.Model) -> dict[str, float]:
@@ -40,7 +48,7 @@ def test_the_initial_score_does_not_depend_on_the_gain(name, start):
     scores = []
     for gain in (1.0, 7.0):
         torch.manual_seed(3)
-        scores.append(scheme_of(name, n=16, gain=gain, **options).score(LAYOUT))
+        scores.append(score_of(scheme_of(name, n=16, gain=gain, **options)))
     close(scores[0], scores[1], **TOLERANCE)
     assert name == "diet_rel" or bool(scores[0].any())
 
@@ -80,7 +88,7 @@ def test_segments_per_head_have_the_gain_that_is_given_with_any_scheme(name):
     assert set(gains_in(given).values()) == {1.0}
 
 
-@pytest.mark.parametrize("name", [name for name in GAINED if name != "tupe_r"])
+@pytest.mark.parametrize("name", [name for name in GAINED if name not in ("tupe_r", "shaw")])
 def test_an_update_moves_the_score_by_the_gain_times_the_learning_rate(name):
     """Of products each factor moves: to first order by the gain times the other one."""
     scheme = scheme_of(name, n=12, gain=5.0, start="local")
@@ -140,13 +148,15 @@ def test_parameters_without_a_gain_are_one_model_s_start_as_well():
 # --- the start ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("peak", [3.0, 5.0])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", LOCAL)
-def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, causal):
+def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, causal, peak):
     if SCHEMES[name].compressed:
         return  # its keys are no tokens
     heads = FURTHEST + 1
-    scheme = scheme_of(name, heads=heads, n=12, causal=causal, start="local")
+    options = {} if peak == 3 else {"peak": peak}  # 3 is the default
+    scheme = scheme_of(name, heads=heads, n=12, causal=causal, start="local", **options)
     score = scheme.score(LAYOUT)[0].detach()  # (H, T, T)
     offsets = first_offsets(scheme.shape).tolist()
     assert len(set(offsets)) == heads
@@ -154,10 +164,10 @@ def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, 
     assert not causal or max(offsets) == 0  # no head looks at the future
     for head, offset in enumerate(offsets):
         diagonal = score[head].diagonal(offset)
-        close(diagonal, torch.full_like(diagonal, PEAK), rtol=1e-4, atol=1e-4)
+        close(diagonal, torch.full_like(diagonal, peak), rtol=1e-4, atol=1e-4)
         others = score[head].tril() if causal else score[head].clone()
         others.diagonal(offset).fill_(-torch.inf)
-        assert float(others.max()) < PEAK / 2
+        assert float(others.max()) < peak / 2
 
 
 def offsets_of(heads: int, causal: bool, layer: int = 0) -> list[int]:
@@ -220,6 +230,9 @@ def test_segments_have_the_gain_that_is_given():
 
 MUTANTS: mutants.Table = [
     (check_gain, mutants.factors_without_the_gain, "diet_abs"),
+    (check_gain, mutants.embeddings_without_the_gain, "shaw"),
+    (check_gain, mutants.embeddings_without_the_gain, "shaw-values=True"),
+    (check_gain, mutants.values_without_the_gain, "shaw-values=True"),
     (check_gain, mutants.segments_without_the_gain, "diet_rel-bert"),
     (check_gain, mutants.products_without_the_gain, "tupe_r-relative=product"),
     (check_gain, mutants.thetas_without_the_gain, "tupe_free-untie_cls=paper"),

@@ -96,7 +96,11 @@ REFUSED = {
     "shaw --position-clip -3": "--position-clip must be at least 1, but is -3",
     "diet_rel --position-gain 0": "--position-gain must be a number above 0, but is 0.0",
     "diet_abs --position-gain nan": "--position-gain must be a number above 0, but is nan",
-    "shaw --position-gain 3": no_option("shaw", "--position-gain 3.0", "gain"),
+    "tupe_a --position-gain 3": no_option("tupe_a", "--position-gain 3.0", "gain"),
+    "shaw --position-peak 5": no_option("shaw", "--position-peak 5.0", "peak"),
+    "t5 --position-peak -1": "--position-peak must be a number above 0, but is -1.0",
+    "diet_abs --position-start blind --position-peak 5": "--position-peak 5.0 means nothing with "
+    "--position-start blind, which has no peak: leave one of them out",
     "tupe_r --position-start local": no_option("tupe_r", "--position-start local", "start"),
     "t5 --position-buckets 3": "--position-buckets must be at least 4, but is 3",
     "t5 --position-buckets 6": "--position-buckets must be a multiple of 4, but is 6",

@@ -82,8 +82,8 @@ class ShawOracle(Oracle):
     """
 
     def __init__(self, scheme: Any) -> None:
-        self.keys = scheme.keys.double()
-        self.values = None if scheme.values is None else scheme.values.double()
+        self.keys = scheme.gain * scheme.keys.double()
+        self.values = None if scheme.values is None else scheme.gain * scheme.values.double()
         self.largest = (self.keys.size(1) - 1) // 2
 
     def row(self, table: Tensor, head: int, i: int, j: int) -> Vector:

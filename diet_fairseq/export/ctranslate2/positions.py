@@ -74,9 +74,11 @@ class Positions:
         for layer, scheme, own in zip(self.stack.layers, self.schemes, spec.layer, strict=True):
             attention = own.self_attention
             if self.shaw:
-                attention.relative_position_keys = scheme.keys[0].float()  # (2 k + 1, d_h)
+                attention.relative_position_keys = scheme.gained(scheme.keys[0])  # (2 k + 1, d_h)
                 attention.relative_position_values = (
-                    model_spec.OPTIONAL if scheme.values is None else scheme.values[0].float()
+                    model_spec.OPTIONAL
+                    if scheme.values is None
+                    else scheme.gained(scheme.values[0])
                 )
             elif self.bias:
                 table, furthest = bias_table(scheme, layer.self_attn.num_heads, causal)

@@ -111,7 +111,7 @@ def blind(scheme: str, more: list[str]) -> list[str]:
     if "position_start" in options:
         return ["--position-start", "blind"]
     segments = by_name(more).get("--segment-scheme") == "per-head"
-    return ["--position-gain", "1"] if segments or "position_gain" in options else []
+    return ["--position-gain", "1"] if segments or options.get("position_gain", 1) != 1 else []
 
 
 def run_folder(wanted: Pretraining, size: str) -> Path:

@@ -45,6 +45,16 @@ def thetas_without_the_gain(original, self, parameter):
     return parameter if parameter is self.theta else original(self, parameter)
 
 
+def embeddings_without_the_gain(patch: Patch) -> None:
+    patch.setattr(Shaw, "gained", lambda self, parameter: parameter)
+
+
+@instead_of(Shaw, "value_term")
+def values_without_the_gain(original, self, weights, layout):
+    term = original(self, weights, layout)
+    return None if term is None else term / self.gain
+
+
 def products_without_the_gain(patch: Patch) -> None:
     scalars = OffsetProducts.scalars.fget  # type: ignore[attr-defined]
     patch.setattr(OffsetProducts, "scalars", property(lambda self: scalars(self) / self.gain))
