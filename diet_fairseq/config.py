@@ -10,6 +10,7 @@ from .attention.backends import BACKENDS
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
 from .positions.options import Check, Option, check_at_least, options_in
+from .positions.segments import SegmentScores
 
 #: schemes for encoder-decoder models
 TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
@@ -124,13 +125,23 @@ class PositionConfig(SchemeOptions):
     def scheme(self) -> type[PositionScheme]:
         return SCHEMES[self.position_scheme]
 
-    def build(
-        self, shape: AttentionShape, scheme: type[PositionScheme] | None = None
-    ) -> PositionScheme:
-        """Build the module of this scheme, or of another one with the same options."""
-        scheme = scheme or self.scheme
-        options = {name: getattr(self, f"position_{name}") for name in options_in(scheme)}
-        return scheme(shape, **options)
+    def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
+        """What self-attention, or cross-attention, has of the scheme."""
+        if cross:
+            return self.scheme.cross if self.position_cross_attention else None
+        return self.scheme if self.scheme.in_attention else None
+
+    def build(self, shape: AttentionShape, segment_gain: float | None) -> dict[str, PositionScheme]:
+        """``positions`` and ``segments`` of attention of this shape, where there are such."""
+        built: dict[str, PositionScheme] = {}
+        scheme = self.scheme_in(shape.cross)
+        if scheme is not None:
+            options = {name: getattr(self, f"position_{name}") for name in options_in(scheme)}
+            built["positions"] = scheme(shape, **options)
+        if self.segment_scheme == "per-head":
+            gain = {} if segment_gain is None else {"gain": segment_gain}
+            built["segments"] = SegmentScores(shape, self.num_segments or 0, **gain)
+        return built
 
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""

@@ -19,7 +19,6 @@ from ..attention.compressed import Compression, without_padding
 from ..attention.context import Context, Schemes, Term, present, score_terms
 from ..positions import PositionScheme
 from ..positions.layout import Layout
-from ..positions.segments import SegmentScores
 from .configuration import DietConfig
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
@@ -29,20 +28,7 @@ def schemes_of(
     config: DietConfig, causal: bool = False, cross: bool = False, layer: int = 0
 ) -> dict[str, PositionScheme]:
     """``positions`` and ``segments`` of one kind of attention, where there are such."""
-    positions = config.positions
-    shape = config.attention_shape(causal, cross, layer)
-    scheme: type[PositionScheme] | None = positions.scheme
-    if cross:
-        scheme = positions.scheme.cross if positions.position_cross_attention else None
-    elif not positions.scheme.in_attention:
-        scheme = None
-    built: dict[str, PositionScheme] = {}
-    if scheme is not None:
-        built["positions"] = positions.build(shape, scheme)
-    if positions.segment_scheme == "per-head":
-        gain = {} if config.segment_gain is None else {"gain": config.segment_gain}
-        built["segments"] = SegmentScores(shape, positions.num_segments or 0, **gain)
-    return built
+    return config.positions.build(config.attention_shape(causal, cross, layer), config.segment_gain)
 
 
 def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:

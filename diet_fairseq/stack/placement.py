@@ -9,7 +9,6 @@ from ..attention.multihead import PositionalAttention
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
-from ..positions.segments import SegmentScores
 
 #: what encoders and decoders without an absolute table accept: as fairseq's sinusoidal table says
 UNLIMITED = int(1e5)
@@ -38,11 +37,7 @@ class Placement:
         self.config = config
         self.options = options or {}
         self.width, self.heads = embed_dim, heads
-        self.scheme: type[PositionScheme] | None = config.scheme
-        if cross:
-            self.scheme = config.scheme.cross if config.position_cross_attention else None
-        elif not config.scheme.in_attention:
-            self.scheme = None
+        self.scheme = config.scheme_in(cross)
         if config.scheme.compressed:
             if causal or cross:
                 raise UserError(
@@ -141,13 +136,7 @@ class Placement:
         return Compression(self.shape.queries.positions, self.shape.keys.positions)
 
     def _build(self, shape: AttentionShape) -> dict[str, PositionScheme]:
-        built: dict[str, PositionScheme] = {}
-        if self.scheme is not None:
-            built["positions"] = self.config.build(shape, self.scheme)
-        if self.config.segment_scheme == "per-head":
-            gain = {} if self.config.position_gain is None else {"gain": self.config.position_gain}
-            built["segments"] = SegmentScores(shape, self.config.num_segments or 0, **gain)
-        return built
+        return self.config.build(shape, self.config.position_gain)
 
 
 def _options(cfg: Any) -> dict[str, Any]:

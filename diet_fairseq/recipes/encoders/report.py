@@ -6,7 +6,6 @@ GLUE's is made here, XTREME's in report_xtreme.py.
 import json
 import re
 from argparse import ArgumentParser, Namespace
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,10 @@ from .report_table import (
     Found,
     Row,
     Score,
+    Setting,
     Table,
     beside,
+    best_setting,
     of_ours,
     plot,
     results,
@@ -155,30 +156,18 @@ def scores(task: Task, some: list[dict[str, Any]], of_cell: Statistic) -> dict[s
 
 def at_best(
     task: Task, some: list[dict[str, Any]], of_cell: Statistic
-) -> tuple[tuple[float, int], dict[str, dict[int, float]]]:
-    """Learning rate and epochs, and with these, of every dev set, the value of every seed.
-
-    They are those whose median is best on the first dev set. Where some were not run with all seeds
-    yet, only those with the most seeds are compared.
-    """
-    settings = defaultdict(list)
-    for one in some:
-        settings[one["rate"], one["epochs"]].append(one)
-    most = max(map(len, settings.values()))
+) -> tuple[Setting, dict[str, dict[int, float]]]:
+    """`best_setting` on the first dev set; of every dev set the value of every seed with it."""
     metric = task.metrics[0]
 
-    def values(setting: tuple[float, int], split: str) -> dict[int, float]:
-        return {
-            one["seed"]: of_cell([metrics[metric] for _, metrics in one["curves"][split]])
-            for one in settings[setting]
-        }
+    def value(one: dict[str, Any], split: str) -> float:
+        return of_cell([metrics[metric] for _, metrics in one["curves"][split]])
 
     first = next(iter(task.dev_files))
-    best = max(
-        (setting for setting, ran in settings.items() if len(ran) == most),
-        key=lambda setting: median(values(setting, first).values()),
-    )
-    return best, {split: values(best, split) for split in task.dev_files}
+    best, ran = best_setting(some, lambda one: value(one, first))
+    return best, {
+        split: {one["seed"]: value(one, split) for one in ran} for split in task.dev_files
+    }
 
 
 def published(path: Path, tables: list[str]) -> Iterator[Row]:

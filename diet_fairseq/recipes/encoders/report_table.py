@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any, TypeVar
 
 from ...atomic import written
@@ -16,6 +16,8 @@ from .report_names import names_in_papers
 from .tuning import RESULT
 
 GUESS = "the commonest label"
+#: learning rate and epochs
+Setting = tuple[float, int]
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,23 @@ class Table:
             ]
             lines.append(" | ".join([row.source, row.name, *texts]))
         return "\n".join(f"| {line} |" for line in lines)
+
+
+def best_setting(
+    some: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]
+) -> tuple[Setting, list[dict[str, Any]]]:
+    """The setting whose median over seeds is best, and the results with it.
+
+    Where some were not run with all seeds yet, only those with the most seeds are compared.
+    """
+    settings: dict[Setting, list[dict[str, Any]]] = defaultdict(list)
+    for one in some:
+        settings[one["rate"], one["epochs"]].append(one)
+    most = max(map(len, settings.values()))
+    return max(
+        ((setting, ran) for setting, ran in settings.items() if len(ran) == most),
+        key=lambda setting: median(map(value, setting[1])),
+    )
 
 
 def number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..common import cells
 from .prepare_task import load_task
-from .report_table import GUESS, Found, Row, Score, Table, number, of_ours
+from .report_table import GUESS, Found, Row, Score, Setting, Table, best_setting, number, of_ours
 from .tuning import on_dev
 from .xtreme_tasks import Transfer
 
@@ -97,7 +97,7 @@ def averaged(task: Transfer, metrics: dict[str, dict[str, float]]) -> dict[str, 
 
 def scores(task: Transfer, some: list[dict[str, Any]]) -> dict[str, Score]:
     """Of every column, at the best learning rate and epochs."""
-    best, seeds = at_best_rate(task, some)
+    best, seeds = of_seeds(task, some)
     found = {}
     for column in seeds[min(seeds)]:
         several = [one[column] for one in seeds.values()]
@@ -106,29 +106,19 @@ def scores(task: Transfer, some: list[dict[str, Any]]) -> dict[str, Score]:
     return found
 
 
-def at_best_rate(
+def of_seeds(
     task: Transfer, some: list[dict[str, Any]]
-) -> tuple[tuple[float, int], dict[int, dict[str, float]]]:
-    """Learning rate and epochs whose median on English held out is best; seed -> `averaged`.
-
-    Where some were not run with all seeds yet, only those with the most seeds are compared.
-    """
-    settings: dict[tuple[float, int], list[dict[str, Any]]] = defaultdict(list)
-    for one in some:
-        settings[one["rate"], one["epochs"]].append(one)
-    most = max(map(len, settings.values()))
-    best = max(
-        (setting for setting, ran in settings.items() if len(ran) == most),
-        key=lambda setting: median(on_dev(task, one)[1] for one in settings[setting]),
-    )
-    return best, {one["seed"]: averaged(task, at_best(task, one)) for one in settings[best]}
+) -> tuple[Setting, dict[int, dict[str, float]]]:
+    """`best_setting` on English held out; seed -> `averaged`."""
+    best, ran = best_setting(some, lambda one: on_dev(task, one)[1])
+    return best, {one["seed"]: averaged(task, at_best(task, one)) for one in ran}
 
 
 def means(
     task: Transfer, some: list[dict[str, Any]]
-) -> tuple[tuple[float, int], dict[str, dict[int, float]]]:
+) -> tuple[Setting, dict[str, dict[int, float]]]:
     """The best learning rate and epochs; means over languages: column -> seed -> percent."""
-    best, seeds = at_best_rate(task, some)
+    best, seeds = of_seeds(task, some)
     columns = {task.name + SHORT[one]: task.benchmark + SHORT[one] for one in task.metrics}
     return best, {
         name: {seed: one[column] for seed, one in seeds.items() if column in one}
