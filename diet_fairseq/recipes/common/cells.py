@@ -20,6 +20,7 @@ from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
 from . import turns
+from .json_files import kept
 from .options import by_name
 
 logger = logging.getLogger(__name__)
@@ -149,16 +150,9 @@ def save(result: Path, found: dict[str, Any], commands: Sequence[Sequence[str]])
         file.write(json.dumps(found, indent=1) + "\n")
 
 
-def load(result: Path) -> dict[str, Any]:
-    """What came out.
-
-    Raises:
-        UserError: the file can't be read
-    """
-    try:
-        return dict(json.loads(result.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
-        raise UserError(f"{result} can't be read ({error}): remove it, and run it again") from error
+def load(result: Path, **needed: type) -> dict[str, Any]:
+    """What came out; see `kept`."""
+    return kept(result, "remove it, and run it again", **needed)
 
 
 def commands_of(found: dict[str, Any]) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""JSON files, gzipped or not; one that is cut is refused."""
+"""JSON files: published ones, gzipped or not, and our own; one that is cut is refused."""
 
 import gzip
 import json
@@ -31,3 +31,28 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} can't be read: {error.strerror}") from error
     except RecursionError as error:
         raise UserError(f"{path} is nested too deep to be a file of questions") from error
+
+
+def kept(path: Path, again: str, /, **needed: type) -> dict[str, Any]:
+    """What one of our commands left in the file for the next one.
+
+    Args:
+        path: of the file
+        again: what makes a good one, for the error
+        needed: names that it must have, and the types of their values
+
+    Raises:
+        UserError: it is not there, cut, or lacks some of this
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError("no JSON object")
+        for name, kind in needed.items():
+            if not isinstance(found.get(name), kind):
+                raise TypeError(f"{name} is {json.dumps(found.get(name))[:80]}")
+    except OSError as error:
+        raise UserError(f"{path} can't be read ({error.strerror}): {again}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}): {again}") from error
+    return found

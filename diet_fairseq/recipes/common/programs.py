@@ -14,9 +14,12 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from ...config import flag
 from ...errors import UserError
 from . import settings
+from .json_files import kept
 
 #: in place of a scheme: fairseq's own model, to compare with
 STOCK = "stock"
+#: in a folder of data, what `prepare` made
+PREPARED = "prepared.json"
 #: for --user-dir
 PLUGIN = Path(__file__).parents[2]
 
@@ -80,9 +83,14 @@ def train(
 
 def data_of(folder: Path) -> Path:
     data = folder / "data-bin"
-    if not (folder / "prepared.json").exists():
+    if not (folder / PREPARED).exists():
         raise UserError(f"{folder} holds no finished data: run `prepare` first, or name --folder")
     return data
+
+
+def prepared(folder: Path, **needed: type) -> dict[str, Any]:
+    """What `prepare` says of the folder's data; see `kept`."""
+    return kept(data_of(folder).with_name(PREPARED), "run `prepare` again", **needed)
 
 
 def devices(gpus: int | None) -> int:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from ...atomic import rename
 from ...errors import UserError
 from ...progress import heartbeat
+from .json_files import kept
 
 MADE_FROM = "made-from.json"
 
@@ -70,8 +71,8 @@ def stage(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None])
 
 def _check(folder: Path, wanted: dict[str, Any]) -> None:
     try:
-        before = json.loads((folder / MADE_FROM).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        before = dict(json.loads((folder / MADE_FROM).read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError) as error:
         raise UserError(
             f"{folder} was not made by this command: remove it, or take another --folder"
         ) from error
@@ -80,6 +81,11 @@ def _check(folder: Path, wanted: dict[str, Any]) -> None:
             f"{folder} was made with other settings: {other}: take another --folder, or remove "
             "this folder and those made after it"
         )
+
+
+def left(stage: Path, name: str, **needed: type) -> dict[str, Any]:
+    """What a finished stage says in this file; see `kept`."""
+    return kept(stage / name, f"remove {stage}, and run `prepare` again", **needed)
 
 
 def difference(before: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from ...errors import UserError
 from ..common import programs
 from ..common.options import add_workers, at_least
 from ..common.parallel import enough
-from ..common.stages import Stage, run_all
+from ..common.stages import Stage, left, run_all
 from ..common.subwords import KINDS, thinned
 from ..common.text import read_lines, write_lines
 from .documents import Cleaner, Source, held_out, numbered, parted, squeezed
@@ -110,7 +110,7 @@ def prepare(args: Namespace) -> None:
         most_workers=args.workers,
     )
     run_all(args.folder, text.stages())
-    with written(args.folder / "prepared.json") as file:
+    with written(args.folder / programs.PREPARED) as file:
         json.dump({"bpe": args.bpe, "longest_line": args.longest_line}, file, indent=1)
     print(f"ready: {args.folder}")
 
@@ -168,7 +168,7 @@ class Text:
         ]
 
     def counts(self, stage: str) -> dict[str, Any]:
-        return json.loads((self.folder / stage / "counts.json").read_text(encoding="utf-8"))
+        return left(self.folder / stage, "counts.json")
 
     def clean(self, folder: Path) -> None:
         cleaner = Cleaner(self.lower)
@@ -226,7 +226,7 @@ class Text:
 
     def sample(self, folder: Path) -> None:
         """Documents of small languages several times, those of large ones not all."""
-        ends = json.loads((self.folder / "clean" / "languages.json").read_text(encoding="utf-8"))
+        ends = left(self.folder / "clean", "languages.json")
         documents = self.counts("clean")["documents"]
         chosen = held_out(documents, self.valid_share)
         languages = [name for name, end in begun(ends) for _ in range(end)]

@@ -17,7 +17,7 @@ from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
 from ..common import programs
 from ..common.options import add_workers
-from ..common.stages import MADE_FROM, Stage, run_all
+from ..common.stages import MADE_FROM, Stage, left, run_all
 from ..common.subwords import KINDS
 from ..common.text import write_lines
 from .documents import Source
@@ -136,19 +136,15 @@ def prepare(task: Task, files: dict[str, list[Path]], args: Namespace) -> None:
         Stage("data-bin", {}, lambda partial: binarise(partial, folder, args)),
     ]
     run_all(folder, stages)
-    with open(folder / "encoded" / "counts.json", encoding="utf-8") as file:
-        counts = json.load(file)
+    counts = left(folder / "encoded", "counts.json")
     print(f"{task.name}: " + ", ".join(f"{number:,} to {name}" for name, number in counts.items()))
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
     """How the encoder's pretraining text was made."""
-    made_from = programs.data_of(folder) / MADE_FROM
-    try:
-        found = json.loads(made_from.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{made_from} can't be read: {error.strerror}") from error
-    return {name: found[name] for name in ("bpe", "vocabulary", "language", "lower")}
+    needed = {"bpe": str, "vocabulary": int, "language": str, "lower": bool}
+    found = left(programs.data_of(folder), MADE_FROM, **needed)
+    return {name: found[name] for name in needed}
 
 
 def encode(folder: Path, task: Task, files: dict[str, list[Path]], args: Namespace) -> None:
@@ -237,12 +233,11 @@ def subfolder(folder: Path, name: str) -> Path:
 
 def load_task(folder: Path) -> Task:
     """The task of a prepared folder."""
-    try:
-        found = json.loads((folder / "encoded" / MADE_FROM).read_text(encoding="utf-8"))["task"]
-    except OSError as error:
+    if not (folder / "encoded" / MADE_FROM).exists():
         raise UserError(
             f"{folder} holds no prepared task: run {preparing(folder.name)} first, or name --folder"
-        ) from error
+        )
+    found = left(folder / "encoded", MADE_FROM, task=dict)["task"]
     for name in ("columns", "test"):
         if found[name] is not None:
             found[name] = Columns(**{**found[name], "texts": tuple(found[name]["texts"])})

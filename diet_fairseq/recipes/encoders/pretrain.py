@@ -1,6 +1,5 @@
 """``pretrain SCHEME``: shows the fairseq-train command, and runs it."""
 
-import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,12 +89,12 @@ def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
                 "--nsp needs a BERT: take --encoder bert and one of our schemes, or leave it out"
             )
         return ["--nsp", "--task", "masked_lm_nsp", "--criterion", "masked_lm_nsp"]
-    settings = json.loads((data.parent / "prepared.json").read_text(encoding="utf-8"))
-    if length < settings["longest_line"] + SPECIAL:
+    longest = programs.prepared(data.parent, longest_line=int)["longest_line"]
+    if length < longest + SPECIAL:
         raise UserError(
-            f"--length {length} is too short for lines of up to {settings['longest_line']} "
+            f"--length {length} is too short for lines of up to {longest} "
             f"subwords: prepare the text with --longest-line {length - SPECIAL}, or take "
-            f"--length {settings['longest_line'] + SPECIAL}"
+            f"--length {longest + SPECIAL}"
         )
     packed = ["--task", "masked_lm", "--sample-break-mode", "complete"]
     if wanted.encoder != "electra":

@@ -16,6 +16,8 @@ from .report_names import names_in_papers
 from .tuning import RESULT
 
 GUESS = "the commonest label"
+#: what a finished cell says, with the types of it
+NEEDED = {"row": str, "task": str, "seed": int, "rate": float, "epochs": int, "curves": dict}
 #: learning rate and epochs
 Setting = tuple[float, int]
 
@@ -62,7 +64,7 @@ def results(folder: Path, rows: list[str] | None, tasks: list[str] | None) -> Fo
     """Finished cells by row and task."""
     found: Found = defaultdict(lambda: defaultdict(list))
     for path in sorted(folder.glob(f"tasks/*/runs/*/*/{RESULT}")):
-        one = cells.load(path)
+        one = cells.load(path, **NEEDED)
         if (rows is None or one["row"] in rows) and (tasks is None or one["task"] in tasks):
             found[one["row"]][one["task"]].append(one)
     if not found:

@@ -19,7 +19,7 @@ from ...errors import UserError
 from ...patches import loading, saving
 from ..common import cells, programs, train_log
 from ..common.options import by_name
-from ..common.stages import MADE_FROM, difference
+from ..common.stages import MADE_FROM, difference, left
 from ..common.turns import turn
 from .glue_tasks import TRAIN, VALID, Task
 from .presets import FINE_TUNING_ADAM, GRIDS
@@ -114,7 +114,7 @@ class Row:
         options.pop("--finetune-from-model", None)  # its contents count
         wanted = {
             "checkpoint": None if self.wanted.scratch else self.start.digest,
-            "task": json.loads((self.data / "data-bin" / MADE_FROM).read_text(encoding="utf-8")),
+            "task": left(self.data / "data-bin", MADE_FROM),
             **options,
         }
         path = self.folder / GRID
@@ -123,7 +123,7 @@ class Row:
             with written(path) as file:
                 json.dump(wanted, file, indent=1)
             return
-        before = json.loads(path.read_text(encoding="utf-8"))
+        before = cells.load(path)
         if other := difference(before, wanted):
             raise UserError(
                 f"{self.folder} was begun with other settings: {other}: take another --row, or "

@@ -113,5 +113,5 @@ def finished(grid: Grid, chosen: list[Cell]) -> table.Found:
         one = Job(grid, cell)
         if one.result.exists():
             one.check_result()
-            found[cell.row][cell.seed] = cells.load(one.result)
+            found[cell.row][cell.seed] = cells.load(one.result, row=str, seed=int)
     return {row: seeds for row, seeds in found.items() if seeds}

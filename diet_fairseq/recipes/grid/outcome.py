@@ -1,11 +1,10 @@
 """The outcome of a run: from fairseq's log, and from the scores beside it."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
-from ..common import train_log
+from ..common import cells, train_log
 
 #: what criterion `electra` logs beside the loss; losses are to base 2
 OF_ELECTRA = (
@@ -49,7 +48,7 @@ def of_translation(run: Path) -> dict[str, Any]:
     if not scores.exists():
         return {}
     return {
-        **json.loads(scores.read_text(encoding="utf-8")),
+        **cells.load(scores),
         "curve": curve_of(log),
         **train_log.totals(log),
     }
@@ -61,7 +60,7 @@ def of_script(run: Path) -> dict[str, Any]:
     if not scores.exists():
         return {}
     found: dict[str, Any] = {}
-    for name, value in json.loads(scores.read_text(encoding="utf-8")).items():
+    for name, value in cells.load(scores).items():
         group = value if isinstance(value, dict) else {"": value}
         found |= {f"{name} {inner}".rstrip(): one for inner, one in group.items()}
     return {name: one for name, one in found.items() if isinstance(one, int | float)}

@@ -3,7 +3,6 @@
 They are copied to the checkpoints, so that the folder can be moved or sent as it is.
 """
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -32,8 +31,8 @@ def describe(
     # Of a run's processes, the first one answers for all.
     if int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))):
         return
-    prepared = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
-    kind, subwords, preprocessing = KINDS[prepared["bpe"]]
+    bpe = programs.prepared(folder, bpe=str)["bpe"]
+    kind, subwords, preprocessing = KINDS[bpe]
     data = programs.data_of(folder)
     for file in (folder / "subwords" / subwords, *sorted(data.glob("dict.*.txt"))):
         with open(file, "rb") as original, written(run / file.name, "wb") as copy:

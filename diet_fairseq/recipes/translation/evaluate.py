@@ -66,8 +66,7 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
 def evaluate(args: Namespace) -> None:
     run = given(Run, args)
     folder = run.data
-    settings = programs.data_of(folder).parent / "prepared.json"
-    prepared = json.loads(settings.read_text(encoding="utf-8"))
+    prepared = programs.prepared(folder, pair=list, bpe=str)
     if {args.source, args.target} != set(prepared["pair"]):
         raise UserError(f"{folder} holds {'-'.join(prepared['pair'])}: name these languages")
     name, sources, references, test_set = test_text(args, prepared)

@@ -14,7 +14,7 @@ from ...errors import UserError
 from ..common import programs
 from ..common.options import add_workers, at_least
 from ..common.parallel import enough
-from ..common.stages import Stage, fingerprint, run_all, stage
+from ..common.stages import Stage, fingerprint, left, run_all, stage
 from ..common.subwords import KINDS, thinned
 from ..common.text import read_lines, read_pairs, write_lines
 from .chosen import add_corpus, add_folder, corpus_of, folder_of
@@ -95,7 +95,7 @@ def prepare(args: Namespace) -> None:
         "bpe": args.bpe,
         "test_set": corpus.test_set if args.from_dir is None else None,
     }
-    with written(folder / "prepared.json") as file:
+    with written(folder / programs.PREPARED) as file:
         json.dump(prepared, file, indent=1)
     print(f"ready: {folder}")
 
@@ -161,7 +161,8 @@ class Text:
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """Of each split, the pairs read, those kept, and why the others were not."""
-        return json.loads((self.folder / "clean" / "counts.json").read_text(encoding="utf-8"))
+        splits = dict.fromkeys(self.files, dict)
+        return left(self.folder / "clean", "counts.json", **splits)
 
     @property
     def kept(self) -> int:

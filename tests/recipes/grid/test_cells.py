@@ -1,5 +1,6 @@
 """Cells of a grid don't disturb one another, and a result is that of its row."""
 
+import re
 import time
 from argparse import ArgumentParser
 from concurrent.futures import ThreadPoolExecutor
@@ -50,12 +51,25 @@ def test_a_row_s_own_option_wins_and_a_cell_that_breaks_leaves_the_others_their_
 ):
     assert scored(SCORING, "run") == 1
     said = capsys.readouterr().out
-    assert "grid-bad-s1: FAILED: JSONDecodeError: " in said
+    assert re.search(r"grid-bad-s1: FAILED: \S+/scores\.json is damaged \(Expecting prop", said)
     assert scored(SCORING, "table") == 0
     said = capsys.readouterr().out
     for line in ("| row | right | seeds |", "| plain | 5.00 | 1 |", "| own | 1.00 | 1 |"):
         assert line in said
     assert "| last | 2.00 | 1 |" in said
+
+
+def test_a_fault_of_ours_in_one_cell_leaves_the_others_their_turn(scored, capsys, monkeypatch):
+    original = job.OUTCOMES["script"]
+
+    def outcome(run):
+        return {"right": 1 / 0} if "bad" in run.name else original(run)
+
+    monkeypatch.setitem(job.OUTCOMES, "script", outcome)
+    assert scored(SCORING, "run") == 1
+    said = capsys.readouterr().out
+    assert "grid-bad-s1: FAILED: ZeroDivisionError: division by zero" in said
+    assert "grid-last-s1: right 2" in said
 
 
 def test_a_result_of_other_options_is_neither_kept_nor_shown(scored, tmp_path, capsys):
@@ -81,7 +95,7 @@ def test_a_damaged_result_is_named(scored, tmp_path):
     grid = SCORING.replace('bad = "--x nan"\n', "")
     scored(grid, "run")
     (tmp_path / "results" / "grid-own-s1.json").write_text("{")
-    with pytest.raises(UserError, match=r"grid-own-s1\.json can't be read \(.*\): remove it, and"):
+    with pytest.raises(UserError, match=r"grid-own-s1\.json is damaged \(.*\): remove it, and"):
         scored(grid, "table")
     assert scored(grid, "run") == 1
 
