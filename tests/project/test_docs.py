@@ -131,7 +131,7 @@ def test_the_table_of_the_readme_is_that_of_the_results():
     columns = "| BLEU | chrF | parameters | minutes |"
     readme = table_after(text_of(Path("README.md")), f"| scheme {columns}")
     assert len(readme) == 8
-    assert readme == table_after(text_of(Path("docs/results.md")), f"| row {columns}")
+    assert readme == table_after(text_of(Path("docs/results-translation.md")), f"| row {columns}")
 
 
 # --- commands -----------------------------------------------------------------------------------
