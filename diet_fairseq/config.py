@@ -9,7 +9,7 @@ from typing import Any, get_args
 from .attention.backends import BACKENDS
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
-from .positions.options import Check, Option, check_at_least, options_in
+from .positions.options import Check, Option, check_at_least, common, options_in
 from .positions.segments import SegmentScores
 
 #: schemes for encoder-decoder models
@@ -37,7 +37,8 @@ def declared() -> Iterator[tuple[str, Any, Any]]:
     """The fields for the options that schemes declare: name, type, field."""
     found: dict[str, Option] = {}
     for scheme in SCHEMES.values():
-        found |= options_in(scheme)
+        for name, given in options_in(scheme).items():
+            found[name] = given if name not in found else common(name, found[name], given)
     for name, given in found.items():
         kind = bool if given.type is bool else given.type | None
         default = False if given.type is bool else None
@@ -183,7 +184,7 @@ class PositionConfig(SchemeOptions):
             )
         if self.position_start == "blind" and self.position_peak not in (
             None,
-            options["position_peak"],
+            options.get("position_peak"),
         ):
             raise UserError(
                 f"--position-peak {self.position_peak} means nothing with --position-start blind, "
@@ -203,11 +204,12 @@ class PositionConfig(SchemeOptions):
                 "none"
             )
         fused = self.attention_backend in set(BACKENDS) - {"reference"}
-        if fused and self.scheme.reads_queries:
+        if fused and (self.scheme.reads_queries or self.scheme.adds_to_values):
+            why = "whose score depends on the query"
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "
-                f"{name}, whose score "
-                "depends on the query: take auto or reference"
+                f"{name}, {why if self.scheme.reads_queries else 'which adds to the values'}: take "
+                "auto or reference"
             )
 
 

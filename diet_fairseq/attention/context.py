@@ -93,6 +93,11 @@ def score_terms(schemes: Schemes) -> int:
     return max((scheme.score_terms for scheme in schemes), default=1)
 
 
+def unfused(schemes: Schemes) -> bool:
+    """Whether one of them does what no fused attention can."""
+    return any(scheme.reads_queries or scheme.adds_to_values for scheme in schemes)
+
+
 def present(*schemes: PositionScheme | None) -> Schemes:
     """Those that are not None."""
     return tuple(scheme for scheme in schemes if scheme is not None)

@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..attention.backends.call import AttentionCall
 from ..attention.backends.reference import reference
 from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Schemes, Term, present, score_terms
+from ..attention.context import Context, Term, present, score_terms
 from ..positions import PositionScheme
 from ..positions.layout import Layout
 from .configuration import DietConfig
@@ -137,7 +137,7 @@ class DietAttention(nn.Module):
         call = AttentionCall(q, k, v, term, schemes, layout, dropout)
         name = self.config._attn_implementation
         attend = None if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
-        if attend is None or adds_to_values(schemes):
+        if attend is None or any(scheme.adds_to_values for scheme in schemes):
             out, weights = reference(call)
             out = out.transpose(1, 2)  # (B, Tq, H, d_h)
         else:
@@ -163,8 +163,3 @@ class DietAttention(nn.Module):
         if self.cross:
             past.is_updated[self.layer_idx] = True
         return cache.update(k, v, self.layer_idx)
-
-
-def adds_to_values(schemes: Schemes) -> bool:
-    """Whether one of them has a `PositionScheme.value_term`: of those there are, Shaw's."""
-    return any(getattr(scheme, "values", None) is not None for scheme in schemes)

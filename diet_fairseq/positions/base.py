@@ -1,14 +1,14 @@
 """The interface of a position scheme."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .layout import Layout
+from .layout import Layout, toeplitz
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,17 @@ class Limit:
 class AttentionShape:
     """What a scheme must know about the attention that it is part of.
 
-    ``heads`` is 1 where all heads share one set of parameters (``--position-sharing head``); the
-    score then broadcasts over heads. ``layer`` counts the layers that have parameters of their own.
+    Attributes:
+        heads: H; 1 where all heads share one set of parameters (``--position-sharing head``): the
+            score then broadcasts over heads
+        head_dim: d_h, of q, k and v
+        embed_dim: d, of the model
+        queries: the longest input; in cross-attention, of the target
+        keys: the same as ``queries``; in cross-attention of the source, with compressed keys their
+            number k
+        causal: queries don't see keys that come after them
+        cross: queries are the decoder's, keys the encoder's
+        layer: counts the layers that have parameters of their own
     """
 
     heads: int
@@ -42,25 +51,20 @@ class PositionScheme(nn.Module):
 
     With q, k and v already split into heads, attention computes
 
-        softmax(q k^T + score + query_score(q) + mask) v  [+ value term]
+        softmax(q k^T + score + query_score(q) + mask) v  [+ value_term]
 
-    where q is divided by sqrt(score_terms d_h), and a scheme implements those of the following
-    terms that it has, given a `Layout`:
-
-    - ``factors(layout)``: ((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)) if the score is their product;
-      attention may then append them to q and k and never build a Tq x Tk score. Otherwise None.
-    - ``score(layout)``: (B|1, H|1, Tq, Tk), added unscaled. It is in float32 even if parameters are
-      in half precision (`look_up`), and attention casts it. By default the product of the factors.
-    - ``line(layout)``: (H|1, Tq + Tk - 1), float32, if the score is of the offset alone: that of
-      every offset in ``layout.offset_line``. Otherwise None.
-    - ``query_score(q, layout)``: (B, H, Tq, Tk), from q (B, H, Tq, d_h), scaled as for the content.
-    - ``shifts(layout)``: ((B|1, H|1, Tq, d_h), (B|1, H|1, Tk, d_h)), added to q, which is scaled
-      already, and to k: all four products of words and positions, at the price of one.
-    - ``value_term(weights, layout)``: (B, H, Tq, d_h), from weights (B, H, Tq, Tk).
+    where q is divided by sqrt(score_terms d_h), and q and k may be shifted first. A scheme
+    overrides the methods of the terms that it has: `factors`, `line` or `score`, `query_score`,
+    `shifts`, `value_term`. Which of them decides what attention backends can compute it. A subclass
+    that lacks a term of its parent takes the method back: ``factors = PositionScheme.factors``.
+    Positions that multiply queries and keys (rotary embeddings) are beyond this interface.
 
     Keyword-only arguments of ``__init__`` are the scheme's options: ``rank`` becomes
     ``--position-rank``, and its annotation may hold an `Option` with help, choices and a check.
-    Position options that a scheme does not declare are refused for it.
+    Position options that a scheme does not declare are refused for it. The constructor raises
+    `UserError` for options that contradict one another. Tensors that are not learned are buffers
+    with ``persistent=False``, made from the arguments alone. No parameter is called ``gain`` or
+    ``terms``: state dicts have these names for something else.
     """
 
     #: default of ``--position-sharing``
@@ -73,14 +77,6 @@ class PositionScheme(nn.Module):
     in_attention: ClassVar[bool] = True
     #: True: the score depends on absolute positions, so the length of inputs is limited
     absolute: ClassVar[bool] = False
-    #: True: its score depends on the content of the queries, so no fused attention can add it
-    reads_queries: ClassVar[bool] = False
-    #: True: it has `factors`, and adds nothing else
-    factored: ClassVar[bool] = False
-    #: True: it has `line`, and adds nothing else
-    of_offsets: ClassVar[bool] = False
-    #: True: it has `shifts`, and adds nothing else
-    shifting: ClassVar[bool] = False
     #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
     #: number k of compressed keys; for encoders only
     compressed: ClassVar[bool] = False
@@ -93,17 +89,51 @@ class PositionScheme(nn.Module):
     #: of the parameters don't tell, a buffer ``terms`` does, for `warm_start`
     score_terms: int = 1
 
+    # The following say which methods a class overrides.
+    #: True: it has `factors`, and adds nothing else
+    factored: ClassVar[bool] = False
+    #: True: it has `line`, and adds nothing else
+    of_offsets: ClassVar[bool] = False
+    #: True: it has `shifts`, and adds nothing else
+    shifting: ClassVar[bool] = False
+    #: True: it has `query_score`, so no fused attention can compute it
+    reads_queries: ClassVar[bool] = False
+    #: True: it has `value_term`, so no fused attention can compute it; an option may change it
+    adds_to_values: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        terms = ("factors", "line", "score", "query_score", "shifts", "value_term")
+        has = {name for name in terms if getattr(cls, name) is not getattr(PositionScheme, name)}
+        said = {
+            "factored": has - {"score"} == {"factors"},
+            "of_offsets": has - {"score"} == {"line"},
+            "shifting": has == {"shifts"},
+            "reads_queries": "query_score" in has,
+            "adds_to_values": "value_term" in has,
+        }
+        for name, value in said.items():
+            if name not in vars(cls):
+                setattr(cls, name, value)
+
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
 
     def zero(self) -> None:
-        """Make the score zero but trainable, for a model that starts from another one."""
+        """Make the score zero but trainable, for a model that starts from another one.
+
+        A scheme without parameters keeps its score.
+        """
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
 
     def term(self, layout: Layout, factored: bool) -> Tensor | tuple[Tensor, Tensor] | None:
-        """The score, or its factors if they are wanted and exist. Attention calls this."""
+        """The score, or its factors if they are wanted and exist. Attention calls this.
+
+        Raises:
+            UserError: a sentence is longer than a table of absolute positions
+        """
         if self.absolute:
             # In self-attention the limit applies to tokens, not to compressed keys.
             check_length(layout, self.shape.keys if self.shape.cross else self.shape.queries)
@@ -111,25 +141,46 @@ class PositionScheme(nn.Module):
         return self.score(layout) if pair is None else pair
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
+        """((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)) if the score is their product, otherwise None.
+
+        Attention may append them to q and k and never build a Tq x Tk score.
+        """
+        return None
+
+    def line(self, layout: Layout) -> Tensor | None:
+        """(H|1, Tq + Tk - 1), float32, if the score is of the offset alone, otherwise None.
+
+        It has the score of every offset in ``layout.offset_line``.
+        """
         return None
 
     def score(self, layout: Layout) -> Tensor | None:
+        """(B|1, H|1, Tq, Tk), added unscaled, or None: by default that of `line` or `factors`.
+
+        It is in float32 even if parameters are in half precision (`look_up`); attention casts it.
+        """
+        line = self.line(layout)
+        if line is not None:
+            return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H|1, Tq, Tk)
         factors = self.factors(layout)
         if factors is None:
             return None
         query, key = factors
         return query.float() @ key.float().mT  # (B|1, H|1, Tq, Tk)
 
-    def line(self, layout: Layout) -> Tensor | None:
-        return None
-
     def query_score(self, query: Tensor, layout: Layout) -> Tensor | None:
+        """(B, H, Tq, Tk), from q (B, H, Tq, d_h), which is scaled as for the content score."""
         return None
 
     def shifts(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
+        """((B|1, H|1, Tq, d_h), (B|1, H|1, Tk, d_h)), added to q, which is scaled already, and k.
+
+        They give all four products of words and positions, at the price of one.
+        """
         return None
 
     def value_term(self, weights: Tensor, layout: Layout) -> Tensor | None:
+        """(B, H, Tq, d_h), added to the output, from the weights (B, H, Tq, Tk)."""
         return None
 
 

@@ -28,7 +28,6 @@ class DietAbs(ScoreParameters):
 
     absolute = True
     segment_scheme = "per-head"
-    factored = True
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
 
     def __init__(

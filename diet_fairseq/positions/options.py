@@ -51,6 +51,22 @@ def options_in(scheme: type) -> dict[str, Option]:
     return found
 
 
+def common(name: str, one: Option, other: Option) -> Option:
+    """What two schemes say of the option that both have; one may give it a type alone.
+
+    Raises:
+        TypeError: they contradict each other
+    """
+    plain = Option(type=one.type)
+    said = {replace(given, default=None) for given in (one, other)} - {plain}
+    if len(said) > 1:
+        raise TypeError(
+            f"two schemes declare the option {name!r} differently: give both one annotation, or "
+            "rename one"
+        )
+    return said.pop() if said else plain
+
+
 def _annotated(hint: Any) -> bool:
     return hasattr(hint, "__metadata__")
 

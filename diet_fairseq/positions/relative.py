@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .base import AttentionShape, look_up
 from .gain import ScoreParameters, first_offsets
-from .layout import Layout, toeplitz
+from .layout import Layout
 from .options import Buckets, Clip, Gain, MaxDistance, Peak, Start, check_at_least
 
 
@@ -20,7 +20,6 @@ class Offsets(ScoreParameters):
     Offsets beyond the outermost one share its row, so no input is too long.
     """
 
-    of_offsets = True
     row_of_offset: Tensor
 
     def __init__(
@@ -45,10 +44,6 @@ class Offsets(ScoreParameters):
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
         line = look_up(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
         return line.T.contiguous()  # fused attention copies scores whose keys are not contiguous
-
-    def score(self, layout: Layout) -> Tensor:
-        rows = layout.query_positions.size(1)
-        return toeplitz(self.line(layout), rows).unsqueeze(0)  # (1, H, Tq, Tk)
 
 
 class OffsetScalars(Offsets):

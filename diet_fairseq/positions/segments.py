@@ -19,6 +19,8 @@ class SegmentScores(ScoreParameters):
     a layout without segments every token is in segment 0, which softmax is invariant to.
     """
 
+    factored = False  # backends were measured with its score as a matrix
+
     def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:
         super().__init__(shape, gain)
         self.weight = nn.Parameter(torch.zeros(shape.heads, segments, segments))

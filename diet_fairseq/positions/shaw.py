@@ -21,7 +21,6 @@ class Shaw(ScoreParameters):
     """
 
     sharing = "head"
-    reads_queries = True
 
     def __init__(
         self,
@@ -37,6 +36,7 @@ class Shaw(ScoreParameters):
         table = (shape.heads, 2 * clip + 1, shape.head_dim)
         self.keys = nn.Parameter(torch.empty(table))
         self.values = nn.Parameter(torch.empty(table)) if values else None
+        self.adds_to_values = values
         for parameter in self.parameters():
             for head in parameter:
                 nn.init.xavier_uniform_(head, gain=1 / self.gain)

@@ -1,6 +1,6 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -58,7 +58,6 @@ class TupeA(PositionScheme):
     """
 
     absolute = True
-    factored = True
     score_terms = 2
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
 
@@ -157,7 +156,7 @@ class TupeR(TupeA):
     ``relative`` "product" has `OffsetProducts` in place of the buckets' scalars.
     """
 
-    factored = False
+    factors = PositionScheme.factors
 
     def __init__(
         self,
@@ -189,13 +188,10 @@ class TupeR(TupeA):
         super().zero()
         self.relative_attention_bias.zero()
 
-    def factors(self, layout: Layout) -> None:
-        return None
-
     def score(self, layout: Layout) -> Tensor:
         query, key = self._factors(layout)
         absolute = query.float() @ key.float().mT  # (B|1, H, Tq, Tk)
-        relative = self.relative_attention_bias.score(layout)
+        relative = cast(Tensor, self.relative_attention_bias.score(layout))
         if self.untie_cls == "no":
             return absolute + relative
         theta_1 = theta_2 = torch.zeros_like(relative[0, :, 0, 0])  # "paper": the sum has one theta

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import AttentionShape, look_up
+from .base import AttentionShape, PositionScheme, look_up
 from .gain import ScoreParameters, first_offsets
 from .layout import Layout
 from .options import Gain, Peak, Start
@@ -20,8 +20,7 @@ class BertAd(TupeA):
     TUPE. p passes through a LayerNorm, and U^Q and U^K have biases, as in `TupeA`.
     """
 
-    factored = False
-    shifting = True
+    factors = PositionScheme.factors
     cross = None
     score_terms = 4
 
@@ -32,9 +31,6 @@ class BertAd(TupeA):
         super().zero()
         for parameter in self.pos_q_linear.parameters():  # its products with words are no zero yet
             nn.init.zeros_(parameter)
-
-    def factors(self, layout: Layout) -> None:
-        return None
 
     def shifts(self, layout: Layout) -> tuple[Tensor, Tensor]:
         return self._factors(layout)

@@ -86,7 +86,7 @@ def reasons():
         elif issubclass(case.kind, Shaw | OffsetScalars):
             yield case, "positions at the input beside those in attention: these switch the former"
         else:
-            yield case, f"the position scheme {case.scheme}: its attention adds a score of offset"
+            yield case, f"the position scheme {case.scheme}: of scores it knows T5's and DIET-REL's"
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,8 @@ def test_positions_act_with_every_attention_function(case, attention):
     for name, parameter in model.named_parameters():
         if name in before:
             parameter.mul_(-1.5).add_(0.1 * torch.randn_like(parameter))
-    assert tiny.difference(logits(model), expected) > tiny.VISIBLE
+    if before:  # a scheme may have no parameters
+        assert tiny.difference(logits(model), expected) > tiny.VISIBLE
     for name, parameter in model.named_parameters():
         if name in before:
             parameter.copy_(before[name])

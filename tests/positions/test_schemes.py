@@ -1,5 +1,7 @@
 """Facts about single schemes: what their sources state, beyond the equation."""
 
+import copy
+
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -42,7 +44,10 @@ def check_contract(case: Case) -> None:
         keys = found.seen(tokens.eq(PAD)).size(-1)
         query = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
         query_score = scheme.query_score(query, layout)
+        weights = tiny.vectors(sentences, tiny.HEADS, length, keys).softmax(-1)
+        value_term = scheme.value_term(weights, layout)
         assert (query_score is not None) == scheme.reads_queries
+        assert (value_term is not None) == scheme.adds_to_values
         assert (score is None) == (scheme.reads_queries or scheme.shifting)
         if query_score is not None:
             assert query_score.shape == (sentences, tiny.HEADS, length, length)
@@ -58,6 +63,11 @@ def check_contract(case: Case) -> None:
         if line is not None:
             assert torch.equal(toeplitz(line, length).unsqueeze(0), score)
         assert (shifts is not None) == scheme.shifting
+        if score is not None:
+            half = copy.deepcopy(scheme).bfloat16()
+            assert half.score(layout).dtype is torch.float32
+        own = {name for name, _ in scheme.named_parameters(recurse=False)}
+        assert not own & {"gain", "terms"}, "state dicts have these names for something else"
         for shift, of in zip(shifts or (), (length, keys), strict=False):
             torch.broadcast_to(shift, (sentences, tiny.HEADS, of, tiny.DIM // tiny.HEADS))
 

@@ -153,15 +153,15 @@ def test_all_that_the_model_returns_is_what_fairseq_s_returns():
 LEARNING = {
     case.scheme
     for case in tiny.first_of_each_scheme(tiny.IN_ATTENTION)
-    if tiny.position_parameters(tiny.model_of(case))
+    if tiny.has_parameters(case.scheme)
 }
 
 
 def check_zero_bias(case: Case) -> None:
     model = tiny.own(case)
     with torch.no_grad():
-        for parameter in tiny.position_parameters(model).values():
-            parameter.zero_()
+        for scheme in tiny.schemes_in(model).values():
+            scheme.zero()
     at_the_input = case.option("position_input")
     segments = "input" if case.option("segment_scheme") == "input" else "none"
     options = (("segment_scheme", segments),) if case.family == "bert" else ()

@@ -46,6 +46,8 @@ KEEPS_INPUT = [
     for case in FIRST + FIRST_BERTS
     # compressed keys are no other model's from the start: see attention/test_compressed.py
     if case.scheme == "learned" or (case.kind.in_attention and not case.kind.compressed)
+    # nor is a fixed score
+    if case.scheme == "learned" or tiny.has_parameters(case.scheme)
 ]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...positions.layout import Layout
-from ..context import Schemes, Term
+from ..context import Schemes, Term, unfused
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Request:
         "flex" isn't: it is compiled for every kind of call, which takes seconds, and was hardly
         ever the quickest on a GPU (docs/performance.md).
         """
-        if any(scheme.reads_queries for scheme in self.schemes):
+        if unfused(self.schemes):
             return ("reference",)
         found = ["reference", "sdpa"]
         if self.schemes and all(scheme.factored for scheme in self.schemes):

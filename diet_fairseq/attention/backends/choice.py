@@ -2,7 +2,7 @@
 
 import torch
 
-from ..context import Schemes
+from ..context import Schemes, unfused
 
 
 def quickest(
@@ -19,7 +19,7 @@ def quickest(
     for a score that is added: it then falls back to something slower than the plain equation.
     Factors have a gradient, but make vectors longer. The fused backward pass in bfloat16 is slow.
     """
-    if dropout or device.type != "cpu" or any(scheme.reads_queries for scheme in schemes):
+    if dropout or device.type != "cpu" or unfused(schemes):
         return "reference"
     inference = not torch.is_grad_enabled()
     factored = schemes and all(scheme.factored for scheme in schemes)

@@ -53,7 +53,7 @@ class Positions:
             if not held or (name and SCHEMES[name].compressed):
                 raise refused(
                     f"the position scheme {name}",
-                    "its attention adds a score of offset and head, or Shaw's, and nothing else",
+                    "of scores it knows T5's and DIET-REL's tables of offsets, and Shaw's tables",
                 )
             if scheme is not None and at_input:
                 raise refused(

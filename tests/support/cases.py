@@ -1,0 +1,224 @@
+"""Every position scheme in every kind of model, with every option: the parameters of tests.
+
+`CASES` follow from `SCHEMES`: a new scheme is tested in every way without a change here, but for
+values of its own options, which `OTHER_VALUES` has.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+from diet_fairseq import diet_bert, diet_roberta  # also registers the architectures
+from diet_fairseq.attention.backends import BACKENDS
+from diet_fairseq.config import (
+    INPUTS,
+    SEGMENTS,
+    SHARING,
+    PositionConfig,
+    acts_in_attention,
+    options_of,
+)
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
+
+LAYERS, HEADS, DIM, LIMIT = 2, 2, 16, 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scheme with options, in a kind of model; named by them, as the report relies on."""
+
+    scheme: str
+    options: tuple[tuple[str, Any], ...] = ()
+    family: str = "transformer"
+
+    def __str__(self) -> str:
+        family = [] if self.family == "transformer" else [self.family]
+        shown = (f"{name.removeprefix('position_')}={value}" for name, value in self.options)
+        return "-".join([self.scheme, *family, *shown])
+
+    def option(self, name: str) -> Any:
+        options = options_of(self.kind) | DEFAULTS[self.family](self.kind) | dict(self.options)
+        if options.get("segment_scheme") == "per-head":
+            options.setdefault("position_sharing", "none")
+        return options.get(name)
+
+    def but(self, **options: Any) -> "Case":
+        return Case(self.scheme, tuple((dict(self.options) | options).items()), self.family)
+
+    @property
+    def kind(self) -> type[PositionScheme]:
+        return SCHEMES[self.scheme]
+
+
+#: what a family takes for options that are not given, beside its schemes' own defaults
+DEFAULTS: dict[str, Callable[[type[PositionScheme]], dict[str, Any]]] = {
+    "transformer": lambda scheme: {},
+    "roberta": diet_roberta.defaults,
+    "bert": diet_bert.defaults,
+}
+
+#: values that change what an option's scheme does to sentences as short as these
+OTHER_VALUES: list[dict[str, Any]] = [
+    {"position_rank": 3},
+    {"position_clip": 2},
+    {"position_values": True},
+    {"position_buckets": 8, "position_max_distance": 6},
+    {"position_untie_cls": "paper"},
+    {"position_untie_cls": "official"},
+    {"position_no_layer_norm": True},
+    {"position_no_rescale": True},
+    {"position_relative": "product"},
+    {"position_cross_attention": True},
+    {"position_cross_attention": True, "position_untie_cls": "paper"},
+    {"projection_length": 7},
+    {"projection_sharing": "key-value"},
+    {"projection_sharing": "layer"},
+]
+
+
+#: those with which segments per head are tested in every way: without a term of positions, DIET's
+#: (one score, a product), and one that divides the score by more
+SEGMENTED = ("none", "diet_rel", "diet_abs", "tupe_a")
+
+
+def cases_of(scheme: str) -> Iterator[Case]:
+    """The scheme in every kind of model."""
+    if SCHEMES[scheme].compressed:
+        yield from with_its_options(Case(scheme, family="roberta"))
+        bert = Case(scheme, family="bert")
+        yield from (bert, bert.but(segment_scheme="none"))
+        return
+    yield from in_translation(scheme)
+    yield from in_encoders(scheme)
+
+
+def in_encoders(scheme: str) -> Iterator[Case]:
+    """RoBERTa, and BERT with all that segments can be."""
+    roberta, bert = Case(scheme, family="roberta"), Case(scheme, family="bert")
+    yield from (roberta, bert)
+    if SCHEMES[scheme].in_attention:
+        yield roberta.but(position_input="learned")
+    if "position_untie_cls" in options_of(SCHEMES[scheme]):
+        yield from (bert.but(position_untie_cls=untie) for untie in ("no", "paper"))
+    usual = bert.option("segment_scheme")
+    yield from (bert.but(segment_scheme=value) for value in SEGMENTS if value != usual)
+    per_head = bert.but(segment_scheme="per-head")
+    if SCHEMES[scheme].in_attention:
+        yield from (per_head.but(attention_backend=backend) for backend in fast_paths(per_head))
+    if scheme in SEGMENTED:
+        yield from (
+            per_head.but(position_sharing=sharing)
+            for sharing in SHARING
+            if sharing != per_head.option("position_sharing")
+        )
+        yield per_head.but(num_segments=3)
+
+
+def in_translation(scheme: str) -> Iterator[Case]:
+    case = Case(scheme)
+    yield from with_its_options(case)
+    if "position_cross_attention" in options_of(case.kind):
+        for backend in fast_paths(case):
+            yield case.but(attention_backend=backend, position_cross_attention=True)
+
+
+def with_its_options(case: Case) -> Iterator[Case]:
+    """The case as it is, and with every option that its scheme has, one at a time."""
+    options = options_of(case.kind)
+    yield case
+    inputs = INPUTS if case.scheme in SEGMENTED or case.kind.compressed else ("none", "learned")
+    for name, values in (("position_sharing", SHARING), ("position_input", inputs)):
+        if name in options and acts_in_attention(case.kind):
+            yield from (case.but(**{name: value}) for value in values if value != options[name])
+    yield from (case.but(**values) for values in OTHER_VALUES if values.keys() <= options.keys())
+    yield from (case.but(attention_backend=backend) for backend in fast_paths(case))
+
+
+#: what on a CPU has no gradient, or is the reference
+ON_GPUS = ("flex", "offsets")
+
+
+def fast_paths(case: Case) -> list[str]:
+    """The backends, reference aside, that compute the scheme and on a CPU its gradients."""
+
+    def computes(backend: str) -> bool:
+        try:
+            PositionConfig.of(arguments(case.but(attention_backend=backend)))
+        except UserError:
+            return False
+        return True
+
+    others = [backend for backend in BACKENDS if backend not in ("reference", *ON_GPUS)]
+    return [backend for backend in others if computes(backend)]
+
+
+def arguments(case: Case, **overrides: Any) -> Namespace:
+    """What fairseq's command line would give to `build_model`."""
+    return complete(f"{case.family}_{case.scheme}", **dict(case.options), **overrides)
+
+
+def complete(arch: str, **given: Any) -> Namespace:
+    shape = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {
+            "embed_dim": DIM,
+            "ffn_embed_dim": DIM,
+            "layers": LAYERS,
+            "attention_heads": HEADS,
+        }.items()
+    }
+    limits = {"max_source_positions": LIMIT, "max_target_positions": LIMIT}
+    if not arch.startswith("transformer"):
+        limits = {"max_positions": LIMIT}
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
+    args = Namespace(**{"arch": arch} | no_dropout | shape | limits | given)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args
+
+
+CASES = [case for scheme in SCHEMES for case in cases_of(scheme)]
+#: those whose backend is not chosen: neither parameters nor weights depend on it
+NO_BACKEND = [case for case in CASES if case.option("attention_backend") is None]
+IN_ATTENTION = [case for case in CASES if case.kind.in_attention]
+TRANSLATION = [case for case in CASES if case.family == "transformer"]
+ENCODERS = [case for case in CASES if case.family != "transformer"]
+
+
+def of_scheme(*names: str) -> list[Case]:
+    return [case for case in CASES if case.scheme in names]
+
+
+#: a test of more cases than this leaves some to the slow run
+MANY = 60
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    few = len(cases) <= MANY
+    given = [pytest.param(case, marks=[] if few else run_of(case)) for case in cases]
+    return pytest.mark.parametrize("case", given, ids=str)
+
+
+def run_of(case: Case) -> list[pytest.MarkDecorator]:
+    """No mark for the default run, which has every scheme in every kind of model, and its own
+    options and sharing in translation; the others' mark is that of the slow run."""
+    rarely = {"position_input", "attention_backend"} & dict(case.options).keys()
+    usual = not case.options or (case.family == "transformer" and not rarely)
+    return [] if usual else [pytest.mark.slow]
+
+
+def first_of_each_scheme(cases: list[Case]) -> list[Case]:
+    return [next(group) for _, group in groupby(cases, key=lambda case: case.scheme)]
+
+
+def has_parameters(scheme: str) -> bool:
+    """Whether the scheme learns anything."""
+    limit = Limit(LIMIT, "--max-positions")
+    shape = AttentionShape(HEADS, DIM // HEADS, DIM, limit, limit)
+    return any(True for _ in SCHEMES[scheme](shape).parameters())
