@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
+from diet_fairseq.attention.backends import call, choice
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
 from diet_fairseq.positions.layout import Layout, toeplitz
@@ -75,6 +76,42 @@ def check_contract(case: Case) -> None:
 @tiny.each(tiny.IN_ATTENTION)
 def test_a_scheme_keeps_the_contract(case):
     check_contract(case)
+
+
+class OfValues(PositionScheme):
+    """Adds to the values, and nothing else."""
+
+    def value_term(self, weights, layout):
+        return weights[..., :1].expand(*weights.shape[:3], self.shape.head_dim)
+
+
+def test_what_a_scheme_has_is_what_it_overrides():
+    flags = ("factored", "of_offsets", "shifting", "reads_queries", "adds_to_values")
+    has = {
+        name: {flag for flag in flags if getattr(scheme, flag)} for name, scheme in SCHEMES.items()
+    }
+    assert {name: found for name, found in has.items() if found} == {
+        "shaw": {"reads_queries", "adds_to_values"},
+        "t5": {"of_offsets"},
+        "tupe_a": {"factored"},
+        "bert_ad": {"shifting"},
+        "diet_rel": {"of_offsets"},
+        "diet_abs": {"factored"},
+        "diet_abs_lin": {"factored"},
+    }
+    assert not scheme_of("shaw").adds_to_values
+    assert scheme_of("shaw", values=True).adds_to_values
+
+
+@torch.no_grad()
+def test_what_is_added_to_the_values_is_kept_from_fused_attention():
+    limit = Limit(512, "--max-positions")
+    schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
+    cpu = torch.device("cpu")
+    assert choice.quickest(schemes, 512, 512, 0.0, cpu, torch.float32) == "reference"
+    layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
+    request = call.Request(schemes, layout, (1, 2, 8), torch.float32, 0.0)
+    assert request.candidates == ("reference",)
 
 
 # --- length ----------------------------------------------------------------------------------
