@@ -109,7 +109,8 @@ class PositionConfig(SchemeOptions):
         if given["position_start"] == "blind" and given["position_gain"] is None:
             given["position_gain"] = 1.0
         for name, default in options_of(SCHEMES[given["position_scheme"]]).items():
-            if given[name] is None:
+            # the gain that is not given is each module's own: segments per head have another one
+            if given[name] is None and name != "position_gain":
                 given[name] = default
         if given["segment_scheme"] == "per-head" and given["position_sharing"] is None:
             given["position_sharing"] = "none"
@@ -137,7 +138,8 @@ class PositionConfig(SchemeOptions):
         built: dict[str, PositionScheme] = {}
         scheme = self.scheme_in(shape.cross)
         if scheme is not None:
-            options = {name: getattr(self, f"position_{name}") for name in options_in(scheme)}
+            given = {name: getattr(self, f"position_{name}") for name in options_in(scheme)}
+            options = {name: value for name, value in given.items() if value is not None}
             built["positions"] = scheme(shape, **options)
         if self.segment_scheme == "per-head":
             gain = {} if segment_gain is None else {"gain": segment_gain}
@@ -147,6 +149,8 @@ class PositionConfig(SchemeOptions):
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""
         given = dataclasses.asdict(self)
+        if self.position_gain is None:
+            given["position_gain"] = options_of(self.scheme).get("position_gain")
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
             for name, value in sorted(given.items(), key=lambda item: item[0] != "position_scheme")

@@ -1,5 +1,6 @@
 """One command, `diet-fairseq`: its help is there at once, and each command is what it says."""
 
+import json
 import re
 import subprocess
 import sys
@@ -110,7 +111,8 @@ def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch
     grid = tmp_path / "grid.toml"
     grid.write_text(f'kind = "pretraining"\nfolder = "{tmp_path}"\nrows = {{a = "shaw"}}\n')
     (tmp_path / "results").mkdir()
-    (tmp_path / "results/grid-a-s1.json").write_text('{"curve": [[1, 2.0]]}')
+    result = {"row": "a", "seed": 1, "curve": [[1, 2.0]]}
+    (tmp_path / "results/grid-a-s1.json").write_text(json.dumps(result))
     words = ("grid", "plot", grid, "--output", tmp_path / "curves.png")
     assert refused(capsys, *words) == (
         "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1
