@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from .base import AttentionShape, take_rows
 from .gain import ScoreParameters, first_offsets
 from .layout import Layout
-from .options import Gain, Option, Peak, Start, at_least
+from .options import GainOfRank, Option, Peak, Start, at_least
 
 Rank = Annotated[
     int | None,
@@ -23,7 +23,7 @@ class DietAbs(ScoreParameters):
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
     draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
     gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`), as the
-    trained heads in figures 4 and 7 of the paper. d_p is d_h by default.
+    trained heads in figures 4 and 7 of the paper. d_p is d_h by default, and the gain `gain_of` it.
     """
 
     absolute = True
@@ -35,12 +35,12 @@ class DietAbs(ScoreParameters):
         shape: AttentionShape,
         *,
         rank: Rank = None,
-        gain: Gain = 10.0,
+        gain: GainOfRank = None,
         start: Start = "local",
         peak: Peak = 3.0,
     ) -> None:
-        super().__init__(shape, gain, start, peak)
         rank = shape.head_dim if rank is None else rank
+        super().__init__(shape, gain_of(rank) if gain is None else gain, start, peak)
         self.query = nn.Parameter(torch.empty(shape.heads, shape.queries.positions, rank))
         self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
         for parameter in (self.query, self.key):
@@ -75,6 +75,16 @@ class DietAbs(ScoreParameters):
 
 
 DietAbs.cross = DietAbs
+
+
+def gain_of(rank: int) -> float:
+    """The gain with which an update moves the score of any rank alike: 10 for 32.
+
+    Adam moves every entry of both factors by up to gain times the learning rate. With a local
+    start entries are sqrt(2 peak / d_p) in size, so the product of d_p columns moves by up to
+    the gain times sqrt(d_p), apart from constants.
+    """
+    return 10.0 * math.sqrt(32 / rank)
 
 
 def shifted_diagonals(

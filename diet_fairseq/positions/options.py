@@ -100,14 +100,14 @@ Clip = Annotated[
         check=at_least(1),
     ),
 ]
-Gain = Annotated[
-    float,
-    Option(
-        "factor between the parameters and the score, or each factor of the score "
-        "(default: by scheme; 1 with --position-start blind)",
-        check=positive,
-    ),
-]
+_gain = Option(
+    "factor between the parameters and the score, or each factor of the score "
+    "(default: by scheme; 1 with --position-start blind)",
+    check=positive,
+)
+Gain = Annotated[float, _gain]
+#: None: it depends on the rank
+GainOfRank = Annotated[float | None, _gain]
 Start = Annotated[
     str,
     Option(
