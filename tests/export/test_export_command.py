@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import ctranslate2
 import pytest
@@ -14,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from diet_fairseq import model_json
-from diet_fairseq.export import checkpoint
+from diet_fairseq.export import checkpoint, to_hf
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
 from diet_fairseq.export.checkpoint import Trained
@@ -268,3 +269,17 @@ def documented():
 def test_every_parameter_has_a_documented_name(case):
     names = [name for name in tiny.model_of(case).state_dict() if not name.endswith(".version")]
     assert [name for name in names if not documented().fullmatch(name)] == []
+
+
+def test_scores_are_of_this_checkpoint(tmp_path):
+    (tmp_path / "evaluation-test").mkdir()
+    (tmp_path / "evaluation-test" / "scores.json").write_text(
+        '{"BLEU": 30.0, "model": "x/average-5.pt"}'
+    )
+    assert to_hf.scores_of(None, tmp_path / "checkpoint_last.pt") is None
+    assert to_hf.scores_of(None, tmp_path / "average-5.pt")["BLEU"] == 30.0
+
+
+def test_of_several_heads_the_one_that_was_trained_last_is_taken():
+    task = SimpleNamespace(cfg=SimpleNamespace(classification_head_name="b"))
+    assert to_hf.head_of(SimpleNamespace(classification_heads={"a": 1, "b": 2}), task) == "b"

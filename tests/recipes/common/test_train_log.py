@@ -33,3 +33,16 @@ def test_a_run_that_began_anew_with_another_model_has_that_model_s_parameters(tm
     part(log, 10, 100, 1.0)
     part(log, 20, 200, 2.0)
     assert train_log.totals(log)["parameters"] == 20
+
+
+def test_of_seconds_and_of_validations_after_one_update_the_last_count(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(
+        "| num. shared model params: 10 (num. trained: 1)\n"
+        "| num_updates 100 | wall 60\n"
+        "| valid on 'valid' subset | loss 5 | num_updates 100\n"
+        "| valid on 'valid' subset | loss 4 | num_updates 100\n"
+        "| num_updates 200 | wall 120\n"
+    )
+    assert train_log.totals(log)["seconds"] == 120
+    assert [(n, one["loss"]) for n, one in train_log.curves(log)["valid"]] == [(100, 4.0)]

@@ -203,3 +203,18 @@ def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message
     with pytest.raises(UserError) as error:
         run("report", "--folder", folder, "--papers", path)
     assert str(error.value) == f"--papers {path} {message}"
+
+
+def test_tasks_are_chosen(tmp_path, capsys):
+    for task in ("RTE", "MRPC"):
+        prepared(tmp_path, task, valid=50)
+        cell(tmp_path, task, "ours", 1e-4, 1, valid=[60])
+    run("report", "--folder", tmp_path, "--tasks", "RTE", "--statistic", "diet")
+    assert "MRPC" not in capsys.readouterr().out
+
+
+def test_every_dev_set_has_its_own_guess(tmp_path):
+    prepared(tmp_path, "MNLI", valid=33, valid1=34)
+    cell(tmp_path, "MNLI", "ours", 1e-4, 1, valid=[70], valid1=[60])
+    guess, _ = report.own(report_table.results(tmp_path, None, None), tmp_path, "diet")
+    assert guess.values == {"MNLI-m": 33, "MNLI-mm": 34}

@@ -188,3 +188,15 @@ def test_trivial_answers_are_scored_by_the_language_s_rules():
 
     found = trivial.scores([asked("Ada. Max.", "Who?", "Ada")], answers.squad)
     assert found["the first sentence"] == {"f1": 100.0, "exact_match": 100.0}
+
+
+def test_a_mean_over_languages_is_no_median():
+    task = report_xtreme.Transfer(
+        "XNLI",
+        Columns(()),
+        metrics=("accuracy",),
+        dev_files={"valid": "dev", "valid1": "de", "valid2": "th", "valid3": "sw"},
+    )
+    values = {"valid": 0.0, "valid1": 80.0, "valid2": 50.0, "valid3": 20.0 + 3}
+    found = report_xtreme.averaged(task, {s: {"accuracy": v} for s, v in values.items()})
+    assert found["XNLI"] == 51

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.common import turns
-from diet_fairseq.recipes.grid import job, run, spec
+from diet_fairseq.recipes.common import cells, turns
+from diet_fairseq.recipes.common.options import by_name
+from diet_fairseq.recipes.grid import job, run, spec, table
 
 SCORING = """
 kind = "script"
@@ -130,3 +131,38 @@ def test_two_commands_do_not_run_a_cell_at_the_same_time(tmp_path):
         with pytest.raises(UserError, match="interrupted while it waited for its turn"):
             other.result(timeout=30)
     turns.interrupted.clear()
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "translation"])
+def test_a_row_s_own_option_wins_in_training_too(kind, tmp_path):
+    grid = spec.Grid("g", kind, tmp_path, {"a": "t5 --lr 2"}, options="--lr 1", pair="en-de")
+    [cell] = grid.cells()
+    command, _ = job.Job(grid, cell).steps()[0]
+    assert by_name(command)["--lr"] == "2"
+
+
+def test_a_log_keeps_what_an_earlier_attempt_said(tmp_path):
+    for word in "one", "two":
+        assert not cells.run_logged(["-c", f"print({word!r})"], tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "one\ntwo\n"
+
+
+def test_threads_that_wait_give_up_when_the_command_is_interrupted(tmp_path):
+    class Interrupted:
+        name = "one"
+
+        def run(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cells.run_all([Interrupted()], 1)
+    assert turns.interrupted.is_set()
+    turns.interrupted.clear()
+
+
+def test_a_curve_has_the_updates_that_all_seeds_have(tmp_path):
+    table.plot(
+        {"a": {1: {"curve": [(100, 5.0), (200, 4.0)]}, 2: {"curve": [(100, 5.0)]}}},
+        tmp_path / "curves.png",
+    )
+    assert (tmp_path / "curves.png").stat().st_size

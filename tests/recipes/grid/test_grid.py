@@ -1,15 +1,17 @@
 """A grid trains what is missing, and its table says what came out, with its spread."""
 
 import json
+import math
 from argparse import ArgumentParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from sacrebleu.metrics import BLEU
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.common import cells
-from diet_fairseq.recipes.grid import outcome, run, table
+from diet_fairseq.recipes.grid import outcome, run, significance, table
 
 PRETRAINING = """
 kind = "pretraining"
@@ -320,3 +322,64 @@ def test_an_interval_needs_runs_that_differ():
 
 def test_a_run_without_a_validation_has_no_outcome(tmp_path):
     assert outcome.of_pretraining(tmp_path) == outcome.of_translation(tmp_path) == {}
+
+
+def test_each_seed_is_compared_with_the_baseline_s_run_of_that_seed(
+    called, tmp_path, capsys, monkeypatch
+):
+    languages = []
+
+    def bleu(trg_lang):
+        languages.append(trg_lang)
+        return BLEU(trg_lang=trg_lang)
+
+    monkeypatch.setattr(significance, "BLEU", bleu)
+    right = [f"this is sentence number {number} of the test set ." for number in range(60)]
+    wrong = [line.replace("sentence", "phrase") for line in right]
+    grid = TRANSLATION.replace("[rows]", "seeds = [1, 2]\n\n[rows]")
+    grid += 'shaw = "shaw"\n\n[seeds_of]\nshaw = [1, 2, 3]\n'
+    called(grid, "run")
+    clean = tmp_path / "data" / "clean"
+    clean.mkdir()
+    (clean / "test.de.as-it-came").write_text("".join(f"{line}\n" for line in right))
+    for run_, lines in {
+        "stock-s1": right,
+        "stock-s2": wrong,
+        "shaw-s1": wrong,
+        "shaw-s2": right,
+        "shaw-s3": right,
+    }.items():
+        place = tmp_path / "data" / "runs" / f"grid-{run_}" / "evaluation-test"
+        (place / "translations.txt").write_text("".join(f"{line}\n" for line in lines))
+    capsys.readouterr()
+    called(grid, "table", "--baseline", "stock")
+    assert "| -29.29 (p = 0.001), +29.29 (p = 0.001) |" in capsys.readouterr().out
+    assert set(languages) == {"de"}
+    called(grid, "table", "--baseline", "stock", "--at", "100")
+    assert "bootstrap" not in capsys.readouterr().out  # the test set is of the last update
+
+
+def test_a_line_is_the_mean_of_its_seeds(called, tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    called(PRETRAINING, "run")
+    drawn, plot = [], pyplot.Axes.plot
+    monkeypatch.setattr(
+        pyplot.Axes,
+        "plot",
+        lambda self, x, y, *more, **named: (drawn.append(y), plot(self, x, y, *more, **named))[1],
+    )
+    called(PRETRAINING, "plot", "--output", str(tmp_path / "curves.png"))
+    assert drawn[0] == pytest.approx([8.5 * math.log(2), 6.2 * math.log(2)])
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("--average 5", "--average 1", '--average ("5", now "1")'),
+        ("--updates 200", "--updates 200 --max-update 9", '--max-update (null, now "9")'),
+    ],
+)
+def test_a_result_of_another_evaluation_or_length_is_not_kept(called, capsys, was, now, said):
+    called(TRANSLATION, "run")
+    assert called(TRANSLATION.replace(was, now), "run") == (1, [])
+    assert f"was made with other options: {said}: remove it" in capsys.readouterr().out

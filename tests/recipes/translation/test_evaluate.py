@@ -149,6 +149,13 @@ def test_a_blank_line_stays_blank_and_is_not_translated(translator, tmp_path, ca
     assert said in capsys.readouterr().out
 
 
+def test_scores_say_whether_checkpoints_were_averaged(translator, tmp_path):
+    source, reference = write(tmp_path / "mine", ["ban"]), write(tmp_path / "theirs", ["kon"])
+    given = ("--input", source, "--reference", reference, "--output", tmp_path / "out")
+    translated(tmp_path, *given, "--checkpoint", write(tmp_path / "model.pt", []), "--average", 5)
+    assert json.loads((tmp_path / "out" / "scores.json").read_text())["averaged"] == 0
+
+
 def test_nothing_but_blank_lines_starts_no_program(tmp_path):
     assert evaluate.translate(tmp_path / "model.pt", tmp_path / "source", 0, None) == []
 

@@ -3,6 +3,7 @@
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.translation.score import score
 from tests.support.road import script
 
 outputs = script("wmt18/score_outputs.py")
@@ -40,3 +41,7 @@ def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, c
 def test_a_folder_without_outputs_is_named(tmp_path):
     with pytest.raises(UserError, match=r"has no newstest2017_outputs"):
         list(outputs.rows(tmp_path))
+
+
+def test_words_are_counted_by_the_target_s_rules():
+    assert "tok:zh" in score(["猫坐"], ["猫坐"], pair="en-zh")["BLEU signature"]

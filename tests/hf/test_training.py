@@ -1,0 +1,70 @@
+"""What training in transformers needs: dropout, labels, limits."""
+
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.export import huggingface
+from diet_fairseq.hf import DietTokenizer, attention
+from tests.hf.test_equality import logits
+from tests.support import tiny
+from tests.support.tiny import Case
+
+
+def dropouts():
+    return {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
+
+
+@pytest.mark.parametrize("case", ["diet_rel", "diet_rel-bert"])
+def test_dropouts_are_exported_act_and_come_back(case, monkeypatch):
+    model = huggingface.converted(tiny.fresh(tiny.named(case), **dropouts())).model
+    assert {name: getattr(model.config, name) for name in dropouts()} == dropouts()
+    back = vars(huggingface.arguments(model.config))
+    assert {name: back[name] for name in dropouts()} == dropouts()
+    found = {
+        (name.rpartition(".")[2], m.p)
+        for name, m in model.named_modules()
+        if isinstance(m, torch.nn.Dropout) and "layers" in name
+    }
+    assert found == {("dropout", 0.3), ("activation_dropout", 0.1)}
+    asked, reference = [], attention.reference
+    monkeypatch.setattr(
+        attention, "reference", lambda call: asked.append(call.dropout) or reference(call)
+    )
+    model.set_attn_implementation("eager")
+    logits(model.train())
+    assert set(asked) == {0.2}
+
+
+def test_the_old_name_of_a_dropout_is_exported_too():
+    model = huggingface.converted(tiny.fresh(tiny.named("diet_rel"), relu_dropout=0.1)).model
+    assert model.config.activation_dropout == 0.1
+
+
+def test_labels_that_are_ignored_are_read_as_padding():
+    model = huggingface.converted(tiny.model_of(tiny.named("diet_rel"))).model
+    labels = torch.tensor([[5, 6, 7, 2], [5, 2, -100, -100]])
+    read = model.prepare_decoder_input_ids_from_labels(labels)
+    assert read.tolist() == [[2, 5, 6, 7], [2, 5, 2, tiny.PAD]]
+
+
+def test_too_long_an_input_to_learned_positions_is_refused():
+    model = huggingface.converted(
+        tiny.fresh(Case("diet_rel", family="roberta").but(position_input="learned"))
+    ).model
+    with pytest.raises(UserError, match="longer than the"):
+        model(torch.full((1, tiny.LIMIT + 1), 5))
+
+
+def test_words_are_parted_by_the_source_s_rules_and_joined_by_the_target_s(tmp_path):
+    (tmp_path / "codes").write_text("#version: 0.2\nd o\n")
+    (tmp_path / "dict.txt").write_text("dog 1\n")
+    tokenizer = DietTokenizer(
+        str(tmp_path / "dict.txt"),
+        codes_file=str(tmp_path / "codes"),
+        moses=True,
+        source_lang="en",
+        target_lang="de",
+    )
+    assert tokenizer._moses("MosesTokenizer", False).lang == "en"
+    assert tokenizer._moses("MosesDetokenizer", True).lang == "de"
