@@ -23,7 +23,8 @@ class DietAbs(ScoreParameters):
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
     draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
     gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`), as the
-    trained heads in figures 4 and 7 of the paper. d_p is d_h by default, and the gain `gain_of` it.
+    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and the gain
+    that of `gain_of`.
     """
 
     absolute = True
