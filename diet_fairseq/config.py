@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from . import checks
 from .attention.backends import BACKENDS
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
-from .positions.options import Check, Option, check_at_least, common, options_in
+from .positions.options import Check, Option, common, options_in
 from .positions.segments import SegmentScores
 
 #: schemes for encoder-decoder models
@@ -200,7 +201,7 @@ class PositionConfig(SchemeOptions):
                     f"--num-segments {self.num_segments} means nothing without segments: leave it "
                     "out, or take --segment-scheme input or per-head in a model that has segments"
                 )
-            check_at_least("--num-segments", self.num_segments, 1)
+            checks.at_least("--num-segments", self.num_segments, 1)
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 f"--segment-scheme per-head can't be combined with the position scheme {name}: "

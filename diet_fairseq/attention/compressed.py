@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from .. import checks
 from ..errors import UserError
 from ..positions import Limit
 from ..positions.base import look_up
 from ..positions.layout import Layout
-from ..positions.options import check_at_least
 from .context import Context
 from .multihead import PositionalAttention
 
@@ -110,7 +110,7 @@ def projection_length(given: int | None, limit: Limit) -> int:
     """k: what ``--projection-length`` says, or a quarter of the positions."""
     if given is None:
         return max(1, limit.positions // 4)
-    check_at_least("--projection-length", given, 1)
+    checks.at_least("--projection-length", given, 1)
     if given > limit.positions:
         raise UserError(
             f"--projection-length must be at most {limit.flag} ({limit.positions}), but is {given}"

@@ -11,6 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
+from .. import checks
 from ..errors import UserError
 
 # Notation: B sentences of T tokens, M of them chosen, V words.
@@ -40,13 +41,9 @@ class ElectraLoss(FairseqCriterion):
 
     def __init__(self, cfg: ElectraConfig, task: Any) -> None:
         super().__init__(task)
-        self.weight = cfg.discriminator_weight
+        weight = cfg.discriminator_weight
+        self.weight = checks.not_negative("--discriminator-weight", weight, usual="50")
         self.padding = task.source_dictionary.pad()
-        if not self.weight >= 0 or math.isinf(self.weight):
-            raise UserError(
-                f"--discriminator-weight must be a number of at least 0, but is {self.weight}: 50 "
-                "is ELECTRA's"
-            )
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True

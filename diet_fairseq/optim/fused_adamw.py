@@ -12,7 +12,8 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from . import checks, resuming
+from .. import checks
+from . import resuming
 
 
 class AdamW(torch.optim.AdamW):
@@ -108,6 +109,6 @@ class FusedAdamW(FairseqOptimizer):
         return {
             "lr": self.cfg.lr[0],
             "betas": checks.betas("--adam-betas", self.cfg.adam_betas),
-            "eps": checks.positive("--adam-eps", self.cfg.adam_eps),
-            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay),
+            "eps": checks.positive("--adam-eps", self.cfg.adam_eps, "1e-6"),
+            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
         }

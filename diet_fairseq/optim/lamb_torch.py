@@ -10,8 +10,9 @@ from omegaconf import II
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from .. import checks
 from ..errors import UserError
-from . import checks, resuming
+from . import resuming
 from .sharded import WholeNorms
 
 
@@ -74,8 +75,8 @@ class LambTorch(FairseqOptimizer):
         return {
             "lr": self.cfg.lr[0],
             "betas": checks.betas("--lamb-betas", self.cfg.lamb_betas),
-            "eps": checks.positive("--lamb-eps", self.cfg.lamb_eps),
-            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay),
+            "eps": checks.positive("--lamb-eps", self.cfg.lamb_eps, "1e-6"),
+            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
         }
 
     def step(self, *args: Any, **kwargs: Any) -> None:

@@ -4,6 +4,7 @@ PyTorch loads moments unchecked, and its fused kernel relies on their having the
 and memory layout: with others it reads and writes beyond the end.
 """
 
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -13,7 +14,6 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from ..errors import UserError
-from . import checks
 from .sharded import parted
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -32,7 +32,7 @@ def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts:
     """
     try:
         state, groups = _parts(saved)
-        checks.state_has(needed, state.values() if counts == "state" else groups, name)
+        _check_keys(needed, state.values() if counts == "state" else groups, name)
         parameters = _paired(groups, optimizer.param_groups)
         if not state.keys() <= parameters.keys():
             raise _Unfit("it has moments of parameters that it does not list")
@@ -52,6 +52,21 @@ def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts:
             f"--optimizer {name} can't resume from the checkpoint: {error}; give an undamaged one, "
             "with the options it was trained with, or start a new one with --reset-optimizer"
         ) from error
+
+
+def _check_keys(needed: set[str], having: Iterable[Iterable[str]], optimizer: str) -> None:
+    """Refuse the state of another optimizer, which fairseq would load in fp16 and bf16.
+
+    ``having`` has the names of the checkpoint's values, for each part of its state.
+    """
+    for names in having:
+        missing = sorted(needed - set(names))
+        if missing:
+            raise UserError(
+                f"--optimizer {optimizer} can't resume from the checkpoint, which another "
+                f"optimizer wrote: it has no {', '.join(missing)}; take the --optimizer that it "
+                "was trained with, or start a new one with --reset-optimizer"
+            )
 
 
 class _Unfit(Exception):

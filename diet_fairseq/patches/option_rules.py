@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from fairseq.registry import REGISTRIES
 
+from ..checks import betas
 from ..errors import UserError
 from ..literals import literal
-from ..optim.checks import betas
 
 #: what `--remove-bpe` and its kin can undo
 SUBWORDS = ("subword_nmt", "sentencepiece", "wordpiece", "letter", "silence", "_EOW", "none",

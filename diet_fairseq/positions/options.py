@@ -3,10 +3,12 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
-from ..errors import UserError
+from .. import checks
+from ..checks import positive
 
 #: takes the flag and its value; raises `UserError`
 Check = Callable[[str, Any], Any]
@@ -73,23 +75,7 @@ def _annotated(hint: Any) -> bool:
 
 def at_least(least: int) -> Check:
     """A check that the value is not below ``least``."""
-
-    def check(flag: str, value: int) -> None:
-        check_at_least(flag, value, least)
-
-    return check
-
-
-def check_at_least(option: str, value: int, least: int) -> int:
-    if value < least:
-        raise UserError(f"{option} must be at least {least}, but is {value}")
-    return value
-
-
-def positive(flag: str, value: float) -> None:
-    """A check that the value is a number above zero."""
-    if not 0 < value < float("inf"):
-        raise UserError(f"{flag} must be a number above 0, but is {value}")
+    return partial(checks.at_least, least=least)
 
 
 #: the options that several schemes have

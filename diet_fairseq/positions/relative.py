@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import checks
 from ..errors import UserError
 from .base import AttentionShape, look_up
 from .gain import ScoreParameters, first_offsets
 from .layout import Layout
-from .options import Buckets, Clip, Gain, MaxDistance, Peak, Start, check_at_least
+from .options import Buckets, Clip, Gain, MaxDistance, Peak, Start
 
 
 class Offsets(ScoreParameters):
@@ -155,7 +156,7 @@ class T5(OffsetScalars):
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]:
     """T5's bucket of each offset from -max_distance to max_distance."""
-    check_at_least("--position-buckets", buckets, 4)
+    checks.at_least("--position-buckets", buckets, 4)
     if buckets % 4:
         raise UserError(f"--position-buckets must be a multiple of 4, but is {buckets}")
     if max_distance <= buckets // 2:

@@ -200,14 +200,14 @@ def test_the_state_of_another_optimizer_is_refused(make):
                               "print(1)", [True, 0])
             ),
             *(
-                ("eps", value, f"--{{name}}-eps must be a number above 0, but is {value}: write "
-                 "1e-6, say")
+                ("eps", value, f"--{{name}}-eps must be a number above 0, but is {value}: 1e-6 "
+                 "is usual")
                 for value in (0.0, -1.0, float("nan"), float("inf"))
             ),
         ]
     ] + [
         (kind, {"weight_decay": -1.0},
-         "--weight-decay must be a number of at least 0, but is -1.0: write 0.01, say")
+         "--weight-decay must be a number of at least 0, but is -1.0: 0.01 is usual")
         for kind in (FusedAdamW, LambTorch)
     ],
 )  # fmt: skip

@@ -1,9 +1,11 @@
 """A run that has reached its own limit makes no further update when it is started again."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from diet_fairseq.patches import limits
 from tests.support import commands
 from tests.support.commands import TINY, run, slow
 
@@ -48,6 +50,42 @@ def test_a_finished_run_says_so_and_changes_nothing(limit, data, tmp_path):
     )
     assert updates(again) == 0
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("done", "limit"),
+    [
+        ({"updates": 3}, {"max_update": 3}),
+        ({"epochs": 2}, {"max_epoch": 2}),
+        ({"stalled": 2}, {"patience": 2}),
+        ({"rate": 0.5}, {"stop_min_lr": 0.5}),
+    ],
+)
+def test_a_limit_is_reached_where_a_run_stands_exactly_at_it(done, limit):
+    assert reached(done, limit)
+    [(name, value)] = limit.items()
+    further = {name: value / 2 if name == "stop_min_lr" else value + 1}
+    assert not reached(done, further)
+
+
+def test_the_last_moment_of_its_hours_is_a_run_s_own():
+    """fairseq stops a run once it has trained for longer."""
+    assert not reached({"hours": 2.0}, {"stop_time_hours": 2.0})
+    assert reached({"hours": 2.1}, {"stop_time_hours": 2.0})
+
+
+def reached(done, limit):
+    """The limit that a run has reached which has done so much."""
+    given = {"max_update": 0, "max_epoch": 0, "stop_time_hours": 0, "stop_min_lr": -1.0}
+    options = SimpleNamespace(**{**given, "patience": -1, **limit})
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(optimization=options, checkpoint=options),
+        early_stop={"num_runs": done.get("stalled", 0)},
+        get_num_updates=lambda: done.get("updates", 1),
+        get_lr=lambda: done.get("rate", 1.0),
+        cumulative_training_time=lambda: 3600 * done.get("hours", 0.0),
+    )
+    return limits.reached(trainer, done.get("epochs", 0))
 
 
 @pytest.mark.slow

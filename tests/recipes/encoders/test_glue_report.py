@@ -163,6 +163,12 @@ def test_a_model_has_its_name_in_tupe_s_tables(model, name):
     assert report_names.name_in_tupe({"arch": "bert_..."} | model) == ((name,) if name else ())
 
 
+def test_the_rank_of_diet_abs_lin_is_not_in_its_name_as_the_papers_do_not_print_it():
+    row = {"rank": 32, "projection": 128}
+    assert report_names.key({"model": "diet_abs_lin", **row}) == "diet_abs_lin"
+    assert report_names.key({"model": "diet_abs", **row}) == "diet_abs, rank 32"
+
+
 def test_averages_are_empty_where_a_task_is_missing(folder):
     cell(folder, "RTE", "ours", 1e-4, 1, valid=[60])
     rows = list(report.own(report_table.results(folder, None, None), folder, "diet"))

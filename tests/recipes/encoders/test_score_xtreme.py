@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from diet_fairseq.data import answers
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.encoders.score_xtreme import scores
+from diet_fairseq.recipes.encoders.score_xtreme import of_labels, scores
 from tests.support.glue import run
 
 #: evaluate_test.py of google-research/xtreme
@@ -55,6 +56,10 @@ def test_mlqa_has_rules_of_its_own_for_every_language(language, text, words):
 
 def test_squad_s_rules_are_english_everywhere():
     assert answers.squad("The “Hund” des a. Königs") == ["“hund”", "des", "königs"]
+
+
+def test_white_space_around_a_label_does_not_count():
+    assert of_labels(["0", "1 "], ["0\t", "2"], Path("test-en.tsv")) == {"accuracy": 50.0}
 
 
 def test_the_nearest_of_several_right_answers_counts():
