@@ -39,6 +39,13 @@ def difference(ours: Sequence[float], theirs: Sequence[float], digits: int) -> s
     return f"{text} ± {half:.{digits}f} (p = {p:.2g})"
 
 
+def of_seeds(text: str, counted: Sequence[int], row: Sequence[int]) -> str:
+    """Name the seeds behind a figure where they are not all of its row."""
+    if len(counted) in (0, len(row)):
+        return text
+    return f"{text}, seed{'s' * (len(counted) > 1)} {', '.join(map(str, counted))}"
+
+
 def at_update(found: Found, update: int) -> Found:
     """The same runs, with the loss, and what else has a curve, after so many updates."""
     moved: Found = {}
@@ -110,18 +117,21 @@ def markdown(
         results = list(seeds.values())
         cells = [row]
         for name in shown:
-            values = [one[name] for one in results if name in one]
-            cells.append(spread(values, shown[name]) if values else "")
+            having = [seed for seed, one in seeds.items() if name in one]
+            values = [seeds[seed][name] for seed in having]
+            text = spread(values, shown[name]) if values else ""
+            cells.append(of_seeds(text, having, [*seeds]))
         if of_words:
             losses = [one[words] for one in results if words in one]
             cells.append(f"{perplexity(mean(losses)):.1f}" if losses else "")
         if baseline is not None:
-            pairs = [(seeds[s], found[baseline][s]) for s in seeds if s in found[baseline]]
+            other = found[baseline]
             for name in compared:
-                both = [pair for pair in pairs if all(name in one for one in pair)]
-                ours, theirs = ([pair[side][name] for pair in both] for side in (0, 1))
+                both = [s for s in seeds if s in other and name in seeds[s] and name in other[s]]
+                ours, theirs = ([runs[s][name] for s in both] for runs in (seeds, other))
                 differs = row != baseline and both
-                cells.append(difference(ours, theirs, shown[name]) if differs else "")
+                text = difference(ours, theirs, shown[name]) if differs else ""
+                cells.append(of_seeds(text, both, [*seeds]) if differs else "")
         if tested:
             cells.append(tested.get(row, ""))
         if counted:

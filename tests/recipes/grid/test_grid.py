@@ -250,7 +250,14 @@ def test_every_dev_set_is_compared_with_the_baseline():
         "| MRPC dev against learned, same seeds | seeds |"
     )
     assert learned.endswith("| 71.00 ± 1.41 |  |  | 1, 2 |")
-    assert shaw == "| shaw | 56.00 ± 1.41 | 69.00 | +5.00 | -1.00 | 1, 2 |"
+    assert shaw == "| shaw | 56.00 ± 1.41 | 69.00, seed 1 | +5.00 | -1.00, seed 1 | 1, 2 |"
+
+
+def test_a_difference_of_fewer_seeds_than_the_row_has_names_them():
+    found = {"none": {seed: {"chrF": 50.0} for seed in (1, 3)}}
+    found["shaw"] = {seed: {"chrF": 50.0 + seed} for seed in (1, 2, 3)}
+    *_, shaw = table.markdown(found, "none").splitlines()
+    assert shaw == "| shaw | 52.00 ± 1.00 | +2.00 ± 12.71 (p = 0.3), seeds 1, 3 | 1, 2, 3 |"
 
 
 def test_the_table_shows_an_earlier_update(called, capsys):
