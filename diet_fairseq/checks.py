@@ -9,7 +9,7 @@ from .literals import literal
 Number = TypeVar("Number", int, float)
 
 
-def at_least(flag: str, value: Number, least: Number) -> Number:
+def not_below(flag: str, value: Number, least: Number) -> Number:
     if least <= value < float("inf"):
         return value
     raise UserError(f"{flag} must be at least {least}, but is {value}")

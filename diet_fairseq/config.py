@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from . import checks
 from .attention.backends import BACKENDS
+from .checks import not_below
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, PositionScheme
 from .positions.options import Check, Option, common, options_in
@@ -201,7 +201,7 @@ class PositionConfig(SchemeOptions):
                     f"--num-segments {self.num_segments} means nothing without segments: leave it "
                     "out, or take --segment-scheme input or per-head in a model that has segments"
                 )
-            checks.at_least("--num-segments", self.num_segments, 1)
+            not_below("--num-segments", self.num_segments, 1)
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 f"--segment-scheme per-head can't be combined with the position scheme {name}: "

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .. import checks
+from ..checks import not_below
 from ..errors import UserError
 from ..positions import Limit
 from ..positions.base import look_up
@@ -110,7 +110,7 @@ def projection_length(given: int | None, limit: Limit) -> int:
     """k: what ``--projection-length`` says, or a quarter of the positions."""
     if given is None:
         return max(1, limit.positions // 4)
-    checks.at_least("--projection-length", given, 1)
+    not_below("--projection-length", given, 1)
     if given > limit.positions:
         raise UserError(
             f"--projection-length must be at most {limit.flag} ({limit.positions}), but is {given}"

@@ -18,7 +18,7 @@ from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageMod
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from .. import checks
+from ..checks import not_below
 from ..config import PositionConfig, options_of
 from ..positions import PositionScheme
 from ..positions.layout import first_tokens
@@ -168,9 +168,9 @@ class DietRobertaModel(RobertaModel):
             if not hasattr(args, "tokens_per_sample"):
                 args.tokens_per_sample = task.max_positions()
             args.max_positions = args.tokens_per_sample
-        checks.at_least("--max-positions", args.max_positions, 1)
+        not_below("--max-positions", args.max_positions, 1)
         if getattr(args, "embedding_size", None) is not None:
-            checks.at_least("--embedding-size", args.embedding_size, 1)
+            not_below("--embedding-size", args.embedding_size, 1)
         return cls(args, cls.build_encoder(args, task))
 
     @classmethod

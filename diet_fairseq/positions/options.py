@@ -7,8 +7,7 @@ from functools import partial
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
-from .. import checks
-from ..checks import positive
+from ..checks import not_below, positive
 
 #: takes the flag and its value; raises `UserError`
 Check = Callable[[str, Any], Any]
@@ -75,7 +74,7 @@ def _annotated(hint: Any) -> bool:
 
 def at_least(least: int) -> Check:
     """A check that the value is not below ``least``."""
-    return partial(checks.at_least, least=least)
+    return partial(not_below, least=least)
 
 
 #: the options that several schemes have

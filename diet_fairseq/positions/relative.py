@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import checks
+from ..checks import not_below
 from ..errors import UserError
 from .base import AttentionShape, look_up
 from .gain import ScoreParameters, first_offsets
@@ -156,7 +156,7 @@ class T5(OffsetScalars):
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]:
     """T5's bucket of each offset from -max_distance to max_distance."""
-    checks.at_least("--position-buckets", buckets, 4)
+    not_below("--position-buckets", buckets, 4)
     if buckets % 4:
         raise UserError(f"--position-buckets must be a multiple of 4, but is {buckets}")
     if max_distance <= buckets // 2:
