@@ -1,4 +1,4 @@
-"""Rules for numbers that options give. Who breaks one gets a `UserError` with option and value."""
+"""Rules for the numbers of options: each returns the value, or raises a `UserError` about it."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -10,18 +10,21 @@ Number = TypeVar("Number", int, float)
 
 
 def not_below(flag: str, value: Number, least: Number) -> Number:
+    """At least ``least`` and finite."""
     if least <= value < float("inf"):
         return value
     raise UserError(f"{flag} must be at least {least}, but is {value}")
 
 
 def positive(flag: str, value: float, usual: str = "") -> float:
+    """Above 0 and finite; ``usual`` is a value to suggest."""
     if 0 < value < float("inf"):
         return value
     raise UserError(f"{flag} must be a number above 0, but is {value}{_advice(usual)}")
 
 
 def not_negative(flag: str, value: float, usual: str = "") -> float:
+    """At least 0 and finite; ``usual`` is a value to suggest."""
     if 0 <= value < float("inf"):
         return value
     raise UserError(f"{flag} must be a number of at least 0, but is {value}{_advice(usual)}")
