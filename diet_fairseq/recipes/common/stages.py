@@ -1,5 +1,6 @@
 """Stages: folders that are complete or absent, and know what they were made from."""
 
+import hashlib
 import json
 import shutil
 import time
@@ -89,11 +90,16 @@ def left(stage: Path, name: str, **needed: type) -> dict[str, Any]:
 
 
 def difference(before: dict[str, Any], wanted: dict[str, Any]) -> str | None:
-    """The first setting that differs, with both its values."""
+    """The first setting that differs, with both its values; of groups and lists the first entry."""
     for name in [*wanted, *before]:
         was, is_ = before.get(name), wanted.get(name)
-        if was != is_:
-            return f"{name} ({_short(was)}, now {_short(is_)})"
+        if was == is_:
+            continue
+        if isinstance(was, dict) and isinstance(is_, dict):
+            return f"{name}, {difference(was, is_)}"
+        if isinstance(was, list) and isinstance(is_, list) and len(was) == len(is_):
+            was, is_ = next(both for both in zip(was, is_, strict=True) if both[0] != both[1])
+        return f"{name} ({_short(was)}, now {_short(is_)})"
     return None
 
 
@@ -103,9 +109,14 @@ def _short(value: Any) -> str:
 
 
 def fingerprint(path: Path) -> list[Any]:
-    """Name, size and time of a file: whether a stage was made from this one."""
+    """Name and contents of a file: whether a stage was made from this one, wherever it lies now."""
+    return [path.name, digest_of(path)[:16]]
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
     try:
-        stat = path.stat()
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from error
-    return [path.name, stat.st_size, stat.st_mtime_ns]

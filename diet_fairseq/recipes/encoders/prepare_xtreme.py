@@ -1,6 +1,5 @@
 """``prepare-xtreme``: XTREME's files to what fairseq-train reads, English to train on first."""
 
-import hashlib
 import json
 import re
 from argparse import ArgumentParser, Namespace
@@ -17,7 +16,7 @@ from ...data.questions import covering
 from ...errors import UserError
 from ..common.json_files import read_json
 from ..common.options import add_workers
-from ..common.stages import Stage, run_all, stage
+from ..common.stages import Stage, digest_of, run_all, stage
 from ..common.subwords import KINDS, Placed
 from ..common.text import write_lines
 from ..common.turns import turn
@@ -231,11 +230,6 @@ def prepare_questions(
             f"{name}, {made.file_of(split)}: {counts['questions']:,} questions, "
             f"{counts['unfit']:,} with an answer that no bounds of subwords fit"
         )
-
-
-def digest_of(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def encode(

@@ -11,12 +11,36 @@ from diet_fairseq.recipes.common import programs, stages
 from diet_fairseq.recipes.common.stages import Stage
 
 
-def test_a_file_that_was_written_anew_is_another(tmp_path):
+def test_a_file_is_known_by_name_and_contents_and_not_by_place_or_time(tmp_path):
     path = tmp_path / "a"
     path.write_text("one")
     before = stages.fingerprint(path)
     os.utime(path, (1, 1))
+    assert stages.fingerprint(path) == before
+    (tmp_path / "moved").mkdir()
+    assert stages.fingerprint(path.rename(tmp_path / "moved" / "a")) == before
+    (tmp_path / "b").write_text("one")
+    assert stages.fingerprint(tmp_path / "b") != before
+    path.write_text("two")
     assert stages.fingerprint(path) != before
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "said"),
+    [
+        ({"x": 1}, {"x": 1}, None),
+        ({"x": 1}, {}, "x (1, now null)"),
+        ({"rules": {"a": 1, "b": 2}}, {"rules": {"a": 1, "b": 3}}, "rules, b (2, now 3)"),
+        (
+            {"files": {"train": [["a", "12"], ["b", "34"]]}},
+            {"files": {"train": [["a", "12"], ["b", "56"]]}},
+            'files, train (["b", "34"], now ["b", "56"])',
+        ),
+        ({"x": ["a"]}, {"x": ["a", "b"]}, 'x (["a"], now ["a", "b"])'),
+    ],
+)
+def test_a_difference_is_named_down_to_the_entry(before, wanted, said):
+    assert stages.difference(before, wanted) == said
 
 
 def test_a_stage_is_made_from_the_settings_of_those_before_it_too(tmp_path):
