@@ -1,25 +1,49 @@
 """Ctrl-C ends a command with status 130 and one line that says how to continue."""
 
 import multiprocessing
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import TracebackType
+from types import FrameType, TracebackType
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which has reached this process alone; Ctrl-C reaches those that it started, too."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises `Terminated`, so that a command can end the programs that it started."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def interruptible(advice: Callable[[], str]) -> Iterator[None]:
-    """On Ctrl-C, print ``interrupted: ADVICE`` and exit."""
+    """On Ctrl-C, or SIGTERM where it is `terminable`, print ``interrupted: ADVICE`` and exit."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         # Python would wait for a run's processes, which may not have received the signal.
         for child in multiprocessing.active_children():
             if not child.daemon:
                 child.terminate()
         _say(advice())
-        raise SystemExit(130) from None
+        number = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
+        raise SystemExit(128 + number) from None
 
 
 def in_words(excepthook: Callable) -> Callable:

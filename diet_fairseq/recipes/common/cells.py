@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from ...atomic import written
 from ...errors import UserError
+from ...interrupts import Terminated, terminable
 from ...progress import heartbeat
 from . import turns
 from .json_files import kept
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 #: between the commands of a result
 AND = " && "
+#: those that `run_logged` runs at the moment
+programs: set[subprocess.Popen] = set()
 
 
 class Cell(ABC):
@@ -103,6 +106,7 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
             running.remove(cell.name)
 
     with (
+        terminable(),
         tqdm(total=len(cells), disable=None) as bar,
         heartbeat(lambda: say(f"at work: {', '.join(running)}")),
         ThreadPoolExecutor(jobs) as pool,
@@ -113,8 +117,11 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
                 say(f"{cell.name}: {outcome}")
                 bar.update()
                 failed += outcome.startswith("FAILED")
-        except KeyboardInterrupt:  # the pool waits for its threads
+        except KeyboardInterrupt as interrupt:  # the pool waits for its threads
             turns.interrupted.set()
+            if isinstance(interrupt, Terminated):
+                for program in programs.copy():
+                    program.terminate()
             raise
     return 1 if failed else 0
 
@@ -122,12 +129,19 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
 def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
     """Run a Python command, all that it prints into the log; what went wrong, or nothing.
 
-    ``more`` is as `subprocess.call` has it.
+    ``more`` is as `subprocess.Popen` has it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
         whole = [sys.executable, *command]
-        status = subprocess.call(whole, stdout=file, stderr=subprocess.STDOUT, **more)
+        with subprocess.Popen(whole, stdout=file, stderr=subprocess.STDOUT, **more) as program:
+            programs.add(program)
+            if turns.interrupted.is_set():  # too late to begin
+                program.terminate()
+            try:
+                status = program.wait()
+            finally:
+                programs.remove(program)
     [_, *words] = command
     name = " ".join(words[:3]) if words[0] == "diet_fairseq" else words[0]
     return f"FAILED: {name} ended with status {status}, see {log}" if status else ""

@@ -1,6 +1,10 @@
 """Cells of a grid don't disturb one another, and a result is that of its row."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from argparse import ArgumentParser
 from concurrent.futures import ThreadPoolExecutor
@@ -158,6 +162,42 @@ def test_threads_that_wait_give_up_when_the_command_is_interrupted(tmp_path):
         cells.run_all([Interrupted()], 1)
     assert turns.interrupted.is_set()
     turns.interrupted.clear()
+
+
+def test_a_grid_that_is_terminated_ends_the_programs_that_it_runs(tmp_path):
+    (tmp_path / "grid.toml").write_text(SCORING.format(folder=tmp_path))
+    (tmp_path / "one.py").write_text(
+        "import os, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "diet_fairseq", "grid", "run", tmp_path / "grid.toml"]
+    with subprocess.Popen([*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True) as grid:
+        logs = [tmp_path / "runs" / f"grid-{row}-s1" / "script.out" for row in ("plain", "own")]
+        until(lambda: all(log.exists() and log.read_text() for log in logs))
+        grid.terminate()
+        _, said = grid.communicate(timeout=60)
+    assert grid.returncode == 128 + signal.SIGTERM
+    assert said.splitlines()[-1] == "interrupted: run the same command to continue"
+    for log in logs:
+        [process] = log.read_text().split()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(process), 0)
+    assert not (tmp_path / "runs" / "grid-bad-s1" / "script.out").exists()
+
+
+def test_a_program_that_begins_too_late_is_ended(tmp_path):
+    turns.interrupted.set()
+    try:
+        failed = cells.run_logged(["-c", "import time; time.sleep(600)"], tmp_path / "log")
+    finally:
+        turns.interrupted.clear()
+    assert f"ended with status {-signal.SIGTERM}, see {tmp_path / 'log'}" in failed
+
+
+def until(ready, limit=60):
+    end = time.monotonic() + limit
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_a_curve_has_the_updates_that_all_seeds_have(tmp_path):
