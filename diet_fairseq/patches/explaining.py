@@ -63,11 +63,6 @@ FOUND_BY_FAIRSEQ = [
         "to resume from the last checkpoint",
     ),
     (
-        r"Cannot find FullyShardedDataParallel",
-        "--ddp-backend fully_sharded needs the package fairscale 0.4.13 and GPUs, and has not been "
-        "tried with position schemes: take --ddp-backend pytorch_ddp",
-    ),
-    (
         r"chosen optimizer (?P<name>\w+) does not support flat params",
         "--fp16 flattens all parameters into one vector, but the optimizer {name} needs each "
         "one by itself: add --fp16-no-flatten-grads, or take --bf16",

@@ -7,6 +7,7 @@ therefore changed where it is called, for as long as it runs.
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -33,12 +34,17 @@ class Program:
 
     def __call__(self, cfg: Any, **kwargs: Any) -> None:
         names = self.main.__globals__
-        original = names[_CHANGED]
-        names[_CHANGED] = saving.keeping_best(limits.patient(original))
+        changed = {
+            _CHANGED: saving.keeping_best(limits.patient(names[_CHANGED])),
+            # where the model is built for fairscale; `sharding` shards it later
+            "fsdp_enable_wrap": nullcontext,
+        }
+        originals = {name: names[name] for name in changed}
+        names.update(changed)
         try:
             self.main(cfg, **kwargs)
         finally:
-            names[_CHANGED] = original
+            names.update(originals)
 
 
 def changed(call_main: Callable) -> Callable:

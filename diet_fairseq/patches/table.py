@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -316,13 +315,6 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq-generate looks at --bf16",
     ),
     # --- several processes ------------------------------------------------------------------------
-    Patch(
-        "fairseq_cli.train:fsdp_enable_wrap",
-        REPLACE,
-        nullcontext,
-        why="--ddp-backend fully_sharded needs fairscale, which is no longer developed",
-        until="fairseq shards by PyTorch's fully_shard",
-    ),
     Patch(
         "fairseq.trainer:Trainer.is_fsdp",
         REPLACE,

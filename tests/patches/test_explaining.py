@@ -32,7 +32,6 @@ RAISED = {
     "-- Process 1 terminated\ndiet_fairseq.errors.UserError: no such thing\n": "no such thing",
     "process 1 terminated with signal SIGKILL": "process 1 of this run was ended by SIGKILL",
     "Connection closed by peer [127.0.0.1]": "another process of this run has ended",
-    "Cannot find FullyShardedDataParallel": "--ddp-backend fully_sharded needs the package",
     "chosen optimizer lamb_torch does not support flat params": "the optimizer lamb_torch needs",
     "Unsupported optimizer: lamb_torch": "which the optimizer lamb_torch needs",
     "Must specify batch size either with --max-tokens or --batch-size": "the size of a batch is "

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -110,6 +112,15 @@ def test_two_processes_train_as_one_that_accumulates_two_batches(data, tmp_path,
     assert found == alone(data, tmp_path / "one", *RUNS[name])
     assert len(found) >= 6
     assert_same(tmp_path / "two" / "checkpoint_last.pt", tmp_path / "one" / "checkpoint_last.pt")
+
+
+def test_the_training_program_shards_under_whatever_name_it_runs(data, tmp_path):
+    # not `run`, which has imported the program as a module
+    command = [sys.executable, "-m", "fairseq_cli.train", data["pairs"], *TINY, *SHARDED,
+               "--max-update", 1, "--save-dir", tmp_path, *commands.PLUGIN]  # fmt: skip
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "checkpoint_last.pt").exists()
 
 
 @pytest.mark.slow
