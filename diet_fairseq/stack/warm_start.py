@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 POSITIONS = {"positions", "cross_positions"}
 COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
+#: entries of a scheme that describe its parameters, and are nothing without them
+DESCRIPTIONS = {"gain", "terms"}
 #: parts of a model that may differ from the one it starts from
 DIFFERENT = (
     POSITIONS
@@ -64,17 +66,21 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
     the checkpoint is returned as it is, and PyTorch's strict load decides.
     """
     own = model.state_dict()
+    scale = terms_of(checkpoint)
     checkpoint = with_gains(model, checkpoint)
     fits = {name: tensor for name, tensor in checkpoint.items() if name in own}
+    if not any(_positions(name) and not _describes(name) for name in fits):
+        # another scheme's parameters are left, and so is what describes them
+        fits = {name: tensor for name, tensor in fits.items() if not _describes(name)}
     new = [name for name in own if name not in fits]
     left = [name for name in checkpoint if name not in fits]
-    known_scheme = any(_parts(name) & POSITIONS for name in fits)
+    known_scheme = any(map(_positions, fits))
     compressed = any(_parts(name) & COMPRESSION for name in fits)
     if (
         not new + left
         or any(own[name].shape != tensor.shape for name, tensor in fits.items())
         or not all(_parts(name) & DIFFERENT for name in new + left)
-        or (known_scheme and any(_parts(name) & POSITIONS for name in new))  # a part of it is lost
+        or (known_scheme and any(map(_positions, new)))  # a part of it is lost
         or (compressed and any(_parts(name) & COMPRESSION for name in new + left))
     ):
         return dict(checkpoint)
@@ -89,7 +95,7 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
                 nn.init.zeros_(parameter)
     taken = {**model.state_dict(), **fits}
     schemes = tuple(part for part in model.modules() if isinstance(part, PositionScheme))
-    rescale = (score_terms(schemes) / terms_of(checkpoint)) ** 0.5
+    rescale = (score_terms(schemes) / scale) ** 0.5
     for name, module in model.named_modules():
         if isinstance(module, PositionalAttention):
             for query in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
@@ -118,6 +124,14 @@ def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, 
         and any(f"{name}.{parameter}" in checkpoint for parameter, _ in module.named_parameters())
     }
     return {**gains, **checkpoint}
+
+
+def _positions(name: str) -> bool:
+    return bool(_parts(name) & POSITIONS)
+
+
+def _describes(name: str) -> bool:
+    return _positions(name) and name.rpartition(".")[2] in DESCRIPTIONS
 
 
 def _parts(name: str) -> set[str]:

@@ -84,6 +84,40 @@ def test_a_warm_start_between_our_own_encoders_keeps_the_positions():
     close(tiny.encoded(bert, SOURCES), tiny.encoded(roberta, SOURCES), **TOLERANCE)
 
 
+IN_ATTENTION = [
+    case
+    for case in FIRST
+    if case.kind.in_attention and not case.kind.compressed and tiny.has_parameters(case.scheme)
+]
+
+
+def own_names(case: Case) -> set[str]:
+    """Parameters of the scheme alone, by name."""
+    return set(tiny.position_parameters(tiny.model_of(case)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("before", IN_ATTENTION, ids=str)
+def test_a_warm_start_from_any_other_scheme_computes_what_it_did_without_positions(before):
+    theirs = tiny.own(before)
+    for scheme in tiny.schemes_in(theirs).values():
+        scheme.zero()
+    others = [case for case in IN_ATTENTION if not own_names(case) & own_names(before)]
+    assert len(others) > len(IN_ATTENTION) / 2
+    for case in others:
+        ours = warm(case, theirs.state_dict())
+        close(tiny.logits(ours), tiny.logits(theirs), msg=f"{before} -> {case}", **TOLERANCE)
+
+
+def test_a_warm_start_from_another_scheme_has_its_own_gain():
+    ours = warm(
+        Case("diet_abs", family="roberta"), tiny.model_of(Case("t5", family="roberta")).state_dict()
+    )
+    expected = tiny.fresh(Case("diet_abs", family="roberta"))
+    [one], [other] = (tiny.schemes_in(model).values() for model in (ours, expected))
+    assert one.gain == other.gain != 30
+
+
 SCALED = [
     Case("tupe_a", family="roberta"),
     Case("tupe_a", family="roberta").but(position_no_rescale=True),
