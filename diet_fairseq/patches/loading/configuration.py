@@ -20,7 +20,9 @@ from ..option_rules import PROBABILITIES
 from .plain import quoted, shown
 
 _LARGEST = 1_000_000  # characters and values, those of shared lists counted each time
-_MOST_POSITIONS = 1 << 20
+#: parts of the names of options that cost time and memory without parameters, and their largest
+#: values
+_MOST = {"positions": 1 << 20, "position_max_distance": 1 << 16, "position_clip": 1 << 16}
 #: a model's dropout probabilities
 _PROBABILITIES = frozenset(name for name in PROBABILITIES.split() if "drop" in name)
 
@@ -42,11 +44,12 @@ class Refused(ValueError):
 def check(args: Any, cfg: Any) -> None:
     """Refuse a configuration that does more than describe the model."""
     for place, value in values(args, cfg):
-        if "positions" in place.rpartition(".")[2] and _is_beyond(_MOST_POSITIONS, value):
-            raise Refused(
-                f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint may "
-                f"have at most {_MOST_POSITIONS:,} positions"
-            )
+        for name, most in _MOST.items():
+            if name in place.rpartition(".")[2] and _is_beyond(most, value):
+                raise Refused(
+                    f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint's "
+                    f"may be at most {most:,}"
+                )
         if not isinstance(value, str):
             continue
         if "${" in value:

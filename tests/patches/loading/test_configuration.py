@@ -216,6 +216,8 @@ def shared(depth):
         ({"decoder_ffn_embed_dim": 10**8}, "its configuration asks for a larger model than the f"),
         ({"model__max_source_positions": 10**9}, "cfg.model.max_source_positions of its configur"),
         ({"max_target_positions": "1_000_000_000"}, "args.max_target_positions of its configurat"),
+        ({"model__position_max_distance": 10**18}, "cfg.model.position_max_distance of its confi"),
+        ({"model__position_clip": 65_537}, "cfg.model.position_clip of its configuration is 6553"),
         ({"model__x": shared(22)}, "its configuration comes to more than 1,000,000 characters"),
         ({"task__x": "x" * 1_000_001}, "its configuration comes to more than 1,000,000 character"),
     ],
