@@ -194,7 +194,8 @@ class DietStack(DietPreTrainedModel):
             x = x + look_up(segments, self.embed_segments.weight).to(x.dtype)
         rows = layout.query_positions + self.pad + 1  # (B|1, T), fairseq's
         if self.embed_positions is not None:
-            x = x + self.embed_positions(rows)
+            # those of padding may lie beyond
+            x = x + self.embed_positions(rows.clamp(max=self.embed_positions.num_embeddings - 1))
         if self.sinusoidal:
             x = x + sinusoidal(rows, x.size(-1)).to(x.dtype)
         if self.layernorm_embedding is not None:

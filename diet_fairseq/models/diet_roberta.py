@@ -114,7 +114,8 @@ class PositionalHubInterface(RobertaHubInterface):
     """fairseq's, but it calls the model, whose heads read the first real token."""
 
     def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
-        """(B, T) -> (B, classes): log-probabilities, or logits."""
+        """(B, T), or (T,) as `encode` returns -> (B, classes): log-probabilities, or logits."""
+        tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens
         logits, _ = self.model(tokens.to(self.device), classification_head_name=head)
         return logits if return_logits else F.log_softmax(logits, dim=-1)
 

@@ -6,6 +6,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..errors import UserError
+
 
 def token_positions(padding_mask: Tensor | None, length: int, device: torch.device) -> Tensor:
     """0-based positions of the real tokens; those of padding are arbitrary but valid.
@@ -53,7 +55,12 @@ class Layout:
         queries: int | None = None,
         segments: Tensor | None = None,
     ) -> "Layout":
-        """The layout of a (B, T) bool padding mask; the queries are the last so many tokens."""
+        """The layout of a (B, T) bool padding mask; the queries are the last so many tokens.
+
+        Raises:
+            UserError: the pass is being recorded, see `refuse_recording`
+        """
+        refuse_recording()
         length = padding_mask.size(1)
         # one transfer from the device instead of two
         padded, left = torch.stack([padding_mask.any(), padding_mask[:, 0].any()]).tolist()
@@ -100,6 +107,17 @@ class Layout:
             future = future if mask is None else (future | mask) & (self.offsets != 0)
             mask = future.expand(1, 1, *future.shape) if mask is None else future
         return mask
+
+
+def refuse_recording() -> None:
+    """What a recording of one batch leaves out is needed for another, whose padding differs."""
+    exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
+    if torch.jit.is_tracing() or exporting():
+        raise UserError(
+            "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
+            "with position schemes do less for one without padding: use the model as it is, or "
+            "torch.compile"
+        )
 
 
 def toeplitz(line: Tensor, rows: int) -> Tensor:

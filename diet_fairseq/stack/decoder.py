@@ -74,7 +74,6 @@ class PositionalDecoder(TransformerDecoderBase):
 
         With ``incremental_state`` only the last token is a query, and T is 1.
         """
-        passes.refuse_recording()
         layout = Layout.of_self_attention(
             prev_output_tokens.eq(self.padding_idx),
             causal=not full_context_alignment,

@@ -71,7 +71,6 @@ class PositionalEncoder(TransformerEncoderBase):
 
         ``segments`` (B, T) int64 says to which segment each token belongs; None: all to the first.
         """
-        passes.refuse_recording()
         padding_mask = src_tokens.eq(self.padding_idx)  # (B, T)
         if segments is not None and self.num_segments is not None:
             segments = checked_segments(segments, src_tokens, self.num_segments)

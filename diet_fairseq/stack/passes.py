@@ -3,14 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import nn
 
 from ..attention.context import Context, Schemes, Term
 from ..attention.packing import Packing
-from ..errors import UserError
 from ..positions.layout import Layout
 
 
@@ -20,17 +18,6 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
         return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
     layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0)
-
-
-def refuse_recording() -> None:
-    """What a recording of one batch leaves out is needed for another, whose padding differs."""
-    exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
-    if torch.jit.is_tracing() or exporting():
-        raise UserError(
-            "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
-            "with position schemes do less for one without padding: use the model as it is, or "
-            "torch.compile"
-        )
 
 
 def context_of(

@@ -8,6 +8,7 @@ import torch
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.gain import ScoreParameters
 from tests.support import mutants, tiny
+from tests.support.tiny import Case
 
 hf = pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
@@ -55,6 +56,29 @@ def check_logits(case):
 @tiny.each(tiny.NO_BACKEND)
 def test_logits_are_those_of_fairseq_on_both_sides_of_padding_and_with_both_attentions(case):
     check_logits(case)
+
+
+@torch.no_grad()
+@tiny.each(tiny.first_of_each_scheme(tiny.ENCODERS))
+def test_padding_may_lie_beyond_the_longest_input(case):
+    model, pad = converted(case), tiny.PAD
+    tokens = tiny.padded(tiny.SOURCES, False)  # (B, T)
+    wide = torch.nn.functional.pad(tokens, (0, 2 * tiny.LIMIT), value=pad)
+    found, expected = (model(given).logits[given.ne(pad)] for given in (wide, tokens))
+    torch.testing.assert_close(found, expected, **tiny.TOLERANCE)
+
+
+@tiny.each([Case("none"), Case("diet_rel", family="roberta")])
+def test_recordings_are_refused(case):
+    """They would leave out what another batch's padding needs."""
+    model = converted(case)
+    given = [tiny.padded(tiny.SOURCES, False)]
+    names = ["input_ids"]
+    if model.config.is_encoder_decoder:
+        given, names = [*given, tiny.padded(tiny.TARGETS, False)], [*names, "decoder_input_ids"]
+    inputs = dict(zip(names, given, strict=True))
+    with pytest.raises(UserError, match="record what is done for one batch"):
+        torch.jit.trace(model, example_kwarg_inputs=inputs, strict=False)
 
 
 def check_gains(case):

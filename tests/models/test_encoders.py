@@ -185,6 +185,7 @@ def test_the_hub_interface_reads_the_first_real_token_too():
     close(right.exp().sum(-1), torch.ones(3), **TOLERANCE)
     logits = hub.predict("task", padded(SOURCES, left=True), return_logits=True)
     close(logits.log_softmax(-1), right, **TOLERANCE)
+    close(hub.predict("task", SOURCES[0]), right[:1], **TOLERANCE)  # as `encode` returns it
 
 
 # --- data parallel ---------------------------------------------------------------------------
