@@ -2,7 +2,8 @@
 
 import logging
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fairseq.models import register_model_architecture
@@ -24,15 +25,15 @@ def register_architectures(
     family: str,
     sizes: dict[str, Size],
     defaults: Callable[[type[PositionScheme]], dict[str, Any]] = lambda scheme: {},
-    input_flags: tuple[str, ...] = (),
+    input_flags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Register ``family_SCHEME`` and its sizes for every scheme.
 
     Args:
         sizes: suffix of the architecture's name -> fairseq's function for that size
         defaults: the family's values for options that are not given
-        input_flags: fairseq's flags for positions at the input, which ``--position-input``
-            replaces
+        input_flags: fairseq's flags for positions at the input, with the ``--position-input`` that
+            replaces each
     """
 
     def architecture(arch: str, name: str, size: Size) -> Size:
@@ -44,11 +45,11 @@ def register_architectures(
                     f"{name}: leave it out, or take --arch {arch.replace(name, chosen)}"
                 )
             args.position_scheme = name
-            for flag in input_flags:
-                if getattr(args, flag, False) and not hasattr(args, "position_input"):
+            for flag, meant in input_flags.items():
+                if getattr(args, flag, False) and getattr(args, "position_input", None) != meant:
                     raise UserError(
                         f"--{flag.replace('_', '-')} can't be combined with --arch {arch}: "
-                        "use --position-input instead"
+                        f"use --position-input {meant} instead"
                     )
             for option, value in defaults(SCHEMES[name]).items():
                 if getattr(args, option, None) is None:
@@ -87,6 +88,11 @@ def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
     args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
     logger.info("%s|version:%s", config, __version__)
     return config
+
+
+def check_no_cross_attention(config: PositionConfig, model: str) -> None:
+    if config.position_cross_attention:
+        raise UserError(f"--position-cross-attention: {model} has no cross-attention: leave it out")
 
 
 def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:

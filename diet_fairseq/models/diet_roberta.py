@@ -27,6 +27,7 @@ from ..stack.encoder import PositionalEncoder
 from . import electra_checkpoints
 from .architectures import (
     Size,
+    check_no_cross_attention,
     check_no_segments,
     check_task,
     refuse_torchscript,
@@ -161,6 +162,7 @@ class DietRobertaModel(RobertaModel):
             "--arch transformer_...",
         )
         config = settle(args, UNSUPPORTED)
+        check_no_cross_attention(config, "an encoder")
         if not cls.has_segments:
             check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")
         if getattr(args, "offload_activations", False):

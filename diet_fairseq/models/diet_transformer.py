@@ -24,6 +24,7 @@ from ..stack.decoder import PositionalDecoder
 from ..stack.encoder import PositionalEncoder
 from ..stack.lengthening import lengthened
 from .architectures import (
+    check_no_cross_attention,
     check_no_segments,
     check_task,
     refuse_torchscript,
@@ -73,6 +74,8 @@ class DietTransformerModel(TransformerModel):
         )
         config = settle(args, UNSUPPORTED)
         check_no_segments(config, "a translation model", "leave it out")
+        if getattr(args, "no_cross_attention", False):
+            check_no_cross_attention(config, "a model with --no-cross-attention")
         return super().build_model(args, task)
 
     @classmethod
@@ -116,5 +119,9 @@ register_architectures(
         "_wmt_en_de": base_architecture,
         "_wmt_en_de_big": transformer_wmt_en_de_big,
     },
-    input_flags=("no_token_positional_embeddings", "encoder_learned_pos", "decoder_learned_pos"),
+    input_flags={
+        "no_token_positional_embeddings": "none",
+        "encoder_learned_pos": "learned",
+        "decoder_learned_pos": "learned",
+    },
 )

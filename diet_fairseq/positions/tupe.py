@@ -80,7 +80,7 @@ class TupeA(PositionScheme):
             self.score_terms = 1
         if self.score_terms != TupeA.score_terms:
             # a checkpoint of this kind has the names of TUPE-A's
-            self.register_buffer("terms", torch.tensor(self.score_terms))
+            self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.scale = (self.score_terms * shape.head_dim) ** -0.5
         width = shape.heads * shape.head_dim
         self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)

@@ -67,7 +67,7 @@ class TupeFree(ScoreParameters):
             offsets = torch.arange(keys) - torch.arange(queries).unsqueeze(1)  # (n, n)
             offsets = offsets - first_offsets(shape)[:, None, None]
             self.weight.data.copy_(self.peak / self.gain * torch.exp(-offsets.abs()))
-        self.register_buffer("terms", torch.tensor(self.score_terms))
+        self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.theta = None if untie_cls == "no" else nn.Parameter(torch.zeros(2, shape.heads))
 
     def score(self, layout: Layout) -> Tensor:

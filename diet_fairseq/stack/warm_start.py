@@ -111,7 +111,7 @@ def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
     """The `PositionScheme.score_terms` of the scheme that a checkpoint is of."""
     for name, tensor in checkpoint.items():
         if name.endswith("positions.terms"):
-            return int(tensor)
+            return round(float(tensor))  # an average of checkpoints, too
     return 2 if any("pos_q_linear" in name for name in checkpoint) else 1  # TUPE has 2
 
 

@@ -63,7 +63,8 @@ def round_about(flag: str) -> str:
 
 
 def at_the_input(flag: str, arch: str) -> str:
-    return f"{flag} can't be combined with --arch {arch}: use --position-input instead"
+    meant = "learned" if "learned" in flag else "none"
+    return f"{flag} can't be combined with --arch {arch}: use --position-input {meant} instead"
 
 
 def no_decoder(scheme: str) -> str:
@@ -131,6 +132,11 @@ REFUSED = {
     "t5 --no-token-positional-embeddings": at_the_input(
         "--no-token-positional-embeddings", "transformer_t5_tiny"
     ),
+    "t5 --position-input sinusoidal --encoder-learned-pos": at_the_input(
+        "--encoder-learned-pos", "transformer_t5_tiny"
+    ),
+    "diet_abs --no-cross-attention --position-cross-attention": "--position-cross-attention: a "
+    "model with --no-cross-attention has no cross-attention: leave it out",
     "t5 --encoder-learned-pos": at_the_input("--encoder-learned-pos", "transformer_t5_tiny"),
     "none --decoder-learned-pos": at_the_input("--decoder-learned-pos", "transformer_none_tiny"),
     "t5 --no-cross-attention --cross-self-attention": round_about("--cross-self-attention True"),
@@ -167,6 +173,8 @@ REFUSED_BY_ENCODERS = {
     "roberta_diet_abs_lin_tiny --position-cross-attention": no_option(
         "diet_abs_lin", "--position-cross-attention", "cross_attention"
     ),
+    "roberta_diet_abs_tiny --position-cross-attention": "--position-cross-attention: an encoder "
+    "has no cross-attention: leave it out",
     "bert_learned_tiny --position-sharing head": no_option(
         "learned", "--position-sharing head", "sharing"
     ),
