@@ -127,6 +127,8 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
             return super().compute_loss(model, net_output, sample, reduce)
         real = sample["target"].ne(self.padding_idx)  # (B, T)
         weight = model.model.decoder.output_projection.weight
+        if not torch.is_grad_enabled():  # which a function of autograd can't tell
+            weight = weight.detach()
         return LinearCrossEntropy.apply(
             net_output[0][real], weight, sample["target"][real], self.eps
         )

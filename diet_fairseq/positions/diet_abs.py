@@ -42,6 +42,7 @@ class DietAbs(ScoreParameters):
     ) -> None:
         rank = shape.head_dim if rank is None else rank
         super().__init__(shape, gain_of(rank) if gain is None else gain, start, peak)
+        self.rank = rank
         self.query = nn.Parameter(torch.empty(shape.heads, shape.queries.positions, rank))
         self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
         for parameter in (self.query, self.key):

@@ -79,6 +79,27 @@ def test_every_backend_that_can_compute_a_call_is_timed_with_its_gradients(
     assert run == (timed if len(expected) > 1 else [])
 
 
+def test_a_batch_shorter_than_what_keys_are_compressed_to_is_measured(caplog):
+    model = tiny.model_of(Case("diet_abs_lin", family="roberta"))
+    compressed = attentions(model)[0].schemes[0].shape.keys.positions
+    with caplog.at_level("INFO", "diet_fairseq"):
+        measured.Choices()(request_of("diet_abs_lin", tokens=compressed - 1), BACKENDS)
+    assert " is quickest (" in caplog.text
+    assert "inf" not in caplog.text.partition(" is quickest (")[2]
+
+
+@pytest.mark.parametrize("options", [{"position_rank": 3}, {"position_sharing": "head"}])
+def test_what_decides_the_cost_of_a_scheme_is_part_of_what_is_remembered(options):
+    kinds = []
+    for case in (
+        Case("diet_abs", family="roberta"),
+        Case("diet_abs", family="roberta").but(**options),
+    ):
+        [first, *_] = attentions(tiny.model_of(case))
+        kinds.append(measured.kind_of(replace(request_of(), schemes=first.schemes)))
+    assert measured.described(kinds[0]) != measured.described(kinds[1])
+
+
 @pytest.mark.parametrize("scheme", tiny.SCHEMES)
 def test_timing_leaves_no_trace_in_parameters_and_random_numbers(scheme):
     request = request_of(scheme, dropout=0.1)

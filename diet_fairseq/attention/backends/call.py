@@ -119,9 +119,9 @@ def has_triton() -> bool:
 
 
 def keys_of(schemes: Schemes, layout: Layout) -> int:
-    """How many keys attention has: tokens, or what they are compressed to."""
-    compressed = [scheme.shape.keys.positions for scheme in schemes if scheme.compressed]
-    return min([layout.key_positions.size(1), *compressed])
+    """How many keys attention has: tokens, or the k that any number of them is compressed to."""
+    compressed = (scheme.shape.keys.positions for scheme in schemes if scheme.compressed)
+    return next(compressed, layout.key_positions.size(1))
 
 
 class Backend(Protocol):

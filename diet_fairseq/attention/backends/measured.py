@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ...atomic import written
 from ...errors import UserError
+from ...positions import PositionScheme
 from ..context import Schemes, Term
 from .call import AttentionCall, Backend, Request
 from .choice import quickest
@@ -44,7 +45,7 @@ def kind_of(request: Request) -> Kind:
     layout = request.inner_layout
     sizes = (request.shape[0], request.queries, request.keys)
     return (
-        tuple(type(scheme).__name__ for scheme in request.schemes),
+        tuple(map(_cost_of, request.schemes)),
         request.layers,
         request.shape[1:],
         tuple(1 << (size - 1).bit_length() for size in sizes),
@@ -57,12 +58,21 @@ def kind_of(request: Request) -> Kind:
     )
 
 
+def _cost_of(scheme: PositionScheme) -> tuple[str, int, int | None]:
+    return type(scheme).__name__, scheme.shape.heads, getattr(scheme, "rank", None)
+
+
+def _in_words(cost: tuple[str, int, int | None]) -> str:
+    name, heads, rank = cost
+    return f"{name} with {heads} score{'s' * (heads > 1)}" + (f" of rank {rank}" if rank else "")
+
+
 def described(kind: Kind) -> str:
     """The kind in words, with the names of the device and of PyTorch's version."""
     schemes, layers, (heads, width), sizes, dtype, training, dropout, masked, own, device = kind
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     words = [
-        "+".join(schemes) or "no scheme",
+        "+".join(map(_in_words, schemes)) or "no scheme",
         f"shared by {layers} layers" if layers > 1 else "",
         f"{heads} heads of {width}",
         "{} x {} queries x {} keys".format(*sizes),
