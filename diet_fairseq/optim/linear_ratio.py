@@ -70,6 +70,12 @@ class LinearRatio(FairseqLRScheduler):
         if self.cfg.max_epoch:
             epochs = range(1, self.cfg.max_epoch + 1)
             total = sum(self._updates_in(epoch, batches) for epoch in epochs)
+            if not total:
+                raise UserError(
+                    f"--max-epoch {self.cfg.max_epoch} gives no update, as --skip-remainder-batch "
+                    "leaves out the last batch of an epoch, which is the only one: leave it out, "
+                    "or take smaller batches"
+                )
             self.total = min(total, self.cfg.max_update or total)
 
     def _updates_in(self, epoch: int, batches: int) -> int:

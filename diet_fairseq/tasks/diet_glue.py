@@ -111,8 +111,16 @@ class GlueTask(SentencePredictionTask):
         texts = self.texts(one, self._lines("input1", split, combine), split)
         if texts.shortened:
             logger.info(f"{split}: {texts.shortened:,} of {len(texts):,} samples were shortened")
-        labels = self._numbers if self.cfg.regression_target else self._classes
-        dataset: FairseqDataset = self.samples(texts, labels(split))
+        labels: list[int] | list[float] | None
+        labels = (
+            self._numbers(split) if self.cfg.regression_target else self._classes(split, combine)
+        )
+        if labels is not None and len(labels) != len(texts):
+            raise UserError(
+                f"{self.cfg.data}, {split}, has {len(texts)} texts and {len(labels)} labels: "
+                "prepare it again"
+            )
+        dataset: FairseqDataset = self.samples(texts, labels)
         if not self.cfg.no_shuffle:
             with data_utils.numpy_seed(self.cfg.seed):
                 order = [np.random.permutation(len(dataset))]
@@ -160,9 +168,9 @@ class GlueTask(SentencePredictionTask):
         dictionary = self.label_dictionary if key == "label" else self.source_dictionary
         return data_utils.load_indexed_dataset(path, dictionary, combine=combine)
 
-    def _classes(self, split: str) -> list[int] | None:
+    def _classes(self, split: str, combine: bool = False) -> list[int] | None:
         """None without labels, as in GLUE's test sets."""
-        lines = self._lines("label", split)
+        lines = self._lines("label", split, combine)
         if lines is None:
             return None
         known = range(self.cfg.num_classes)

@@ -84,3 +84,9 @@ def test_a_schedule_that_can_not_be_is_refused(options, text):
     with pytest.raises(UserError) as error:
         schedule(**({"max_update": 8} | options))
     assert str(error.value) == text
+
+
+def test_epochs_without_an_update_are_refused():
+    linear = schedule(max_epoch=3, skip_remainder_batch=True)
+    with pytest.raises(UserError, match="--max-epoch 3 gives no update, as --skip-remainder-batch"):
+        linear.learn_epoch_size(1)

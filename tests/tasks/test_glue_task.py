@@ -251,6 +251,19 @@ def test_sides_that_are_not_as_long_are_refused(pairs, tmp_path):
     )
 
 
+def test_as_many_labels_as_texts_are_needed(pairs, numbers, tmp_path):
+    data = changed(pairs, tmp_path, "label", "yes\nno\n")
+    done = train(data, tmp_path / "run", "--arch", "bert_t5", "--max-epoch", 1)
+    assert done.status == 1
+    assert done.last == f"error: {data}, valid, has 11 texts and 2 labels: prepare it again"
+    shorter = tmp_path / "shorter"
+    (shorter / "label").mkdir(parents=True)
+    (shorter / "input0").symlink_to(numbers / "input0")
+    (shorter / "label" / "train.label").write_text("1.5\n")
+    with pytest.raises(UserError, match=r"train, has \d+ texts and 1 labels: prepare it again"):
+        task_of(shorter, regression_target=True).load_dataset("train")
+
+
 def test_a_regression_label_that_is_no_number_is_refused(numbers, tmp_path):
     data = tmp_path / "data"
     (data / "label").mkdir(parents=True)
