@@ -44,6 +44,7 @@ class ModelDescription:
         lenpen: exponent of the length penalty
         penalty: its formula, one of `PENALTIES`
         max_source_length: subwords in a sentence, or None if only the model limits them
+        max_target_length: subwords in a translation, or None if the model doesn't limit them
         folder: where ``model.json`` is
     """
 
@@ -60,6 +61,7 @@ class ModelDescription:
     lenpen: float = 1.0
     penalty: str = "fairseq"
     max_source_length: int | None = None
+    max_target_length: int | None = None
 
     def write(self) -> None:
         """Write ``model.json`` into the folder, in which all that it names must be."""
@@ -81,6 +83,7 @@ class ModelDescription:
             "lenpen": self.lenpen,
             "penalty": self.penalty,
             "max_source_length": self.max_source_length,
+            "max_target_length": self.max_target_length,
         }
         with written(self.folder / NAME) as file:
             file.write(json.dumps(content, indent=1) + "\n")
@@ -114,11 +117,8 @@ def read(folder: Path) -> ModelDescription:
         beam=int(content.number("beam", 1, 5, whole=True)),
         lenpen=content.number("lenpen", -100, 1.0),
         penalty=content.choice("penalty", PENALTIES, "fairseq"),
-        max_source_length=(
-            None
-            if content.values.get("max_source_length") is None
-            else int(content.number("max_source_length", 1, whole=True))
-        ),
+        max_source_length=content.length("max_source_length"),
+        max_target_length=content.length("max_target_length"),
     )
 
 
@@ -180,6 +180,9 @@ class _Content:
         ):
             raise self.fault(key, f"must be a {'whole ' * whole}number from {least:g} on")
         return value
+
+    def length(self, key: str) -> int | None:
+        return None if self.values.get(key) is None else int(self.number(key, 1, whole=True))
 
     def path(self, key: str, needed: bool) -> Path | None:
         """The file or folder that is named; links are followed, as whoever made the folder set

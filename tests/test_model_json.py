@@ -23,6 +23,7 @@ GIVEN = {
     "lenpen": 0.6,
     "penalty": "tensor2tensor",
     "max_source_length": 100,
+    "max_target_length": 50,
 }
 
 
@@ -49,7 +50,7 @@ def test_what_is_written_is_read_and_the_folder_can_be_moved(folder, tmp_path_fa
     wanted = ModelDescription(
         "fairseq", "en", "de", folder, folder / "model.pt", folder, "sentencepiece",
         folder / "sub" / "words.model", beam=4, lenpen=0.6, penalty="tensor2tensor",
-        max_source_length=100,
+        max_source_length=100, max_target_length=50,
     )  # fmt: skip
     wanted.write()
     assert json.loads((folder / "model.json").read_text()) == GIVEN

@@ -15,8 +15,11 @@ NAMES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
 def exported(trained: Trained, engine: str, folder: Path) -> ModelDescription:
     """The description of a translation model in the folder of its export."""
     about = trained.about
-    longest = trained.model.encoder.max_positions()
-    limits = [about.max_source_length, None if longest >= UNLIMITED else longest - 1]  # and </s>
+    source, target = (
+        None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # and </s>
+        for stack in (trained.model.encoder, trained.model.decoder)
+    )
+    limits = [about.max_source_length, source]
     return replace(
         about,
         engine=engine,
@@ -25,6 +28,7 @@ def exported(trained: Trained, engine: str, folder: Path) -> ModelDescription:
         data=None,
         subword_model=about.subword_model and folder / NAMES[about.subwords],
         max_source_length=min((limit for limit in limits if limit is not None), default=None),
+        max_target_length=target,
     )
 
 

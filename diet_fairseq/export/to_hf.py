@@ -112,10 +112,11 @@ def write_model(folder: Path, found: Any) -> None:
             eos_token_id=config.eos_token_id,
             pad_token_id=config.pad_token_id,
             decoder_start_token_id=config.decoder_start_token_id,
-            # fairseq-generate's: beam 5, up to 200 words, never nothing, never padding
+            # fairseq-generate's: beam 5, up to 200 words or as many as the decoder has positions
+            # for, never nothing, never padding
             num_beams=5,
             early_stopping=True,
-            max_new_tokens=201,
+            max_new_tokens=min(201, found.model.get_decoder().limit.positions),
             min_new_tokens=1,
             suppress_tokens=[config.pad_token_id],
         ).save_pretrained(folder)

@@ -44,19 +44,23 @@ class CTranslate2Engine:
                 "export the model again"
             ) from error
         self.longest = description.max_source_length
+        self.longest_target = description.max_target_length
 
     def translate(
         self, sentences: Sequence[Sequence[str]], search: Search
     ) -> list[list[Hypothesis]]:
         # Its own penalty is fairseq's. For tensor2tensor's, all hypotheses are weighed here.
         own = search.penalty == "fairseq"
+        longest = LONGER + max(map(len, sentences))
+        if self.longest_target is not None:
+            longest = min(longest, self.longest_target)
         results = self.model.translate_batch(
             sentences,
             beam_size=search.beam,
             num_hypotheses=search.nbest if own else search.beam,
             length_penalty=search.lenpen if own else 0,
             max_input_length=0,
-            max_decoding_length=1 + LONGER + max(map(len, sentences)),
+            max_decoding_length=longest + 1,  # and </s>
             return_scores=True,
         )
         found = [

@@ -10,7 +10,7 @@ import torch
 from fairseq.distributed import utils as distributed
 
 from ..errors import UserError, chain, rephrased
-from . import sharding
+from . import program, sharding
 
 logger = logging.getLogger(__name__)
 
@@ -91,13 +91,14 @@ def say_what_is_unused(cfg: Any) -> None:
 
 def checked(call_main: Callable) -> Callable:
     @wraps(call_main)
-    def wrapper(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
         check_processes(cfg)
         check_objective(cfg)
-        check_precision(cfg)
         sharding.check(cfg)
-        say_what_is_unused(cfg)
-        return call_main(cfg, *args, **kwargs)
+        if program.trains(main):
+            check_precision(cfg)
+            say_what_is_unused(cfg)
+        return call_main(cfg, main, **kwargs)
 
     return wrapper
 

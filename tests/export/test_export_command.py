@@ -134,7 +134,9 @@ def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place):
                                    ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
         trained = Trained(replace(about, max_source_length=limit), model, None, None)
-        assert exported(trained, "ctranslate2", place).max_source_length == longest
+        found = exported(trained, "ctranslate2", place)
+        assert found.max_source_length == longest
+        assert found.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
 
 
 def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, capsys):

@@ -49,6 +49,14 @@ def test_a_checkpoint_comes_back_as_it_was(request, name, tmp_path, capsys):
     assert "left out" not in said
 
 
+def test_generation_ends_where_the_decoder_has_no_more_positions(tmp_path, translation_folder):
+    bounded = {"max_source_positions": 16, "max_target_positions": 16}
+    export(hugging.checkpoint(tmp_path / "run", "transformer_diet_abs", **bounded), tmp_path / "hf")
+    for folder, longest in ((tmp_path / "hf", 16), (translation_folder, 201)):
+        settings = json.loads((folder / "generation_config.json").read_text())
+        assert settings["max_new_tokens"] == longest
+
+
 def test_a_translation_model_that_came_back_translates_text(
     translation, translation_folder, tmp_path
 ):

@@ -100,10 +100,10 @@ def test_a_device_that_is_not_there_is_named(folder):
         Translator(folder, device="nosuch")
 
 
-def export(run, towards_end):
+def export(run, towards_end, scheme="diet_rel", *options):
     """A model's folder, and what `export ctranslate2` makes of it."""
     pytest.importorskip("ctranslate2")
-    untrained(run, "--arch", "transformer_diet_rel_tiny", towards_end=towards_end)
+    untrained(run, "--arch", f"transformer_{scheme}_tiny", *options, towards_end=towards_end)
     assert main(["export", "ctranslate2", str(run), str(run / "exported")]) == 0
     return run, run / "exported"
 
@@ -122,6 +122,17 @@ def test_ctranslate2_says_what_fairseq_says(exported, penalty):
         ours, theirs = (one.translate([source], search)[0] for one in engines)
         assert [one.tokens for one in ours] == [one.tokens for one in theirs]
     assert set(engines[1].vocabulary) >= set(engines[0].vocabulary)
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "learned"])
+def test_a_translation_ends_where_the_decoder_has_no_more_positions(scheme, tmp_path):
+    """This model never says the end by itself."""
+    folders = export(tmp_path, -50, scheme, "--max-target-positions", "12")
+    engines = [engine.load(find(folder)) for folder in folders]
+    for source in (["▁b"], 6 * ["▁b", "a", "n"]):
+        ours, theirs = (one.translate([source], Search(beam=2, nbest=1))[0] for one in engines)
+        # 12 steps: fairseq's last is the end, CTranslate2's what the search comes to
+        assert (len(ours[0].tokens), len(theirs[0].tokens)) == (11, 12)
 
 
 def test_scores_differ_by_what_an_empty_translation_has(tmp_path):

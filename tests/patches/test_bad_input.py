@@ -151,3 +151,11 @@ def test_a_relative_scheme_translates_longer_sentences_than_it_was_trained_for(
     done = run("interactive", data, *model, *longer, stdin="w1 " * 30 + "\n")
     assert done.status == 0, done.err
     assert "H-0" in done.out
+
+
+def test_what_only_training_needs_is_not_asked_of_a_translation(data: Path, tmp_path: Path) -> None:
+    trained = run("train", data, *SMALL, *ARCH, "--save-dir", tmp_path)
+    assert trained.status == 0, trained.err
+    model = ["--path", tmp_path / "checkpoint_last.pt", "-s", "de", "-t", "en", "--cpu"]
+    done = run("interactive", data, *model, "--fp16", stdin="w1\n")
+    assert "makes one vector of all parameters" not in done.text
