@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.configs import EMAConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.ema import EMA
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.diet_roberta import PositionalHubInterface
@@ -186,6 +188,22 @@ def test_the_hub_interface_reads_the_first_real_token_too():
     logits = hub.predict("task", padded(SOURCES, left=True), return_logits=True)
     close(logits.log_softmax(-1), right, **TOLERANCE)
     close(hub.predict("task", SOURCES[0]), right[:1], **TOLERANCE)  # as `encode` returns it
+
+
+@tiny.each(
+    [
+        Case("tupe_free", family="roberta"),
+        Case("bert_ad", family="roberta"),
+        Case("tupe_a", family="roberta").but(position_no_rescale=True),
+    ]
+)
+def test_fairseq_keeps_a_moving_average_of_the_parameters(case):
+    model = tiny.own(case)
+    average = EMA(model, EMAConfig(store_ema=True))
+    average.step(model)
+    found, expected = average.get_model().state_dict(), model.state_dict()
+    for name in {*expected} - {"encoder.sentence_encoder.version"}:  # fairseq's own begins anew
+        close(found[name], expected[name], msg=name)
 
 
 # --- data parallel ---------------------------------------------------------------------------
