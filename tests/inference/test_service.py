@@ -82,8 +82,8 @@ def test_libretranslate_s_request_form_is_answered(serve):
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({}, "q is missing: give the text to translate"),
-        ({"q": []}, "q is missing: give the text to translate"),
+        ({}, "q is missing: give the text to translate (JSON needs the header content-type: application/json)"),
+        ({"q": []}, "q is missing: give the text to translate (JSON needs the header content-type: application/json)"),
         ({"q": 7}, "q must be text or a list of texts"),
         ({"q": ["a", None]}, "q must be text or a list of texts"),
         ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"

@@ -62,7 +62,10 @@ async def read(request: Request, source: str, target: str, longest: int, most: i
     values = await _values(request)
     q = values.get("q")
     if q is None or q == "" or q == []:
-        raise HTTPException(400, "q is missing: give the text to translate")
+        raise HTTPException(
+            400,
+            "q is missing: give the text to translate (JSON needs the header content-type: application/json)",
+        )
     texts = [q] if isinstance(q, str) else q
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise HTTPException(400, "q must be text or a list of texts")
