@@ -79,11 +79,17 @@ def test_libretranslate_s_request_form_is_answered(serve):
     assert client.get("/languages").json()[0] == {"code": "en", "name": "en", "targets": ["de"]}
 
 
+MISSING = (
+    "q is missing: give the text to translate (JSON needs the header content-type: "
+    "application/json)"
+)
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({}, "q is missing: give the text to translate (JSON needs the header content-type: application/json)"),
-        ({"q": []}, "q is missing: give the text to translate (JSON needs the header content-type: application/json)"),
+        ({}, MISSING),
+        ({"q": []}, MISSING),
         ({"q": 7}, "q must be text or a list of texts"),
         ({"q": ["a", None]}, "q must be text or a list of texts"),
         ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"

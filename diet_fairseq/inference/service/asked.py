@@ -64,7 +64,8 @@ async def read(request: Request, source: str, target: str, longest: int, most: i
     if q is None or q == "" or q == []:
         raise HTTPException(
             400,
-            "q is missing: give the text to translate (JSON needs the header content-type: application/json)",
+            "q is missing: give the text to translate (JSON needs the header content-type: "
+            "application/json)",
         )
     texts = [q] if isinstance(q, str) else q
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
