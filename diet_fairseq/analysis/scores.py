@@ -190,8 +190,7 @@ def own(call: Call, found: Found) -> None:
     layout, key = context.layout, call.key
     if isinstance(module, LinformerAttention):
         key = (module.compress_k or context.compress)(key, layout)
-        slots = torch.arange(len(key)).unsqueeze(0)
-        layout = Layout(layout.query_positions, slots, length=layout.length)
+        layout = layout.compressed(len(key))
     of_layer = present(module.positions, module.segments)
     schemes, shared = of_layer or context.shared, not of_layer
     scale = (score_terms(schemes) * module.head_dim) ** -0.5

@@ -92,10 +92,7 @@ class LinformerAttention(PositionalAttention):
         keys = values = compress(tokens, layout)  # (k, B, d)
         if self.compress_v is not None:
             values = self.compress_v(tokens, layout)  # (k, B, d)
-        slots = torch.arange(len(keys), device=keys.device).unsqueeze(0)  # (1, k)
-        compressed = replace(
-            context, layout=Layout(layout.query_positions, slots, length=layout.length)
-        )
+        compressed = replace(context, layout=layout.compressed(len(keys)))
         return super().forward(query, keys, values, compressed, *rest, **options)
 
 

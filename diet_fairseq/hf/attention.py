@@ -18,7 +18,6 @@ from ..attention.backends.reference import reference
 from ..attention.compressed import Compression, without_padding
 from ..attention.context import Context, Term, present, score_terms
 from ..positions import PositionScheme
-from ..positions.layout import Layout
 from .configuration import DietConfig
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
@@ -123,8 +122,7 @@ class DietAttention(nn.Module):
             keys = values = compress_k(tokens, layout).transpose(0, 1)  # (B, k, d)
             if self.compress_v is not None:
                 values = self.compress_v(tokens, layout).transpose(0, 1)  # (B, k, d)
-            slots = torch.arange(keys.size(1), device=keys.device).unsqueeze(0)  # (1, k)
-            layout = Layout(layout.query_positions, slots, length=layout.length)
+            layout = layout.compressed(keys.size(1))
         k, v = self._keys_and_values(keys, values, past_key_values)  # (B, H, Tk, d_h)
         if past_key_values is not None and not self.cross:
             # a static cache has room for more than there is

@@ -80,6 +80,14 @@ class Layout:
         source = Layout.of_self_attention(source_padding_mask)
         return Layout(target.query_positions, source.key_positions, source.padding_mask)
 
+    def compressed(self, k: int) -> "Layout":
+        """The queries, and the k keys that the tokens are compressed to: all real, seen by all.
+
+        ``length`` still counts the tokens, by which the queries stand.
+        """
+        slots = torch.arange(k, device=self.key_positions.device).unsqueeze(0)  # (1, k)
+        return Layout(self.query_positions, slots, length=self.length)
+
     @cached_property
     def offset_line(self) -> Tensor:
         """(Tq + Tk - 1,) int64: every offset j - i that occurs in self-attention, ascending.

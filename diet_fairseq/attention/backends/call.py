@@ -72,8 +72,7 @@ class Request:
         """Of the keys that attention has: compressed ones are no tokens, and none is masked."""
         if self.keys == self.layout.key_positions.size(1):
             return self.layout
-        slots = torch.arange(self.keys, device=self.device).unsqueeze(0)  # (1, k)
-        return Layout(self.layout.query_positions, slots, length=self.layout.length)
+        return self.layout.compressed(self.keys)
 
     @property
     def training(self) -> bool:
