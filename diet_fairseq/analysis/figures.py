@@ -119,7 +119,7 @@ def curves(items: list[Scores], limits: tuple[float, float] | None = None) -> Fi
         tokens = one.matrix.size(-1)
         near = min(NEAR, tokens - 1)
         middle = slice(tokens - 1 - near, tokens if one.causal else tokens + near)
-        lines = measures.score_of_offset(one.matrix)[:, middle]
+        lines = measures.mean_of_offset(one.matrix)[:, middle]
         places = range(-near, 1 if one.causal else near + 1)
         for head, line in enumerate(lines, 1):
             panel.plot(places, line, linewidth=1.2, label=f"head {head}")
@@ -140,7 +140,7 @@ def curves(items: list[Scores], limits: tuple[float, float] | None = None) -> Fi
 
 def limits_of(several: Sequence[list[Scores]]) -> tuple[float, float]:
     """The lowest and the highest point of all `curves`."""
-    lines = [measures.score_of_offset(one.matrix) for items in several for one in items]
+    lines = [measures.mean_of_offset(one.matrix) for items in several for one in items]
     lowest, highest = (
         min(float(line.min()) for line in lines),
         max(float(line.max()) for line in lines),

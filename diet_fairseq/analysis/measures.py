@@ -52,25 +52,20 @@ def entropy(weights: Tensor) -> Tensor:
     return torch.special.entr(weights).sum(-1).mean(-1)
 
 
-def weight_of_offset(weights: Tensor) -> Tensor:
-    """(..., T, T) -> (..., 2 T - 1): what queries give to the key at each offset 1 - T to T - 1.
+def mean_of_offset(matrix: Tensor) -> Tensor:
+    """(..., T, T) -> (..., 2 T - 1): the mean along each diagonal, offsets 1 - T to T - 1.
 
-    The mean over those queries that have such a key.
+    Of weights it is what queries give to the key at each offset, if they have such a key.
     """
-    tokens = weights.size(-1)
+    tokens = matrix.size(-1)
     return torch.stack(
-        [weights.diagonal(offset, -2, -1).mean(-1) for offset in range(1 - tokens, tokens)], -1
+        [matrix.diagonal(offset, -2, -1).mean(-1) for offset in range(1 - tokens, tokens)], -1
     )
 
 
 def first_share(weights: Tensor) -> Tensor:
     """What the queries after the first give to the first token: (..., T, Tk) -> (...)."""
     return weights[..., 1:, 0].mean(-1) if weights.size(-2) > 1 else weights[..., 0].mean(-1)
-
-
-def score_of_offset(scores: Tensor) -> Tensor:
-    """(..., T, T) -> (..., 2 T - 1): the mean score along each diagonal, 1 - T to T - 1."""
-    return weight_of_offset(scores)
 
 
 @dataclass(frozen=True)
@@ -170,7 +165,7 @@ def name(weights: Tensor, causal: bool = False) -> str:
     first = float(first_share(weights))
     if first >= max(FIRST_SHARE, 2 * float(first_share(even))):
         return "first token"
-    by_offset, even_by_offset = weight_of_offset(weights), weight_of_offset(even)
+    by_offset, even_by_offset = mean_of_offset(weights), mean_of_offset(even)
     tokens = weights.size(-1)
     middle = slice(tokens // 2, tokens // 2 + tokens)  # offsets that half of the queries have
     best = int(by_offset[middle].argmax()) + middle.start

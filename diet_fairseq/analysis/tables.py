@@ -63,7 +63,7 @@ def offsets(found: Found) -> Iterator[Row]:
     for one in found.positions:
         if not one.square:
             continue
-        lines = measures.score_of_offset(one.matrix)  # (H, 2 T - 1)
+        lines = measures.mean_of_offset(one.matrix)  # (H, 2 T - 1)
         tokens = one.matrix.size(-1)
         for head, line in enumerate(lines, 1):
             for place, score in enumerate(line.tolist(), 1 - tokens):

@@ -38,7 +38,7 @@ def test_distance_and_entropy_of_equal_weights():
 
 def test_the_weight_of_an_offset_is_the_mean_of_its_diagonal():
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.4, 0.6]])
-    found = measures.weight_of_offset(weights)
+    found = measures.mean_of_offset(weights)
     assert found.tolist() == pytest.approx([0.0, 0.25, 1.9 / 3, 0.2, 0.2])
 
 
