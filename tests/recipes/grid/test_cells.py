@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,7 +84,8 @@ def test_a_result_of_other_options_is_neither_kept_nor_shown(scored, tmp_path, c
     changed = grid.replace('own = "--x 1"', 'own = "--x 3"')
     why = (
         f'{tmp_path}/results/grid-own-s1.json was made with other options: --x ("1", now "3"): '
-        "remove it to run the cell again, or give the row or the grid another name"
+        f"remove it and {tmp_path}/runs/grid-own-s1 to run the cell again, or give the row or the "
+        "grid another name"
     )
     capsys.readouterr()
     assert scored(changed, "run") == 1
@@ -92,6 +94,7 @@ def test_a_result_of_other_options_is_neither_kept_nor_shown(scored, tmp_path, c
         scored(changed, "table")
     assert str(error.value) == why
     (tmp_path / "results" / "grid-own-s1.json").unlink()
+    shutil.rmtree(tmp_path / "runs" / "grid-own-s1")
     assert scored(changed, "run") == 0
     assert scored(changed.replace('options = "', 'options = "--log-interval 9 '), "table") == 0
 
