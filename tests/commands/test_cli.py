@@ -88,6 +88,9 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
             "error: argument --updates: must be at least 1, but is 0",
         ),
         ("translation train --corpus nosuch", "error: argument --corpus: invalid choice: 'nosuch'"),
+        # the defaults would be those of another corpus
+        ("translation prepare en de --corp multi30k", "error: unknown: --corp multi30k"),
+        ("translation evaluate t5 en de --corp=multi30k", "error: unknown: --corp=multi30k"),
     ],
 )
 def test_a_wrong_word_ends_in_one_line(words, line, capsys):
