@@ -60,7 +60,11 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
     parser.add_argument("--test-set", help="test set by its name in sacreBLEU, such as wmt18")
     parser.add_argument("--input", type=Path, help="text to translate (the prepared test set)")
     parser.add_argument("--reference", type=Path, help="reference translation of --input")
-    parser.add_argument("--output", type=Path, help="folder for translations and scores")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="folder for translations and scores (evaluation-NAME, of --input input-NAME)",
+    )
 
 
 def evaluate(args: Namespace) -> None:
@@ -78,7 +82,8 @@ def evaluate(args: Namespace) -> None:
         describe(run.place, folder, args.source, args.target, own, model)
     if not model.is_file():
         raise UserError(f"{model} is not a file: --checkpoint names one that fairseq-train wrote")
-    output = args.output or run.place / f"evaluation-{name}"
+    # A text of one's own may have the name of a test set, whose scores tables and cards show.
+    output = args.output or run.place / f"{'input' if args.input else 'evaluation'}-{name}"
     output.mkdir(parents=True, exist_ok=True)
 
     subwords = KINDS[prepared["bpe"]](folder / "subwords")
