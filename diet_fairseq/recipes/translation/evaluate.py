@@ -115,6 +115,12 @@ def test_text(
 ) -> tuple[str, list[str], list[str] | None, str]:
     """Name, sources, references, and sacreBLEU's name of what is to be translated."""
     if args.test_set:
+        for option in ("input", "reference"):
+            if getattr(args, option):
+                raise UserError(
+                    f"--{option} {getattr(args, option)} can't be combined with --test-set "
+                    f"{args.test_set}, which has texts of its own: leave one of them out"
+                )
         pair = f"{args.source}-{args.target}"
         return args.test_set, *test_sets.lines_of(args.test_set, pair), args.test_set
     if args.reference and not args.input:

@@ -191,6 +191,8 @@ def test_mistakes_are_named(tmp_path):
     for arguments, words in [
         (("--input", one, "--reference", two), "they part at line 2"),
         (("--reference", two), "--reference needs --input"),
+        (("--test-set", "wmt18", "--input", one), "one can't be combined with --test-set wmt18"),
+        (("--test-set", "wmt18", "--reference", one), "--reference .*one can't be combined with"),
         (("--run", "other"), "checkpoint_last.pt does not exist: train first"),
         (("--checkpoint", tmp_path / "no.pt"), "no.pt is not a file"),
     ]:
