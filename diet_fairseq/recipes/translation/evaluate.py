@@ -169,9 +169,7 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
     found: list[str] = []
     with (
         open(log, "wb") as file,
-        subprocess.Popen(
-            command, env=programs.environment(), stdout=subprocess.PIPE, stderr=file
-        ) as process,
+        programs.started(command, stdout=subprocess.PIPE, stderr=file) as process,
     ):
         assert process.stdout
         raw = (line.decode("utf-8") for line in process.stdout)
