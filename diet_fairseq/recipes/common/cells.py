@@ -142,7 +142,7 @@ def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
                 status = program.wait()
             finally:
                 programs.remove(program)
-    [_, *words] = command
+    words = command[1:] if command[0] == "-m" else command  # a module, else a script
     name = " ".join(words[:3]) if words[0] == "diet_fairseq" else words[0]
     return f"FAILED: {name} ended with status {status}, see {log}" if status else ""
 

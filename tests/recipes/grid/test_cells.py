@@ -154,6 +154,21 @@ def test_a_log_keeps_what_an_earlier_attempt_said(tmp_path):
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (["{folder}/one.py", "--x", "1"], "{folder}/one.py"),
+        (["-m", "json.tool", "{folder}/one.py"], "json.tool"),
+        (["-m", "diet_fairseq", "grid", "run", "{folder}/no.toml"], "diet_fairseq grid run"),
+    ],
+)
+def test_what_failed_is_named_by_its_script_module_or_command(command, named, tmp_path):
+    (tmp_path / "one.py").write_text("raise SystemExit(1)\n")
+    said = cells.run_logged([word.format(folder=tmp_path) for word in command], tmp_path / "log")
+    named = named.format(folder=tmp_path)
+    assert said == f"FAILED: {named} ended with status 1, see {tmp_path / 'log'}"
+
+
 def test_threads_that_wait_give_up_when_the_command_is_interrupted(tmp_path):
     class Interrupted:
         name = "one"
