@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from argparse import ArgumentParser
 from concurrent.futures import ThreadPoolExecutor
@@ -182,19 +183,43 @@ def test_threads_that_wait_give_up_when_the_command_is_interrupted(tmp_path):
     turns.interrupted.clear()
 
 
+def test_a_cell_is_reported_while_a_slower_one_that_began_before_is_at_work(capsys):
+    reported = threading.Event()
+
+    class One:
+        def __init__(self, name, run):
+            self.name, self.run = name, run
+
+    def slow():
+        assert reported.wait(20)
+        return "done at last"
+
+    def third():  # has its turn when the second is reported
+        reported.set()
+        return "done"
+
+    some = [One("slow", slow), One("quick", lambda: "FAILED: at once"), One("third", third)]
+    assert cells.run_all(some, 2) == 1
+    said = re.findall(r"s, (\d) of 3\] (\w+): ", capsys.readouterr().out)
+    assert said[0] == ("1", "quick")
+    assert [number for number, _ in said] == ["1", "2", "3"]
+
+
 def test_a_grid_that_is_terminated_ends_the_programs_that_it_runs(tmp_path):
     (tmp_path / "grid.toml").write_text(SCORING.format(folder=tmp_path))
     (tmp_path / "one.py").write_text(
         "import os, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
     )
     command = [sys.executable, "-m", "diet_fairseq", "grid", "run", tmp_path / "grid.toml"]
-    with subprocess.Popen([*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True) as grid:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--jobs", "2"], **streams) as grid:
         logs = [tmp_path / "runs" / f"grid-{row}-s1" / "script.out" for row in ("plain", "own")]
         until(lambda: all(log.exists() and log.read_text() for log in logs))
         grid.terminate()
-        _, said = grid.communicate(timeout=60)
+        results, said = grid.communicate(timeout=60)
     assert grid.returncode == 128 + signal.SIGTERM
     assert said.splitlines()[-1] == "interrupted: run the same command to continue"
+    assert "FAILED" not in results
     for log in logs:
         [process] = log.read_text().split()
         with pytest.raises(ProcessLookupError):
