@@ -118,6 +118,31 @@ def test_measures_that_nothing_has_are_refused(scored):
         scored(grid, "table")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("table", "--output", "out.md"),
+            "--output out.md goes with plot: leave it out, or take pl",
+        ),
+        (
+            ("plot", "--baseline", "own"),
+            "--baseline own goes with table: leave it out, or take table",
+        ),
+        (("run", "--metric", "loss"), "--metric loss goes with plot: leave it out, or take plot"),
+        (("run", "--at", "5"), "--at 5 goes with table: leave it out, or take table"),
+        (("plot", "--output", "x.xyz"), r"--output x.xyz must end in one of .*\.png.*: give it"),
+        (("plot", "--output", "png"), r"--output png must end in one of .*\.png.*: give it"),
+    ],
+)
+def test_an_option_that_would_mean_nothing_is_refused_before_anything_is_done(
+    words, said, scored, tmp_path
+):
+    with pytest.raises(UserError, match=said):
+        scored(SCORING, *words)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_two_commands_do_not_run_a_cell_at_the_same_time(tmp_path):
     grid = tmp_path / "grid.toml"
     grid.write_text(SCORING.format(folder=tmp_path / "data"))
