@@ -14,6 +14,7 @@ from typing import Any
 from ...atomic import written
 from ...config import PositionConfig, flag
 from ...errors import UserError
+from .json_files import kept
 
 NAME = "settings.json"
 #: fields of fairseq's common and checkpoint options that change what is learnt, or what is kept
@@ -40,7 +41,9 @@ def keep(run: Path, words: list[str]) -> None:
     if int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))):
         return
     path, wanted = run / NAME, settings_of(words)
-    before = with_positions(load(path)) if path.exists() else {}
+    before = {}
+    if path.exists():
+        before = with_positions(kept(path, "remove it, or take --run NAME"))
     other = [name for name in wanted if name in before and before[name] != wanted[name]]
     if other and is_begun(run):
         was = " and ".join(
@@ -82,13 +85,6 @@ def with_positions(settings: dict[str, Any]) -> dict[str, Any]:
     options = asdict(PositionConfig.of(Namespace(**settings)))
     del options["attention_backend"]
     return settings | options
-
-
-def load(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} can't be read ({error}): remove it, or take --run NAME") from error
 
 
 def is_begun(run: Path) -> bool:

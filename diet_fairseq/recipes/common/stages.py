@@ -79,12 +79,10 @@ def _make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None])
 
 
 def _check(folder: Path, wanted: dict[str, Any]) -> None:
-    try:
-        before = dict(json.loads((folder / MADE_FROM).read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{folder} was not made by this command: remove it, or take another --folder"
-        ) from error
+    before = kept(
+        folder / MADE_FROM,
+        f"{folder} was not made by this command: remove it, or take another --folder",
+    )
     if other := difference(before, wanted):
         raise UserError(
             f"{folder} was made with other settings: {other}: take another --folder, or remove "

@@ -175,11 +175,10 @@ def test_what_is_only_shown_is_not_kept(begin, folder):
     assert not (folder / "runs").exists()
 
 
-def test_settings_that_are_damaged_are_named(begin, folder):
+@pytest.mark.parametrize("damaged", ["{", "null", "[1]"])
+def test_settings_that_are_damaged_are_named(damaged, begin, folder):
     begin(*TRAIN)
     path = folder / "runs" / FOLDERS[TRAIN] / "settings.json"
-    path.write_text("{")
-    with pytest.raises(
-        UserError, match=r"settings\.json can't be read .*: remove it, or take --run"
-    ):
+    path.write_text(damaged)
+    with pytest.raises(UserError, match=r"settings\.json is damaged .*: remove it, or take --run"):
         begin(*TRAIN)

@@ -62,6 +62,13 @@ def test_a_stage_is_made_from_the_settings_of_those_before_it_too(tmp_path):
         run_all(2)
 
 
+@pytest.mark.parametrize("damaged", ["{", "null", "[1]", "[[1, 2]]"])
+def test_a_stage_that_does_not_say_what_it_was_made_from_is_named(damaged, tmp_path):
+    (tmp_path / stages.MADE_FROM).write_text(damaged)
+    with pytest.raises(UserError, match=f"is damaged .*: {tmp_path} was not made by this command"):
+        stages.stage(tmp_path, {}, lambda partial: None)
+
+
 def test_of_two_commands_one_makes_a_stage_and_the_other_waits_for_it(tmp_path, capsys):
     begun, finish = threading.Event(), threading.Event()
 
