@@ -159,9 +159,9 @@ def titled(measure: str) -> str:
 
 def check_figure(path: Path) -> None:
     """Refuse the name of a file that matplotlib can't write."""
-    from matplotlib.backend_bases import FigureCanvasBase
+    from matplotlib import backend_bases
 
-    known = FigureCanvasBase.get_supported_filetypes()
+    known = backend_bases.FigureCanvasBase.get_supported_filetypes()
     if path.suffix.lower().removeprefix(".") not in known:
         raise UserError(
             f"--output {path} must end in one of .{', .'.join(known)}: give it another name"
