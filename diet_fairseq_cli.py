@@ -228,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
-    from diet_fairseq.interrupts import interruptible
+    from diet_fairseq.interrupts import interruptible, read_on
 
     command: Command = args.command
     if more and not command.passes_on:
@@ -237,7 +237,7 @@ def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     run = command.function(command.run)
     with interruptible(lambda: "run the same command to continue"):
-        return run(args, *([more] if command.passes_on else [])) or 0
+        return read_on(lambda: run(args, *([more] if command.passes_on else [])) or 0)
 
 
 if __name__ == "__main__":
