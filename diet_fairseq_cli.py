@@ -20,7 +20,8 @@ class Command(NamedTuple):
         module: of the package
         run: takes the parsed arguments, and returns the status to exit with, or None for 0
         add_arguments: takes the parser
-        by_corpus: ``add_arguments`` also takes the words to parse: defaults depend on ``--corpus``
+        by_corpus: ``add_arguments`` also takes the words to parse: defaults depend on ``--corpus``,
+            which it would miss as an abbreviation
         passes_on: ``run`` also takes the words that the parser does not know, for fairseq-train
     """
 
@@ -186,11 +187,12 @@ class Parser(ArgumentParser):
         subparsers = self.add_subparsers(required=True, metavar="COMMAND")
         for name, command in commands.items():
             passes_on = isinstance(command, Command) and command.passes_on
+            by_corpus = isinstance(command, Command) and command.by_corpus
             subparser = subparsers.add_parser(
                 name,
                 help=command.help,
                 description=f"{command.help[0].upper()}{command.help[1:]}.",
-                allow_abbrev=not passes_on,
+                allow_abbrev=not (passes_on or by_corpus),
             )
             if isinstance(command, Group):
                 subparser.add_commands(command.commands)
@@ -226,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
-    from diet_fairseq.interrupts import interruptible
+    from diet_fairseq.interrupts import interruptible, read_on
 
     command: Command = args.command
     if more and not command.passes_on:
@@ -235,7 +237,7 @@ def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     run = command.function(command.run)
     with interruptible(lambda: "run the same command to continue"):
-        return run(args, *([more] if command.passes_on else [])) or 0
+        return read_on(lambda: run(args, *([more] if command.passes_on else [])) or 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""Ctrl-C ends a command with status 130 and one line that says how to continue."""
+"""Ctrl-C ends a command with status 130 and one line that says how to continue; a pipe that nobody
+reads ends it in silence."""
 
 import multiprocessing
+import os
+import select
 import signal
 import sys
 import threading
@@ -8,6 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import FrameType, TracebackType
+
+#: 128 and the number of SIGPIPE, as a shell has it
+CLOSED_PIPE = 141
 
 
 class Terminated(KeyboardInterrupt):
@@ -44,6 +50,22 @@ def interruptible(advice: Callable[[], str]) -> Iterator[None]:
         _say(advice())
         number = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
         raise SystemExit(128 + number) from None
+
+
+def read_on(run: Callable[[], int]) -> int:
+    """The status that ``run`` returns, or that of a program whose output nobody reads on."""
+    try:
+        status = run()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        reader = select.poll()
+        reader.register(sys.stdout, 0)
+        if not reader.poll(0):  # still there: it was another pipe
+            raise
+        # what is left in Python's buffer must not be written when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
 
 
 def in_words(excepthook: Callable) -> Callable:

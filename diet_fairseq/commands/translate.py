@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -19,9 +18,6 @@ from ..inference.translator import MAX_TOKENS, TooLong, Translation, Translator
 from ..interrupts import interruptible
 from ..progress import heartbeat
 from ..recipes.common.options import at_least
-
-#: 128 and the number of SIGPIPE, as a shell has it
-CLOSED_PIPE = 141
 
 
 def add_model_arguments(parser: ArgumentParser) -> None:
@@ -57,8 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(args: Namespace) -> int:
-    """Translate; 0, or where nobody reads on, the status of a program that a pipe ended."""
+def run(args: Namespace) -> None:
     written = completed = 0
     with interruptible(lambda: f"{written:,} lines were translated and written"):
         name = str(args.file or "standard input")
@@ -88,18 +83,12 @@ def run(args: Namespace) -> int:
                         f"{name}, line {written + error.number} has {error.subwords:,} subwords, "
                         f"but the model takes {error.longest:,}: shorten it, or leave out --strict"
                     )
-                try:
-                    for some in found:
-                        print(_shown(some, written + 1, args.scores))
-                        written += 1
-                    sys.stdout.flush()
-                except BrokenPipeError:
-                    # what is left in Python's buffer must not be written when it ends
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                    return CLOSED_PIPE
+                for some in found:
+                    print(_shown(some, written + 1, args.scores))
+                    written += 1
+                sys.stdout.flush()
                 if fault:
                     raise fault
-    return 0
 
 
 def _translated(

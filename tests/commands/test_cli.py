@@ -1,7 +1,9 @@
 """One command, `diet-fairseq`: its help is there at once, and each command is what it says."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from importlib.metadata import requires
@@ -88,6 +90,9 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
             "error: argument --updates: must be at least 1, but is 0",
         ),
         ("translation train --corpus nosuch", "error: argument --corpus: invalid choice: 'nosuch'"),
+        # the defaults would be those of another corpus
+        ("translation prepare en de --corp multi30k", "error: unknown: --corp multi30k"),
+        ("translation evaluate t5 en de --corp=multi30k", "error: unknown: --corp=multi30k"),
     ],
 )
 def test_a_wrong_word_ends_in_one_line(words, line, capsys):
@@ -127,6 +132,27 @@ def test_a_command_is_interrupted_in_words_before_it_begins(capsys, monkeypatch)
     with pytest.raises(SystemExit, match="130"):
         main(["schemes"])
     assert capsys.readouterr().err == "\ninterrupted: run the same command to start over\n"
+
+
+@pytest.mark.parametrize("words", ["schemes", "schemes t5"])
+def test_a_command_whose_output_nobody_reads_on_ends_in_silence(words):
+    command = [sys.executable, "-m", "diet_fairseq", *words.split()]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_another_broken_pipe_than_the_output_s_is_no_silent_end(monkeypatch):
+    def run(args):
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setattr(Command, "function", lambda self, name: run if name == "run" else id)
+    with pytest.raises(BrokenPipeError, match="of a worker"):
+        main(["schemes"])
 
 
 def test_every_such_package_is_in_its_extra():

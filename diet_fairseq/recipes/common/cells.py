@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -86,24 +87,36 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
     """Run them, ``jobs`` side by side, and report each; returns the status to exit with."""
     started = time.monotonic()
     turns.interrupted.clear()
-    failed = done = 0
+    done = 0
     running: list[str] = []
+    one_reports = threading.Lock()
 
     def say(what: str) -> None:
         when = f"{time.monotonic() - started:6.0f} s, {done} of {len(cells)}"
         with bar.external_write_mode():
             print(f"[{when}] {what}", flush=True)
 
-    def run(cell: Cell) -> str:
+    def report(cell: Cell, outcome: str) -> None:
+        """At once, and not when slower cells that began before are done."""
+        nonlocal done
+        with one_reports:
+            done += 1
+            say(f"{cell.name}: {outcome}")
+            bar.update()
+
+    def run(cell: Cell) -> bool:
         running.append(cell.name)
         try:
-            return cell.run()
+            outcome = cell.run()
         except Exception as error:  # the other cells have their turn
             logger.debug("%s", cell.name, exc_info=True)
             name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            return f"FAILED: {name}{error}"
+            outcome = f"FAILED: {name}{error}"
         finally:
             running.remove(cell.name)
+        if not turns.interrupted.is_set():  # which is no failure of the cell's
+            report(cell, outcome)
+        return outcome.startswith("FAILED")
 
     with (
         terminable(),
@@ -112,11 +125,7 @@ def run_all(cells: Sequence[Cell], jobs: int) -> int:
         ThreadPoolExecutor(jobs) as pool,
     ):
         try:
-            for cell, outcome in zip(cells, pool.map(run, cells), strict=True):
-                done += 1
-                say(f"{cell.name}: {outcome}")
-                bar.update()
-                failed += outcome.startswith("FAILED")
+            failed = sum(pool.map(run, cells))
         except KeyboardInterrupt as interrupt:  # the pool waits for its threads
             turns.interrupted.set()
             if isinstance(interrupt, Terminated):
@@ -142,7 +151,7 @@ def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
                 status = program.wait()
             finally:
                 programs.remove(program)
-    [_, *words] = command
+    words = command[1:] if command[0] == "-m" else command  # a module, else a script
     name = " ".join(words[:3]) if words[0] == "diet_fairseq" else words[0]
     return f"FAILED: {name} ended with status {status}, see {log}" if status else ""
 

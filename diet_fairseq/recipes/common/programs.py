@@ -2,10 +2,12 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from ...config import flag
 from ...errors import UserError
+from ...interrupts import Terminated, terminable
 from . import settings
 from .json_files import kept
 
@@ -22,6 +25,8 @@ STOCK = "stock"
 PREPARED = "prepared.json"
 #: for --user-dir
 PLUGIN = Path(__file__).parents[2]
+#: seconds for a program to end in order
+PATIENCE = 10
 
 
 def environment() -> dict[str, str]:
@@ -45,14 +50,34 @@ def python(module: str, *arguments: object) -> list[str]:
 
 def run(command: list[str], log: Path) -> None:
     """Run a command; its output goes to the log, whose end is shown if the command fails."""
-    with open(log, "ab") as file:
-        status = subprocess.run(
-            command, env=environment(), stdout=file, stderr=subprocess.STDOUT
-        ).returncode
+    with (
+        open(log, "ab") as file,
+        started(command, stdout=file, stderr=subprocess.STDOUT) as program,
+    ):
+        status = program.wait()
     if status:
         end = log.read_text(encoding="utf-8", errors="replace").split("\n")[-15:]
         print("\n".join(end), file=sys.stderr)
         raise UserError(f"{' '.join(command[1:4])} ended with status {status}: see {log}")
+
+
+@contextmanager
+def started(command: list[str], **more: Any) -> Iterator[subprocess.Popen]:
+    """A program at work, which is ended where this context is left early, as by SIGTERM.
+
+    ``more`` is as `subprocess.Popen` has it.
+    """
+    with terminable(), subprocess.Popen(command, env=environment(), **more) as program:
+        try:
+            yield program
+        except BaseException as error:
+            if isinstance(error, Terminated):
+                # As Ctrl-C, for which a program ends those that it has started itself.
+                program.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    program.wait(PATIENCE)
+            program.kill()
+            raise
 
 
 def preprocess(options: dict[str, Any], log: Path, *flags: str) -> None:

@@ -6,13 +6,15 @@ over the best checkpoint that was there: one model would be compared with itself
 
 import json
 import os
-from dataclasses import fields
+from argparse import Namespace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from ...atomic import written
-from ...config import flag
+from ...config import PositionConfig, flag
 from ...errors import UserError
+from .json_files import kept
 
 NAME = "settings.json"
 #: fields of fairseq's common and checkpoint options that change what is learnt, or what is kept
@@ -39,7 +41,9 @@ def keep(run: Path, words: list[str]) -> None:
     if int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))):
         return
     path, wanted = run / NAME, settings_of(words)
-    before = load(path) if path.exists() else {}
+    before = {}
+    if path.exists():
+        before = with_positions(kept(path, "remove it, or take --run NAME"))
     other = [name for name in wanted if name in before and before[name] != wanted[name]]
     if other and is_begun(run):
         was = " and ".join(
@@ -67,14 +71,20 @@ def settings_of(words: list[str]) -> dict[str, Any]:
     found = {name: value for name, value in vars(args).items() if name not in free}
     # The architecture first, from which others follow.
     found = {"arch": found.pop("arch"), **found}
-    return json.loads(json.dumps(found, default=str))
+    return json.loads(json.dumps(with_positions(found), default=str))
 
 
-def load(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} can't be read ({error}): remove it, or take --run NAME") from error
+def with_positions(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with all position options in force; how attention is computed is none of them.
+
+    fairseq leaves a model's options that aren't given out, and so did the files of older versions:
+    one that is given later would find nothing to be compared with.
+    """
+    if settings.get("position_scheme") is None:  # fairseq's own model
+        return settings
+    options = asdict(PositionConfig.of(Namespace(**settings)))
+    del options["attention_backend"]
+    return settings | options
 
 
 def is_begun(run: Path) -> bool:

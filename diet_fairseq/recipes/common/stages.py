@@ -15,6 +15,7 @@ from ...atomic import rename
 from ...errors import UserError
 from ...progress import heartbeat
 from .json_files import kept
+from .turns import turn
 
 MADE_FROM = "made-from.json"
 
@@ -48,16 +49,23 @@ def run_all(folder: Path, stages: Iterable[Stage]) -> None:
 
 
 def stage(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None]) -> None:
-    """Have ``make`` fill the folder, unless it is there already.
+    """Have ``make`` fill the folder, unless it is there already, or another command is at it.
 
     ``make`` works on a folder beside it, which gets its name in the end: an interrupted run
     leaves no half stage.
     """
     made_from = json.loads(json.dumps(made_from))
-    if folder.exists():
-        _check(folder, made_from)
-        print(f"{folder}: done before")
-        return
+    if not folder.exists():
+        waits = f"{folder}: waits for another command, which makes it"
+        with turn(folder.parent, f"stage-{folder.name}", lambda: print(waits, flush=True)):
+            if not folder.exists():
+                _make(folder, made_from, make)
+                return
+    _check(folder, made_from)
+    print(f"{folder}: done before")
+
+
+def _make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None]) -> None:
     print(f"{folder}: working")
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -71,12 +79,10 @@ def stage(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None])
 
 
 def _check(folder: Path, wanted: dict[str, Any]) -> None:
-    try:
-        before = dict(json.loads((folder / MADE_FROM).read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{folder} was not made by this command: remove it, or take another --folder"
-        ) from error
+    before = kept(
+        folder / MADE_FROM,
+        f"{folder} was not made by this command: remove it, or take another --folder",
+    )
     if other := difference(before, wanted):
         raise UserError(
             f"{folder} was made with other settings: {other}: take another --folder, or remove "

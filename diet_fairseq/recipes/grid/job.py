@@ -77,8 +77,8 @@ class Job(cells.Cell):
         for was, now in zip(cells.commands_of(cells.load(self.result)), wanted, strict=False):
             if other := difference(counting(was), counting(now)):
                 raise UserError(
-                    f"{self.result} was made with other options: {other}: remove it to run the "
-                    "cell again, or give the row or the grid another name"
+                    f"{self.result} was made with other options: {other}: remove it and "
+                    f"{self.folder} to run the cell again, or give the row or the grid another name"
                 )
 
     def outcome(self) -> dict[str, Any]:

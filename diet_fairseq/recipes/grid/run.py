@@ -18,6 +18,10 @@ ACTIONS = {
     "table": "print what is finished as Markdown",
     "plot": "draw the held-out loss, or another metric, of what is finished",
 }
+#: of a plot, unless another is named
+FIGURE = Path("grid.png")
+#: options of one action alone
+OF_ACTION = {"baseline": "table", "at": "table", "metric": "plot", "output": "plot"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -38,10 +42,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--at", type=at_least(1), metavar="UPDATE", help="the loss after so many updates"
     )
-    parser.add_argument(
-        "--metric", choices=outcome.METRICS, default="loss", help="plot (%(default)s)"
-    )
-    parser.add_argument("--output", type=Path, default=Path("grid.png"), help="plot (%(default)s)")
+    parser.add_argument("--metric", choices=outcome.METRICS, help="plot (loss)")
+    parser.add_argument("--output", type=Path, help=f"plot ({FIGURE})")
 
 
 def run(args: Namespace) -> int:
@@ -49,15 +51,18 @@ def run(args: Namespace) -> int:
     grid = read(args.grid)
     chosen = grid.only(args.rows, args.seeds)
     tuned = grid.kind == "fine-tuning"
+    for name, action in OF_ACTION.items():
+        value = getattr(args, name)
+        if value is not None and args.action != action:
+            raise UserError(f"--{name} {value} goes with {action}: leave it out, or take {action}")
+    figure = args.output or FIGURE
+    if args.action == "plot":
+        table.check_figure(figure)
     if args.action == "run":
         if tuned:
             some = [one for row in fine_tuning.tunings(grid, chosen).values() for one in row]
             return finetune.run(some, programs.devices(args.gpus), args.jobs)
         return cells.run_all([Job(grid, cell, args.gpus) for cell in chosen], args.jobs)
-    if args.metric != "loss" and args.action != "plot":
-        raise UserError(f"--metric {args.metric} goes with plot: leave it out, or take plot")
-    if args.at is not None and args.action != "table":
-        raise UserError(f"--at {args.at} goes with table: leave it out, or take table")
     found = (fine_tuning if tuned else job).finished(grid, chosen)
     if not found:
         print("nothing is finished yet")
@@ -74,6 +79,6 @@ def run(args: Namespace) -> int:
             tested = significance.bootstrap(grid, chosen, args.baseline)
         print(table.markdown(found, args.baseline, grid.measures, tested))
     else:
-        table.plot(found, args.output, args.metric)
-        print(f"wrote {args.output}")
+        table.plot(found, figure, args.metric or "loss")
+        print(f"wrote {figure}")
     return 0

@@ -7,7 +7,7 @@
 
     [rows]                               # row of the table = what the command is given for it
     shaw = "shaw"
-    "diet_rel, gain 1" = "diet_rel --position-start blind"
+    "diet_rel, gain 1" = "diet_rel --position-gain 1"
 
     [seeds_of]                           # rows with other seeds than the rest
     shaw = [1, 2, 3]

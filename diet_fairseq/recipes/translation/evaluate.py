@@ -60,7 +60,11 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
     parser.add_argument("--test-set", help="test set by its name in sacreBLEU, such as wmt18")
     parser.add_argument("--input", type=Path, help="text to translate (the prepared test set)")
     parser.add_argument("--reference", type=Path, help="reference translation of --input")
-    parser.add_argument("--output", type=Path, help="folder for translations and scores")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="folder for translations and scores (evaluation-NAME, of --input input-NAME)",
+    )
 
 
 def evaluate(args: Namespace) -> None:
@@ -78,7 +82,8 @@ def evaluate(args: Namespace) -> None:
         describe(run.place, folder, args.source, args.target, own, model)
     if not model.is_file():
         raise UserError(f"{model} is not a file: --checkpoint names one that fairseq-train wrote")
-    output = args.output or run.place / f"evaluation-{name}"
+    # A text of one's own may have the name of a test set, whose scores tables and cards show.
+    output = args.output or run.place / f"{'input' if args.input else 'evaluation'}-{name}"
     output.mkdir(parents=True, exist_ok=True)
 
     subwords = KINDS[prepared["bpe"]](folder / "subwords")
@@ -110,6 +115,12 @@ def test_text(
 ) -> tuple[str, list[str], list[str] | None, str]:
     """Name, sources, references, and sacreBLEU's name of what is to be translated."""
     if args.test_set:
+        for option in ("input", "reference"):
+            if getattr(args, option):
+                raise UserError(
+                    f"--{option} {getattr(args, option)} can't be combined with --test-set "
+                    f"{args.test_set}, which has texts of its own: leave one of them out"
+                )
         pair = f"{args.source}-{args.target}"
         return args.test_set, *test_sets.lines_of(args.test_set, pair), args.test_set
     if args.reference and not args.input:
@@ -158,9 +169,7 @@ def translate(model: Path, source: Path, lines: int, args: Namespace) -> list[st
     found: list[str] = []
     with (
         open(log, "wb") as file,
-        subprocess.Popen(
-            command, env=programs.environment(), stdout=subprocess.PIPE, stderr=file
-        ) as process,
+        programs.started(command, stdout=subprocess.PIPE, stderr=file) as process,
     ):
         assert process.stdout
         raw = (line.decode("utf-8") for line in process.stdout)

@@ -95,7 +95,9 @@ def command(wanted: Training, more: list[str]) -> list[str]:
     gpus = programs.devices(wanted.gpus)
     gather = -(-recipe.batch // (wanted.tokens_per_gpu * max(1, gpus)))
     every = min(recipe.save_every, max(1, wanted.updates // recipe.keep))  # enough to average
-    where = ["--distributed-world-size", gpus] if gpus else ["--cpu"]
+    # Resuming on several processes fails without the second flag.
+    parallel = ["--distributed-world-size", gpus, "--load-checkpoint-on-all-dp-ranks"]
+    where = parallel if gpus else ["--cpu"]
     options = [
         *["--user-dir", programs.PLUGIN, *architecture(wanted.scheme, wanted.size)],
         *["--source-lang", wanted.source, "--target-lang", wanted.target],

@@ -1,11 +1,13 @@
 """A run is gone on with by its own settings only; `--run NAME` begins another."""
 
 import json
+import re
 
 import pytest
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
+from diet_fairseq.recipes.common import settings
 from diet_fairseq.recipes.translation.corpora import MULTI30K
 from diet_fairseq_cli import main
 from tests.support import road
@@ -72,6 +74,54 @@ def test_other_settings_are_refused_with_both_values(command, others, was, begin
     begin(*command)  # the refused ones left no trace
 
 
+#: command and scheme, an option that the run was begun without, and the values that are named
+POSITIONS = [
+    ("train shaw en de", "--position-clip 8", "16 (now 8)"),
+    ("train shaw en de", "--position-values", "False (now True)"),
+    ("pretrain diet_rel", "--position-gain 2", "None (now 2.0)"),
+    ("train t5 en de", "--position-buckets 16", "32 (now 16)"),
+    ("train t5 en de", "--position-max-distance 64", "128 (now 64)"),
+    ("pretrain diet_rel", "--position-start blind", "None (now 1.0)"),
+    ("train diet_abs en de", "--position-peak 2", "3.0 (now 2.0)"),
+    ("train tupe_a en de", "--position-untie-cls paper", "no (now paper)"),
+    ("pretrain tupe_a", "--position-no-layer-norm", "False (now True)"),
+    ("pretrain tupe_a", "--position-no-rescale", "False (now True)"),
+    ("pretrain tupe_r", "--position-relative product", "scalar (now product)"),
+    ("pretrain diet_abs", "--position-rank 4", "None (now 4)"),
+    ("train diet_rel en de", "--position-sharing layer", "none (now layer)"),
+    ("pretrain t5", "--position-input sinusoidal", "none (now sinusoidal)"),
+    ("train tupe_a en de", "--position-cross-attention", "False (now True)"),
+    ("pretrain linformer", "--projection-length 32", "None (now 32)"),
+    ("pretrain linformer", "--projection-sharing layer", "none (now layer)"),
+    ("pretrain t5", "--num-segments 3", "2 (now 3)"),
+]
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["", "settings-of-an-older-version"])
+@pytest.mark.parametrize(
+    ("command", "others", "was"), POSITIONS, ids=[option.split()[0] for _, option, _ in POSITIONS]
+)
+def test_a_position_option_that_the_run_was_begun_without_is_refused(
+    command, others, was, older, begin, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        if older:  # which kept what was given, or is the architecture's
+            patch.setattr(settings, "with_positions", lambda found: found)
+        begin(*command.split())
+    with pytest.raises(UserError, match=rf"was begun with .*{re.escape(was)}.*: give the same to"):
+        begin(*command.split(), *others.split())
+    begin(*command.split())
+
+
+@pytest.mark.parametrize(
+    "others",
+    ["--position-buckets 32", "--position-sharing layer", "--attention-backend reference"],
+)
+def test_a_position_option_that_says_its_default_goes_on(others, begin):
+    begin(*TRAIN)
+    begin(*TRAIN, *others.split())
+
+
 @pytest.mark.parametrize("command", [TRAIN, PRETRAIN])
 @pytest.mark.parametrize(
     "others",
@@ -125,11 +175,10 @@ def test_what_is_only_shown_is_not_kept(begin, folder):
     assert not (folder / "runs").exists()
 
 
-def test_settings_that_are_damaged_are_named(begin, folder):
+@pytest.mark.parametrize("damaged", ["{", "null", "[1]"])
+def test_settings_that_are_damaged_are_named(damaged, begin, folder):
     begin(*TRAIN)
     path = folder / "runs" / FOLDERS[TRAIN] / "settings.json"
-    path.write_text("{")
-    with pytest.raises(
-        UserError, match=r"settings\.json can't be read .*: remove it, or take --run"
-    ):
+    path.write_text(damaged)
+    with pytest.raises(UserError, match=r"settings\.json is damaged .*: remove it, or take --run"):
         begin(*TRAIN)

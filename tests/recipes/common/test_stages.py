@@ -3,6 +3,9 @@
 import os
 import shutil
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -57,6 +60,42 @@ def test_a_stage_is_made_from_the_settings_of_those_before_it_too(tmp_path):
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(UserError, match=r"b was made with other settings: x \(1, now 2\)"):
         run_all(2)
+
+
+@pytest.mark.parametrize("damaged", ["{", "null", "[1]", "[[1, 2]]"])
+def test_a_stage_that_does_not_say_what_it_was_made_from_is_named(damaged, tmp_path):
+    (tmp_path / stages.MADE_FROM).write_text(damaged)
+    with pytest.raises(UserError, match=f"is damaged .*: {tmp_path} was not made by this command"):
+        stages.stage(tmp_path, {}, lambda partial: None)
+
+
+def test_of_two_commands_one_makes_a_stage_and_the_other_waits_for_it(tmp_path, capsys):
+    begun, finish = threading.Event(), threading.Event()
+
+    def make(folder):
+        begun.set()
+        assert finish.wait(60)
+        (folder / "text").write_text("whole")
+
+    def run_all():
+        stages.run_all(tmp_path, [Stage("a", {}, make), Stage("b", {}, lambda folder: None)])
+
+    said = ""
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(run_all)
+        assert begun.wait(60)
+        other = pool.submit(run_all)
+        end = time.monotonic() + 10
+        while "waits" not in said and time.monotonic() < end:
+            time.sleep(0.05)
+            said += capsys.readouterr().out
+        finish.set()
+        one.result(), other.result()
+    said += capsys.readouterr().out
+    assert f"{tmp_path}/a: waits for another command, which makes it\n" in said
+    assert said.count(f"{tmp_path}/a: working\n") == 1
+    assert said.count(f"{tmp_path}/a: done before\n") == 1
+    assert (tmp_path / "a" / "text").read_text() == "whole"
 
 
 def test_a_program_that_was_killed_has_failed(tmp_path):

@@ -2,9 +2,11 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from argparse import ArgumentParser
 from concurrent.futures import ThreadPoolExecutor
@@ -83,7 +85,8 @@ def test_a_result_of_other_options_is_neither_kept_nor_shown(scored, tmp_path, c
     changed = grid.replace('own = "--x 1"', 'own = "--x 3"')
     why = (
         f'{tmp_path}/results/grid-own-s1.json was made with other options: --x ("1", now "3"): '
-        "remove it to run the cell again, or give the row or the grid another name"
+        f"remove it and {tmp_path}/runs/grid-own-s1 to run the cell again, or give the row or the "
+        "grid another name"
     )
     capsys.readouterr()
     assert scored(changed, "run") == 1
@@ -92,6 +95,7 @@ def test_a_result_of_other_options_is_neither_kept_nor_shown(scored, tmp_path, c
         scored(changed, "table")
     assert str(error.value) == why
     (tmp_path / "results" / "grid-own-s1.json").unlink()
+    shutil.rmtree(tmp_path / "runs" / "grid-own-s1")
     assert scored(changed, "run") == 0
     assert scored(changed.replace('options = "', 'options = "--log-interval 9 '), "table") == 0
 
@@ -112,6 +116,31 @@ def test_measures_that_nothing_has_are_refused(scored):
     assert scored(grid, "run") == 1
     with pytest.raises(UserError, match="there is no wrong in what came out, which has right: cor"):
         scored(grid, "table")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("table", "--output", "out.md"),
+            "--output out.md goes with plot: leave it out, or take pl",
+        ),
+        (
+            ("plot", "--baseline", "own"),
+            "--baseline own goes with table: leave it out, or take table",
+        ),
+        (("run", "--metric", "loss"), "--metric loss goes with plot: leave it out, or take plot"),
+        (("run", "--at", "5"), "--at 5 goes with table: leave it out, or take table"),
+        (("plot", "--output", "x.xyz"), r"--output x.xyz must end in one of .*\.png.*: give it"),
+        (("plot", "--output", "png"), r"--output png must end in one of .*\.png.*: give it"),
+    ],
+)
+def test_an_option_that_would_mean_nothing_is_refused_before_anything_is_done(
+    words, said, scored, tmp_path
+):
+    with pytest.raises(UserError, match=said):
+        scored(SCORING, *words)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_two_commands_do_not_run_a_cell_at_the_same_time(tmp_path):
@@ -151,6 +180,21 @@ def test_a_log_keeps_what_an_earlier_attempt_said(tmp_path):
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (["{folder}/one.py", "--x", "1"], "{folder}/one.py"),
+        (["-m", "json.tool", "{folder}/one.py"], "json.tool"),
+        (["-m", "diet_fairseq", "grid", "run", "{folder}/no.toml"], "diet_fairseq grid run"),
+    ],
+)
+def test_what_failed_is_named_by_its_script_module_or_command(command, named, tmp_path):
+    (tmp_path / "one.py").write_text("raise SystemExit(1)\n")
+    said = cells.run_logged([word.format(folder=tmp_path) for word in command], tmp_path / "log")
+    named = named.format(folder=tmp_path)
+    assert said == f"FAILED: {named} ended with status 1, see {tmp_path / 'log'}"
+
+
 def test_threads_that_wait_give_up_when_the_command_is_interrupted(tmp_path):
     class Interrupted:
         name = "one"
@@ -164,19 +208,43 @@ def test_threads_that_wait_give_up_when_the_command_is_interrupted(tmp_path):
     turns.interrupted.clear()
 
 
+def test_a_cell_is_reported_while_a_slower_one_that_began_before_is_at_work(capsys):
+    reported = threading.Event()
+
+    class One:
+        def __init__(self, name, run):
+            self.name, self.run = name, run
+
+    def slow():
+        assert reported.wait(20)
+        return "done at last"
+
+    def third():  # has its turn when the second is reported
+        reported.set()
+        return "done"
+
+    some = [One("slow", slow), One("quick", lambda: "FAILED: at once"), One("third", third)]
+    assert cells.run_all(some, 2) == 1
+    said = re.findall(r"s, (\d) of 3\] (\w+): ", capsys.readouterr().out)
+    assert said[0] == ("1", "quick")
+    assert [number for number, _ in said] == ["1", "2", "3"]
+
+
 def test_a_grid_that_is_terminated_ends_the_programs_that_it_runs(tmp_path):
     (tmp_path / "grid.toml").write_text(SCORING.format(folder=tmp_path))
     (tmp_path / "one.py").write_text(
         "import os, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
     )
     command = [sys.executable, "-m", "diet_fairseq", "grid", "run", tmp_path / "grid.toml"]
-    with subprocess.Popen([*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True) as grid:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--jobs", "2"], **streams) as grid:
         logs = [tmp_path / "runs" / f"grid-{row}-s1" / "script.out" for row in ("plain", "own")]
         until(lambda: all(log.exists() and log.read_text() for log in logs))
         grid.terminate()
-        _, said = grid.communicate(timeout=60)
+        results, said = grid.communicate(timeout=60)
     assert grid.returncode == 128 + signal.SIGTERM
     assert said.splitlines()[-1] == "interrupted: run the same command to continue"
+    assert "FAILED" not in results
     for log in logs:
         [process] = log.read_text().split()
         with pytest.raises(ProcessLookupError):

@@ -156,6 +156,20 @@ def test_scores_say_whether_checkpoints_were_averaged(translator, tmp_path):
     assert json.loads((tmp_path / "out" / "scores.json").read_text())["averaged"] == 0
 
 
+def test_a_text_named_as_the_test_set_leaves_the_test_set_s_scores_alone(translator, tmp_path):
+    for place in ("clean", "mine"):
+        (tmp_path / place).mkdir()
+    for language in ("de", "en"):
+        write(tmp_path / "clean" / f"test.{language}.as-it-came", ["ban", "din"])
+    mine, model = write(tmp_path / "mine" / "test", ["kon"]), write(tmp_path / "model.pt", [])
+    run_folder = tmp_path / "runs" / "diet_rel-tiny-de-en"
+    translated(tmp_path, "--checkpoint", model)
+    translator.clear()
+    translated(tmp_path, "--checkpoint", model, "--input", mine, "--reference", mine)
+    for folder, lines in (("evaluation-test", 2), ("input-test", 1)):
+        assert json.loads((run_folder / folder / "scores.json").read_text())["lines"] == lines
+
+
 def test_nothing_but_blank_lines_starts_no_program(tmp_path):
     assert evaluate.translate(tmp_path / "model.pt", tmp_path / "source", 0, None) == []
 
@@ -177,6 +191,8 @@ def test_mistakes_are_named(tmp_path):
     for arguments, words in [
         (("--input", one, "--reference", two), "they part at line 2"),
         (("--reference", two), "--reference needs --input"),
+        (("--test-set", "wmt18", "--input", one), "one can't be combined with --test-set wmt18"),
+        (("--test-set", "wmt18", "--reference", one), "--reference .*one can't be combined with"),
         (("--run", "other"), "checkpoint_last.pt does not exist: train first"),
         (("--checkpoint", tmp_path / "no.pt"), "no.pt is not a file"),
     ]:

@@ -57,6 +57,11 @@ def test_the_batch_is_the_same_on_any_number_of_gpus(shown, gpus):
     assert not args.cpu
 
 
+def test_a_run_on_several_gpus_can_be_resumed(shown):
+    assert shown(WMT18, "shaw", "de", "en", gpus=2).load_checkpoint_on_all_dp_ranks
+    assert not shown(WMT18, "shaw", "de", "en").load_checkpoint_on_all_dp_ranks
+
+
 def test_a_cpu_or_fewer_gpus_can_be_asked_for(shown):
     assert shown(WMT18, "shaw", "de", "en", "--gpus", 0, gpus=4).cpu
     assert shown(WMT18, "shaw", "de", "en", "--gpus", 2, gpus=4).distributed_world_size == 2
