@@ -39,6 +39,30 @@ def at_least(least: Number) -> Callable[[str], Number]:
     return read
 
 
+def folder_name(text: str) -> str:
+    """For ``add_argument(type=...)``: the name of one folder, which lies in a folder of ours.
+
+    A colon is refused because fairseq takes it for the end of a checkpoint's path.
+    """
+    if text in ("", ".", "..") or "/" in text:
+        raise ArgumentTypeError(f"must be the name of one folder, without a slash, but is {text!r}")
+    return readable(text, ":")
+
+
+def readable(text: str, marks: str) -> str:
+    """A name that has none of the marks and can be printed, and written to a file of JSON."""
+    for mark in marks:
+        if mark in text:
+            raise ArgumentTypeError(
+                f"must have no {mark!r}, where fairseq splits paths, but is {text!r}"
+            )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentTypeError(f"must be UTF-8, but is {text!r}") from error
+    return text
+
+
 def add_workers(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--workers",

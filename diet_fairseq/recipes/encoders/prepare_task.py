@@ -1,7 +1,7 @@
 """``prepare-glue`` and ``prepare-task``: tab-separated values to what fairseq-train reads."""
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from ...atomic import written
 from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
 from ..common import programs
-from ..common.options import add_workers
+from ..common.options import add_workers, folder_name
 from ..common.stages import MADE_FROM, Stage, left, run_all
 from ..common.subwords import KINDS
 from ..common.text import normalise, write_lines
@@ -48,7 +48,7 @@ def add_glue_arguments(parser: ArgumentParser) -> None:
 
 
 def add_task_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the task")
+    parser.add_argument("name", metavar="NAME", type=task_name, help="name of the task")
     for split in ("train", "dev", "test"):
         parser.add_argument(
             f"--{split}",
@@ -73,6 +73,13 @@ def add_task_arguments(parser: ArgumentParser) -> None:
     )
     add_workers(parser)
     add_folder(parser)
+
+
+def task_name(text: str) -> str:
+    """A name that `finetune` finds: it takes several, with commas between them, or all."""
+    if text == "all" or "," in text:
+        raise ArgumentTypeError(f"must name one task, not all, without commas, but is {text!r}")
+    return folder_name(text)
 
 
 def prepare_glue(args: Namespace) -> None:
