@@ -5,6 +5,7 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ...errors import UserError
@@ -47,6 +48,14 @@ def folder_name(text: str) -> str:
     if text in ("", ".", "..") or "/" in text:
         raise ArgumentTypeError(f"must be the name of one folder, without a slash, but is {text!r}")
     return readable(text, ":")
+
+
+def folder_path(text: str) -> Path:
+    """For ``add_argument(type=...)``: a folder of data and runs, wherever it lies.
+
+    fairseq takes commas between the prefixes of dev sets, and colons between folders of data.
+    """
+    return Path(readable(text, ",:"))
 
 
 def readable(text: str, marks: str) -> str:

@@ -1,4 +1,4 @@
-"""Names of tasks, rows and runs become folders: those that would lie elsewhere are refused."""
+"""Names of tasks, rows and runs become folders: those that lie elsewhere, or break, are refused."""
 
 import pytest
 
@@ -42,6 +42,23 @@ def test_a_name_that_is_no_folder_of_its_own_is_refused(said, words, name):
 def test_a_name_that_fairseq_would_split_or_nobody_can_read_is_refused(said, words):
     assert "must have no ':', where fairseq splits paths, but is 'a:b'" in said(words, "a:b")
     assert r"must be UTF-8, but is '\udcff'" in said(words, "\udcff")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "encoder pretrain t5",
+        "encoder prepare-glue glue",
+        "encoder report",
+        "translation train t5 en de",
+    ],
+)
+def test_a_folder_that_fairseq_would_split_or_nobody_can_read_is_refused(said, words):
+    for folder, mark in (("a,b", ","), ("a:b/c", ":")):
+        line = said(words, "--folder", folder)
+        rule = f"must have no {mark!r}, where fairseq splits paths, but is {folder!r}"
+        assert line.startswith(f"error: argument --folder: {rule}")
+    assert r"--folder: must be UTF-8, but is '\udcff'" in said(words, "--folder", "\udcff")
 
 
 @pytest.mark.parametrize("name", ["all", "a,b"])
