@@ -16,7 +16,9 @@ from .folder import add_folder
 from .presets import PRESETS
 
 SIZES = tuple(suffix[1:] for suffix in diet_roberta.SIZES if suffix)
-ENCODERS = ("bert", "roberta", "electra")
+#: an encoder, and the preset with its settings
+ELECTRA = "electra"
+ENCODERS = ("bert", "roberta", ELECTRA)
 #: <s> and </s>, which a packed sample has besides its lines' subwords
 SPECIAL = 2
 
@@ -70,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *SCHEMES):
         raise UserError(f"there is no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
-    if encoder == "electra" and (scheme == STOCK or size == "large"):
+    if encoder == ELECTRA and (scheme == STOCK or size == "large"):
         missing = STOCK if scheme == STOCK else size
         raise UserError(
             f"--encoder electra has no {missing}: take one of our schemes, and --size tiny, small "
@@ -99,7 +101,7 @@ def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
             f"--length {longest + SPECIAL}"
         )
     packed = ["--task", "masked_lm", "--sample-break-mode", "complete"]
-    if wanted.encoder != "electra":
+    if wanted.encoder != ELECTRA:
         return [*packed, "--criterion", "masked_lm"]
     # google-research/electra: 85% of the chosen tokens are masked, none replaced at random
     kept = ["--leave-unmasked-prob", "0.15", "--random-token-prob", "0"]
@@ -122,11 +124,21 @@ def run_folder(wanted: Pretraining, size: str) -> Path:
 
 def command(wanted: Pretraining, more: list[str]) -> list[str]:
     """The fairseq-train command; ``more`` is last and wins."""
+    if wanted.preset == ELECTRA != wanted.encoder:
+        raise UserError(
+            f"--preset {ELECTRA} has the settings of such an encoder, but --encoder is "
+            f"{wanted.encoder}: add --encoder {ELECTRA}, or take another --preset"
+        )
     preset, data = PRESETS[wanted.preset], programs.data_of(wanted.folder)
     size, length = wanted.size or preset.size, wanted.length or preset.length
     updates, batch = wanted.updates or preset.updates, wanted.batch or preset.batch
     run = run_folder(wanted, size)
     gpus = programs.devices(wanted.gpus)
+    if wanted.nodes > 1 and not gpus:
+        raise UserError(
+            f"--nodes {wanted.nodes}: several nodes train with GPUs only, and none is used here: "
+            "leave it out, or run this on a node that has some"
+        )
     processes = max(1, gpus * wanted.nodes)
     gather = -(-batch // ((wanted.per_gpu or preset.per_gpu) * processes))
     # Resuming on several processes fails without the second flag.
