@@ -195,6 +195,27 @@ def test_rows_are_chosen_and_ordered(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rows", "a", "typo"), "--rows typo: TASKS has finished cells of 'a', 'b'"),
+        (("--rows", "typo"), "--rows typo: TASKS has finished cells of 'a', 'b'"),
+        (("--tasks", "MRPC", "typo"), "--tasks typo: TASKS has finished cells of 'MRPC', 'RTE'"),
+        (("--tasks", "MRPC", "--rows", "b"), "--rows b: TASKS has finished cells of 'a'"),
+    ],
+)
+def test_rows_and_tasks_that_have_no_finished_cell_are_named(folder, words, said):
+    cell(folder, "RTE", "a", 1e-4, 1, valid=[60])
+    cell(folder, "RTE", "b", 1e-4, 1, valid=[60])
+    cell(folder, "MRPC", "a", 1e-4, 1, valid=[60])
+    with pytest.raises(UserError) as error:
+        run("report", "--folder", folder, *words)
+    assert str(error.value) == (
+        f"{said.replace('TASKS', str(folder / 'tasks'))}: take some of these, or run `finetune` "
+        "first"
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "can't be read: No such file or directory"),
