@@ -29,6 +29,7 @@ from .report_table import (
     Table,
     beside,
     best_setting,
+    check_picture,
     of_ours,
     plot,
     results,
@@ -103,6 +104,8 @@ def report(args: Namespace) -> None:
 
 def show(what: Report) -> None:
     """Print GLUE's table, XTREME's, or both, and write what else is asked for."""
+    if what.plot:
+        check_picture(what.plot)
     found = results(what.folder, what.rows, what.tasks)
     wanted = list(STATISTICS) if what.statistic == "both" else [what.statistic]
     papers = list(published(what.papers, what.tables)) if what.papers else []

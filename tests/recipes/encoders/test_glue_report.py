@@ -232,6 +232,20 @@ def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message
     assert str(error.value) == f"--papers {path} {message}"
 
 
+@pytest.mark.parametrize("name", ["x.xyz", "x", "png"])
+def test_a_file_that_no_picture_is_drawn_in_is_refused_before_anything_is_shown(
+    folder, tmp_path, capsys, name
+):
+    cell(folder, "RTE", "ours", 1e-4, 1, valid=[60])
+    path, csv = tmp_path / name, tmp_path / "table.csv"
+    with pytest.raises(
+        UserError, match=rf"^--plot {path} must end in one of (\.\w+, )+\.\w+: name"
+    ):
+        run("report", "--folder", folder, "--plot", path, "--csv", csv)
+    assert capsys.readouterr().out == ""
+    assert not csv.exists()
+
+
 def test_tasks_are_chosen(tmp_path, capsys):
     for task in ("RTE", "MRPC"):
         prepared(tmp_path, task, valid=50)
