@@ -219,7 +219,12 @@ def test_rows_and_tasks_that_have_no_finished_cell_are_named(folder, words, said
     ("text", "message"),
     [
         (None, "can't be read: No such file or directory"),
-        ("{}", "is not a paper_tables.json: KeyError('diet_table2_glue') is wrong"),
+        ("{}", "has no rows of diet_table2_glue: name another file, or other --tables"),
+        (
+            '{"diet_table2_glue": {"rows": [{"model": "bert"}]}}',
+            "is not a paper_tables.json (row 1 of diet_table2_glue has no numbers as its scores): "
+            "name another file",
+        ),
     ],
 )
 def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message):
