@@ -1,6 +1,5 @@
 """The rows of `rows.toml`, with what the papers print, what ours came to, and what they cost."""
 
-import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..recipes.encoders.papers import read_papers
 from . import results as finished
 from .cost import Cost, pretraining, translation
 
@@ -125,25 +125,6 @@ def cost_of(one: dict[str, Any], row: dict[str, Any]) -> Cost | None:
     )
 
 
-def read_papers(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Tables by name, each a list of rows; TUPE's averages are rows, too."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        found = {}
-        for name, one in content.items():
-            rows = one.get("rows", [])
-            if isinstance(rows, dict):
-                rows = [{"model": model, "value": value} for model, value in rows.items()]
-            found[name] = [dict(row) for row in rows]
-        return found
-    except OSError as error:
-        raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(
-            f"--papers {path} is not a paper_tables.json: {error!r} is wrong"
-        ) from error
-
-
 def fits(row: dict[str, Any], fields: dict[str, Any]) -> bool:
     """Whether a printed row is meant; no sharing is "none"."""
     if not fields:
@@ -154,5 +135,11 @@ def fits(row: dict[str, Any], fields: dict[str, Any]) -> bool:
 
 def numbers(row: dict[str, Any], one: dict[str, Any]) -> dict[str, float]:
     """The printed numbers that are shown."""
-    scores = row.get("scores", row)
-    return {name: scores[name] for name in one.get("columns", [one.get("measure")])}
+    columns = one.get("columns", [one.get("measure")])
+    for name in columns:
+        if name not in row["scores"]:
+            raise UserError(
+                f"--papers: a row of {one['key']} has no number {name}, but "
+                f"{', '.join(row['scores'])}: correct the file"
+            )
+    return {name: row["scores"][name] for name in columns}

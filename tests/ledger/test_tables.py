@@ -151,9 +151,51 @@ def test_the_page_of_the_docs_is_what_the_command_prints(papers):
 def test_papers_that_can_not_be_read_are_named(tmp_path):
     with pytest.raises(UserError, match=r"^--papers .* can't be read: No such file"):
         main(["tables", "--papers", str(tmp_path / "no.json")])
-    (tmp_path / "odd.json").write_text('{"a": 1}')
-    with pytest.raises(UserError, match=r"^--papers .* is not a paper_tables\.json"):
+    (tmp_path / "odd.json").write_text("[")
+    with pytest.raises(
+        UserError, match=r"^--papers .*odd.json, line 1: this is not JSON, or it is"
+    ):
         main(["tables", "--papers", str(tmp_path / "odd.json")])
+
+
+GOOD = {"model": "bert", "scores": {"Avg": 84.8}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([1], r" is not a paper_tables\.json \("),
+        ({"a": 1}, r" is not a paper_tables\.json \("),
+        ({"diet_table2_glue": {"rows": 1}}, r" is not a paper_tables\.json \("),
+        ({"diet_table2_glue": {"rows": [GOOD, 1]}}, r" is not a paper_tables\.json \("),
+        *(
+            (
+                {"diet_table2_glue": {"rows": [GOOD, {"model": "bert", **odd}]}},
+                rf".* \(row 2 of {rule}",
+            )
+            for odd, rule in [
+                ({}, "diet_table2_glue has no numbers as its scores"),
+                ({"rank": 128}, "diet_table2_glue has no numbers as its scores"),
+                ({"scores": {}}, "diet_table2_glue has no numbers as its scores"),
+                ({"scores": {"Avg": "84.8"}}, "diet_table2_glue has no numbers as its scores"),
+                ({"scores": {"Avg": 84.8}, "model": None}, "diet_table2_glue has no model"),
+            ]
+        ),
+        (
+            {"tupe_base_glue_avg": {"rows": {"tupe_r": "85"}}},
+            r".* \(row 1 of tupe_base_glue_avg has",
+        ),
+        (
+            {"diet_table2_glue": {"rows": [{"model": "bert", "scores": {"RTE": 1}}]}},
+            "diet_table2_glue has no number Avg, but RTE: correct the file$",
+        ),
+    ],
+)
+def test_rows_of_the_papers_that_lack_their_numbers_are_refused(tmp_path, content, said):
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=rf"^--papers.*{said}"):
+        main(["tables", "--papers", str(path)])
 
 
 def shown(folders):

@@ -5,6 +5,7 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ...errors import UserError
@@ -37,6 +38,38 @@ def at_least(least: Number) -> Callable[[str], Number]:
 
     read.__name__ = kind.__name__  # argparse says "invalid int value" of other text
     return read
+
+
+def folder_name(text: str) -> str:
+    """For ``add_argument(type=...)``: the name of one folder, which lies in a folder of ours.
+
+    A colon is refused because fairseq takes it for the end of a checkpoint's path.
+    """
+    if text in ("", ".", "..") or "/" in text:
+        raise ArgumentTypeError(f"must be the name of one folder, without a slash, but is {text!r}")
+    return readable(text, ":")
+
+
+def folder_path(text: str) -> Path:
+    """For ``add_argument(type=...)``: a folder of data and runs, wherever it lies.
+
+    fairseq takes commas between the prefixes of dev sets, and colons between folders of data.
+    """
+    return Path(readable(text, ",:"))
+
+
+def readable(text: str, marks: str) -> str:
+    """A name that has none of the marks and can be printed, and written to a file of JSON."""
+    for mark in marks:
+        if mark in text:
+            raise ArgumentTypeError(
+                f"must have no {mark!r}, where fairseq splits paths, but is {text!r}"
+            )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentTypeError(f"must be UTF-8, but is {text!r}") from error
+    return text
 
 
 def add_workers(parser: ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from ...errors import UserError
 from ..common import cells, programs
-from ..common.options import at_least, by_name, given
+from ..common.options import at_least, by_name, folder_name, given
 from ..common.stages import MADE_FROM
 from .folder import add_folder
 from .prepare_task import load_task, preparing
@@ -31,7 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scratch", action="store_true", help="train the checkpoint's model from scratch"
     )
-    parser.add_argument("--row", help="name of the row in the report (the checkpoint's run)")
+    parser.add_argument(
+        "--row", type=folder_name, help="name of the row in the report (the checkpoint's run)"
+    )
     add_grid_arguments(parser)
     parser.add_argument("--show", action="store_true", help="show the cells' commands only")
     add_folder(parser)
@@ -80,8 +82,6 @@ def run(grid: list[Tuning], gpus: int, jobs: int | None) -> int:
 
 def grid_of(wanted: FineTuning, more: Sequence[str]) -> list[Tuning]:
     """All cells that are asked for, seed by seed."""
-    if wanted.row and "/" in wanted.row:
-        raise UserError(f"--row {wanted.row} has a slash, but it names a folder: take another")
     for name, value in by_name(more).items():
         if name in OF_CELLS:
             raise UserError(

@@ -3,10 +3,15 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
+from ..common.options import folder_path
+
 USUAL = Path("roberta")
 
 
 def add_folder(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--folder", type=Path, default=USUAL, help="folder for all data and runs (%(default)s)"
+        "--folder",
+        type=folder_path,
+        default=USUAL,
+        help="folder for all data and runs (%(default)s)",
     )

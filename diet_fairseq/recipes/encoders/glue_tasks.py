@@ -10,10 +10,12 @@ from ...tasks.diet_glue import number
 from ..common.text import normalise, read_lines
 
 TRAIN, VALID = "train", "valid"
+#: labels may have spaces, a line of fairseq-preprocess may not
+SPACE = "\u2581"
 
 
 class Example(NamedTuple):
-    """Texts as in the file, the label or "", and where it was read."""
+    """Texts and the label, or "", with plain single spaces, and where they were read."""
 
     texts: tuple[str, ...]
     label: str
@@ -69,7 +71,7 @@ class Task:
         return [
             *["--task", "glue", "--criterion", "glue", f"--metrics={','.join(self.metrics)}"],
             *(["--regression-target"] if self.regression else []),
-            f"--positive-label={self.positive}",
+            f"--positive-label={one_word(self.positive)}",
         ]
 
     def reported(self, split: str) -> str:
@@ -80,6 +82,11 @@ class Task:
 MNLI_NAMES = {"valid": "MNLI-m", "valid1": "MNLI-mm", "test": "MNLI-m", "test1": "MNLI-mm"}
 ENTAILMENT = ("entailment", "not_entailment")
 BINARY = ("0", "1")
+
+
+def one_word(label: str) -> str:
+    """A label as fairseq's dictionary has it."""
+    return label.replace(" ", SPACE)
 
 
 def columns(*names: str | int) -> Columns:
@@ -174,7 +181,11 @@ def read(path: Path, task: Task, where: Columns) -> Iterator[Example]:
                 f"{place}: {task.name} takes a pair of texts, but the {('first', 'second')[empty]} "
                 "is empty: correct the file"
             )
-        yield Example(found, "" if label is None else row[label].strip(), number_)
+        # Two labels that differ in their kind of space look the same, and are.
+        named = "" if label is None else normalise(row[label])
+        if label is not None and not named:
+            raise UserError(f"{place}: its label is empty: correct the file, or leave the line out")
+        yield Example(found, named, number_)
     if left_out:
         print(f"{path}: {left_out:,} lines with too few columns or an empty text were left out")
 

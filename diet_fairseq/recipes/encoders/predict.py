@@ -47,6 +47,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def predict(args: Namespace) -> None:
+    if args.text and not args.tsv:
+        raise UserError(
+            f"--text {' '.join(args.text)} names columns of --tsv, which is not given: add --tsv "
+            "FILE, or leave --text out to label the task's test sets"
+        )
     folder = args.folder / "tasks" / args.task
     task = load_task(folder)
     checkpoint = args.checkpoint or best(task, results(args.folder, None, None), folder, args.row)

@@ -1,7 +1,7 @@
 """``prepare-glue`` and ``prepare-task``: tab-separated values to what fairseq-train reads."""
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -16,17 +16,24 @@ from ...atomic import written
 from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
 from ..common import programs
-from ..common.options import add_workers
+from ..common.options import add_workers, folder_name
 from ..common.stages import MADE_FROM, Stage, left, run_all
 from ..common.subwords import KINDS
-from ..common.text import write_lines
+from ..common.text import normalise, write_lines
 from .documents import Source
 from .folder import add_folder
-from .glue_tasks import GLUE, TRAIN, Columns, Example, Task, checked, glue_task, read
+from .glue_tasks import (
+    GLUE,
+    TRAIN,
+    Columns,
+    Example,
+    Task,
+    checked,
+    glue_task,
+    one_word,
+    read,
+)
 from .xtreme_tasks import PREPARED, Transfer
-
-#: labels may have spaces, a line of fairseq-preprocess may not
-SPACE = "\u2581"
 
 
 def add_glue_arguments(parser: ArgumentParser) -> None:
@@ -41,7 +48,7 @@ def add_glue_arguments(parser: ArgumentParser) -> None:
 
 
 def add_task_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the task")
+    parser.add_argument("name", metavar="NAME", type=task_name, help="name of the task")
     for split in ("train", "dev", "test"):
         parser.add_argument(
             f"--{split}",
@@ -66,6 +73,13 @@ def add_task_arguments(parser: ArgumentParser) -> None:
     )
     add_workers(parser)
     add_folder(parser)
+
+
+def task_name(text: str) -> str:
+    """A name that `finetune` finds: it takes several, with commas between them, or all."""
+    if text == "all" or "," in text:
+        raise ArgumentTypeError(f"must name one task, not all, without commas, but is {text!r}")
+    return folder_name(text)
 
 
 def prepare_glue(args: Namespace) -> None:
@@ -107,14 +121,15 @@ def prepare_task(args: Namespace) -> None:
             raise UserError(
                 f"{args.train} has one label only, {labels[0]!r}: there is nothing to classify"
             )
-    positive = labels.index(args.positive_label) if args.positive_label in labels else None
+    named = normalise(args.positive_label)  # as labels are read
+    positive = labels.index(named) if named in labels else None
     task = Task(
         args.name,
         columns,
         labels,
         chosen(",".join(args.metrics or ()), args.regression, positive),
         test=Columns(columns.texts),
-        positive=args.positive_label,
+        positive=named,
         regression=args.regression,
     )
     files = {TRAIN: [args.train], "valid": [args.dev], "test": [args.test] if args.test else []}
@@ -162,7 +177,7 @@ def encode(folder: Path, task: Task, files: dict[str, list[Path]], args: Namespa
             bar = tqdm(coded, f"subwords of {task.name} {split}", len(texts), disable=None)
             write_lines(subfolder(folder, f"input{number}") / split, bar)
         if not split.startswith("test"):
-            labels = (example.label.replace(" ", SPACE) for example in found)
+            labels = (one_word(example.label) for example in found)
             write_lines(subfolder(folder, "label") / split, labels)
     train = [example.label for example in examples.pop(TRAIN)]
     write_lines(folder / "labels", dictionary_of(task, train))
@@ -186,7 +201,7 @@ def examples_of(split: str, paths: list[Path], task: Task) -> Iterable[Example]:
 def dictionary_of(task: Task, train: list[str]) -> Iterable[str]:
     """Labels in the order of their numbers, as fairseq's dictionaries are written."""
     counts = Counter(train)
-    return (f"{label.replace(' ', SPACE)} {counts[label]}" for label in task.labels)
+    return (f"{one_word(label)} {counts[label]}" for label in task.labels)
 
 
 def guess(task: Task, train: list[str], dev: list[Example]) -> dict[str, float]:

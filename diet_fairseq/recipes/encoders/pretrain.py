@@ -10,13 +10,15 @@ from ...config import SCHEMES, options_of
 from ...errors import UserError
 from ...models import diet_roberta
 from ..common import programs
-from ..common.options import at_least, by_name, given
+from ..common.options import at_least, by_name, folder_name, given
 from ..common.programs import STOCK
 from .folder import add_folder
 from .presets import PRESETS
 
 SIZES = tuple(suffix[1:] for suffix in diet_roberta.SIZES if suffix)
-ENCODERS = ("bert", "roberta", "electra")
+#: an encoder, and the preset with its settings
+ELECTRA = "electra"
+ENCODERS = ("bert", "roberta", ELECTRA)
 #: <s> and </s>, which a packed sample has besides its lines' subwords
 SPECIAL = 2
 
@@ -51,7 +53,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--batch", type=at_least(1), help="samples in an update (the preset's)")
     parser.add_argument("--length", type=at_least(1), help="tokens in a sample (the preset's)")
     parser.add_argument("--seed", type=at_least(0), default=1, help="(%(default)s)")
-    parser.add_argument("--run", help="name of the run's folder (ENCODER_SCHEME-SIZE)")
+    parser.add_argument(
+        "--run", type=folder_name, help="name of the run's folder (ENCODER_SCHEME-SIZE)"
+    )
     parser.add_argument(
         "--gpus", type=at_least(0), help="of a node; 0: the CPU (all, else the CPU)"
     )
@@ -68,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def architecture(encoder: str, scheme: str, size: str) -> list[str]:
     if scheme not in (STOCK, *SCHEMES):
         raise UserError(f"there is no scheme {scheme}: take one of {', '.join([*SCHEMES, STOCK])}")
-    if encoder == "electra" and (scheme == STOCK or size == "large"):
+    if encoder == ELECTRA and (scheme == STOCK or size == "large"):
         missing = STOCK if scheme == STOCK else size
         raise UserError(
             f"--encoder electra has no {missing}: take one of our schemes, and --size tiny, small "
@@ -97,7 +101,7 @@ def objective(wanted: Pretraining, data: Path, length: int) -> list[str]:
             f"--length {longest + SPECIAL}"
         )
     packed = ["--task", "masked_lm", "--sample-break-mode", "complete"]
-    if wanted.encoder != "electra":
+    if wanted.encoder != ELECTRA:
         return [*packed, "--criterion", "masked_lm"]
     # google-research/electra: 85% of the chosen tokens are masked, none replaced at random
     kept = ["--leave-unmasked-prob", "0.15", "--random-token-prob", "0"]
@@ -120,11 +124,21 @@ def run_folder(wanted: Pretraining, size: str) -> Path:
 
 def command(wanted: Pretraining, more: list[str]) -> list[str]:
     """The fairseq-train command; ``more`` is last and wins."""
+    if wanted.preset == ELECTRA != wanted.encoder:
+        raise UserError(
+            f"--preset {ELECTRA} has the settings of such an encoder, but --encoder is "
+            f"{wanted.encoder}: add --encoder {ELECTRA}, or take another --preset"
+        )
     preset, data = PRESETS[wanted.preset], programs.data_of(wanted.folder)
     size, length = wanted.size or preset.size, wanted.length or preset.length
     updates, batch = wanted.updates or preset.updates, wanted.batch or preset.batch
     run = run_folder(wanted, size)
     gpus = programs.devices(wanted.gpus)
+    if wanted.nodes > 1 and not gpus:
+        raise UserError(
+            f"--nodes {wanted.nodes}: several nodes train with GPUs only, and none is used here: "
+            "leave it out, or run this on a node that has some"
+        )
     processes = max(1, gpus * wanted.nodes)
     gather = -(-batch // ((wanted.per_gpu or preset.per_gpu) * processes))
     # Resuming on several processes fails without the second flag.

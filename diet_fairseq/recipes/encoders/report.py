@@ -3,7 +3,6 @@
 GLUE's is made here, XTREME's in report_xtreme.py.
 """
 
-import json
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from ..common.options import given
 from . import report_xtreme
 from .folder import add_folder
 from .glue_tasks import Task
+from .papers import VALUE, read_papers
 from .prepare_task import load_task
 from .report_names import key, paper_name
 from .report_table import (
@@ -29,6 +29,7 @@ from .report_table import (
     Table,
     beside,
     best_setting,
+    check_picture,
     of_ours,
     plot,
     results,
@@ -103,6 +104,8 @@ def report(args: Namespace) -> None:
 
 def show(what: Report) -> None:
     """Print GLUE's table, XTREME's, or both, and write what else is asked for."""
+    if what.plot:
+        check_picture(what.plot)
     found = results(what.folder, what.rows, what.tasks)
     wanted = list(STATISTICS) if what.statistic == "both" else [what.statistic]
     papers = list(published(what.papers, what.tables)) if what.papers else []
@@ -172,22 +175,20 @@ def at_best(
 
 def published(path: Path, tables: list[str]) -> Iterator[Row]:
     """The papers' rows."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for table in tables:
-            rows = content[table]["rows"]
-            if table == "tupe_base_glue_avg":
-                yield from averages_of_tupe(rows)
-                continue
-            for row in rows:
-                model = row["model"] if "steps" in row else key(row)
-                yield Row(PAPERS[table], paper_name(row), (model,), row["scores"])
-    except OSError as error:
-        raise UserError(f"--papers {path} can't be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"--papers {path} is not a paper_tables.json: {error!r} is wrong"
-        ) from error
+    printed = read_papers(path)
+    for table in tables:
+        if not printed.get(table):
+            raise UserError(
+                f"--papers {path} has no rows of {table}: name another file, or other --tables"
+            )
+        if table == "tupe_base_glue_avg":
+            yield from averages_of_tupe(
+                {row["model"]: row["scores"][VALUE] for row in printed[table]}
+            )
+            continue
+        for row in printed[table]:
+            model = row["model"] if "steps" in row else key(row)
+            yield Row(PAPERS[table], paper_name(row), (model,), row["scores"])
 
 
 def averages_of_tupe(rows: dict[str, float]) -> Iterator[Row]:

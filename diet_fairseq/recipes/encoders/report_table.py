@@ -61,15 +61,24 @@ Found = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def results(folder: Path, rows: list[str] | None, tasks: list[str] | None) -> Found:
-    """Finished cells by row and task."""
-    found: Found = defaultdict(lambda: defaultdict(list))
-    for path in sorted(folder.glob(f"tasks/*/runs/*/*/{RESULT}")):
-        one = cells.load(path, **NEEDED)
-        if (rows is None or one["row"] in rows) and (tasks is None or one["task"] in tasks):
-            found[one["row"]][one["task"]].append(one)
-    if not found:
+    """Finished cells by row and task, of all or of these; each of these must have some."""
+    paths = sorted(folder.glob(f"tasks/*/runs/*/*/{RESULT}"))
+    every = [cells.load(path, **NEEDED) for path in paths]
+    if not every:
         raise UserError(f"{folder}/tasks holds no finished cell: run `finetune` first")
-    return {row: found[row] for row in rows or found if row in found}
+    for option, wanted in (("task", tasks), ("row", rows)):
+        there = {one[option]: None for one in every}
+        for name in wanted or ():
+            if name not in there:
+                raise UserError(
+                    f"--{option}s {name}: {folder}/tasks has finished cells of "
+                    f"{', '.join(map(repr, there))}: take some of these, or run `finetune` first"
+                )
+        every = [one for one in every if wanted is None or one[option] in wanted]
+    found: Found = defaultdict(lambda: defaultdict(list))
+    for one in every:
+        found[one["row"]][one["task"]].append(one)
+    return {row: found[row] for row in rows or found}
 
 
 def of_ours(
@@ -183,6 +192,15 @@ def write_csv(path: Path, tables: Iterable[Table]) -> None:
                         more = [getattr(score, head) for head in heads] if score else [""] * 5
                         line = [table.statistic, row.source, row.name, column, value]
                         writer.writerow([*line, *more])
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a file that can't be drawn in, by its ending."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    known = sorted(FigureCanvasAgg.get_supported_filetypes())
+    if path.suffix.removeprefix(".").lower() not in known:
+        raise UserError(f"--plot {path} must end in one of .{', .'.join(known)}: name another file")
 
 
 def plot(path: Path, table: Table) -> None:

@@ -148,11 +148,13 @@ class Start:
     def dictionary(self) -> Path | None:
         """The dictionary beside the checkpoint, if there is one; files that it names are not read.
 
-        That is the data of the folder whose ``runs`` it is in, or a file in its own folder, where
-        fairseq's released models have it.
+        That is the data of the folder whose ``runs`` it is in, as ``runs/RUN`` if it was pretrained
+        and as ``runs/ROW/CELL`` if it was fine-tuned, or a file in its own folder, where fairseq's
+        released models have it.
         """
         folder = self.path.resolve().parent
-        data = [folder.parents[1] / "data-bin"] if folder.parent.name == "runs" else []
+        runs = (one for one in folder.parents[:2] if one.name == "runs")
+        data = [one.with_name("data-bin") for one in runs]
         places = [one / name for one in data for name in ("dict.txt", "input0/dict.txt")]
         return next((place for place in (*places, folder / "dict.txt") if place.is_file()), None)
 

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
+from ...errors import UserError
 from ..common import cells, programs
 from ..common.cells import nameable
 from ..common.options import at_least, given
@@ -38,6 +39,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def ablate(args: Namespace, more: list[str]) -> int:
     """Pretrain every row (``more`` goes there), fine-tune every one, print the table."""
+    if "--show" in more:
+        raise UserError(
+            "--show: ablate can't only show what it would run: leave it out, and see its rows in "
+            f"{FOLDER / args.name}.toml"
+        )
     gpus = programs.devices(args.gpus)
     grid = pretraining(args, more)
     jobs = {cell.row: Job(grid, cell, gpus) for cell in grid.cells()}
@@ -51,7 +57,10 @@ def ablate(args: Namespace, more: list[str]) -> int:
         tuned += finetune.grid_of(given(finetune.FineTuning, args, **start), ())
     status = finetune.run(tuned, gpus, args.jobs)
     paper = "tupe" if args.name.startswith("tupe") else "diet"
-    shown = {"rows": list(jobs), "tasks": None, "statistic": paper}
+    finished = {cell.row.name: None for cell in tuned if cell.result.exists()}
+    if not finished:  # each has said why
+        return status
+    shown = {"rows": list(finished), "tasks": None, "statistic": paper}
     tables = TABLES.get(args.name, TABLES[paper])
     report.show(given(report.Report, args, **shown, tables=tables, csv=None, plot=None))
     return status

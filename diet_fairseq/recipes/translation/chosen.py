@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..common.options import folder_path
 from .corpora import CORPORA
 from .corpora.corpus import Corpus
 from .corpora.raw import pair_of
@@ -25,7 +26,7 @@ def add_corpus(parser: ArgumentParser, words: Sequence[str] | None) -> Corpus:
 
 def add_folder(parser: ArgumentParser, corpus: Corpus) -> None:
     parser.add_argument(
-        "--folder", type=Path, help=f"folder for all data and runs ({corpus.name}/SRC-TGT)"
+        "--folder", type=folder_path, help=f"folder for all data and runs ({corpus.name}/SRC-TGT)"
     )
 
 

@@ -158,6 +158,25 @@ def test_a_dictionary_that_a_checkpoint_names_is_not_read(edited, folder, tmp_pa
     assert "its dictionary is not beside it, so only the number" in capsys.readouterr().err
 
 
+def test_a_cell_s_dictionary_is_that_of_the_task_it_was_fine_tuned_on(edited, folder, capsys):
+    """Subwords in another order have the same number, and other meanings."""
+    ours = folder / "data-bin/dict.txt"
+    cell = folder / "tasks/other/runs/row/cell"
+    cell.mkdir(parents=True)
+    theirs = folder / "tasks/other/data-bin/input0/dict.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text(ours.read_text())
+    one = start.Start(edited().rename(cell / "checkpoint_best.pt"))
+    one.check_dictionary(ours)
+    assert one.dictionary() == theirs
+    assert capsys.readouterr().err == ""
+    write(theirs, ours.read_text().splitlines()[::-1])
+    with pytest.raises(
+        UserError, match=rf"trained with the dictionary {theirs} of \d+ subwords, w"
+    ):
+        one.check_dictionary(ours)
+
+
 def vars_of(part):
     return vars(part) if isinstance(part, Namespace) else part
 

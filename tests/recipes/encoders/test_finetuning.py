@@ -210,6 +210,15 @@ def test_predicting_needs_a_finished_cell_and_as_many_columns(tuned):
     assert str(error.value) == "--text has 1 columns, but RTE has 2: name as many"
 
 
+def test_columns_of_no_file_are_refused(folder):
+    with pytest.raises(UserError) as error:
+        run("predict", "RTE", "--folder", folder, "--text", "sentence1", "sentence2")
+    assert str(error.value) == (
+        "--text sentence1 sentence2 names columns of --tsv, which is not given: add --tsv FILE, or "
+        "leave --text out to label the task's test sets"
+    )
+
+
 # The table
 
 
@@ -329,7 +338,6 @@ def test_what_is_no_checkpoint_or_no_task_is_refused(folder, tmp_path):
         assert refused(folder, task) == (
             f"{folder}/tasks/{task} holds no prepared task: run {command} first, or name --folder"
         )
-    assert refused(folder, "RTE", "--row", "a/b").startswith("--row a/b has a slash")
     with pytest.raises(UserError, match="holds no finished cell: run `finetune` first"):
         run("report", "--folder", tmp_path)
 

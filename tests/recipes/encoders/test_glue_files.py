@@ -102,6 +102,17 @@ def test_an_unknown_label_is_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize("label", ["", " ", "\xa0"])
+def test_an_empty_label_is_refused_with_its_line(folder, tmp_path, label):
+    path = write(tmp_path / "some.tsv", ["a\tlabel", "x\tgood", "y\tbad", f"z\t{label}"])
+    with pytest.raises(UserError) as error:
+        run("prepare-task", "own", "--train", path, "--dev", path, "--text", "a", "--label",
+            "label", "--folder", folder, "--workers", 1)  # fmt: skip
+    assert str(error.value) == (
+        f"{path}, line 4: its label is empty: correct the file, or leave the line out"
+    )
+
+
 def test_a_score_that_is_no_number_is_refused(tmp_path):
     header, line = LAYOUTS["STS-B"]["dev"]
     path = write(tmp_path / "dev.tsv", [tabs(header), tabs(line.replace("5.0", "high"))])
@@ -228,6 +239,21 @@ def test_a_task_of_one_s_own_is_named_by_its_columns(folder, tmp_path, capsys):
         "very▁a",
     ]
     assert "mine: 8 to train, 3 to valid" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("quick")
+def test_labels_that_differ_in_their_kind_of_space_are_one(folder, tmp_path):
+    """fairseq-preprocess takes every kind of space for the end of a word."""
+    lines = ["a\tlabel", "ban\tvery\xa0good", "ben\tvery\u3000bad", "bin\tvery good"]
+    path = write(tmp_path / "some.tsv", lines)
+    run("prepare-task", "spaces", "--train", path, "--dev", path, "--text", "a", "--label", "label",
+        "--positive-label", "very\xa0good", "--folder", folder, "--workers", 1)  # fmt: skip
+    task = prepare_task.load_task(folder / "tasks" / "spaces")
+    assert (task.labels, task.positive) == (("very bad", "very good"), "very good")
+    assert "--positive-label=very▁good" in task.flags()
+    for split in ("train", "valid"):
+        found = binary(folder / "tasks/spaces/data-bin", "label", split)
+        assert found == ["very▁good", "very▁bad", "very▁good"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -195,10 +195,36 @@ def test_rows_are_chosen_and_ordered(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rows", "a", "typo"), "--rows typo: TASKS has finished cells of 'a', 'b'"),
+        (("--rows", "typo"), "--rows typo: TASKS has finished cells of 'a', 'b'"),
+        (("--tasks", "MRPC", "typo"), "--tasks typo: TASKS has finished cells of 'MRPC', 'RTE'"),
+        (("--tasks", "MRPC", "--rows", "b"), "--rows b: TASKS has finished cells of 'a'"),
+    ],
+)
+def test_rows_and_tasks_that_have_no_finished_cell_are_named(folder, words, said):
+    cell(folder, "RTE", "a", 1e-4, 1, valid=[60])
+    cell(folder, "RTE", "b", 1e-4, 1, valid=[60])
+    cell(folder, "MRPC", "a", 1e-4, 1, valid=[60])
+    with pytest.raises(UserError) as error:
+        run("report", "--folder", folder, *words)
+    assert str(error.value) == (
+        f"{said.replace('TASKS', str(folder / 'tasks'))}: take some of these, or run `finetune` "
+        "first"
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "can't be read: No such file or directory"),
-        ("{}", "is not a paper_tables.json: KeyError('diet_table2_glue') is wrong"),
+        ("{}", "has no rows of diet_table2_glue: name another file, or other --tables"),
+        (
+            '{"diet_table2_glue": {"rows": [{"model": "bert"}]}}',
+            "is not a paper_tables.json (row 1 of diet_table2_glue has no numbers as its scores): "
+            "name another file",
+        ),
     ],
 )
 def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message):
@@ -209,6 +235,20 @@ def test_papers_tables_that_are_none_are_refused(folder, tmp_path, text, message
     with pytest.raises(UserError) as error:
         run("report", "--folder", folder, "--papers", path)
     assert str(error.value) == f"--papers {path} {message}"
+
+
+@pytest.mark.parametrize("name", ["x.xyz", "x", "png"])
+def test_a_file_that_no_picture_is_drawn_in_is_refused_before_anything_is_shown(
+    folder, tmp_path, capsys, name
+):
+    cell(folder, "RTE", "ours", 1e-4, 1, valid=[60])
+    path, csv = tmp_path / name, tmp_path / "table.csv"
+    with pytest.raises(
+        UserError, match=rf"^--plot {path} must end in one of (\.\w+, )+\.\w+: name"
+    ):
+        run("report", "--folder", folder, "--plot", path, "--csv", csv)
+    assert capsys.readouterr().out == ""
+    assert not csv.exists()
 
 
 def test_tasks_are_chosen(tmp_path, capsys):

@@ -68,10 +68,15 @@ def test_the_settings_of_tupe_s_large_models_are_roberta_s(shown):
     assert (args.adam_betas, args.clip_norm, args.dropout) == ("(0.9, 0.98)", 0.0, 0.1)
 
 
+def words_of(preset):
+    """The options that choose it, with the one encoder that it may be for."""
+    return ("--preset", preset, *(("--encoder", preset) if preset == "electra" else ()))
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_papers_presets_have_the_papers_scores(shown, scheme):
     for preset, ours in presets.PRESETS.items():
-        config = PositionConfig.of(shown(scheme, "--preset", preset))
+        config = PositionConfig.of(shown(scheme, *words_of(preset)))
         default = options_of(SCHEMES[scheme])
         gain = config.position_gain or default.get("position_gain", 1)
         is_blind = gain == 1 and config.position_start in (None, "blind")
@@ -87,8 +92,9 @@ def test_the_papers_presets_have_the_papers_scores(shown, scheme):
 
 def test_full_sentences_are_packed_without_next_sentences(shown):
     for preset in presets.PRESETS:
-        args = shown("t5", "--preset", preset)
-        assert (args.task, args.criterion) == ("masked_lm", "masked_lm")
+        args = shown("t5", *words_of(preset))
+        criterion = "electra" if preset == "electra" else "masked_lm"
+        assert (args.task, args.criterion) == ("masked_lm", criterion)
         assert not getattr(args, "nsp", False)
         assert str(args.sample_break_mode) == "complete"
 
@@ -163,6 +169,28 @@ def test_an_electra_masks_as_google_s_does(shown):
     assert (args.mask_prob, args.leave_unmasked_prob, args.random_token_prob) == (0.15, 0.15, 0)
     assert (args.lr, args.tokens_per_sample, args.discriminator_weight) == ([2e-4], 512, 50)
     assert args.generator_size == 1 / 3
+
+
+@pytest.mark.parametrize("encoder", ["bert", "roberta"])
+def test_an_electra_s_settings_are_not_taken_for_another_encoder(folder, encoder):
+    with pytest.raises(UserError) as error:
+        run("pretrain", "t5", "--preset", "electra", "--encoder", encoder, "--folder", folder,
+            "--show")  # fmt: skip
+    assert str(error.value) == (
+        f"--preset electra has the settings of such an encoder, but --encoder is {encoder}: add "
+        "--encoder electra, or take another --preset"
+    )
+
+
+@pytest.mark.parametrize("gpus", [(), ("--gpus", 0)])
+def test_nodes_without_gpus_are_refused(folder, monkeypatch, gpus):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: len(gpus))
+    with pytest.raises(UserError) as error:
+        run("pretrain", "t5", "--nodes", 2, *gpus, "--folder", folder, "--show")
+    assert str(error.value) == (
+        "--nodes 2: several nodes train with GPUs only, and none is used here: leave it out, or "
+        "run this on a node that has some"
+    )
 
 
 @pytest.mark.parametrize("words", [("stock",), ("shaw", "--size", "large")])

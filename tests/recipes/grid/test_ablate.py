@@ -2,13 +2,14 @@
 
 import json
 import shlex
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from itertools import pairwise
 
 import pytest
 from fairseq import options
 
 from diet_fairseq.config import PositionConfig
+from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.encoders import report, report_names
 from diet_fairseq.recipes.grid import ablate
 from diet_fairseq.recipes.grid.job import Job
@@ -65,6 +66,37 @@ def test_the_rows_are_pretrained_and_fine_tuned_by_one_command(tmp_path, monkeyp
         assert len(calls) == number
         said = capsys.readouterr().out
         assert "| ours | diet_rel, shared layer, segments per-head |" in said
+
+
+def test_an_ablation_is_not_only_shown(tmp_path):
+    """Its pretraining would be shown in place of each of its runs, which would count as failed."""
+    with pytest.raises(
+        UserError, match=r"^--show: ablate can't only show what it would run: leave"
+    ):
+        run("ablate", "sharing", "RTE", "--folder", tmp_path, "--gpus", 0, "--show")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_has_the_rows_that_finished(tmp_path, monkeypatch):
+    """A row whose fine-tuning fails leaves the others in the table, and the status says so."""
+    calls = []
+    monkeypatch.setattr(ablate.cells, "run_all", lambda *_: 0)
+    monkeypatch.setattr(ablate.finetune, "run", lambda *_: 1)
+    monkeypatch.setattr(ablate.report, "show", calls.append)
+    rows = list(rows_of("sharing"))
+    (tmp_path / "there").touch()
+
+    def grid_of(wanted, more):
+        result = tmp_path / ("there" if wanted.row in rows[1:] else "missing")
+        return [Namespace(row=Namespace(name=wanted.row), result=result)]
+
+    monkeypatch.setattr(ablate.finetune, "grid_of", grid_of)
+    words = ("ablate", "sharing", "RTE", "--folder", tmp_path, "--gpus", 0)
+    assert run(*words) == 1
+    assert [what.rows for what in calls] == [rows[1:]]
+    (tmp_path / "there").unlink()
+    assert run(*words) == 1
+    assert len(calls) == 1
 
 
 def fairseq_arguments(job, capsys):
