@@ -168,7 +168,7 @@ def with_tasks(folder: Path) -> Path:
 
 
 def forked(command, stdout, stderr, env=None, first=None):
-    """Stands in for `subprocess.call`: fairseq's commands in a fork, without the imports."""
+    """Stands in for `cells.status_of`: fairseq's commands in a fork, without the imports."""
     name = command[2].removeprefix("fairseq_cli.")
     done = fairseq.run(name, *command[3:], plugin=False, first=first)
     stdout.write(done.text.encode())

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 #: between the commands of a result
 AND = " && "
-#: those that `run_logged` runs at the moment
+#: those that run at the moment
 programs: set[subprocess.Popen] = set()
 
 
@@ -143,17 +143,22 @@ def run_logged(command: Sequence[str], log: Path, **more: Any) -> str:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
         whole = [sys.executable, *command]
-        with subprocess.Popen(whole, stdout=file, stderr=subprocess.STDOUT, **more) as program:
-            programs.add(program)
-            if turns.interrupted.is_set():  # too late to begin
-                program.terminate()
-            try:
-                status = program.wait()
-            finally:
-                programs.remove(program)
+        status = status_of(whole, stdout=file, stderr=subprocess.STDOUT, **more)
     words = command[1:] if command[0] == "-m" else command  # a module, else a script
     name = " ".join(words[:3]) if words[0] == "diet_fairseq" else words[0]
     return f"FAILED: {name} ended with status {status}, see {log}" if status else ""
+
+
+def status_of(command: Sequence[str], **more: Any) -> int:
+    """As `subprocess.call`, but `run_all` can end the program."""
+    with subprocess.Popen(command, **more) as program:
+        programs.add(program)
+        if turns.interrupted.is_set():  # too late to begin
+            program.terminate()
+        try:
+            return program.wait()
+        finally:
+            programs.remove(program)
 
 
 def nameable(words: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from tests.support.road import cells, text, use, write
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     use(monkeypatch)
-    monkeypatch.setattr("subprocess.call", glue.forked)
+    monkeypatch.setattr("diet_fairseq.recipes.common.cells.status_of", glue.forked)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def result(folder, task, row, cell):
 def tuned(folder):
     """Two seeds of the one task, one of the other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subprocess.call", glue.forked)
+        patch.setattr("diet_fairseq.recipes.common.cells.status_of", glue.forked)
         assert tune(folder, "RTE", "--seeds", 1, 2, "--row", "ours", "--encoder", "bert") == 0
         assert tune(folder, "STS-B", "--seeds", 1, "--row", "ours", "--encoder", "bert") == 0
     return folder
@@ -64,7 +64,9 @@ def test_a_cell_starts_from_the_checkpoint_keeps_its_curve_and_the_best_paramete
 
 
 def test_a_finished_cell_is_not_run_again(tuned, monkeypatch, capsys):
-    monkeypatch.setattr("subprocess.call", lambda *_, **__: pytest.fail("ran"))
+    monkeypatch.setattr(
+        "diet_fairseq.recipes.common.cells.status_of", lambda *_, **__: pytest.fail("ran")
+    )
     assert tune(tuned, "RTE", "--seeds", 1, 2, "--row", "ours", "--encoder", "bert") == 0
     said = capsys.readouterr().out
     assert said.count("done before") == 2
@@ -76,11 +78,11 @@ def test_a_cut_cell_goes_on_and_ends_as_if_it_had_not_been_cut(folder, tuned, mo
     in_the_second_epoch = partial(fairseq.kill_on_call, "fairseq.trainer:Trainer.train_step", 4)
     killed = partial(glue.forked, first=in_the_second_epoch)
     flags = ("--seeds", 1, "--row", "cut", "--epochs", 2)
-    monkeypatch.setattr("subprocess.call", killed)
+    monkeypatch.setattr("diet_fairseq.recipes.common.cells.status_of", killed)
     assert tune(folder, "RTE", *flags) == 1
     cell = folder / "tasks/RTE/runs/cut/lr0.0003_epochs2_seed1"
     assert (cell / "checkpoint_last.pt").exists()
-    monkeypatch.setattr("subprocess.call", glue.forked)
+    monkeypatch.setattr("diet_fairseq.recipes.common.cells.status_of", glue.forked)
     assert tune(folder, "RTE", *flags) == 0
     found = result(folder, "RTE", "cut", cell.name)
     assert [updates for updates, _ in found["curves"]["valid"]] == [2, 4]
@@ -99,7 +101,7 @@ def test_a_failed_cell_does_not_stop_the_others(folder, monkeypatch, capsys):
         calls.append(command)
         return 3
 
-    monkeypatch.setattr("subprocess.call", failing)
+    monkeypatch.setattr("diet_fairseq.recipes.common.cells.status_of", failing)
     assert tune(folder, "RTE", "--row", "failing", "--seeds", 1, 2, 3) == 1
     assert len(calls) == 3
     assert capsys.readouterr().out.count("FAILED: fairseq_cli.train ended with status 3") == 3
@@ -107,9 +109,7 @@ def test_a_failed_cell_does_not_stop_the_others(folder, monkeypatch, capsys):
 
 def test_from_scratch_nothing_is_taken(folder, monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        cells.subprocess, "call", lambda command, *_, **__: calls.append(command) or 1
-    )
+    monkeypatch.setattr(cells, "status_of", lambda command, *_, **__: calls.append(command) or 1)
     tune(folder, "RTE", "--scratch", "--seeds", 1)
     [command] = calls
     assert "--finetune-from-model" not in command
@@ -126,7 +126,7 @@ def test_cells_are_spread_over_the_gpus(folder, monkeypatch):
         seen.append((env.get("CUDA_VISIBLE_DEVICES"), "--cpu" in command))
         return 1
 
-    monkeypatch.setattr("subprocess.call", call)
+    monkeypatch.setattr("diet_fairseq.recipes.common.cells.status_of", call)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     run("finetune", "RTE", folder / "runs/base/checkpoint_last.pt", "--folder", folder, "--row",
         "spread", "--length", 32, "--seeds", 1, 2, 3, 4)  # fmt: skip

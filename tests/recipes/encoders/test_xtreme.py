@@ -22,7 +22,7 @@ from tests.support.road import cells, sentences, use, write
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     use(monkeypatch)
-    monkeypatch.setattr("subprocess.call", glue.forked)
+    monkeypatch.setattr("diet_fairseq.recipes.common.cells.status_of", glue.forked)
 
 
 def asked(lines, number=0):
@@ -73,7 +73,7 @@ def tune(folder, task, *more):
 @pytest.fixture(scope="module")
 def tuned(folder):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subprocess.call", glue.forked)
+        patch.setattr("diet_fairseq.recipes.common.cells.status_of", glue.forked)
         assert tune(folder, "XQuAD,XNLI,MLQA", "--jobs", 2) == 0
     return folder
 

@@ -53,7 +53,7 @@ def test_the_rows_are_pretrained_and_fine_tuned_by_one_command(tmp_path, monkeyp
         (folder / "runs" / name / "train.log").write_text(f"{log}| num_updates 1 | wall 2\n")
         return 0
 
-    monkeypatch.setattr("subprocess.call", call)
+    monkeypatch.setattr("diet_fairseq.recipes.common.cells.status_of", call)
     (tmp_path / "sharing.toml").write_text(
         'kind = "pretraining"\nfolder = "roberta"\noptions = "--encoder bert"\n[rows]\n'
         '"diet_rel, shared layer, segments per-head" = "diet_rel --position-sharing layer"\n'
