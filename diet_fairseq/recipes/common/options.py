@@ -101,3 +101,14 @@ def by_name(words: Sequence[str]) -> dict[str, str]:
         else:
             values.append(word)
     return {name: " ".join(values) for name, values in found.items()}
+
+
+def check_figure(option: str, path: Path) -> None:
+    """Refuse the name of a file that matplotlib can't draw in, by its ending."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.lower().removeprefix(".") not in known:
+        raise UserError(
+            f"{option} {path} must end in one of .{', .'.join(known)}: give it another name"
+        )

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import UserError
 from ..common import cells
-from ..common.options import given
+from ..common.options import check_figure, given
 from . import report_xtreme
 from .folder import add_folder
 from .glue_tasks import Task
@@ -29,7 +29,6 @@ from .report_table import (
     Table,
     beside,
     best_setting,
-    check_picture,
     of_ours,
     plot,
     results,
@@ -105,7 +104,7 @@ def report(args: Namespace) -> None:
 def show(what: Report) -> None:
     """Print GLUE's table, XTREME's, or both, and write what else is asked for."""
     if what.plot:
-        check_picture(what.plot)
+        check_figure("--plot", what.plot)
     found = results(what.folder, what.rows, what.tasks)
     wanted = list(STATISTICS) if what.statistic == "both" else [what.statistic]
     papers = list(published(what.papers, what.tables)) if what.papers else []

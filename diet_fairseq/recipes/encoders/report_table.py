@@ -194,15 +194,6 @@ def write_csv(path: Path, tables: Iterable[Table]) -> None:
                         writer.writerow([*line, *more])
 
 
-def check_picture(path: Path) -> None:
-    """Refuse a file that can't be drawn in, by its ending."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    known = sorted(FigureCanvasAgg.get_supported_filetypes())
-    if path.suffix.removeprefix(".").lower() not in known:
-        raise UserError(f"--plot {path} must end in one of .{', .'.join(known)}: name another file")
-
-
 def plot(path: Path, table: Table) -> None:
     """A panel for every column: ours with their spread, the papers' as lighter marks."""
     import matplotlib

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from ..common import cells, programs
-from ..common.options import at_least
+from ..common.options import at_least, check_figure
 from ..encoders import finetune
 from . import fine_tuning, job, outcome, significance, table
 from .job import Job
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
             raise UserError(f"--{name} {value} goes with {action}: leave it out, or take {action}")
     figure = args.output or FIGURE
     if args.action == "plot":
-        table.check_figure(figure)
+        check_figure("--output", figure)
     if args.action == "run":
         if tuned:
             some = [one for row in fine_tuning.tunings(grid, chosen).values() for one in row]

@@ -157,17 +157,6 @@ def titled(measure: str) -> str:
     return measure.replace("_", " ") + (", nats" if measure.endswith("loss") else "")
 
 
-def check_figure(path: Path) -> None:
-    """Refuse the name of a file that matplotlib can't write."""
-    from matplotlib import backend_bases
-
-    known = backend_bases.FigureCanvasBase.get_supported_filetypes()
-    if path.suffix.lower().removeprefix(".") not in known:
-        raise UserError(
-            f"--output {path} must end in one of .{', .'.join(known)}: give it another name"
-        )
-
-
 def plot(found: Found, path: Path, metric: str = "loss") -> None:
     """A curve for every row: the mean of its seeds, and a band from the lowest to the highest.
 

@@ -244,7 +244,7 @@ def test_a_file_that_no_picture_is_drawn_in_is_refused_before_anything_is_shown(
     cell(folder, "RTE", "ours", 1e-4, 1, valid=[60])
     path, csv = tmp_path / name, tmp_path / "table.csv"
     with pytest.raises(
-        UserError, match=rf"^--plot {path} must end in one of (\.\w+, )+\.\w+: name"
+        UserError, match=rf"^--plot {path} must end in one of (\.\w+, )+\.\w+: give"
     ):
         run("report", "--folder", folder, "--plot", path, "--csv", csv)
     assert capsys.readouterr().out == ""
