@@ -30,6 +30,8 @@ class DietAbs(ScoreParameters):
     absolute = True
     segment_scheme = "per-head"
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
+    #: the default gain at rank 32, see `gain_of`
+    gain_at_32: ClassVar[float] = 10.0
 
     def __init__(
         self,
@@ -41,7 +43,9 @@ class DietAbs(ScoreParameters):
         peak: Peak = 3.0,
     ) -> None:
         rank = shape.head_dim if rank is None else rank
-        super().__init__(shape, gain_of(rank) if gain is None else gain, start, peak)
+        super().__init__(
+            shape, gain_of(rank, self.gain_at_32) if gain is None else gain, start, peak
+        )
         self.rank = rank
         self.query = nn.Parameter(torch.empty(shape.heads, shape.queries.positions, rank))
         self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
@@ -79,14 +83,14 @@ class DietAbs(ScoreParameters):
 DietAbs.cross = DietAbs
 
 
-def gain_of(rank: int) -> float:
-    """The gain with which an update moves the score of any rank alike: 10 for 32.
+def gain_of(rank: int, at_32: float) -> float:
+    """The gain with which an update moves the score of any rank as ``at_32`` does with rank 32.
 
     Adam moves every entry of both factors by up to gain times the learning rate. With a local
     start entries are sqrt(2 peak / d_p) in size, so the product of d_p columns moves by up to
     the gain times sqrt(d_p), apart from constants.
     """
-    return 10.0 * math.sqrt(32 / rank)
+    return at_32 * math.sqrt(32 / rank)
 
 
 def shifted_diagonals(

@@ -29,6 +29,8 @@ class DietAbsLin(DietAbs):
     cross = None
     compressed = True
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,)}
+    #: with 10, training collapses (docs/results-pretraining.md, 512 tokens)
+    gain_at_32 = 3.0
 
     def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)
