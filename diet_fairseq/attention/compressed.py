@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..checks import not_below
@@ -17,29 +18,41 @@ from .multihead import PositionalAttention
 # Notation: B sentences, T tokens, k compressed keys, n positions, d model dimension.
 
 
-class Compression(nn.Linear):
+class Compression(nn.Module):
     """E X, Wang et al. (2020), eq. 7: T tokens become k mixtures of them.
 
     ``weight`` is E, (k, n); its column t belongs to the token at position t, wherever padding has
     put it. Drawn from N(0, 0.02) like all of BERT's, as in fairseq's Linformer, whose names these
-    are (the paper's theory has N(0, 1/k)).
+    are (the paper's theory has N(0, 1/k)). With a local start every mixture is the mean of n / k
+    neighbours, so that a compressed key has a place, which a local score can point at.
+
+    No `nn.Linear`, which RoBERTa and BERT draw anew.
     """
 
     #: as `PositionScheme.tables`
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1,)}
 
-    def __init__(self, positions: int, length: int) -> None:
-        super().__init__(positions, length, bias=False)
-        nn.init.normal_(self.weight, std=0.02)
+    def __init__(self, positions: int, length: int, start: str | None = None) -> None:
+        super().__init__()
+        self.positions, self.length, self.start = positions, length, start
+        self.weight = nn.Parameter(self.initial())
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:  # type: ignore[override]
+    def initial(self) -> Tensor:
+        """(k, n): what training starts from."""
+        if self.start != "local":
+            return torch.empty(self.length, self.positions).normal_(std=0.02)
+        slots = torch.arange(self.positions) * self.length // self.positions  # (n,)
+        members = F.one_hot(slots, self.length).T.float()  # (k, n)
+        return members / members.sum(dim=1, keepdim=True)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x (T, B, d), zero at padding -> (k, B, d)"""
-        if layout.length is not None and layout.length <= self.in_features:
+        if layout.length is not None and layout.length <= self.positions:
             # all stand at 0, 1, ...: one product for the whole batch
             mixed = self.weight[:, : layout.length] @ x.flatten(1)  # (k, T) @ (T, B d)
             return mixed.unflatten(1, x.shape[1:])
         # tokens that are padding may lie beyond the matrix
-        positions = layout.key_positions.clamp(max=self.in_features - 1)  # (B|1, T)
+        positions = layout.key_positions.clamp(max=self.positions - 1)  # (B|1, T)
         columns = look_up(positions, self.weight.T).to(x.dtype)  # (B|1, T, k)
         return torch.einsum("btk,tbd->kbd", columns, x)
 

@@ -41,7 +41,8 @@ def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:
 def compression_of(config: DietConfig) -> Compression:
     """What mixes the keys or values of `linformer` and `diet_abs_lin`."""
     shape = config.attention_shape()
-    return Compression(shape.queries.positions, shape.keys.positions)
+    start = config.positions.position_start
+    return Compression(shape.queries.positions, shape.keys.positions, start)
 
 
 def added(call: AttentionCall) -> Tensor | None:

@@ -122,7 +122,7 @@ class DietPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, Compression):
-            init.normal_(module.weight, std=0.02)
+            init.copy_(module.weight, module.initial())
         elif isinstance(module, PositionScheme):
             fresh = rebuilt(self.config, module)
             if fresh is not None:

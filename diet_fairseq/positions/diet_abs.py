@@ -52,11 +52,11 @@ class DietAbs(ScoreParameters):
         for parameter in (self.query, self.key):
             nn.init.normal_(parameter, std=0.02 / self.gain)
         if self.start == "local":
-            # compressed keys are spread evenly over the tokens
+            # a compressed key stands in the middle of its tokens, see `Compression`
             stride = self.key.size(1) / self.query.size(1) if self.compressed else 1.0
             factors = shifted_diagonals(
                 first_offsets(shape),
-                torch.arange(self.query.size(1)) * stride,
+                (torch.arange(self.query.size(1)) + 0.5) * stride - 0.5,
                 torch.arange(self.key.size(1)),
                 rank,
                 peak,

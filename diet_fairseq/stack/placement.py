@@ -133,7 +133,8 @@ class Placement:
         return {name: self._compression() for name in names.get(sharing, ())}
 
     def _compression(self) -> Compression:
-        return Compression(self.shape.queries.positions, self.shape.keys.positions)
+        queries, keys = self.shape.queries.positions, self.shape.keys.positions
+        return Compression(queries, keys, self.config.position_start)
 
     def _build(self, shape: AttentionShape) -> dict[str, PositionScheme]:
         return self.config.build(shape, self.config.position_gain)

@@ -246,13 +246,28 @@ def test_every_matrix_learns_where_tokens_stand(case):
     check_compression_learns(case)
 
 
-@pytest.mark.parametrize("case", FIRST, ids=str)
-def test_projections_start_as_all_of_bert_s_matrices(case):
+def long(case: Case):
+    """A model as it starts, of 512 positions."""
     args = tiny.arguments(case, max_positions=512)
-    model = tiny.ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task)
-    for weight in compressing(model).values():
+    return tiny.ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task)
+
+
+BLIND = Case("diet_abs_lin", family="roberta").but(position_start="blind")
+
+
+@pytest.mark.parametrize("case", [LINFORMER, BLIND], ids=str)
+def test_projections_start_as_all_of_bert_s_matrices(case):
+    for weight in compressing(long(case)).values():
         assert weight.shape == (128, 512)
         assert float(weight.std()) == pytest.approx(0.02, rel=0.05)
+
+
+def test_with_a_local_start_a_compressed_key_is_the_mean_of_its_neighbours():
+    for weight in compressing(long(Case("diet_abs_lin", family="roberta"))).values():
+        close(weight[1, :9], torch.tensor([0.0] * 4 + [0.25] * 4 + [0.0]))
+        close(weight.sum(dim=1), torch.ones(128))
+    uneven = Compression(7, 3, "local").weight
+    close(uneven @ torch.arange(7.0), torch.tensor([1.0, 3.5, 5.5]))
 
 
 def test_an_input_of_one_position_has_one_key():
