@@ -43,7 +43,8 @@ class Compression(nn.Module):
             return torch.empty(self.length, self.positions).normal_(std=0.02)
         slots = torch.arange(self.positions) * self.length // self.positions  # (n,)
         members = F.one_hot(slots, self.length).T.float()  # (k, n)
-        return members / members.sum(dim=1, keepdim=True)
+        # FSDP takes no transposed parameter
+        return (members / members.sum(dim=1, keepdim=True)).contiguous()
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x (T, B, d), zero at padding -> (k, B, d)"""

@@ -266,6 +266,7 @@ def test_with_a_local_start_a_compressed_key_is_the_mean_of_its_neighbours():
     for weight in compressing(long(Case("diet_abs_lin", family="roberta"))).values():
         close(weight[1, :9], torch.tensor([0.0] * 4 + [0.25] * 4 + [0.0]))
         close(weight.sum(dim=1), torch.ones(128))
+        assert weight.is_contiguous()  # FSDP takes no other
     uneven = Compression(7, 3, "local").weight
     close(uneven @ torch.arange(7.0), torch.tensor([1.0, 3.5, 5.5]))
 

@@ -41,11 +41,18 @@ def at_least(least: Number) -> Callable[[str], Number]:
 
 
 def folder_name(text: str) -> str:
-    """For ``add_argument(type=...)``: the name of one folder, which lies in a folder of ours.
+    """For ``add_argument(type=...)``: the name of one folder, which lies in a folder of ours."""
+    if "/" in text:
+        raise ArgumentTypeError(f"must be the name of one folder, without a slash, but is {text!r}")
+    return run_name(text)
+
+
+def run_name(text: str) -> str:
+    """For ``add_argument(type=...)``: the name of a run among the others, or a path elsewhere.
 
     A colon is refused because fairseq takes it for the end of a checkpoint's path.
     """
-    if text in ("", ".", "..") or "/" in text:
+    if text in ("", ".", ".."):
         raise ArgumentTypeError(f"must be the name of one folder, without a slash, but is {text!r}")
     return readable(text, ":")
 

@@ -10,7 +10,7 @@ from ...config import SCHEMES, options_of
 from ...errors import UserError
 from ...models import diet_roberta
 from ..common import programs
-from ..common.options import at_least, by_name, folder_name, given
+from ..common.options import at_least, by_name, given, run_name
 from ..common.programs import STOCK
 from .folder import add_folder
 from .presets import PRESETS
@@ -54,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--length", type=at_least(1), help="tokens in a sample (the preset's)")
     parser.add_argument("--seed", type=at_least(0), default=1, help="(%(default)s)")
     parser.add_argument(
-        "--run", type=folder_name, help="name of the run's folder (ENCODER_SCHEME-SIZE)"
+        "--run", type=run_name, help="name of the run's folder (ENCODER_SCHEME-SIZE)"
     )
     parser.add_argument(
         "--gpus", type=at_least(0), help="of a node; 0: the CPU (all, else the CPU)"

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...config import TRANSLATION
 from ...errors import UserError
 from ..common import programs
-from ..common.options import at_least, folder_name, given
+from ..common.options import at_least, given, run_name
 from ..common.programs import STOCK
 from .chosen import add_corpus, add_folder, folder_of
 from .corpora import CORPORA
@@ -59,7 +59,7 @@ def add_run_arguments(parser: ArgumentParser, corpus: Corpus) -> None:
     parser.add_argument("target", metavar="TGT")
     parser.add_argument("--size", choices=SIZES, default=corpus.recipe.size, help="(%(default)s)")
     parser.add_argument(
-        "--run", type=folder_name, help="name of the run's folder (SCHEME-SIZE-SRC-TGT)"
+        "--run", type=run_name, help="name of the run's folder (SCHEME-SIZE-SRC-TGT)"
     )
     parser.add_argument("--gpus", type=at_least(0), help="how many; 0: the CPU (all, else the CPU)")
     add_folder(parser, corpus)
