@@ -94,6 +94,8 @@ def draw(chance: random.Random) -> Drawn:
             for name in possible
             if name in VALUES and chance.random() < 0.5
         }
+        if family != "transformer":
+            options.pop("position_cross_attention", None)  # which encoders don't have
         case = Case(scheme, tuple(options.items()), family)
         heads, layers = chance.choice([1, 2, 4]), chance.choice([1, 2, 3])
         limits = ["max_source_positions", "max_target_positions"]

@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             [*ARCH, "--encoder-learned-pos"],
             "error: --encoder-learned-pos can't be combined with --arch "
-            "transformer_diet_rel_tiny: use --position-input instead",
+            "transformer_diet_rel_tiny: use --position-input learned instead",
         ),
         ([*ARCH, "--position-clip", "0"], "error: --position-clip must be at least 1, but is 0"),
         (
