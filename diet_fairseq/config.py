@@ -128,6 +128,13 @@ class PositionConfig(SchemeOptions):
     def scheme(self) -> type[PositionScheme]:
         return SCHEMES[self.position_scheme]
 
+    @property
+    def gain(self) -> float | None:
+        """The scheme's gain in force; None: it has none, or its default follows from its size."""
+        if self.position_gain is not None:
+            return self.position_gain
+        return options_of(self.scheme).get("position_gain")
+
     def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
         """What self-attention, or cross-attention, has of the scheme."""
         if cross:
@@ -149,9 +156,7 @@ class PositionConfig(SchemeOptions):
 
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""
-        given = dataclasses.asdict(self)
-        if self.position_gain is None:
-            given["position_gain"] = options_of(self.scheme).get("position_gain")
+        given = dataclasses.asdict(self) | {"position_gain": self.gain}
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
             for name, value in sorted(given.items(), key=lambda item: item[0] != "position_scheme")

@@ -53,7 +53,7 @@ def run_name(text: str) -> str:
     A colon is refused because fairseq takes it for the end of a checkpoint's path.
     """
     if text in ("", ".", ".."):
-        raise ArgumentTypeError(f"must be the name of one folder, without a slash, but is {text!r}")
+        raise ArgumentTypeError(f"must be the name of a folder of its own, but is {text!r}")
     return readable(text, ":")
 
 

@@ -82,8 +82,11 @@ def with_positions(settings: dict[str, Any]) -> dict[str, Any]:
     """
     if settings.get("position_scheme") is None:  # fairseq's own model
         return settings
-    options = asdict(PositionConfig.of(Namespace(**settings)))
+    config = PositionConfig.of(Namespace(**settings))
+    options = asdict(config)
     del options["attention_backend"]
+    if config.segment_scheme != "per-head":  # whose gain is another than the scheme's
+        options["position_gain"] = config.gain
     return settings | options
 
 
@@ -99,4 +102,7 @@ def is_begun(run: Path) -> bool:
 
 
 def _value(value: Any) -> str:
+    """As it would be typed; ``left out``: the default depends on the model."""
+    if value is None:
+        return "left out"
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

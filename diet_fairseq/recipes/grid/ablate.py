@@ -44,6 +44,10 @@ def ablate(args: Namespace, more: list[str]) -> int:
             "--show: ablate can't only show what it would run: leave it out, and see its rows in "
             f"{FOLDER / args.name}.toml"
         )
+    paper = "tupe" if args.name.startswith("tupe") else "diet"
+    tables = TABLES.get(args.name, TABLES[paper])
+    if args.papers:
+        list(report.published(args.papers, tables))  # a mistake is said before days of training
     gpus = programs.devices(args.gpus)
     grid = pretraining(args, more)
     jobs = {cell.row: Job(grid, cell, gpus) for cell in grid.cells()}
@@ -56,12 +60,10 @@ def ablate(args: Namespace, more: list[str]) -> int:
         start |= {"encoder": None, "scratch": False}
         tuned += finetune.grid_of(given(finetune.FineTuning, args, **start), ())
     status = finetune.run(tuned, gpus, args.jobs)
-    paper = "tupe" if args.name.startswith("tupe") else "diet"
     finished = {cell.row.name: None for cell in tuned if cell.result.exists()}
     if not finished:  # each has said why
         return status
     shown = {"rows": list(finished), "tasks": None, "statistic": paper}
-    tables = TABLES.get(args.name, TABLES[paper])
     report.show(given(report.Report, args, **shown, tables=tables, csv=None, plot=None))
     return status
 

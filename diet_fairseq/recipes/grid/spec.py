@@ -25,13 +25,14 @@ have keys of their own (*: may be left out):
 import re
 import shlex
 import tomllib
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
-from ..common.options import by_name
+from ..common.options import by_name, folder_path
 
 #: options of ``translation evaluate`` that score something else
 OWN_TEST = ("--test-set", "--input", "--output")
@@ -146,6 +147,10 @@ def _check(path: Path, found: dict[str, Any]) -> None:
         for key in set(keys) & set(found):
             if kind != found["kind"]:
                 raise UserError(f"{path}: {key} is for grids of the kind {kind}: leave it out")
+    try:
+        folder_path(found["folder"])
+    except ArgumentTypeError as error:
+        raise UserError(f"{path}: folder {error}: give it another name") from error
     if "pair" in found and not re.fullmatch(r"\w+-\w+", found["pair"]):
         raise UserError(f'{path}: pair must be like "en-de", but is {found["pair"]!r}')
     if not found["rows"] or not all(isinstance(row, str) for row in found["rows"].values()):

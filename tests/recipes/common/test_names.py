@@ -31,15 +31,16 @@ def said(capsys, tmp_path, monkeypatch):
     return call
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        *((kind, name) for kind in NAMED for name in ("", ".", "..")),
-        # a run may lie elsewhere
-        *((kind, name) for kind in ("task", "row") for name in ("../../evil", "a/b", "/evil")),
-    ],
-)
+@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("name", ["", ".", ".."])
 def test_a_name_that_is_no_folder_of_its_own_is_refused(said, kind, name):
+    rule = f"must be the name of a folder of its own, but is {name!r} (--help"
+    assert rule in said(NAMED[kind], name)
+
+
+@pytest.mark.parametrize("kind", ["task", "row"])  # a run may lie elsewhere
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "/evil"])
+def test_a_name_that_leads_elsewhere_is_refused(said, kind, name):
     rule = f"must be the name of one folder, without a slash, but is {name!r} (--help"
     assert rule in said(NAMED[kind], name)
 

@@ -78,20 +78,21 @@ def test_other_settings_are_refused_with_both_values(command, others, was, begin
 POSITIONS = [
     ("train shaw en de", "--position-clip 8", "16 (now 8)"),
     ("train shaw en de", "--position-values", "False (now True)"),
-    ("pretrain diet_rel", "--position-gain 2", "None (now 2.0)"),
+    ("pretrain diet_rel", "--position-gain 2", "left out (now 2.0)"),
+    ("train diet_rel en de", "--position-gain 2", "30.0 (now 2.0)"),
     ("train t5 en de", "--position-buckets 16", "32 (now 16)"),
     ("train t5 en de", "--position-max-distance 64", "128 (now 64)"),
-    ("pretrain diet_rel", "--position-start blind", "None (now 1.0)"),
+    ("pretrain diet_rel", "--position-start blind", "left out (now 1.0)"),
     ("train diet_abs en de", "--position-peak 2", "3.0 (now 2.0)"),
     ("train tupe_a en de", "--position-untie-cls paper", "no (now paper)"),
     ("pretrain tupe_a", "--position-no-layer-norm", "False (now True)"),
     ("pretrain tupe_a", "--position-no-rescale", "False (now True)"),
     ("pretrain tupe_r", "--position-relative product", "scalar (now product)"),
-    ("pretrain diet_abs", "--position-rank 4", "None (now 4)"),
+    ("pretrain diet_abs", "--position-rank 4", "left out (now 4)"),
     ("train diet_rel en de", "--position-sharing layer", "none (now layer)"),
     ("pretrain t5", "--position-input sinusoidal", "none (now sinusoidal)"),
     ("train tupe_a en de", "--position-cross-attention", "False (now True)"),
-    ("pretrain linformer", "--projection-length 32", "None (now 32)"),
+    ("pretrain linformer", "--projection-length 32", "left out (now 32)"),
     ("pretrain linformer", "--projection-sharing layer", "none (now layer)"),
     ("pretrain t5", "--num-segments 3", "2 (now 3)"),
 ]
@@ -114,12 +115,24 @@ def test_a_position_option_that_the_run_was_begun_without_is_refused(
 
 
 @pytest.mark.parametrize(
-    "others",
-    ["--position-buckets 32", "--position-sharing layer", "--attention-backend reference"],
+    ("command", "others"),
+    [
+        ("train t5 en de", "--position-buckets 32"),
+        ("train t5 en de", "--position-sharing layer"),
+        ("train t5 en de", "--attention-backend reference"),
+        ("train diet_rel en de", "--position-gain 30"),
+    ],
 )
-def test_a_position_option_that_says_its_default_goes_on(others, begin):
-    begin(*TRAIN)
-    begin(*TRAIN, *others.split())
+def test_a_position_option_that_says_its_default_goes_on(command, others, begin):
+    begin(*command.split())
+    begin(*command.split(), *others.split())
+
+
+def test_the_gain_of_segments_is_not_taken_for_the_scheme_s(begin):
+    command = ("pretrain", "diet_rel")  # a BERT, which has segments per head
+    begin(*command)
+    with pytest.raises(UserError, match=r"--position-gain left out \(now 30\.0\): give the same"):
+        begin(*command, "--position-gain", "30")
 
 
 @pytest.mark.parametrize("command", [TRAIN, PRETRAIN])

@@ -77,6 +77,19 @@ def test_an_ablation_is_not_only_shown(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [("{}", " has no rows of diet_table8_glue_segments: name another"), ("[", ", line 1: this is")],
+)
+def test_the_papers_tables_are_read_before_anything_is_trained(tmp_path, content, rule):
+    papers = tmp_path / "papers.json"
+    papers.write_text(content)
+    words = ("--folder", tmp_path, "--gpus", 0, "--papers", papers)
+    with pytest.raises(UserError, match=f"^--papers {papers}{rule}"):
+        run("ablate", "sharing", "RTE", *words)
+    assert list(tmp_path.iterdir()) == [papers]
+
+
 def test_the_table_has_the_rows_that_finished(tmp_path, monkeypatch):
     """A row whose fine-tuning fails leaves the others in the table, and the status says so."""
     calls = []

@@ -17,6 +17,9 @@ WRONG = {
     f'kind = "other"\nfolder = "f"\n{ROW}': "kind must be one of pretraining, translation, fine",
     f'{START}row = {{a = "a"}}': "has the key row, which is unknown",
     f'kind = "pretraining"\nfolder = 1\n{ROW}': "folder must be a TOML str, but is 1",
+    f'kind = "pretraining"\nfolder = "a:b"\n{ROW}': (
+        "folder must have no ':', where fairseq splits paths, but is 'a:b': give it another name"
+    ),
     f"{START}rows = {{}}": "every row of [rows] is text",
     f"{START}rows = {{a = 1}}": "every row of [rows] is text",
     f"{START}{ROW}seeds = [0]": "seeds must be numbers above",
