@@ -26,6 +26,25 @@ def audible(iterate: Callable) -> Callable:
     return wrapper
 
 
+def logs_once(make_bar: Callable) -> Callable:
+    """Every line stands in ``--log-file`` once.
+
+    fairseq opens the file anew for every epoch's bar and never closes it: each line of epoch 30
+    stands there 30 times, and after some thousand epochs the process may open no more files.
+    """
+
+    @wraps(make_bar)
+    def wrapper(*args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
+        log = progress_bar.logger
+        for handler in [*log.handlers] if log_file is not None else []:
+            if isinstance(handler, logging.FileHandler):
+                log.removeHandler(handler)
+                handler.close()
+        return make_bar(*args, log_file=log_file, **kwargs)
+
+    return wrapper
+
+
 def counts_on(load_checkpoint: Callable) -> Callable:
     """``wall`` of a resumed run has the time before the checkpoint, too.
 

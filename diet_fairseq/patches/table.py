@@ -449,6 +449,13 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq-validate reads the checkpoint first",
     ),
     Patch(
+        "fairseq.logging.progress_bar:progress_bar",
+        WRAP,
+        progress.logs_once,
+        why="every epoch opens --log-file once more, and writes its lines once more",
+        until="fairseq opens --log-file once",
+    ),
+    Patch(
         "fairseq.logging.progress_bar:SimpleProgressBar.__iter__",
         WRAP,
         progress.audible,

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from fairseq.logging import progress_bar as fairseq_progress
 
 from diet_fairseq import progress
 from diet_fairseq.patches import loading
@@ -94,6 +95,35 @@ def test_training_says_where_it_is_between_its_lines(data, tmp_path):
     done = run("generate", data, "--cpu", "--path", tmp_path / "checkpoint_last.pt",
                first=partial(slow, 20 * NOW))  # fmt: skip
     assert ": at work on 1 of 1" in done.text
+
+
+def bars(folder, epochs):
+    """The lines of a log file of so many epochs, and how many files were left open for it."""
+    bar, path = fairseq_progress.progress_bar, folder / "train.log"
+    log = fairseq_progress.logger
+    before = [*log.handlers]
+    try:
+        for epoch in range(1, epochs + 1):
+            bar([], log_format="simple", log_file=str(path), epoch=epoch)
+            log.warning("train %d", epoch)
+            bar([], log_format="simple", epoch=epoch)  # validation names no file
+            log.warning("valid %d", epoch)
+        return path.read_text().split("\n"), len({*log.handlers} - {*before})
+    finally:
+        for handler in {*log.handlers} - {*before}:
+            log.removeHandler(handler)
+            handler.close()
+
+
+def test_a_line_stands_in_the_log_file_once_whatever_the_epoch(tmp_path, monkeypatch):
+    lines, files = bars(tmp_path, 3)
+    assert lines == ["train 1", "valid 1", "train 2", "valid 2", "train 3", "valid 3", ""]
+    assert files == 1
+    # fairseq's own, as long as it is in need of this
+    monkeypatch.setattr(fairseq_progress, "progress_bar", fairseq_progress.progress_bar.__wrapped__)
+    (tmp_path / "stock").mkdir()
+    lines, files = bars(tmp_path / "stock", 3)
+    assert (lines.count("train 3"), files) == (3, 3)
 
 
 @pytest.mark.slow
