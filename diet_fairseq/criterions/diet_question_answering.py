@@ -83,12 +83,14 @@ class QuestionAnsweringLoss(FairseqCriterion):
         for question, window, best in zip(
             sample["questions"], sample["windows"], found, strict=True
         ):
-            if best:  # none where no token is the window's own
-                text = question.context.between(best[0].first, best[0].last)
-                right = [one for one, _ in question.answers]
-                rules = answers.rules_of(question.context.rules)
-                values = (getattr(answers, name)(text, right, rules) for name in METRICS)
-                rows.append((window.question, best[0].score, *values))
+            if not best:  # no token is the window's own, or no score is a number
+                rows.append((window.question, -np.inf, *(0.0 for _ in METRICS)))
+                continue
+            text = question.context.between(best[0].first, best[0].last)
+            right = [one for one, _ in question.answers]
+            rules = answers.rules_of(question.context.rules)
+            values = (getattr(answers, name)(text, right, rules) for name in METRICS)
+            rows.append((window.question, best[0].score, *values))
         return np.array(rows, dtype=np.float64).reshape(-1, 2 + len(METRICS))
 
     @staticmethod

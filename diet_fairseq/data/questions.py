@@ -23,11 +23,13 @@ from .sentence_pairs import SPECIAL
 class Context:
     """A text, its tokens (n,) int64, and the characters that each begins and ends at.
 
-    ``rules`` names those that answers are compared by (`answers.rules_of`).
+    ``rules`` names those that answers are compared by (`answers.rules_of`). Tokens are no tensor:
+    a batch has its questions and their contexts, and for every tensor that a process of the data
+    loader has once sent, it keeps a file open.
     """
 
     text: str
-    tokens: Tensor
+    tokens: np.ndarray
     begins: Sequence[int]
     ends: Sequence[int]
     rules: str = "squad"
@@ -42,7 +44,7 @@ class Question:
     """A question's tokens (q,) int64, and its right answers: text and first character of each."""
 
     id: str
-    tokens: Tensor
+    tokens: np.ndarray
     context: Context
     answers: Sequence[tuple[str, int]]
 
@@ -120,7 +122,7 @@ class Windows(FairseqDataset):
         if not questions:
             raise UserError(f"{name} is empty: prepare it from a file that holds questions")
         self.questions, self.pad, self.left_pad = questions, pad, left_pad
-        self.bos, self.eos = torch.tensor([bos]), torch.tensor([eos])
+        self.bos, self.eos = np.array([bos]), np.array([eos])
         self.question_length = question_length
         self.windows: list[Window] = []
         for number, question in enumerate(questions):
@@ -135,7 +137,7 @@ class Windows(FairseqDataset):
         self.sizes = np.array([self.first_column(one) + one.end - one.begin + 1
                                for one in self.windows])  # fmt: skip
 
-    def _asked(self, number: int) -> Tensor:
+    def _asked(self, number: int) -> np.ndarray:
         return self.questions[number].tokens[: self.question_length]
 
     def first_column(self, window: Window) -> int:
@@ -148,12 +150,15 @@ class Windows(FairseqDataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         window = self.windows[index]
         question = self.questions[window.question]
-        asked = torch.cat([self.bos, self._asked(window.question), self.eos])
-        context = torch.cat([question.context.tokens[window.begin : window.end], self.eos])
+        asked = [self.bos, self._asked(window.question), self.eos]
+        context = [question.context.tokens[window.begin : window.end], self.eos]
+        tokens = torch.from_numpy(np.concatenate([*asked, *context]))  # (T,)
+        segments = torch.zeros_like(tokens)  # (T,)
+        segments[self.first_column(window) :] = 1
         return {
             "id": index,
-            "tokens": torch.cat([asked, context]),  # (T,)
-            "segments": torch.cat([torch.zeros_like(asked), torch.ones_like(context)]),  # (T,)
+            "tokens": tokens,
+            "segments": segments,
             "target": self._target(window, question) if question.answers else None,
             "question": question,
             "window": window,

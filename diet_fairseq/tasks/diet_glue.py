@@ -1,7 +1,9 @@
 """Task ``glue``: classification or regression of one text or a pair of texts."""
 
+import itertools
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +76,7 @@ class GlueTask(SentencePredictionTask):
     A sample is ``<s> A </s>`` or ``<s> A </s> B </s>`` (`Texts`), and ``net_input["segments"]``
     (B, T) int64 is 0 for A, its two marks and padding, 1 for B and its ``</s>``, as ``bert_*``
     was pretrained (Devlin et al. 2019, section 3); models without segments ignore it.
-    ``target`` is (B,) int64, the label's index in ``label/dict.txt``, or float32.
+    ``target`` is (B,) int64, the label's index in ``label/dict.txt``, or float64.
 
     Raises `UserError` for an empty split, a label that the dictionary doesn't have, a target that
     is not a number, and a ``--num-classes`` smaller than the number of labels.
@@ -113,7 +115,9 @@ class GlueTask(SentencePredictionTask):
             logger.info(f"{split}: {texts.shortened:,} of {len(texts):,} samples were shortened")
         labels: list[int] | list[float] | None
         labels = (
-            self._numbers(split) if self.cfg.regression_target else self._classes(split, combine)
+            self._numbers(split, combine)
+            if self.cfg.regression_target
+            else self._classes(split, combine)
         )
         if labels is not None and len(labels) != len(texts):
             raise UserError(
@@ -184,12 +188,31 @@ class GlueTask(SentencePredictionTask):
                 )
         return classes
 
-    def _numbers(self, split: str) -> list[float] | None:
+    def _numbers(self, split: str, combine: bool = False) -> list[float] | None:
+        """None without labels. In float64, which fairseq doesn't round to half precision."""
         path = os.path.join(self.cfg.data, "label", f"{split}.label")
         if not os.path.exists(path):
             return None
-        with open(path, encoding="utf-8") as lines:
-            return [number(line, f"{path}, line {place}") for place, line in enumerate(lines, 1)]
+        return [
+            np.float64(number(line, f"{part}, line {place}"))
+            for part in parts(path, combine)
+            for place, line in enumerate(text_lines(part), 1)
+        ]
+
+
+def parts(path: str, combine: bool) -> Iterator[str]:
+    """The file of a split, and with ``combine``, as in fairseq's tasks, train1.x after train.x."""
+    stem, ending = os.path.splitext(path)
+    for number in itertools.count() if combine else [0]:
+        part = f"{stem}{number or ''}{ending}"
+        if not os.path.exists(part):
+            return
+        yield part
+
+
+def text_lines(path: str) -> Iterator[str]:
+    with open(path, encoding="utf-8") as lines:
+        yield from lines
 
 
 def labels_of(dictionary: Any) -> list[str]:

@@ -15,7 +15,7 @@ from omegaconf import II, MISSING
 from ..data.questions import Context, Question, Windows
 from ..errors import UserError
 from ..models.span_head import SpanHead
-from .diet_glue import LENGTHS_ALIKE
+from .diet_glue import LENGTHS_ALIKE, parts, text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -97,12 +97,12 @@ class QuestionAnsweringTask(FairseqTask):
         path = os.path.join(self.cfg.data, f"{split}.jsonl")
         if not os.path.exists(path):
             raise FileNotFoundError(f"Dataset not found: {split} ({path})")
-        with open(path, encoding="utf-8") as lines:
-            questions = [
-                one
-                for number, line in enumerate(lines, 1)
-                for one in self._questions(line, f"{path}, line {number}")
-            ]
+        questions = [
+            one
+            for part in parts(path, combine)
+            for number, line in enumerate(text_lines(part), 1)
+            for one in self._questions(line, f"{part}, line {number}")
+        ]
         samples = self.samples(questions, path)
         dataset: FairseqDataset = samples
         if not self.cfg.no_shuffle:
@@ -140,9 +140,8 @@ class QuestionAnsweringTask(FairseqTask):
         """Those of a line of ``SPLIT.jsonl``."""
 
         def coded(text: str) -> Any:
-            return self.dictionary.encode_line(
-                text, append_eos=False, add_if_not_exist=False
-            ).long()
+            tokens = self.dictionary.encode_line(text, append_eos=False, add_if_not_exist=False)
+            return tokens.long().numpy()
 
         begins, ends = found["begins"], found["ends"]
         context = Context(

@@ -1,7 +1,11 @@
 """Windows of contexts, and the answers that come out of them."""
 
+import os
+
+import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from diet_fairseq.data import questions
 from diet_fairseq.data.questions import Answer, Context, Question, Windows
@@ -14,14 +18,14 @@ BOS, PAD, EOS, FIRST = 0, 1, 2, 10
 def context_of(length):
     """A text of single characters, each a token."""
     text = "".join(chr(ord("a") + place % 26) for place in range(length))
-    tokens = torch.arange(FIRST, FIRST + length)
+    tokens = np.arange(FIRST, FIRST + length)
     return Context(text, tokens, list(range(length)), list(range(1, length + 1)))
 
 
 def windows_of(length=20, answer=(7, 9), longest=14, stride=4, asked=3, **options):
     context = context_of(length)
     answers = [(context.text[answer[0] : answer[1]], answer[0])]
-    one = Question("q", torch.arange(100, 100 + asked), context, answers)
+    one = Question("q", np.arange(100, 100 + asked), context, answers)
     return Windows([one], bos=BOS, eos=EOS, pad=PAD, longest=longest, stride=stride, **options)
 
 
@@ -143,6 +147,19 @@ MUTANTS: mutants.Table = [
 @mutants.each(MUTANTS)
 def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
+
+
+def test_the_data_loader_s_processes_keep_no_file_open_for_a_question():
+    """For each tensor that a process has sent, and keeps, it would keep one."""
+    questions = [windows_of().questions[0] for _ in range(60)]
+    windows = Windows(questions, bos=BOS, pad=PAD, eos=EOS, longest=40)
+    batches = iter(DataLoader(windows, collate_fn=windows.collater, num_workers=1))
+    opened = []
+    for _ in range(50):
+        next(batches)
+        [worker] = batches._workers
+        opened.append(len(os.listdir(f"/proc/{worker.pid}/fd")))
+    assert opened[-1] < opened[0] + 20
 
 
 def test_a_question_that_leaves_no_room_is_refused():

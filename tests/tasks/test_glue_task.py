@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from fairseq import utils
 from fairseq.data import ListDataset
 
 from diet_fairseq.data.texts import Texts
@@ -68,6 +69,13 @@ def pairs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
     return binarised(tmp_path_factory.mktemp("numbers"), pair=False, regression=True)
+
+
+def apply_bfloat16(sample):
+    """What fairseq's trainer does to a batch with ``--bf16``."""
+    return utils.apply_to_sample(
+        lambda tensor: tensor.bfloat16() if tensor.dtype is torch.float32 else tensor, sample
+    )
 
 
 def task_of(data, **options):
@@ -167,6 +175,32 @@ def test_a_number_is_learned_and_kept_as_the_best_by_its_metric(numbers, tmp_pat
     # rounding differs with the batches
     best_of_all = max(float(line["valid_pearson"]) for line in lines)
     assert float(found) == pytest.approx(best_of_all, abs=0.1)
+
+
+def test_numbers_are_compared_as_they_stand_in_the_file(numbers, tmp_path):
+    """In half precision fairseq rounds whatever is float32."""
+    done = train(numbers, tmp_path, "--arch", "bert_diet_rel", "--regression-target", *TWICE,
+                 "--no-save", "--bf16")  # fmt: skip
+    assert done.status == 0, done.err
+    assert {"valid_pearson", "valid_spearman"} <= validated(done)[-1].keys()
+    dataset = task_of(numbers, regression_target=True, no_shuffle=True).load_dataset("valid")
+    target = apply_bfloat16(dataset.collater([dataset[0], dataset[1]]))["target"]
+    labels = (numbers / "label" / "valid.label").read_text().split()
+    assert target.tolist() == [float(label) for label in labels[:2]]
+
+
+def test_parts_of_a_split_are_read_together_if_asked(numbers, tmp_path):
+    (tmp_path / "label").mkdir()
+    (tmp_path / "input0").mkdir()
+    for path in (numbers / "input0").iterdir():
+        name = path.name.replace("valid", "train1")
+        (tmp_path / "input0" / name).symlink_to(path)
+    for name, part in (("train", "train"), ("train1", "valid")):
+        source = numbers / "label" / f"{part}.label"
+        (tmp_path / "label" / f"{name}.label").symlink_to(source)
+    for combine, count in ((False, 40), (True, 51)):
+        task = task_of(tmp_path, regression_target=True)
+        assert len(task.load_dataset("train", combine=combine)) == count
 
 
 def test_segments_reach_the_model(pairs):

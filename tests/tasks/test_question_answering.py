@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,6 +112,26 @@ def test_a_question_s_answer_is_the_best_of_its_windows():
         tensor = torch.tensor([[0, 3.0, 1.0], [1, 5.0, 0.0], [0, 4.0, 0.0], [1, 6.0, 0.5]])
 
     assert criterion.of_all_questions(2, {"_answers": Meter}) == 25.0
+
+
+def test_a_question_whose_scores_are_no_numbers_counts_as_wrong(data):
+    """The model has diverged: the set is measured, and its questions are not left out."""
+    task = task_of(data)
+    samples = task.load_dataset("valid")
+    loss = criterion.QuestionAnsweringLoss(criterion.QuestionAnsweringCriterionConfig(), task)
+    batch = samples.collater([samples[0], samples[1]])
+    tokens = batch["net_input"]["src_tokens"]
+    rows = torch.from_numpy(loss._scored(torch.full((*tokens.shape, 2), torch.nan), batch))
+    assert rows[:, 1:].tolist() == [[-torch.inf, 0, 0]] * 2
+    meters = {"_answers": SimpleNamespace(tensor=rows)}
+    assert criterion.of_all_questions(2, meters) == 0
+
+
+def test_parts_of_a_split_are_read_together_if_asked(tmp_path):
+    reading.write(tmp_path, {"train": 3, "train1": 2, "train3": 9})
+    for combine, count in ((False, 3), (True, 5)):
+        dataset = task_of(tmp_path, no_shuffle=True).load_dataset("train", combine=combine)
+        assert len({window.question for window in dataset.windows}) == count
 
 
 @pytest.mark.slow
