@@ -1,10 +1,14 @@
 """Batches: every sentence is in one, and a resumed run continues with the same batches."""
 
+import logging
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from ..errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def whole(batch_by_size: Callable) -> Callable:
@@ -51,3 +55,95 @@ def same_batches(get_batch_iterator: Callable) -> Callable:
         return iterator
 
     return wrapper
+
+
+def reshuffled(iterator_for_epoch: Callable) -> Callable:
+    """Shuffle from the epoch on in which ``--curriculum`` ends.
+
+    fairseq goes on as in the first epoch: a run with ``--curriculum 1`` is never shuffled.
+    """
+
+    @wraps(iterator_for_epoch)
+    def wrapper(
+        self: Any, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0
+    ) -> Any:
+        if self.dataloader is not None:
+            self.epoch_batch_sampler.shuffle = shuffle
+            self.epoch_batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
+        return iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus, offset)
+
+    return wrapper
+
+
+def with_size(state_dict: Callable) -> Callable:
+    """A checkpoint says how many batches its epoch has, and how many processes share them."""
+
+    @wraps(state_dict)
+    def wrapper(self: Any) -> dict[str, Any]:
+        return state_dict(self) | size_of(self)
+
+    return wrapper
+
+
+def size_of(iterator: Any) -> dict[str, int]:
+    return {"batches": len(iterator.frozen_batches), "shards": iterator.num_shards}
+
+
+def continued(load_state_dict: Callable) -> Callable:
+    """Go on at the same place of an epoch, on however many processes.
+
+    fairseq counts the batches of one process: on another number of them batches come twice, or
+    never. Where the batches are others, too, the place is the same share of the epoch.
+    """
+
+    @wraps(load_state_dict)
+    def wrapper(self: Any, state_dict: dict[str, Any]) -> None:
+        now = size_of(self)
+        was = {name: state_dict.get(name, now[name]) for name in now}
+        place = state_dict.get("iterations_in_epoch", 0)
+        if place and was != now:
+            done = place * was["shards"] * now["batches"] // was["batches"]
+            place = min(done // now["shards"], len(self) - 1)
+            if was["batches"] != now["batches"]:
+                logger.warning(
+                    f"the epoch has {now['batches']:,} batches, and had {was['batches']:,} when "
+                    "the checkpoint was saved: training goes on at the same share of it, so that "
+                    "some sentences come twice in this epoch, and others not at all"
+                )
+        load_state_dict(self, {**state_dict, "iterations_in_epoch": place})
+
+    return wrapper
+
+
+def whole_rest(init: Callable) -> Callable:
+    """Groups of ``--update-freq`` batches end where the epoch does, wherever they begin.
+
+    fairseq counts them from the beginning of the epoch: resumed with another ``--update-freq``,
+    they end before, and the epoch is trained once more.
+    """
+
+    @wraps(init)
+    def wrapper(
+        self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
+    ) -> None:
+        left = len(iterable) - getattr(iterable, "n", 0)
+        init(self, iterable, chunk_size, skip_remainder_batch)
+        if not skip_remainder_batch:
+            self.total = self.n + -(-left // chunk_size)
+
+    return wrapper
+
+
+def stopped(buffer: Any) -> None:
+    """Have the thread that fills ``buffer`` end, now that nobody reads on.
+
+    fairseq leaves it waiting for room, with the processes that fetch data for it: one more after
+    every validation that ``--max-valid-steps`` cuts.
+    """
+    consumer, queue = buffer._consumer, buffer._queue
+    if consumer is not None:
+        consumer._max_len = 0  # it ends with the batch at hand
+        with queue.mutex:
+            queue.queue.clear()
+            queue.maxsize = sys.maxsize  # room for that batch, and for the mark of the end
+            queue.not_full.notify_all()

@@ -133,6 +133,12 @@ FOUND_BY_FAIRSEQ = [
         r"^Cannot find dataset: (?P<split>\S+)",
         "there is no data of the split {split}: give another --valid-subset",
     ),
+    (
+        r"^Cannot resume training due to dataloader mismatch",
+        "the checkpoint stands further in its epoch than the data has batches: resume with the "
+        "data, --max-tokens, --batch-size and number of GPUs that it was saved with, or begin the "
+        "epoch anew by --reset-dataloader",
+    ),
     (r"^please specify steps or phase_ratio", "--lr-scheduler tri_stage needs its --phase-ratio"),
     (
         r"^Error merging override (?P<part>\w+)\.(?P<flag>\w+)=null|"
@@ -201,8 +207,12 @@ def naming(path: str, words: Iterable[str]) -> str | None:
         flag, equals, value = word.partition("=") if word.startswith("--") else (option, "=", word)
         option = "" if equals else flag
         for part in filter(None, re.split("[:,]", value)):
-            if whole.startswith(os.path.abspath(part)):
-                found.append((len(os.path.abspath(part)), flag))
+            if part.isdigit():  # --seed 1 names no file
+                continue
+            begin = os.path.abspath(part)
+            # a folder of it, or a prefix such as that of --trainpref
+            if whole == begin or whole.startswith((begin.rstrip("/") + "/", begin + ".")):
+                found.append((len(begin), flag))
     return max(found)[1] if found else None
 
 

@@ -114,6 +114,20 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq says what is wrong with a checkpoint",
     ),
     Patch(
+        "fairseq.trainer:Trainer.load_checkpoint",
+        WRAP,
+        loading.average.kept,
+        why="--store-ema can't start from a checkpoint that has no average",
+        until="fairseq keeps the parameters until the average has begun",
+    ),
+    Patch(
+        "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
+        WRAP,
+        loading.average.begun,
+        why="--store-ema can't start from a checkpoint that has no average",
+        until="fairseq keeps the parameters until the average has begun",
+    ),
+    Patch(
         "fairseq.data.encoders:build_bpe",
         WRAP,
         loading.built_bpe,
@@ -410,6 +424,41 @@ TABLE: tuple[Patch | Setting, ...] = (
         batches.same_batches,
         why="a run that is resumed within an epoch sees sentences twice, and others never",
         until="fairseq resumes with the batches that it stopped with",
+    ),
+    Patch(
+        "fairseq.data.iterators:EpochBatchIterator._get_iterator_for_epoch",
+        WRAP,
+        batches.reshuffled,
+        why="--curriculum leaves the whole run unshuffled, until it is resumed",
+        until="fairseq shuffles when the curriculum ends",
+    ),
+    Patch(
+        "fairseq.data.iterators:EpochBatchIterator.state_dict",
+        WRAP,
+        batches.with_size,
+        why="a run that is resumed on other GPUs sees sentences twice, and others never",
+        until="fairseq saves how many processes share an epoch",
+    ),
+    Patch(
+        "fairseq.data.iterators:EpochBatchIterator.load_state_dict",
+        WRAP,
+        batches.continued,
+        why="a run that is resumed on other GPUs sees sentences twice, and others never",
+        until="fairseq saves how many processes share an epoch",
+    ),
+    Patch(
+        "fairseq.data.iterators:GroupedIterator.__init__",
+        WRAP,
+        batches.whole_rest,
+        why="resumed with another --update-freq, an epoch is trained once more",
+        until="fairseq counts the groups that are left",
+    ),
+    Patch(
+        "fairseq.data.iterators:BufferedIterator.__del__",
+        ADD,
+        batches.stopped,
+        why="a validation cut by --max-valid-steps leaves a process and a thread behind",
+        until="fairseq ends the thread of an iterator that is left",
     ),
     # --- commands ---------------------------------------------------------------------------------
     Patch(

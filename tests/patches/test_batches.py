@@ -1,9 +1,17 @@
-"""Batches hold every sentence once."""
+"""Batches hold every sentence once, also in an epoch that is resumed."""
+
+import logging
+import multiprocessing
+import threading
+import time
 
 import fairseq
 import numpy as np
 import pytest
+import torch
 from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
+from fairseq.data import FairseqDataset
+from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 12, 25])
@@ -15,3 +23,101 @@ def test_batches_hold_every_sentence_once(size):
         )
         assert np.concatenate(batches).tolist() == list(range(size))
         assert max(map(len, batches)) <= 12
+
+
+class Numbers(FairseqDataset):
+    """Sample n is n."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return index
+
+    def collater(self, samples):
+        return torch.tensor(samples)
+
+
+def iterators(batches, shards=1, **more):
+    """Of each process; a batch is one number."""
+    data, one_by_one = Numbers(batches), [[number] for number in range(batches)]
+    return [
+        EpochBatchIterator(data, data.collater, one_by_one, num_shards=shards, shard_id=shard,
+                           reuse_dataloader=True, **more)
+        for shard in range(shards)
+    ]  # fmt: skip
+
+
+def taken(iterator, updates):
+    """The numbers of the next updates of an epoch that has begun."""
+    return [int(next(iterator)) for _ in range(updates)]
+
+
+def rest_of(state, batches, shards):
+    """What the processes read of the epoch in which they resume."""
+    found = []
+    for one in iterators(batches, shards):
+        one.load_state_dict(state)
+        found += [int(batch) for batch in one.next_epoch_itr()]
+        assert one.end_of_epoch()
+    return found
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 1), (1, 2), (2, 4), (4, 2)])
+@pytest.mark.parametrize("updates", [1, 2])
+def test_an_epoch_is_gone_on_with_at_its_place_on_other_processes(before, after, updates):
+    processes = iterators(16, before)
+    done = [one for process in processes for one in taken(process.next_epoch_itr(), updates)]
+    rest = rest_of(processes[0].state_dict(), 16, after)
+    assert {*done, *rest} == {*range(16)}
+    # up to as many come twice as are read at once
+    assert len(done) + len(rest) - 16 == len(done) % after
+
+
+def test_an_epoch_of_other_batches_is_gone_on_with_at_the_same_share_of_it(caplog):
+    [whole] = iterators(12)
+    taken(whole.next_epoch_itr(), 6)
+    with caplog.at_level(logging.WARNING, "diet_fairseq"):
+        assert len(rest_of(whole.state_dict(), 30, 1)) == 15
+    assert "the epoch has 30 batches, and had 12 when the checkpoint was saved" in caplog.text
+    assert len(rest_of(whole.state_dict(), 2, 1)) == 1
+
+
+def test_a_state_of_another_version_is_taken_as_it_is():
+    state = {"version": 2, "epoch": 1, "iterations_in_epoch": 4, "shuffle": True}
+    assert len(rest_of(state, 12, 1)) == 8
+
+
+@pytest.mark.parametrize("place", [0, 3, 4, 8])
+@pytest.mark.parametrize("size", [1, 3, 4, 20])
+def test_groups_of_batches_end_with_the_epoch_wherever_they_begin(place, size):
+    [one] = iterators(9)
+    one.load_state_dict({"version": 2, "epoch": 1, "iterations_in_epoch": place})
+    groups = GroupedIterator(one.next_epoch_itr(), size)
+    found = [len(group) for group in groups]
+    assert sum(found) == 9 - place
+    assert set(found[:-1]) <= {size}
+    assert one.end_of_epoch()
+
+
+def test_a_curriculum_ends_as_in_a_resumed_run():
+    [whole], [resumed] = iterators(9), iterators(9)
+    epochs = [[int(n) for n in whole.next_epoch_itr(shuffle=epoch > 1)] for epoch in (1, 2, 3)]
+    resumed.load_state_dict({"version": 2, "epoch": 3, "iterations_in_epoch": 0})
+    assert epochs[0] == [*range(9)]
+    assert epochs[2] == [int(number) for number in resumed.next_epoch_itr()] != epochs[0]
+
+
+def test_a_validation_that_is_cut_leaves_nothing_behind():
+    [validation] = iterators(200, num_workers=1, buffer_size=4)
+    before = threading.active_count()
+    for _ in range(3):
+        taken(validation.next_epoch_itr(shuffle=False), 3)
+    validation._cur_epoch_itr = None
+    end = time.monotonic() + 20
+    while multiprocessing.active_children() or threading.active_count() > before:
+        assert time.monotonic() < end, "it waits on"
+        time.sleep(0.05)

@@ -54,6 +54,8 @@ RAISED = {
     "--finetune-from-model and --restore-file (non-default value) can not be specified together: "
     "{'_name': None}": "starts a run and --restore-file resumes one: give one of them",
     "Cannot find dataset: nosuch": "there is no data of the split nosuch: give another",
+    "Cannot resume training due to dataloader mismatch, please report this": "resume with the data,"
+    " --max-tokens, --batch-size and number of GPUs that it was saved with, or begin the epoch",
     "please specify steps or phase_ratio": "--lr-scheduler tri_stage needs its --phase-ratio",
     "Error merging override lr_scheduler.total_num_update=null": "--total-num-update is missing",
     "Missing mandatory value: sentencepiece_model\n    full_key: ": "--sentencepiece-model is miss",
@@ -113,6 +115,10 @@ def test_a_path_of_the_user_s_that_can_not_be_used_is_named_with_its_option(numb
         ("data --log-file data/x", "data/y", ""),
         ("--cpu data", "/nowhere/data", None),
         ("--quiet --path a", "b", None),
+        ("--trainpref text --save-dir te", "text.en", "--trainpref"),
+        ("--save-dir c", "corpus.txt", None),
+        ("--seed 1", "10.json", None),
+        ("--seed 10", "10.json", None),
     ],
 )
 def test_the_option_is_the_one_that_names_the_path(words, path, option):

@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from ...errors import UserError, chain, rephrased
 from ...literals import literal
 from ..explaining import mistake_behind
-from . import configuration, progress
+from . import average, configuration, progress
 from .configuration import Refused, converted
 from .file import CHECKPOINT_TYPES, TRUST, check_regular, lacks_memory, load, read
 from .model import difference, no_larger_than
@@ -32,6 +32,7 @@ from .plain import quoted, reason, shown
 
 __all__ = [
     "CHECKPOINT_TYPES",
+    "average",
     "built_bpe",
     "built_tokenizer",
     "check_regular",

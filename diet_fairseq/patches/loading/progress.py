@@ -27,6 +27,10 @@ def check(state: dict[str, Any]) -> None:
         count = counts.get(name, 0)
         if type(count) is not int or not 0 <= count <= _MOST:
             raise Refused(f"its {name} is {quoted(count)}, no count from 0 to {_MOST:,}")
+    for name in ("batches", "shards"):
+        count = place.get(name, 1)
+        if type(count) is not int or not 1 <= count <= _MOST:
+            raise Refused(f"its {name} is {quoted(count)}, no count from 1 to {_MOST:,}")
     for scores, name in (
         (extra, "best"),
         (extra, "val_loss"),

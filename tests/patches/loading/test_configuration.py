@@ -281,6 +281,8 @@ COUNT = "no count from 0 to 2,147,483,648"
         ("extra_state.train_iterator.epoch", "1", f"its epoch is '1', {COUNT}"),
         ("extra_state.train_iterator.epoch", 10**30, f"its epoch is {10**30}, {COUNT}"),
         ("extra_state.train_iterator.iterations_in_epoch", 0.5, "its iterations_in_epoch is 0.5, "),
+        ("extra_state.train_iterator.shards", 0, "its shards is 0, no count from 1 to "),
+        ("extra_state.train_iterator.batches", "9", "its batches is '9', no count from 1 to "),
         ("extra_state.best", "\x1b", r"its best is '\x1b', no number"),
         ("extra_state.previous_training_time", None, "its previous_training_time is None"),
         ("optimizer_history.0.lr_scheduler_state.best", [], "its best is [], no number"),
