@@ -6,7 +6,6 @@ elsewhere is read as data: names of files stay within the folder, and values are
 """
 
 import json
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -176,7 +175,7 @@ class _Content:
         if (
             isinstance(value, bool)
             or not isinstance(value, int if whole else int | float)
-            or not (math.isfinite(value) and least <= value < 1e9)
+            or not least <= value < 1e9  # nor NaN, which no comparison holds for
         ):
             raise self.fault(key, f"must be a {'whole ' * whole}number from {least:g} on")
         return value

@@ -88,6 +88,7 @@ def test_an_exported_model_names_less_and_keys_of_others_are_passed_over(folder)
         ("preprocessing", "spacy", 'preprocessing must be one of none, moses, but is "spacy"'),
         ("beam", 0, "beam must be a whole number from 1 on, but is 0"),
         ("beam", True, "beam must be a whole number from 1 on, but is true"),
+        ("beam", 10**400, "beam must be a whole number from 1 on, but is 10000"),
         ("beam", 10**30, "beam must be a whole number from 1 on, but is 10000"),
         ("lenpen", "1", 'lenpen must be a number from -100 on, but is "1"'),
         ("lenpen", float("nan"), "lenpen must be a number from -100 on, but is NaN"),

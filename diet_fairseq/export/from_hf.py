@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import model_json
 from ..errors import UserError
+from ..recipes.common.json_files import kept
 from . import folder as folders
 
 #: the checkpoint in the folder that is written
@@ -218,12 +219,7 @@ def write_dictionaries(
 def languages(folder: Path) -> tuple[str, str]:
     """Those of the tokenizer; fairseq wants names, so those that are not known are made up."""
     path = folder / "tokenizer_config.json"
-    given = {}
-    if path.is_file():
-        try:
-            given = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{path} is no JSON: give another folder") from error
+    given = kept(path, "give another folder") if path.is_file() else {}
     found = [str(given.get(f"{side}_lang") or side) for side in ("source", "target")]
     for language in found:
         if not language.replace("_", "").replace("-", "").isalnum():

@@ -128,6 +128,17 @@ def test_a_configuration_that_does_not_fit_is_refused(change, says, translation_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("content", ["{", "[]", "7"])
+def test_a_tokenizer_s_configuration_that_is_no_object_is_refused(
+    content, translation_folder, tmp_path
+):
+    shutil.copytree(translation_folder, tmp_path / "folder")
+    (tmp_path / "folder" / "tokenizer_config.json").write_text(content)
+    text = refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert text.startswith(f"{tmp_path / 'folder' / 'tokenizer_config.json'} is damaged (")
+    assert text.endswith("): give another folder")
+
+
 def test_damaged_weights_are_refused(translation_folder, tmp_path):
     shutil.copytree(translation_folder, tmp_path / "folder")
     weights = tmp_path / "folder" / "model.safetensors"
