@@ -39,6 +39,9 @@ class ModelDescription:
         subwords: kind, one of `SUBWORDS`; "none": the words themselves are in the vocabulary
         subword_model: SentencePiece's model or subword-nmt's codes
         preprocessing: what parts a line into words before its subwords, one of `PREPROCESSING`
+        lower: whether the text is lower-cased first; as the next, of encoders alone, which
+            ``model.json`` doesn't describe
+        language: of the text of an encoder, which has no ``source_lang``
         beam: hypotheses to keep
         lenpen: exponent of the length penalty
         penalty: its formula, one of `PENALTIES`
@@ -56,11 +59,18 @@ class ModelDescription:
     subwords: str = "none"
     subword_model: Path | None = None
     preprocessing: str = "none"
+    lower: bool = False
+    language: str = "en"
     beam: int = 5
     lenpen: float = 1.0
     penalty: str = "fairseq"
     max_source_length: int | None = None
     max_target_length: int | None = None
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Of the text that is read, and of that which is written."""
+        return self.source_lang or self.language, self.target_lang or self.language
 
     def write(self) -> None:
         """Write ``model.json`` into the folder, in which all that it names must be."""

@@ -11,6 +11,7 @@ from typing import Any
 from .. import model_json
 from ..errors import UserError
 from ..recipes.common.json_files import kept
+from ..recipes.common.stages import MADE_FROM
 from . import folder as folders
 
 #: the checkpoint in the folder that is written
@@ -151,6 +152,8 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     saving.save(checkpoint, str(out / MODEL))
     if config.is_encoder_decoder:
         describe(folder, out)
+    else:
+        describe_text(folder, out)
     return missing, left
 
 
@@ -164,6 +167,16 @@ def describe(folder: Path, out: Path) -> None:
         about, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
         subword_model=subwords,
     ).write()  # fmt: skip
+
+
+def describe_text(folder: Path, out: Path) -> None:
+    """How an encoder's text was made, as the recipe leaves it written beside the data."""
+    _, given = tokenizer_config(folder)
+    made_from = {
+        "lower": bool(given.get("do_lower_case")),
+        "language": str(given.get("source_lang") or "en"),
+    }
+    (out / MADE_FROM).write_text(json.dumps(made_from, indent=1) + "\n", encoding="utf-8")
 
 
 def write_dictionaries(
@@ -218,13 +231,18 @@ def write_dictionaries(
 
 def languages(folder: Path) -> tuple[str, str]:
     """Those of the tokenizer; fairseq wants names, so those that are not known are made up."""
-    path = folder / "tokenizer_config.json"
-    given = kept(path, "give another folder") if path.is_file() else {}
+    path, given = tokenizer_config(folder)
     found = [str(given.get(f"{side}_lang") or side) for side in ("source", "target")]
     for language in found:
         if not language.replace("_", "").replace("-", "").isalnum():
             raise UserError(f"{path} names a language {language!r}: letters and digits are allowed")
     return found[0], found[1]
+
+
+def tokenizer_config(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of the tokenizer's options, and what it says: nothing if it isn't there."""
+    path = folder / "tokenizer_config.json"
+    return path, kept(path, "give another folder") if path.is_file() else {}
 
 
 def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Namespace:

@@ -42,7 +42,8 @@ def run(args: Namespace) -> None:
         if head is not None and hasattr(task, "label_dictionary"):
             name_labels(found.model.config, task)
         write_model(new, found)
-        languages = write_tokenizer(new, tokens, task, found.model.config)
+        write_tokenizer(new, tokens, task, found.model.config)
+        languages = [one for one in (trained.about.source_lang, trained.about.target_lang) if one]
         write_card(new, args, found.model, languages, scores)
         if not trained.is_encoder:
             description.write(trained, "transformers", new)
@@ -68,14 +69,19 @@ def name_labels(config: Any, task: Any) -> None:
 
 
 def tokenizer_files(trained: Trained) -> dict[str, Any]:
-    """``vocab_file`` and the others of `DietTokenizer`; nothing for a vocabulary of words."""
+    """What `DietTokenizer` is told of the text; nothing for a vocabulary of words."""
     from ..hf.tokenizer import symbols_in
 
     about, task = trained.about, trained.task
     if about.subword_model is None:
         return {}
     kind = {"sentencepiece": "sentencepiece_file", "subword_nmt": "codes_file"}[about.subwords]
-    files: dict[str, Any] = {kind: about.subword_model, "moses": about.preprocessing == "moses"}
+    files: dict[str, Any] = {
+        kind: about.subword_model,
+        "moses": about.preprocessing == "moses",
+        "do_lower_case": about.lower,
+        **dict(zip(("source_lang", "target_lang"), about.languages, strict=True)),
+    }
     source, *target = dictionaries(about)
     files["vocab_file"] = source
     if target and source.read_bytes() != target[0].read_bytes():
@@ -138,11 +144,9 @@ def write_model(folder: Path, found: Any) -> None:
     (folder / f"{CODE}.py").write_text(text, encoding="utf-8")
 
 
-def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> list[str]:
-    """The tokenizer's files; the languages of the model, as far as they are known."""
+def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> None:
     from ..hf import DietTokenizer
 
-    languages = [getattr(task.cfg, f"{side}_lang", None) for side in ("source", "target")]
     if files:
         mask = "<mask>" if "<mask>" in task.source_dictionary.indices else None
         given: dict[str, Any] = {
@@ -150,8 +154,6 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
         }
         tokenizer = DietTokenizer(
             **given,
-            source_lang=languages[0],
-            target_lang=languages[1],
             mask_token=mask,
             model_max_length=config.max_source_positions,
             begins=not config.is_encoder_decoder,
@@ -162,7 +164,6 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
             folder / "tokenizer_config.json",
             auto_map={"AutoTokenizer": [f"{CODE}.DietTokenizer", None]},
         )
-    return [language for language in languages if language]
 
 
 def write_card(

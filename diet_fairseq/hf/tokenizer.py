@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AddedToken, PreTrainedTokenizer
 
 from ..errors import UserError
+from ..spaces import normalise
 
 FILES = {
     "vocab_file": "dict.txt",
@@ -51,6 +52,7 @@ class DietTokenizer(PreTrainedTokenizer):
         begins: whether ``<s>`` comes first
         segments: whether the model reads ``token_type_ids``
         moses: subword-nmt: sacremoses splits text into words first, and joins them in the end
+        do_lower_case: whether the model has read lower-cased text alone
         source_lang, target_lang: of the texts, for sacremoses
     """
 
@@ -66,6 +68,7 @@ class DietTokenizer(PreTrainedTokenizer):
         begins: bool = False,
         segments: bool = False,
         moses: bool = False,
+        do_lower_case: bool = False,
         source_lang: str | None = None,
         target_lang: str | None = None,
         mask_token: Any = None,
@@ -78,6 +81,7 @@ class DietTokenizer(PreTrainedTokenizer):
             "codes_file": codes_file,
         }
         self.moses, self.source_lang, self.target_lang = moses, source_lang, target_lang
+        self.do_lower_case = do_lower_case
         self.symbols = self.target_symbols = symbols_in(vocab_file)
         if target_vocab_file is not None:
             self.target_symbols = symbols_in(target_vocab_file)
@@ -107,6 +111,7 @@ class DietTokenizer(PreTrainedTokenizer):
             begins=begins,
             segments=segments,
             moses=moses,
+            do_lower_case=do_lower_case,
             source_lang=source_lang,
             target_lang=target_lang,
             mask_token=mask_token,
@@ -121,6 +126,7 @@ class DietTokenizer(PreTrainedTokenizer):
         return {**self.numbers, **self.added_tokens_encoder}
 
     def _tokenize(self, text: str, **_: Any) -> list[str]:
+        text = normalise(text.lower() if self.do_lower_case else text)
         if self.files["sentencepiece_file"] is not None:
             return self.model.encode(text, out_type=str)
         if self.moses:

@@ -15,6 +15,8 @@ from .. import model_json
 from ..errors import UserError
 from ..model_json import ModelDescription
 from ..patches import loading
+from ..recipes.common.json_files import kept
+from ..recipes.common.stages import MADE_FROM
 from ..recipes.common.text import read_lines
 from ..recipes.translation.described import KINDS
 from .subwords import kind_of, marked
@@ -119,11 +121,30 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelD
     found = ModelDescription(
         "fairseq", source, target, folder=checkpoint.parent, checkpoint=checkpoint, data=data
     )
+    if not source:
+        found = replace(found, **_made_from(data))
     for kind, file, tokenizer in KINDS.values():
         model = data.absolute().parent / "subwords" / file
         if model.is_file():
             return replace(found, subwords=kind, subword_model=model, preprocessing=tokenizer)
     return found
+
+
+def _made_from(data: Path) -> dict[str, Any]:
+    """How the recipe made the text of an encoder, as it left it written in the folder of data."""
+    path, again = data / MADE_FROM, "prepare the data again, or give another folder by --data"
+    if not path.is_file():
+        return {}
+    made_from = kept(path, again)
+    match made_from.get("text", made_from):  # a task says what the text of its encoder was
+        case {"lower": bool(lower), "language": str(language)} if model_json.LANGUAGE.fullmatch(
+            language
+        ):
+            return {"lower": lower, "language": language}
+    raise UserError(
+        f"{path} must say whether the text was lower-cased (lower) and its language's code "
+        f"(language), but doesn't: {again}"
+    )
 
 
 def _languages(checkpoint: Path, data: Path, pieces: Pieces, needed: bool) -> list[str]:

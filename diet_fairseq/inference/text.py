@@ -2,7 +2,7 @@
 
 from ..model_json import ModelDescription
 from ..recipes.common import moses
-from ..recipes.common.text import normalise
+from ..spaces import normalise
 from . import subwords
 from .engine import UNKNOWN
 from .sentences import sentences
@@ -18,13 +18,14 @@ class Text:
     """
 
     def __init__(self, description: ModelDescription) -> None:
-        self.source, self.target = description.source_lang, description.target_lang
+        self.source, self.target = description.languages
+        self.lower = description.lower
         self.moses = description.preprocessing == "moses"
         self.subwords = subwords.of(description)
 
     def tokens(self, line: str) -> list[str]:
         """Subwords of a line; none if there is nothing to say."""
-        line = normalise(line)
+        line = normalise(line.lower() if self.lower else line)
         if self.moses and line:
             [line] = moses.tokenise([line], self.source)
         pieces = self.subwords.encode(line) if line else []

@@ -16,6 +16,8 @@ from transformers import (
 )
 
 from diet_fairseq import Translator, model_json
+from diet_fairseq.inference.found import Pieces, find
+from diet_fairseq.inference.text import Text
 from tests.hf.conftest import export, loaded, take_back
 from tests.support import hugging
 from tests.support.commands import slow
@@ -162,6 +164,29 @@ def test_two_dictionaries_and_merges_of_subword_nmt(tmp_path):
     again = DietTokenizer.from_pretrained(tmp_path / "saved")
     assert again("dog")["input_ids"] == [4, 2]
     assert again.decode([5]) == "dog"
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "glue"])
+def test_text_becomes_what_the_encoder_was_trained_on(task, tmp_path):
+    checkpoint = hugging.checkpoint(tmp_path / "run", "roberta_diet_rel", task)
+    text = {"lower": True, "language": "fr"}
+    made_from = text if task == "masked_lm" else {"task": {}, "text": text}
+    (tmp_path / "run" / "data-bin" / "made-from.json").write_text(json.dumps(made_from))
+    export(checkpoint, tmp_path / "hf")
+    AutoTokenizer.from_pretrained(tmp_path / "hf").save_pretrained(tmp_path / "hf")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert tokenizer.source_lang == "fr"
+    expected = tokenizer("the quick fox <mask>")["input_ids"]
+    assert tokenizer.unk_token_id not in expected
+    assert tokenizer("\x07 The\x85QUICK\u2028Fox <mask>")["input_ids"] == expected
+    take_back(tmp_path / "hf", tmp_path / "back")
+    pieces = Pieces(tmp_path / "back", tmp_path / "back" / "sentencepiece.model")
+    for about in (
+        find(checkpoint, translates=False),
+        find(tmp_path / "back" / "model.pt", pieces, translates=False),
+    ):
+        assert (about.lower, about.language) == (True, "fr")
+        assert Text(about).tokens("The Quick") == Text(about).tokens("the quick")
 
 
 def test_the_card_has_data_scores_and_signatures(translation, tmp_path):

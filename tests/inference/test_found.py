@@ -1,6 +1,7 @@
 """A model is found with what belongs to it; what is missing or does not belong is named."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -145,6 +146,27 @@ def test_damaged_subwords_are_named(tmp_path, kind, name, preprocessing, capsys)
     with pytest.raises(UserError, match=re.escape(str(tmp_path / name)) + " (is no|holds no) "):
         Text(described(tmp_path, kind, name, preprocessing))
     assert capsys.readouterr().err == ""
+
+
+def test_an_encoder_s_text_is_split_into_words_by_the_rules_of_its_language(tmp_path):
+    about = ModelDescription("fairseq", "", "", tmp_path, preprocessing="moses", language="fr")
+    assert Text(about).tokens("L'homme") == ["L&apos;", "homme"]
+    assert Text(replace(about, language="en")).tokens("L'homme") == ["L", "&apos;homme"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"lower": 1, "language": "en"}', '{"lower": true, "language": "../en"}'],
+)
+def test_data_that_does_not_say_how_an_encoder_s_text_was_made_is_refused(tmp_path, content):
+    torch.save({"model": {}, "cfg": {"task": {"_name": "masked_lm"}}}, tmp_path / "model.pt")
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    assert find(tmp_path / "model.pt", Pieces(tmp_path), translates=False).lower is False
+    (tmp_path / "made-from.json").write_text(content)
+    with pytest.raises(UserError) as error:
+        find(tmp_path / "model.pt", Pieces(tmp_path), translates=False)
+    assert str(error.value).startswith(str(tmp_path / "made-from.json"))
+    assert str(error.value).endswith(": prepare the data again, or give another folder by --data")
 
 
 def test_a_checkpoint_of_the_recipe_finds_its_data_and_subwords_by_their_places(tmp_path):

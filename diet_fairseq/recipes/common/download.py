@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from ...atomic import rename
 from ...errors import UserError, rephrased
+from ...spaces import normalise
 from . import transfer
-from .text import normalise
 
 BLOCK = 1 << 20
 LARGEST = 2 * 10**9  # bytes; the largest file that is downloaded here has 0.9

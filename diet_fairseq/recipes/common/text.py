@@ -2,12 +2,11 @@
 
 Python's ``str.splitlines`` and fairseq's and sentencepiece's word splitting split text at more
 places (U+0085, U+2028, form feed ...). Such characters stand inside lines of the WMT sets, so
-lines are read as bytes up to ``\\n``, and `normalise` turns every odd space into a plain one
-before another program sees it.
+lines are read as bytes up to ``\\n``, and `spaces.normalise` turns every odd space into a plain
+one before another program sees it.
 """
 
 import gzip
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -15,14 +14,6 @@ from pathlib import Path
 
 from ...atomic import written
 from ...errors import UserError
-
-# White space of any kind, and control characters.
-SPACES = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-
-
-def normalise(line: str) -> str:
-    """The line with single plain spaces between its words, and no control characters."""
-    return SPACES.sub(" ", line).strip(" ")
 
 
 def read_lines(path: Path, keep_mark: bool = False) -> Iterator[str]:

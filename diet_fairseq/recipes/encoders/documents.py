@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...spaces import normalise
 from ..common.stages import fingerprint
-from ..common.text import normalise, read_lines
+from ..common.text import read_lines
 
 
 @dataclass(frozen=True)

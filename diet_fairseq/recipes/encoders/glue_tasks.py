@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import UserError
+from ...spaces import normalise
 from ...tasks.diet_glue import number
-from ..common.text import normalise, read_lines
+from ..common.text import read_lines
 
 TRAIN, VALID = "train", "valid"
 #: labels may have spaces, a line of fairseq-preprocess may not

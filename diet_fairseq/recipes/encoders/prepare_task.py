@@ -15,11 +15,12 @@ from tqdm import tqdm
 from ...atomic import written
 from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
+from ...spaces import normalise
 from ..common import programs
 from ..common.options import add_workers, folder_name
 from ..common.stages import MADE_FROM, Stage, left, run_all
 from ..common.subwords import KINDS
-from ..common.text import normalise, write_lines
+from ..common.text import write_lines
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import (

@@ -14,10 +14,11 @@ from tqdm import tqdm
 from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
+from ...spaces import normalise
 from ..common import programs
 from ..common.options import at_least, given
 from ..common.subwords import KINDS
-from ..common.text import normalise, read_lines, read_pairs, write_lines
+from ..common.text import read_lines, read_pairs, write_lines
 from . import interactive, test_sets
 from .chosen import add_corpus, corpus_of
 from .described import describe

@@ -3,9 +3,10 @@
 import pytest
 
 from diet_fairseq.errors import UserError
-from tests.support.road import ODD, sentences, subwords, text
+from diet_fairseq.spaces import normalise
+from tests.support.road import ODD, sentences, subwords
 
-LINES = sentences(400) + [text.normalise(f"über {odd} Länge, naïve 世界 😀 Müller.") for odd in ODD]
+LINES = sentences(400) + [normalise(f"über {odd} Länge, naïve 世界 😀 Müller.") for odd in ODD]
 
 
 @pytest.fixture(scope="module", params=subwords.KINDS)
@@ -18,7 +19,7 @@ def model(request, tmp_path_factory):
 
 def test_text_comes_back(model):
     for line, coded in zip(LINES, model.encode(LINES, "de", 1), strict=True):
-        assert model.decode(coded, "de") == text.normalise(line.replace("\u2581", " ")) or any(
+        assert model.decode(coded, "de") == normalise(line.replace("\u2581", " ")) or any(
             odd in line for odd in "\u200b\u2060\ufeff|@<\u2581"
         )
 

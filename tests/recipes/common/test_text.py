@@ -6,6 +6,7 @@ import re
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.spaces import normalise
 from tests.support.road import ODD, sentences, text, write
 
 
@@ -21,10 +22,10 @@ def test_nothing_but_a_newline_ends_a_line(tmp_path):
 @pytest.mark.parametrize("odd", ODD)
 def test_normalised_text_has_no_place_at_which_another_program_would_split(odd):
     for line in [f"one{odd}two", odd, f"{odd}one ", f"one {odd} {odd}two"]:
-        plain = text.normalise(line)
+        plain = normalise(line)
         assert len(plain.splitlines()) <= 1
         assert plain.split() == plain.split(" ") or plain == ""
-        assert plain == text.normalise(plain)
+        assert plain == normalise(plain)
 
 
 def test_carriage_returns_and_a_byte_order_mark_are_no_text(tmp_path):
@@ -108,5 +109,5 @@ def test_real_files_keep_their_lines(shared_data, name):
         folder = shared_data / "newstest2008-2016" / pair
         pairs = list(text.read_pairs(folder / f"{name}.eng.gz", folder / f"{name}.{other}.gz"))
         assert len(pairs) == counts[name]
-        plain = "\n".join(text.normalise(line) for both in pairs for line in both)
+        plain = "\n".join(normalise(line) for both in pairs for line in both)
         assert len(plain.splitlines()) == 2 * counts[name]

@@ -7,6 +7,7 @@ from fairseq.data import Dictionary, data_utils
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.translation.corpora import WMT18
+from diet_fairseq.spaces import normalise
 from tests.support import commands
 from tests.support.road import clean, corpus, prepare, raw, run, stages, text, use, write
 
@@ -44,7 +45,7 @@ def test_every_line_of_test_and_validation_arrives_in_its_place(texts, prepared)
                 lines = list(text.read_lines(texts / f"{split}.{language}"))
                 assert len(lines) == len(coded) == 12
                 clean = list(text.read_lines(prepared / "clean" / f"{split}.{language}"))
-                assert clean == [text.normalise(line) for line in lines]
+                assert clean == [normalise(line) for line in lines]
 
 
 def test_the_reference_is_kept_as_it_came(texts, prepared):
