@@ -1,12 +1,15 @@
 """``diet-fairseq export hf``: a checkpoint as a folder that transformers loads."""
 
 import json
+import re
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from ..inference.found import dictionaries
+from ..recipes.common.json_files import kept
+from ..recipes.common.stages import digest_of
 from . import checkpoint, description, folder
 from .checkpoint import Trained
 
@@ -17,6 +20,8 @@ HEADS = {
     "AutoModelForSequenceClassification": "DietForSequenceClassification",
     "AutoModelForQuestionAnswering": "DietForQuestionAnswering",
 }
+#: names that fairseq and the recipe give to one checkpoint after the other
+WRITTEN_AGAIN = re.compile(r"checkpoint_(last|best)\.pt|average-\d+\.pt")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -177,15 +182,22 @@ def write_card(
 
 def scores_of(given: Path | None, checkpoint: Path) -> dict[str, Any] | None:
     """Those that are named, or that the recipe found for this checkpoint."""
+    if given:
+        return kept(given, "give the recipe's scores.json")
     places = sorted(checkpoint.parent.glob("evaluation-*/scores.json"))
-    for place in [given] if given else places:
+    digest = digest_of(checkpoint) if places else ""
+    for place in places:
         try:
-            scores = json.loads(place.read_text(encoding="utf-8"))
-            if not isinstance(scores, dict):
-                raise ValueError
-        except (OSError, ValueError) as error:
-            raise UserError(f"{place} holds no scores: give the recipe's scores.json") from error
-        if given or Path(str(scores.get("model"))).name == checkpoint.name:
+            scores = kept(place, "the card is written without it")
+        except UserError as error:
+            print(error)
+            continue
+        if "sha256" in scores:
+            same = scores["sha256"] == digest
+        else:  # of an earlier version
+            name = Path(str(scores.get("model"))).name
+            same = name == checkpoint.name and not WRITTEN_AGAIN.fullmatch(name)
+        if same:
             return scores
     return None
 

@@ -21,6 +21,7 @@ from diet_fairseq.export import folder as folders
 from diet_fairseq.export.checkpoint import Trained
 from diet_fairseq.export.description import exported
 from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.recipes.common.stages import digest_of
 from diet_fairseq_cli import main
 from tests.support import tiny
 from tests.support.checkpoints import Touch
@@ -273,13 +274,42 @@ def test_every_parameter_has_a_documented_name(case):
     assert [name for name in names if not documented().fullmatch(name)] == []
 
 
+def scored(folder, **given):
+    folder.mkdir()
+    (folder / "scores.json").write_text(json.dumps({"BLEU": 30.0, **given}))
+
+
 def test_scores_are_of_this_checkpoint(tmp_path):
-    (tmp_path / "evaluation-test").mkdir()
-    (tmp_path / "evaluation-test" / "scores.json").write_text(
-        '{"BLEU": 30.0, "model": "x/average-5.pt"}'
-    )
+    for name in ("checkpoint_last.pt", "average-5.pt"):
+        (tmp_path / name).write_text(name)
+    digest = digest_of(tmp_path / "average-5.pt")
+    scored(tmp_path / "evaluation-test", model="x/average-5.pt", sha256=digest)
     assert to_hf.scores_of(None, tmp_path / "checkpoint_last.pt") is None
     assert to_hf.scores_of(None, tmp_path / "average-5.pt")["BLEU"] == 30.0
+    (tmp_path / "average-5.pt").write_text("trained on, and averaged again")
+    assert to_hf.scores_of(None, tmp_path / "average-5.pt") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "again"),
+    [("checkpoint_last.pt", True), ("checkpoint_best.pt", True), ("average-5.pt", True),
+     ("checkpoint_1_1000.pt", False), ("checkpoint3.pt", False)],
+)  # fmt: skip
+def test_scores_without_a_digest_are_of_names_that_are_not_written_again(name, again, tmp_path):
+    (tmp_path / name).touch()
+    scored(tmp_path / "evaluation-test", model=f"x/{name}")
+    assert (to_hf.scores_of(None, tmp_path / name) is None) == again
+
+
+def test_damaged_scores_of_another_test_set_are_passed_over(tmp_path, capsys):
+    (tmp_path / "checkpoint3.pt").touch()
+    (tmp_path / "evaluation-a").mkdir()
+    (tmp_path / "evaluation-a" / "scores.json").touch()
+    scored(tmp_path / "evaluation-b", model="checkpoint3.pt")
+    assert to_hf.scores_of(None, tmp_path / "checkpoint3.pt")["BLEU"] == 30.0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{tmp_path / 'evaluation-a' / 'scores.json'} is damaged (")
+    assert said.endswith("): the card is written without it\n")
 
 
 def test_of_several_heads_the_one_that_was_trained_last_is_taken():

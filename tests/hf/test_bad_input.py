@@ -87,7 +87,9 @@ def test_a_missing_dictionary_is_named(encoder, tmp_path):
 def test_scores_that_are_none_are_refused(translation, tmp_path):
     (tmp_path / "scores.json").write_text("[]")
     words = ("--scores", tmp_path / "scores.json")
-    assert "holds no scores" in refused(export, translation, tmp_path / "out", *words)
+    assert refused(export, translation, tmp_path / "out", *words) == (
+        f"{tmp_path / 'scores.json'} is damaged (no JSON object): give the recipe's scores.json"
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ...progress import heartbeat
 from ...spaces import normalise
 from ..common import programs
 from ..common.options import at_least, given
+from ..common.stages import digest_of
 from ..common.subwords import KINDS
 from ..common.text import read_lines, read_pairs, write_lines
 from . import interactive, test_sets
@@ -92,6 +93,7 @@ def evaluate(args: Namespace) -> None:
     # A model translates a blank line to some sentence, so blank lines are left out.
     spoken = [number for number, line in enumerate(coded) if line]
     write_lines(output / "source.subwords", (coded[number] for number in spoken))
+    digest = digest_of(model)  # training may go on, and write another file of this name
     texts = translate(model, output / "source.subwords", len(spoken), args)
     found = dict(zip(spoken, texts, strict=True))
     if lost := [str(number + 1) for number in spoken if not found[number]]:
@@ -104,7 +106,8 @@ def evaluate(args: Namespace) -> None:
         return
     scores = score(hypotheses, references, test_set, f"{args.source}-{args.target}")
     search = {name: getattr(args, name) for name in ("beam", "length_penalty", "penalty")}
-    scores |= {"model": str(model), "averaged": 0 if args.checkpoint else args.average, **search}
+    averaged = 0 if args.checkpoint else args.average
+    scores |= {"model": str(model), "sha256": digest, "averaged": averaged, **search}
     with written(output / "scores.json") as file:
         json.dump(scores, file, indent=1)
     for name in ("BLEU", "chrF"):

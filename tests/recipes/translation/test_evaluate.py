@@ -14,6 +14,7 @@ from tests.support.road import (
     interactive,
     run,
     score,
+    stages,
     subwords,
     test_sets,
     text,
@@ -149,11 +150,14 @@ def test_a_blank_line_stays_blank_and_is_not_translated(translator, tmp_path, ca
     assert said in capsys.readouterr().out
 
 
-def test_scores_say_whether_checkpoints_were_averaged(translator, tmp_path):
+def test_scores_say_of_what_they_are(translator, tmp_path):
     source, reference = write(tmp_path / "mine", ["ban"]), write(tmp_path / "theirs", ["kon"])
     given = ("--input", source, "--reference", reference, "--output", tmp_path / "out")
-    translated(tmp_path, *given, "--checkpoint", write(tmp_path / "model.pt", []), "--average", 5)
-    assert json.loads((tmp_path / "out" / "scores.json").read_text())["averaged"] == 0
+    model = write(tmp_path / "model.pt", [])
+    translated(tmp_path, *given, "--checkpoint", model, "--average", 5)
+    scores = json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert scores["averaged"] == 0
+    assert scores["sha256"] == stages.digest_of(model)
 
 
 def test_a_text_named_as_the_test_set_leaves_the_test_set_s_scores_alone(translator, tmp_path):
