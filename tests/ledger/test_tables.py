@@ -13,8 +13,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
-from diet_fairseq.ledger import cost, entries, results, written
-from diet_fairseq.recipes.encoders import report, report_names, report_table, report_xtreme
+from diet_fairseq.ledger import cost, entries, written
+from diet_fairseq.recipes.encoders import report_names
 from diet_fairseq_cli import COMMANDS, Group, main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -196,63 +196,3 @@ def test_rows_of_the_papers_that_lack_their_numbers_are_refused(tmp_path, conten
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=rf"^--papers.*{said}"):
         main(["tables", "--papers", str(path)])
-
-
-def shown(folders):
-    """What came out, by table and row, where there are seeds."""
-    return {
-        (table.key, entry.row): (entry.ours, entry.seeds)
-        for table in entries.tables(results=folders)
-        for entry in table.entries
-        if entry.seeds
-    }
-
-
-def test_finished_fine_tunings_stand_beside_the_papers_rows(monkeypatch, tmp_path):
-    def score(value, seeds):
-        return report_table.Score(value, 58.0, 61.5, seeds=seeds, rate=1e-5, epochs=5)
-
-    def own(column, score):
-        row = report_table.Row("ours", "diet_rel, segments per-head", scores=score)
-        return lambda *_: iter([report_table.Row("ours", column), row])
-
-    glue, xtreme = {"CoLA": score(60.1, 3)}, {"XQuAD": score(45.0, 1), "XQuAD de": score(50.0, 1)}
-    monkeypatch.setattr(results, "results", lambda *_: {})
-    monkeypatch.setattr(report, "own", own("the commonest label", glue))
-    monkeypatch.setattr(report_xtreme, "own", own("the first sentence", xtreme))
-    cell = tmp_path / "tasks" / "CoLA" / "runs" / "row" / "cell"
-    cell.mkdir(parents=True)
-    (cell / report_table.RESULT).touch()
-    found = shown([tmp_path])
-    row = "diet_rel, segments per-head"
-    assert found["diet_table9_glue_sharing", row] == ("CoLA 60.1 (58.0 to 61.5)", "3")
-    assert found["diet_table3_xtreme", row] == ("XQuAD 45.0", "1")
-
-
-def test_finished_translations_stand_beside_the_papers_rows(tmp_path):
-    def put(path, **content):
-        path = tmp_path / "wmt18" / path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
-
-    german = "nrefs:1|case:mixed|test:wmt18|lang:en-de"
-    for seed, bleu in ((1, 30.0), (2, 31.0)):
-        put(f"en-de/results/grid-shaw-s{seed}.json", row="shaw", seed=seed, BLEU=bleu,
-            **{"BLEU signature": german})  # fmt: skip
-    put("en-de/results/of-encoders.json", row="shaw", seed=1, loss=3.0)
-    put("en-de/runs/shaw-base-de-en/evaluation-test/scores.json", BLEU=28.04)
-    other = {"BLEU signature": "nrefs:1|test:wmt17|lang:cs-en"}
-    put("cs-en/runs/diet_rel-tiny-cs-en/evaluation-wmt17/scores.json", BLEU=9.0, **other)
-    expected = {
-        ("diet_table4_mt", "shaw"): ("de-en 28.0, en-de 30.5", "1, 2"),
-        ("diet_table4_mt", "diet_rel"): ("cs-en (wmt17) 9.0", "1"),
-    }
-    assert shown([tmp_path / "wmt18"]) == expected
-    assert shown([tmp_path / "wmt18" / "cs-en"]).keys() == {("diet_table4_mt", "diet_rel")}
-
-
-def test_results_of_a_folder_without_any_are_asked_for(tmp_path):
-    with pytest.raises(
-        UserError, match=r"^--results .* holds no finished cell of .* give a recipe"
-    ):
-        main(["tables", "--results", str(tmp_path)])
