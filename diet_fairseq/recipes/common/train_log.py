@@ -6,8 +6,8 @@ from pathlib import Path
 
 #: of a dev set, the updates and the metrics then
 Curve = list[tuple[int, dict[str, float]]]
-#: a number as fairseq prints it: a million is 1e+06
-NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
+#: a number as fairseq prints it: a million is 1e+06, and the loss of a run that diverged nan or inf
+NUMBER = r"-?(?:[\d.]+(?:e[+-]?\d+)?|nan|inf)"
 
 
 def totals(log: Path) -> dict[str, int]:

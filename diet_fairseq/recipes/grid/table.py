@@ -22,17 +22,25 @@ TOTALS = ("seed", "parameters", "seconds", "updates done")
 Found = dict[str, dict[int, dict[str, Any]]]
 
 
+def finite(values: Sequence[float]) -> bool:
+    """Whether there is a spread of the values: not of losses of which one diverged."""
+    return all(map(math.isfinite, values))
+
+
 def spread(values: Sequence[float], digits: int) -> str:
     """The mean and, of several, their standard deviation."""
-    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{deviation}"
+    text = f"{mean(values):.{digits}f}"
+    if len(values) < 2:
+        return text
+    deviation = stdev(values) if finite(values) else math.nan
+    return f"{text} ± {deviation:.{digits}f}"
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float], digits: int) -> str:
     """The mean difference of runs with the same seeds, its 95% interval, and p (paired t-test)."""
     differences = [one - other for one, other in zip(ours, theirs, strict=True)]
     text = f"{mean(differences):+.{digits}f}"
-    if len(differences) < 2 or not any(d != differences[0] for d in differences):
+    if not finite(differences) or not any(d != differences[0] for d in differences):
         return text
     half = stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
     p = stats.ttest_rel(ours, theirs).pvalue
@@ -149,7 +157,7 @@ def markdown(
 
 
 def perplexity(nats: float) -> float:
-    return math.exp(nats) if nats < 700 else math.inf
+    return math.inf if nats >= 700 else math.exp(nats)
 
 
 def titled(measure: str) -> str:

@@ -1,5 +1,7 @@
 """What fairseq's log says is read as fairseq writes numbers."""
 
+import math
+
 import pytest
 from fairseq.logging.progress_bar import format_stat
 
@@ -46,3 +48,12 @@ def test_of_seconds_and_of_validations_after_one_update_the_last_count(tmp_path)
     )
     assert train_log.totals(log)["seconds"] == 120
     assert [(n, one["loss"]) for n, one in train_log.curves(log)["valid"]] == [(100, 4.0)]
+
+
+def test_a_loss_that_is_no_number_is_read_as_it_is(tmp_path):
+    log = tmp_path / "train.log"
+    losses = (math.nan, math.inf, -math.inf, 3.0)
+    text = (VALID.replace("3.5", format_stat(loss)).format(n) for n, loss in enumerate(losses, 1))
+    log.write_text("".join(text))
+    found = [one["loss"] for _, one in train_log.curves(log)["valid"]]
+    assert found == pytest.approx(losses, nan_ok=True)
