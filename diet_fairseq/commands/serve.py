@@ -1,6 +1,7 @@
 """``diet-fairseq serve MODEL``: translates over HTTP until it is told to stop."""
 
 import logging
+import math
 import signal
 import socket
 from argparse import ArgumentParser, Namespace
@@ -9,6 +10,9 @@ from contextlib import suppress
 from ..errors import UserError, one_line
 from ..recipes.common.options import at_least
 from .translate import add_model_arguments, loaded
+
+#: seconds that clients have at the end to read their answers
+READING = 5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,7 +51,11 @@ def run(args: Namespace) -> None:
     limits = Limits(args.max_body, args.max_characters, args.max_waiting, args.max_seconds)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
-        application(translator, limits), log_config=None, access_log=False, lifespan="on"
+        application(translator, limits),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=math.ceil(limits.seconds) + READING,
     )
     host, port = listening.getsockname()[:2]
     print(
@@ -58,9 +66,16 @@ def run(args: Namespace) -> None:
     # uvicorn ends its work first and then raises the signal again, which has done all it should.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    server.run(sockets=[listening])
+    unread = len(server.server_state.connections)
     with suppress(BrokenPipeError):
-        print("stopped: all that was asked for is answered", flush=True)
+        print(
+            f"stopped: {unread} of the answers had not been read"
+            if unread
+            else "stopped: all that was asked for is answered",
+            flush=True,
+        )
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -11,10 +11,12 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
 
 import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+from diet_fairseq.commands import serve
 from diet_fairseq.errors import UserError
 from diet_fairseq_cli import main
 from tests.support.translating import words_only
@@ -37,9 +39,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.fixture
-def service(tmp_path):
-    """A process that serves, and its port."""
-    command = [sys.executable, "-c", PROGRAM, "serve", words_only(tmp_path), "--port", "0"]
+def service(tmp_path, request):
+    """A process that serves, with the options that are given, and its port."""
+    options = ["--port", "0", *getattr(request, "param", ())]
+    command = [sys.executable, "-c", PROGRAM, "serve", words_only(tmp_path), *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -89,6 +92,39 @@ def test_it_answers_all_that_was_asked_for_before_it_ends(service, number):
     out, err = process.communicate(timeout=60)
     assert (out, err) == ("stopped: all that was asked for is answered\n", "")
     assert process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("service", [["--max-seconds", "1"]], indirect=True)
+def test_a_client_that_does_not_read_its_answer_does_not_keep_it_from_ending(service):
+    process, port = service
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 3000)  # more than buffers take
+        time.sleep(3)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+    assert out == "stopped: 1 of the answers had not been read\n"
+    assert process.returncode == 0
+
+
+def test_it_ends_after_the_longest_request_and_a_time_to_read_its_answer(monkeypatch):
+    uvicorn = pytest.importorskip("uvicorn", reason="needs diet_fairseq[serve]")
+    configs, model = [], Namespace(source_lang="en", target_lang="de", translate=list)
+
+    class Server(uvicorn.Server):
+        def run(self, sockets):
+            configs.append(self.config)
+            for one in sockets:
+                one.close()
+
+    monkeypatch.setattr(uvicorn, "Server", Server)
+    monkeypatch.setattr(serve.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(serve, "loaded", lambda _: model)
+    main(["serve", "model", "--port", "0", "--max-seconds", "2.5"])
+    [config] = configs
+    assert config.timeout_graceful_shutdown == 3 + serve.READING
 
 
 @pytest.mark.slow
