@@ -12,6 +12,7 @@ pytest.importorskip("multipart", reason="needs diet_fairseq[serve]")
 from starlette.testclient import TestClient
 
 from diet_fairseq.inference.service.app import Limits, application
+from diet_fairseq.inference.service.batching import USUAL
 
 
 class Mirror:
@@ -169,6 +170,27 @@ def test_a_long_request_holds_up_no_short_one(serve, mirror):
         assert short.result().json() == {"translatedText": "trohs"}
         assert len(long.result().json()["translatedText"]) == 100
     assert "short" in mirror.batches[1]
+
+
+def test_a_request_of_long_lines_holds_up_no_short_one(serve, mirror):
+    client = serve()
+    mirror.gate.clear()
+    with ThreadPoolExecutor(2) as threads:
+        long = threads.submit(post, client, q=["l" * 5000] * 100)
+        until(lambda: mirror.batches)
+        short = threads.submit(post, client, q="short")
+        until(lambda: "diet_fairseq_waiting_lines 98.0" in client.get("/metrics").text)
+        mirror.gate.set()
+        assert short.result().json() == {"translatedText": "trohs"}
+        assert len(long.result().json()["translatedText"]) == 100
+    assert "short" in mirror.batches[1]
+    assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * USUAL + 5000
+
+
+def test_a_line_that_weighs_more_than_a_batch_is_a_batch_by_itself(serve, mirror):
+    answer = post(serve(together=2), q=["a" * 1000, "b" * 1000, "c"])
+    assert [len(text) for text in answer.json()["translatedText"]] == [1000, 1000, 1]
+    assert [len(batch) for batch in mirror.batches] == [1, 1, 1]
 
 
 def test_beyond_the_queue_s_limit_clients_are_sent_away(serve, mirror):

@@ -49,7 +49,7 @@ class Limits:
         characters: in a line (400)
         waiting: lines that may wait, of all requests (503)
         seconds: for a request, from its first byte to its answer (504)
-        together: lines that are translated at once
+        together: lines that are translated at once, fewer where they are long (`batching.weight`)
     """
 
     body: int = 10 * 1000 * 1000

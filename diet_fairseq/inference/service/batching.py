@@ -1,7 +1,7 @@
 """Lines of all requests that wait, translated together, a batch at a time.
 
 While the model is at work, requests wait; what waits then is the next batch. Requests take turns
-with a few lines each, so that a long one holds up no short one.
+with a few lines each, so that a long one holds up no short one; where lines are long, with fewer.
 """
 
 import asyncio
@@ -11,6 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 TranslateLines = Callable[[Sequence[str]], list[str]]
+
+
+#: characters of a usual line
+USUAL = 200
+
+
+def weight(line: str) -> int:
+    """How many usual lines take as long as this one: a batch of long lines has fewer of them."""
+    return 1 + len(line) // USUAL
 
 
 class Full(Exception):
@@ -26,9 +35,12 @@ class _Request:
         self.given = 0  # lines that were taken to be translated
 
     def take(self, most: int) -> Sequence[str]:
-        taken = self.lines[self.given : self.given + most]
-        self.given += len(taken)
-        return taken
+        """The next lines until their weight reaches ``most``: at least one."""
+        start = self.given
+        while most > 0 and self.given < len(self.lines):
+            most -= weight(self.lines[self.given])
+            self.given += 1
+        return self.lines[start : self.given]
 
 
 class Batches:
@@ -36,8 +48,8 @@ class Batches:
 
     :param translate: is called in a thread of its own, one call at a time
     :param most_waiting: lines that may wait
-    :param most_together: lines in a batch
-    :param turn: lines that a request has in it before others had theirs
+    :param most_together: lines in a batch, by their `weight`
+    :param turn: lines that a request has in it before others had theirs, likewise
     :param observe: is called with the number of lines of every batch
     """
 
@@ -99,12 +111,12 @@ class Batches:
         """Some lines of the requests that wait, in turn; what is left of them comes last."""
         batch: list[tuple[_Request, Sequence[str]]] = []
         room = self.most_together
-        while room and self._waiting:
+        while room > 0 and self._waiting:
             request = self._waiting.popleft()
             if request.answer.done():
                 continue
             part = request.take(min(room, self.turn))
-            room -= len(part)
+            room -= sum(map(weight, part))
             batch.append((request, part))
             if request.given < len(request.lines):
                 self._waiting.append(request)
