@@ -80,6 +80,18 @@ def test_libretranslate_s_request_form_is_answered(serve):
     assert client.get("/languages").json()[0] == {"code": "en", "name": "en", "targets": ["de"]}
 
 
+@pytest.mark.parametrize("how", [{}, {"files": {"other": b"x"}}])
+def test_a_form_may_hold_as_much_as_json(serve, how):
+    client = serve()
+    texts = ["abc"] * 1500
+    many = client.post("/translate", data={"q": texts}, **how)
+    assert many.json() == {"translatedText": ["cba"] * 1500}
+    long = client.post("/translate", data={"q": "\n".join(["a" * 4000] * 300)}, **how)
+    assert len(long.json()["translatedText"]) > 1_200_000
+    more = client.post("/translate", data={"q": texts * 2}, **how)
+    assert more.status_code == 400
+
+
 MISSING = (
     "q is missing: give the text to translate (JSON needs the header content-type: "
     "application/json)"

@@ -84,7 +84,9 @@ def application(translator: Translates, limits: Limits = Limits()) -> Starlette:
                 await running
 
     async def translate(request: Request) -> Response:
-        wanted = await asked.read(request, source, target, limits.characters, limits.waiting)
+        wanted = await asked.read(
+            request, source, target, limits.body, limits.characters, limits.waiting
+        )
         lines = wanted.lines
         found = await _unless_left(request, batches.translated(lines))
         metrics.lines.inc(len(lines))

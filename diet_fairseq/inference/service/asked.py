@@ -8,6 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
+#: fields of a form beside its texts, which are read or passed over
+OTHERS = 100
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -52,14 +55,17 @@ def limited(request: Request, most: int) -> Request:
     return Request(request.scope, receive)
 
 
-async def read(request: Request, source: str, target: str, longest: int, most: int) -> Asked:
+async def read(
+    request: Request, source: str, target: str, body: int, longest: int, most: int
+) -> Asked:
     """What the request asks for.
 
+    :param body: bytes of the request, and so of a field
     :param longest: characters in a line
     :param most: lines
     :raises HTTPException: with the status and one line about what is wrong
     """
-    values = await _values(request)
+    values = await _values(request, body, most + OTHERS)
     q = values.get("q")
     if q is None or q == "" or q == []:
         raise HTTPException(
@@ -94,10 +100,11 @@ async def read(request: Request, source: str, target: str, longest: int, most: i
     return asked
 
 
-async def _values(request: Request) -> dict[str, Any]:
+async def _values(request: Request, longest: int, most: int) -> dict[str, Any]:
+    """The request's fields; a form has no more than ``most``, of ``longest`` bytes at most."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
-        async with request.form() as form:
+        async with request.form(max_part_size=longest, max_fields=most) as form:
             texts = form.getlist("q")
             return {**form, "q": texts[0] if len(texts) == 1 else texts}
     body = await request.body()
