@@ -38,7 +38,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="for each cell, or, of fine-tunings, for all; 0: the CPU (%(default)s)",
     )
-    parser.add_argument("--baseline", metavar="ROW", help="table: differences from this row")
+    parser.add_argument(
+        "--baseline", metavar="ROW", help="table: differences from this row, which is shown, too"
+    )
     parser.add_argument(
         "--at", type=at_least(1), metavar="UPDATE", help="the loss after so many updates"
     )
@@ -49,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Do what the command line says; the status to exit with."""
     grid = read(args.grid)
-    chosen = grid.only(args.rows, args.seeds)
+    chosen = grid.only(args.rows, args.seeds, args.baseline)
     tuned = grid.kind == "fine-tuning"
     for name, action in OF_ACTION.items():
         value = getattr(args, name)

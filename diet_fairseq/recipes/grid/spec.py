@@ -90,11 +90,16 @@ class Grid:
                 if seed in seeds[row]:
                     yield Cell(self.name, row, tuple(shlex.split(given)), seed)
 
-    def only(self, rows: list[str] | None, seeds: list[int] | None) -> list[Cell]:
-        """The cells of these rows and seeds; None: of all."""
-        for row in rows or []:
-            if row not in self.rows:
-                raise UserError(f"--rows {row!r}: the grid has {', '.join(map(repr, self.rows))}")
+    def only(
+        self, rows: list[str] | None, seeds: list[int] | None, baseline: str | None = None
+    ) -> list[Cell]:
+        """The cells of these rows, and of the baseline's, and of these seeds; None: of all."""
+        compared = [] if baseline is None else [baseline]
+        for option, named in (("rows", rows or []), ("baseline", compared)):
+            for row in named:
+                if row not in self.rows:
+                    there = ", ".join(map(repr, self.rows))
+                    raise UserError(f"--{option} {row!r}: the grid has {there}: take one of these")
         known = {cell.seed for cell in self.cells()}
         for seed in seeds or []:
             if seed not in known:
@@ -104,7 +109,8 @@ class Grid:
         return [
             cell
             for cell in self.cells()
-            if (rows is None or cell.row in rows) and (seeds is None or cell.seed in seeds)
+            if (rows is None or cell.row in [*rows, *compared])
+            and (seeds is None or cell.seed in seeds)
         ]
 
 

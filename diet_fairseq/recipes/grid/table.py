@@ -112,7 +112,10 @@ def markdown(
         head.append("perplexity")
     if baseline is not None:
         if baseline not in found:
-            raise UserError(f"--baseline {baseline!r} is not finished: take one of {list(found)}")
+            raise UserError(
+                f"--baseline {baseline!r} is not finished with any of the seeds: take one of "
+                f"{list(found)}"
+            )
         compared = [first] if first in MEASURES and words == "loss" else list(shown)
         head += [f"{name.replace('_', ' ')} against {baseline}, same seeds" for name in compared]
     if tested:

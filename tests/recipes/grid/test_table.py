@@ -1,10 +1,64 @@
 """The table of a grid, from results that are there."""
 
+import json
 import math
+from argparse import ArgumentParser
 
 import pytest
 
-from diet_fairseq.recipes.grid import outcome, table
+from diet_fairseq.errors import UserError
+from diet_fairseq.recipes.grid import outcome, run, table
+
+GRID = """
+kind = "script"
+folder = "{folder}"
+script = "score.py"
+measures = ["BLEU"]
+seeds = [1, 2]
+
+[rows]
+none = ""
+shaw = ""
+t5 = ""
+"""
+
+
+@pytest.fixture
+def shown(tmp_path, capsys):
+    """The table of a grid whose rows none and shaw are finished with the first seed."""
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID.format(folder=tmp_path))
+    for bleu, row in enumerate(("none", "shaw")):
+        result = tmp_path / "results" / f"grid-{row}-s1.json"
+        result.parent.mkdir(exist_ok=True)
+        result.write_text(json.dumps({"row": row, "seed": 1, "BLEU": bleu}))
+
+    def table_of(*words):
+        parser = ArgumentParser()
+        run.add_arguments(parser)
+        run.run(parser.parse_args(["table", str(path), *words]))
+        return capsys.readouterr().out.splitlines()[2:]
+
+    return table_of
+
+
+def test_rows_are_compared_with_a_baseline_that_is_not_among_those_chosen(shown):
+    with_it = shown("--rows", "none", "shaw", "--baseline", "none")
+    assert with_it == ["| none | 0.00 |  | 1 |", "| shaw | 1.00 | +1.00 | 1 |"]
+    assert shown("--rows", "shaw", "--baseline", "none") == with_it
+
+
+@pytest.mark.parametrize(
+    ("baseline", "said"),
+    [
+        ("nosuch", "^--baseline 'nosuch': the grid has 'none', 'shaw', 't5': take one of these$"),
+        ("t5", r"^--baseline 't5' is not finished .* take one of \['none', 'shaw'\]$"),
+    ],
+    ids=["unknown", "unfinished"],
+)
+def test_a_baseline_that_can_not_be_is_named_with_the_reason(shown, baseline, said):
+    with pytest.raises(UserError, match=said):
+        shown("--baseline", baseline)
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf])
