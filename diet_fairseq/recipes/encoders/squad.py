@@ -44,13 +44,21 @@ def read(path: Path, answered: bool = True) -> list[Question]:
 
 
 def unique_ids(questions: list[Question]) -> list[str]:
-    """The questions' ids, and for one that was there before, ``ID#2``, ``ID#3`` and so on."""
+    """The questions' ids, and for one that was there before, ``ID#2``, ``ID#3`` and so on.
+
+    What another question is called already is passed over.
+    """
+    given = {question.id for question in questions}
     times: Counter[str] = Counter()
     found = []
     for question in questions:
-        times[question.id] += 1
-        again = times[question.id]
-        found.append(question.id if again == 1 else f"{question.id}#{again}")
+        name = question.id
+        times[name] += 1
+        if times[name] > 1:
+            while f"{name}#{times[name]}" in given:
+                times[name] += 1
+            name = f"{name}#{times[name]}"
+        found.append(name)
     return found
 
 

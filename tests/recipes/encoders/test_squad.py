@@ -29,6 +29,11 @@ def test_ids_that_repeat_are_told_apart(tmp_path):
     assert squad.unique_ids(found) == ["0", "0#2", "1", "0#3"]
 
 
+def test_an_id_that_is_told_apart_is_no_other_question_s(tmp_path):
+    found = squad.read(file_of(tmp_path / "a.json", *map(ask, ("x", "x", "x#2", "x"))))
+    assert squad.unique_ids(found) == ["x", "x#3", "x#2", "x#4"]
+
+
 def test_the_published_files_are_read_whole(shared_data):
     folder = shared_data / "xtreme"
     found = squad.read(folder / "tydiqa_goldp/tydiqa.goldp.sw.train.json.gz")
