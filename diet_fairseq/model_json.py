@@ -39,15 +39,15 @@ class ModelDescription:
         subwords: kind, one of `SUBWORDS`; "none": the words themselves are in the vocabulary
         subword_model: SentencePiece's model or subword-nmt's codes
         preprocessing: what parts a line into words before its subwords, one of `PREPROCESSING`
-        lower: whether the text is lower-cased first; as the next, of encoders alone, which
-            ``model.json`` doesn't describe
-        language: of the text of an encoder, which has no ``source_lang``
         beam: hypotheses to keep
         lenpen: exponent of the length penalty
         penalty: its formula, one of `PENALTIES`
         max_source_length: subwords in a sentence, or None if only the model limits them
         max_target_length: subwords in a translation, or None if the model doesn't limit them
         folder: where ``model.json`` is
+        lower: whether the text is lower-cased first; as the next, of encoders alone, which
+            ``model.json`` doesn't describe
+        language: of the text of an encoder, which has no ``source_lang``
     """
 
     engine: str
@@ -59,13 +59,13 @@ class ModelDescription:
     subwords: str = "none"
     subword_model: Path | None = None
     preprocessing: str = "none"
-    lower: bool = False
-    language: str = "en"
     beam: int = 5
     lenpen: float = 1.0
     penalty: str = "fairseq"
     max_source_length: int | None = None
     max_target_length: int | None = None
+    lower: bool = False
+    language: str = "en"
 
     @property
     def languages(self) -> tuple[str, str]:
