@@ -8,6 +8,7 @@ from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
+from ..errors import UserError
 from .configuration import DietTransformerConfig
 from .stacks import DietDecoder, DietEncoder, DietPreTrainedModel
 
@@ -16,11 +17,36 @@ from .stacks import DietDecoder, DietEncoder, DietPreTrainedModel
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
-class DietTransformerModel(DietPreTrainedModel):
-    """An encoder and a decoder, without what makes words of its features."""
+class DietTransformerPreTrainedModel(DietPreTrainedModel):
+    """What models of an encoder and a decoder have in common."""
 
     config: DietTransformerConfig
     config_class = DietTransformerConfig
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
+    ) -> nn.Embedding:
+        """As transformers', for the one matrix of source and target: two would part.
+
+        Raises:
+            UserError: there are several
+        """
+        config = self.config
+        several = not (config.share_all_embeddings and config.share_decoder_input_output_embed)
+        if several and new_num_tokens is not None:
+            raise UserError(
+                f"resize_token_embeddings to {new_num_tokens} needs one matrix of embeddings for "
+                "source, target and output (share_all_embeddings and "
+                "share_decoder_input_output_embed), but this model has several: train one with "
+                "--share-all-embeddings, or put the words into fairseq's dictionaries first"
+            )
+        if not several:
+            config.source_vocab_size = None  # the target's; earlier exports wrote the number
+        return super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+
+
+class DietTransformerModel(DietTransformerPreTrainedModel):
+    """An encoder and a decoder, without what makes words of its features."""
 
     def __init__(self, config: DietTransformerConfig) -> None:
         super().__init__(config)
@@ -83,11 +109,8 @@ class DietTransformerModel(DietPreTrainedModel):
         )
 
 
-class DietForConditionalGeneration(DietPreTrainedModel, GenerationMixin):
+class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMixin):
     """A translation model."""
-
-    config: DietTransformerConfig
-    config_class = DietTransformerConfig
 
     def __init__(self, config: DietTransformerConfig) -> None:
         super().__init__(config)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.hf.test_equality import converted, logits
+from diet_fairseq.errors import UserError
+from tests.hf.test_equality import converted, huggingface, logits
 from tests.support import tiny
 
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
@@ -172,6 +173,27 @@ def test_gradients_are_the_same_when_activations_are_recomputed(case):
     model.gradient_checkpointing_disable()
     model.eval()
     tiny.assert_same(found[1], found[0])
+
+
+@pytest.mark.parametrize("number", [None, tiny.VOCABULARY])  # the latter in earlier exports
+def test_a_vocabulary_that_has_grown_is_saved_and_loaded(number, tmp_path):
+    model = huggingface.converted(tiny.fresh(tiny.Case("t5"), share_all_embeddings=True)).model
+    assert model.config.source_vocab_size is None
+    model.config.source_vocab_size = number
+    model.resize_token_embeddings(tiny.VOCABULARY + 3)
+    new = torch.full((1, 4), tiny.VOCABULARY + 2)
+    expected = model.eval()(input_ids=new, decoder_input_ids=new).logits
+    assert expected.size(-1) == tiny.VOCABULARY + 3
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(again(input_ids=new, decoder_input_ids=new).logits, expected)
+
+
+def test_vocabularies_of_source_and_target_do_not_grow_apart():
+    model = huggingface.converted(tiny.fresh(tiny.Case("t5"))).model
+    with pytest.raises(UserError, match=r"^resize_token_embeddings to 63 needs one matrix of"):
+        model.resize_token_embeddings(63)
+    assert model.resize_token_embeddings() is model.get_input_embeddings()
 
 
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])

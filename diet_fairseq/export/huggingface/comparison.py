@@ -26,9 +26,7 @@ def check_same(model: Any, other: Any, head: str | None = None) -> float:
         tokens[1, longest // 2 :] = config.pad_token_id
         return tokens
 
-    sources = sentences(
-        config.source_vocab_size if config.is_encoder_decoder else config.vocab_size, longest
-    )
+    sources = sentences(other.get_input_embeddings().num_embeddings, longest)
     real = sources != config.pad_token_id
     if config.is_encoder_decoder:
         targets = sentences(config.vocab_size, min(config.max_target_positions, 17))

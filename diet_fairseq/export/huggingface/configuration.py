@@ -48,7 +48,7 @@ def transformer_config(model: Any) -> DietTransformerConfig:
         **stack_options("encoder", encoder, cfg.encoder),
         **stack_options("decoder", decoder, cfg.decoder),
         vocab_size=len(decoder.dictionary),
-        source_vocab_size=len(encoder.dictionary),
+        source_vocab_size=None if shares_all else len(encoder.dictionary),
         max_source_positions=cfg.max_source_positions,
         max_target_positions=cfg.max_target_positions,
         share_all_embeddings=shares_all,
