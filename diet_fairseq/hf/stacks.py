@@ -19,6 +19,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..attention.compressed import Compression
 from ..attention.context import Context, Schemes, Term, present
+from ..errors import UserError
 from ..positions import Limit, PositionScheme, check_length
 from ..positions.base import look_up
 from ..positions.gain import ScoreParameters
@@ -84,6 +85,18 @@ class DietLayer(GradientCheckpointingLayer):
         return norm(x + self.dropout(part(x)))
 
 
+def check_one_device(device_map: Any) -> None:
+    """Refuse a map of a model's parts to several devices, or to the disk."""
+    if not isinstance(device_map, dict):
+        return
+    devices = sorted({str(device) for device in device_map.values()})
+    if len(devices) > 1 or "disk" in devices:
+        raise UserError(
+            f"device_map must keep the model on one device, but names {', '.join(devices)}: "
+            'give one that has room for the whole model, such as "cpu"'
+        )
+
+
 class DietPreTrainedModel(PreTrainedModel):
     """What transformers must know of all our models."""
 
@@ -91,7 +104,6 @@ class DietPreTrainedModel(PreTrainedModel):
     config_class: Any = DietConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["DietLayer"]  # noqa: RUF012
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
@@ -99,6 +111,22 @@ class DietPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = False
     _supports_flex_attn = False
     _keys_to_ignore_on_load_unexpected = OTHERS
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, device_map: Any = None, **kwargs: Any) -> Any:
+        """As transformers', onto one device.
+
+        accelerate moves a module's parameters and inputs when its ``forward`` is called. Schemes
+        are read by other methods, and layers are given a context of tensors that it doesn't know.
+
+        Raises:
+            UserError: ``device_map`` spreads the model over several devices, or offloads it
+        """
+        check_one_device(device_map)
+        found = super().from_pretrained(*args, device_map=device_map, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found  # with output_loading_info
+        check_one_device(getattr(model, "hf_device_map", None))  # what "auto" has become
+        return found
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Without gains, which the configuration has.

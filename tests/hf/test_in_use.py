@@ -1,5 +1,7 @@
 """Transformers' own machinery around our models: attention functions, caches, search, Trainer."""
 
+import copy
+
 import pytest
 import torch
 
@@ -199,8 +201,6 @@ def test_vocabularies_of_source_and_target_do_not_grow_apart():
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])
 def test_trainer_fine_tunes_a_step_and_what_it_saves_is_what_it_has(case, tmp_path):
     pytest.importorskip("accelerate", reason="Trainer needs accelerate")
-    import copy
-
     model = copy.deepcopy(converted(case))
     tokens = torch.randint(4, tiny.VOCABULARY, (4, 7))
     samples = [{"input_ids": row, "labels": row} for row in tokens]
@@ -227,6 +227,31 @@ def test_trainer_fine_tunes_a_step_and_what_it_saves_is_what_it_has(case, tmp_pa
     model.load_state_dict(load_file(tmp_path / "saved" / "model.safetensors"), strict=False)
     with torch.no_grad():
         assert torch.equal(logits(again), logits(model))
+
+
+@pytest.mark.parametrize("options", [{}, {"output_loading_info": True}])
+def test_a_model_is_loaded_onto_one_device_alone(options, tmp_path):
+    pytest.importorskip("accelerate", reason="device_map needs accelerate")
+    model = converted(tiny.named("diet_rel"))
+    model.save_pretrained(tmp_path)
+    parts = {"model.encoder": "cpu", "model.decoder": "cpu", "lm_head": "cpu"}
+    for one in ("cpu", "auto", parts):
+        assert type(model).from_pretrained(tmp_path, device_map=one, **options)
+    little = {"max_memory": {"cpu": 4000}, "offload_folder": tmp_path / "offloaded"}
+    for several, more in ((parts | {"model.decoder": "disk"}, {}), ("auto", little)):
+        with pytest.raises(UserError, match="on one device, but names cpu, disk: give one that"):
+            type(model).from_pretrained(tmp_path, device_map=several, **more, **options)
+
+
+def test_a_model_that_accelerate_offloads_by_whole_stacks_computes_the_same(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    model = converted(tiny.named("tupe_r"))
+    offloaded = accelerate.disk_offload(
+        copy.deepcopy(model), tmp_path, execution_device=torch.device("cpu"),
+        preload_module_classes=["DietEncoder", "DietDecoder"],
+    )  # fmt: skip
+    with torch.no_grad():
+        assert torch.equal(logits(offloaded), logits(model))
 
 
 def test_a_model_of_a_configuration_alone_has_the_scheme_s_own_start():
