@@ -41,7 +41,8 @@ def test_silence_is_broken_again_and_again(impatient):
         time.sleep(8 * NOW)
         end = time.monotonic()
     assert len(said) >= 3
-    assert all(later - sooner >= 0.9 * NOW for sooner, later in pairwise([start, *said]))
+    # a thread that has to wait for a core is late, and the next line is not
+    assert all(later - sooner >= 0.5 * NOW for sooner, later in pairwise([start, *said]))
     time.sleep(2 * NOW)
     assert said[-1] <= end + NOW
 
