@@ -163,18 +163,23 @@ class DietElectraModel(DietRobertaModel):
         segments = kwargs.get("segments")
         generator_logits = self.generator(src_tokens, chosen, segments)  # (M, V)
         original = torch.where(chosen, targets, src_tokens)
-        corrupted = original.masked_scatter(chosen, sample(generator_logits))
+        corrupted = original.masked_scatter(chosen, sample(generator_logits, padding))
         features, extra = super().forward(corrupted, True, return_all_hiddens, **kwargs)
         extra |= {"generator_logits": generator_logits, "replaced": corrupted.ne(original)}
         return self.discriminator_head(features), extra
 
 
 @torch.no_grad()
-def sample(logits: Tensor) -> Tensor:
-    """(M, V) -> (M,), a word from each distribution; no gradient goes through it."""
+def sample(logits: Tensor, padding: int) -> Tensor:
+    """(M, V) -> (M,), a word from each distribution; no gradient goes through it.
+
+    It is never padding, which the discriminator would take for no token at all.
+    """
     if not len(logits):
         return logits.new_zeros(0, dtype=torch.int64)
-    return torch.multinomial(F.softmax(logits.float(), dim=-1), 1).squeeze(1)
+    probabilities = F.softmax(logits.float(), dim=-1)  # (M, V)
+    probabilities[:, padding] = 0
+    return torch.multinomial(probabilities, 1).squeeze(1)
 
 
 def electra(fill: Size, embedding_size: int | None, generator_size: float) -> Size:

@@ -10,7 +10,7 @@ from ..errors import UserError
 
 
 def token_positions(padding_mask: Tensor | None, length: int, device: torch.device) -> Tensor:
-    """0-based positions of the real tokens; those of padding are arbitrary but valid.
+    """0-based positions of the real tokens; those of padding may lie beyond a table.
 
     Args:
         padding_mask: (B, T) bool, True at padding, or None if nothing is padded on the left.
@@ -103,11 +103,16 @@ class Layout:
         return toeplitz(self.offset_line, self.query_positions.size(1))
 
     @cached_property
+    def hidden(self) -> Tensor | None:
+        """(B, Tk) bool, True at keys that no query sees, see `hidden`; None: no padding."""
+        return None if self.padding_mask is None else hidden_keys(self.padding_mask)
+
+    @cached_property
     def mask(self) -> Tensor | None:
         """(B|1, 1, Tq|1, Tk) bool, True where a query doesn't see a key; None: no mask."""
         mask = None
-        if self.padding_mask is not None:
-            mask = self.padding_mask[:, None, None, :]  # (B, 1, 1, Tk)
+        if self.hidden is not None:
+            mask = self.hidden[:, None, None, :]  # (B, 1, 1, Tk)
         if self.causal and self.query_positions.size(1) > 1:
             future = self.offsets > 0  # (Tq, Tk)
             # With left padding, padding queries would see no key, and softmax would give NaN.
@@ -115,6 +120,15 @@ class Layout:
             future = future if mask is None else (future | mask) & (self.offsets != 0)
             mask = future.expand(1, 1, *future.shape) if mask is None else future
         return mask
+
+
+def hidden_keys(padding_mask: Tensor) -> Tensor:
+    """(B, T) bool, True at padding, unless a sentence is nothing else.
+
+    A softmax over no key is NaN, and so is every gradient, even if the loss leaves out that
+    sentence.
+    """
+    return padding_mask & ~padding_mask.all(dim=1, keepdim=True)
 
 
 def refuse_recording() -> None:

@@ -10,7 +10,7 @@ from ..attention.context import Context, present
 from ..attention.dropout import quicken
 from ..attention.multihead import PositionalAttention
 from ..positions import check_length
-from ..positions.layout import Layout
+from ..positions.layout import Layout, hidden_keys
 from . import passes
 from .placement import Placement
 
@@ -114,7 +114,7 @@ class PositionalDecoder(TransformerDecoderBase):
     def _crossing(self, layout: Layout, source_padding_mask: Tensor) -> Tensor | Context:
         """Stock cross-attention takes the (B, S) mask itself, ours a `Context`."""
         if self.crossing.scheme is None:
-            return source_padding_mask
+            return hidden_keys(source_padding_mask)
         cross_layout = Layout.of_cross_attention(layout, source_padding_mask)
         return passes.context_of(
             self,

@@ -78,9 +78,10 @@ class PositionalEncoder(TransformerEncoderBase):
         check_length(layout, self.limit)
         if self.embed_segments is not None:
             ids = torch.zeros_like(src_tokens) if segments is None else segments
-            embedded = look_up(ids, self.embed_segments.weight)  # (B, T, d)
+            added = look_up(ids, self.embed_segments.weight)  # (B, T, d)
             tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
-            token_embeddings = tokens + (embedded / self.embed_scale).to(tokens.dtype)
+            # fairseq multiplies what it is given by the scale; segments are added as they are
+            token_embeddings = tokens + (added / self.embed_scale).to(tokens.dtype)
         x, embedded = self.forward_embedding(src_tokens, token_embeddings)  # (B, T, d)
         if self.project_in is not None:
             x = self.project_in(x)
@@ -93,13 +94,13 @@ class PositionalEncoder(TransformerEncoderBase):
             x = packing.pack(x)  # (N, 1, d)
         shared = present(self.positions, self.segments)
         context = passes.context_of(self, layout, shared, len(src_tokens), packing)
-        states = [x]
+        states = [x] if return_all_hiddens else []
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=context)
-            states.append(x)
+            if return_all_hiddens:
+                states.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        states = states if return_all_hiddens else []
         if packing is not None:
             x, *states = map(packing.unpack, (x, *states))
         return {

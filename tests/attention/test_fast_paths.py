@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.positions.diet_abs import DietAbs
 from tests.support import mutants, tiny
 from tests.support.tiny import SIDES, TOLERANCE, Case, run_of
 
@@ -67,6 +68,23 @@ once_by_the_reference = lru_cache(maxsize=1)(by_the_reference)  # a case's paths
 )
 def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
     check_fast_path(case, backend, once_by_the_reference)
+
+
+def test_a_step_of_decoding_multiplies_no_more_rows_than_it_reads(monkeypatch):
+    """A table has a row for every position that the model could have."""
+    model = tiny.fresh(Case("diet_abs").but(position_sharing="none"))
+    sizes = []
+    gained = DietAbs.gained
+    monkeypatch.setattr(
+        DietAbs, "gained", lambda self, rows: [sizes.append(rows.size(1)), gained(self, rows)][1]
+    )
+    encoder_out = model.encoder(tiny.padded(tiny.SOURCES, False))
+    state: dict = {}
+    target = tiny.padded(tiny.TARGETS, False)
+    for length in range(1, 4):
+        sizes.clear()
+        model.decoder(target[:, :length], encoder_out=encoder_out, incremental_state=state)
+        assert set(sizes) == {1, length}  # queries and keys
 
 
 #: what "auto" takes for so many tokens, when no gradient is wanted and when one is

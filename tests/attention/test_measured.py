@@ -3,6 +3,8 @@
 import json
 import multiprocessing.pool
 from dataclasses import replace
+from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -141,6 +143,13 @@ def test_what_an_earlier_process_chose_is_taken(monkeypatch, cache):
 
 def test_a_cache_that_can_not_be_written_is_no_loss(monkeypatch, tmp_path):
     (tmp_path / "diet_fairseq").write_text("a file")
+    times(monkeypatch, sdpa=0.1)
+    assert measured.Choices()(request_of(), BACKENDS) == "sdpa"
+
+
+def test_a_user_without_a_home_measures_anew(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", mock.Mock(side_effect=RuntimeError("no home directory")))
     times(monkeypatch, sdpa=0.1)
     assert measured.Choices()(request_of(), BACKENDS) == "sdpa"
 

@@ -1,5 +1,6 @@
 """Layers that are given the real tokens alone compute for them what they would beside padding."""
 
+import weakref
 from unittest import mock
 
 import pytest
@@ -82,6 +83,23 @@ def test_states_between_layers_come_as_ever():
     assert len(found["encoder_states"]) == tiny.LAYERS + 1
     shapes = {tuple(state.shape) for state in found["encoder_states"]}
     assert shapes == {(source.size(1), len(source), tiny.DIM)}
+
+
+@pytest.mark.parametrize("family", ["transformer", "roberta"])
+def test_states_that_nobody_asked_for_are_not_kept(family):
+    model = tiny.fresh(Case("diet_rel", family=family), encoder_layers=5)
+    stack = model.encoder.sentence_encoder if tiny.is_encoder(model) else model.encoder
+    states, alive = [], []
+
+    def count(_, __, state):
+        alive.append(sum(one() is not None for one in states))
+        states.append(weakref.ref(state))
+
+    for layer in stack.layers:
+        layer.register_forward_hook(count)
+    with torch.no_grad():
+        stack(padded(SOURCES, False))
+    assert alive == [0, 1, 1, 1, 1]  # what a layer reads
 
 
 MUTANTS: mutants.Table = [

@@ -148,7 +148,7 @@ def check_loss(scheme: str, left: bool = False) -> None:
     # the first sampled token is the original one, and counts as that
     sampled = torch.tensor([int(original[chosen][0]), 5, 6, 7])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diet_electra, "sample", lambda logits: sampled)
+        patch.setattr(diet_electra, "sample", lambda logits, padding: sampled)
         loss, size, log = loss_of(model, sample, discriminator_weight=20.0)
     expected = by_hand(model, sample, original, sampled, 20.0)
     assert size == 4
@@ -210,7 +210,7 @@ def test_the_sampling_follows_the_seed():
 
 
 def test_accumulated_batches_have_the_gradients_of_one(monkeypatch):
-    monkeypatch.setattr(diet_electra, "sample", lambda logits: logits.argmax(-1))
+    monkeypatch.setattr(diet_electra, "sample", lambda logits, padding: logits.argmax(-1))
     both, _ = sample_of((9, 9), ((1, 4), (2, 7)))
     parts = [
         {
@@ -260,8 +260,24 @@ def test_batches_and_processes_are_measured_together():
 def test_samples_follow_the_generator_s_distribution():
     torch.manual_seed(0)
     logits = torch.tensor([[0.0, 1.0, -torch.inf, 2.0]]).expand(20_000, -1)
-    shares = torch.bincount(diet_electra.sample(logits), minlength=4) / 20_000
+    shares = torch.bincount(diet_electra.sample(logits, padding=2), minlength=4) / 20_000
     torch.testing.assert_close(shares, F.softmax(logits[0], 0), atol=0.02, rtol=0)
+    without = torch.tensor([[0.0, 1.0, -torch.inf]]).expand(20_000, -1)
+    shares = torch.bincount(diet_electra.sample(logits, padding=3), minlength=4) / 20_000
+    torch.testing.assert_close(shares[:3], F.softmax(without[0], 0), atol=0.02, rtol=0)
+    assert shares[3] == 0
+
+
+def test_the_generator_puts_no_padding_into_a_sentence():
+    model = build("electra_diet_rel").eval()
+    with torch.no_grad():
+        model.generator.lm_head.bias[WORDS.pad()] = 100
+    read = []
+    stack = model.encoder.sentence_encoder
+    stack.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    sample, _ = sample_of((9, 9))
+    loss_of(model, sample)
+    assert read[-1].ne(WORDS.pad()).all()
 
 
 def check_sampling(scheme: str) -> None:
@@ -290,7 +306,7 @@ def padded(tokens):
 
 
 def test_padding_changes_nothing(monkeypatch):
-    monkeypatch.setattr(diet_electra, "sample", lambda logits: logits.argmax(-1))
+    monkeypatch.setattr(diet_electra, "sample", lambda logits, padding: logits.argmax(-1))
     model = build("electra_diet_rel").eval()
     short, _ = sample_of((9, 6))
     long = {

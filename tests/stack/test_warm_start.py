@@ -71,7 +71,7 @@ def test_after_a_warm_start_every_new_parameter_learns(case):
 
 
 def test_a_warm_start_tells_what_it_did(caplog):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "diet_fairseq"):
         warm(Case("diet_rel", family="bert"), stock_roberta().state_dict())
     assert "starts from another model, of which" in caplog.text
     assert "encoder.sentence_encoder.layers.*.self_attn.positions.weight" in caplog.text

@@ -13,7 +13,7 @@ def quickest(
     device: torch.device,
     dtype: torch.dtype,
 ) -> str:
-    """The backend's name that "auto" takes on a CPU, by what was measured (docs/performance.md).
+    """What "auto" takes where it measures nothing, by measurements on CPUs (docs/performance.md).
 
     There PyTorch's fused attention is quicker for many keys, but has neither dropout nor a gradient
     for a score that is added: it then falls back to something slower than the plain equation.

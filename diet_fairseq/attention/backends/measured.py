@@ -260,7 +260,11 @@ class Clock:
 
 
 def cache() -> Path:
-    """The file of what was chosen."""
+    """The file of what was chosen.
+
+    Raises:
+        RuntimeError: the user has no home, as in some containers
+    """
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder) / "diet_fairseq" / "attention.json"
 
@@ -270,7 +274,7 @@ def remembered() -> dict[str, str]:
     try:
         found = json.loads(cache().read_text(encoding="utf-8"))
         return {str(name): str(backend) for name, backend in found.items()}
-    except FileNotFoundError:
+    except (FileNotFoundError, RuntimeError):
         return {}
     except (OSError, ValueError, AttributeError) as error:
         logger.warning(f"{cache()} can't be read ({error}): what it had is measured again")
@@ -279,14 +283,14 @@ def remembered() -> dict[str, str]:
 
 def remember(name: str, backend: str) -> None:
     """Add a choice to the file; it is no loss where that can't be."""
-    path = cache()
     try:
+        path = cache()
         path.parent.mkdir(parents=True, exist_ok=True)
         found = remembered() | {name: backend}
         with written(path) as file:
             json.dump(found, file, indent=1, sort_keys=True)
-    except (OSError, UserError) as error:
-        logger.debug(f"{path} can't be written: {error}")
+    except (OSError, UserError, RuntimeError) as error:
+        logger.debug(f"the choice of {name} can't be written: {error}")
 
 
 choose = Choices()

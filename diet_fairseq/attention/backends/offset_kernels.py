@@ -11,7 +11,8 @@ diagonals are the gradient of the line.
 A program has S queries or S keys of one sentence and head, and meets those of the other kind S at
 a time. S and the width W, of which d columns are used, are powers of 2; P is the precision of
 products of float32. Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as
-(T, B, H, d), as fairseq's activations do. A sentence without a token gives NaN, as the reference.
+(T, B, H, d), as fairseq's activations do. Of a sentence without a token no key is hidden
+(`Layout.hidden`).
 """
 
 import triton

@@ -31,7 +31,7 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         return reference(call)
     line, _ = term.line
     line = line.float().contiguous().expand(heads, -1)  # (H, Tq + Tk - 1)
-    padding = layout.padding_mask
+    padding = layout.hidden
     if padding is not None:
         padding = padding.expand(batch, -1).contiguous()  # (B, Tk)
     causal = layout.causal and queries > 1

@@ -183,6 +183,10 @@ def tokens_packed_without_gradient(original, self, x):
     return original(self, x).detach()
 
 
+def padding_that_no_query_sees(patch: Patch) -> None:
+    patch.setattr(Layout, "hidden", property(lambda self: self.padding_mask))
+
+
 # --- compressed keys -------------------------------------------------------------------------
 
 

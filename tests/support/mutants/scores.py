@@ -12,7 +12,7 @@ from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention import multihead
 from diet_fairseq.attention.context import Context, Term
 from diet_fairseq.attention.multihead import PositionalAttention
-from diet_fairseq.positions import base, diet_abs, layout, relative, tupe
+from diet_fairseq.positions import base, layout, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
@@ -74,9 +74,10 @@ def the_new_token_stands_first(original, padding_mask, causal=False, queries=Non
     return replace(found, query_positions=found.key_positions[:, : found.query_positions.size(1)])
 
 
-@instead_of(diet_abs, "take_rows")
-def positions_counted_from_the_end(original, table, positions, heads):
-    return original(table, positions - positions.max() + len(table) - 1, heads)
+@instead_of(DietAbs, "_of")
+def positions_counted_from_the_end(original, self, parameter, positions, length):
+    positions = positions - positions.max() + parameter.size(1) - 1
+    return original(self, parameter, positions, None)
 
 
 @instead_of(Offsets, "score")
