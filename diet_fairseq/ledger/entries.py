@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..recipes.common.options import by_name
 from ..recipes.encoders.papers import read_papers
 from . import results as finished
 from .cost import Cost, pretraining, translation
@@ -69,9 +70,10 @@ def tables(papers: Path | None = None, results: Sequence[Path] = ()) -> list[Tab
 
 
 def benchmark(one: dict[str, Any]) -> str:
-    """What the rows of a table are scored by; "none" if that is no benchmark."""
+    """What the rows of a table are scored by, as in `results`; "none" if that is no benchmark."""
     if one["kind"] == "encoder":
-        return "xtreme" if "xtreme" in one["key"] else "glue"
+        paper, *_ = one["key"].split("_")
+        return "xtreme" if "xtreme" in one["key"] else f"glue, {paper}"
     return str(one["kind"])
 
 
@@ -110,8 +112,8 @@ def cost_of(one: dict[str, Any], row: dict[str, Any]) -> Cost | None:
     """What one run of the row, or one for each language pair, costs at full size."""
     if one["kind"] == "none":
         return None
-    scheme, *words = row["options"].split()
-    options = dict(zip(words[::2], words[1::2], strict=True))
+    options = by_name(row["options"].split())
+    scheme = options[""]
     if one["kind"] == "translation":
         return translation(scheme, one["vocabulary"]).times(one.get("runs", 1))
     keys = options.get("--projection-length")

@@ -8,9 +8,9 @@ from statistics import mean
 from typing import Any
 
 from ..errors import UserError
-from ..recipes.common import cells
+from ..recipes.common import cells, settings
 from ..recipes.encoders import report, report_xtreme
-from ..recipes.encoders.report_table import RESULT, results
+from ..recipes.encoders.report_table import RESULT, Row, results
 from ..recipes.grid.spec import Cell
 from ..recipes.translation.train import SIZES
 
@@ -18,12 +18,21 @@ from ..recipes.translation.train import SIZES
 Found = dict[str, tuple[str, str]]
 #: the same of one folder: row -> what was measured -> the value, and how many seeds
 Measured = dict[str, dict[str, tuple[str, int]]]
+#: benchmark -> what its paper's average is of
+AVERAGES = {
+    "glue, diet": report.DIET_AVERAGE,
+    "glue, tupe": report.TUPE_AVERAGE,
+    "xtreme": report_xtreme.COLUMNS,
+}
 #: of a run that has no name of its own, as `translation train` calls it
 RUN = re.compile(rf"(?P<row>\w+)-(?P<size>{'|'.join(SIZES)})-(?P<pair>\w+-\w+)")
 
 
 def of_folders(folders: Sequence[Path]) -> dict[str, Found]:
-    """The results in recipes' folders, by benchmark: "glue", "xtreme" and "translation".
+    """The results in recipes' folders, by benchmark.
+
+    These are "glue, diet" and "glue, tupe" (each paper has a statistic and an average of its own),
+    "xtreme" and "translation".
 
     Raises:
         UserError: a folder holds no finished run of either recipe, or what another one holds
@@ -63,22 +72,43 @@ def of_folder(folder: Path) -> dict[str, Measured]:
 
 
 def of_fine_tuning(folder: Path) -> dict[str, Measured]:
-    """Finished fine-tunings, by DIET's statistic; XTREME's tasks as means over their languages."""
+    """Finished fine-tunings: GLUE's by each paper's statistic, XTREME's as means over languages."""
     finished = results(folder, None, None)
-    languages = " "  # is in the columns of XTREME's single languages
-    glue = {row.name: row.scores for row in report.own(finished, folder, "diet")}
-    xtreme = {
-        row.name: {name: score for name, score in row.scores.items() if languages not in name}
-        for row in report_xtreme.own(finished, folder)
-    }
+    rows = {f"glue, {paper}": report.own(finished, folder, paper) for paper in report.STATISTICS}
+    rows["xtreme"] = report_xtreme.own(finished, folder)
     return {
         benchmark: {
-            row: {name: (str(score), score.seeds) for name, score in scores.items()}
-            for row, scores in rows.items()
-            if scores
+            row.name: {
+                f"{name} ({size_of(finished[row.name])})": value
+                for name, value in measured(row, benchmark).items()
+            }
+            for row in some
+            if row.name in finished  # others are no rows of the papers
         }
-        for benchmark, rows in (("glue", glue), ("xtreme", xtreme))
+        for benchmark, some in rows.items()
     }
+
+
+def measured(row: Row, benchmark: str) -> dict[str, tuple[str, int]]:
+    """The paper's average, where the row has all that it is of, and the score of every task."""
+    found = {
+        name: (str(score), score.seeds)
+        for name, score in row.scores.items()
+        if benchmark != "xtreme" or " " not in name  # which has a column for every language, too
+    }
+    columns = AVERAGES[benchmark]
+    average = row.average(columns)
+    if average is None:
+        return found
+    return {"average": (f"{average:.1f}", min(found[name][1] for name in columns))} | found
+
+
+def size_of(tasks: dict[str, list[dict[str, Any]]]) -> str:
+    """The size of the model that a row's cells have fine-tuned, as in the names of `--arch`."""
+    [one, *_] = next(iter(tasks.values()))
+    model = one["model"]
+    _, _, suffix = model["arch"].partition(f"_{model['position_scheme']}")
+    return suffix.removeprefix("_") or "base"
 
 
 def of_translation(folder: Path) -> Measured:
@@ -111,8 +141,16 @@ def translations(folder: Path) -> Iterator[tuple[str, str, int, float]]:
         for path in sorted(place.glob("runs/*/evaluation-*/scores.json")):
             named = RUN.fullmatch(path.parent.parent.name)  # a grid's cells have other names
             if named:
-                one = cells.load(path)
-                yield named["row"], described(one, named["pair"], named["size"]), 1, one["BLEU"]
+                one, run = cells.load(path), path.parent.parent
+                what = ", ".join([named["size"], *other_start(run)])
+                yield named["row"], described(one, named["pair"], what), 1, one["BLEU"]
+
+
+def other_start(run: Path) -> list[str]:
+    """What is said of a run whose scores didn't start as in the papers."""
+    path = run / settings.NAME
+    local = path.exists() and cells.load(path).get("position_start") == "local"
+    return ["gain and local start"] * local
 
 
 def described(scores: dict[str, Any], pair: str, run: str) -> str:

@@ -16,8 +16,9 @@ COLUMNS = (
 INTRODUCTION = (
     "Every table and figure of DIET (Chen et al., 2021) and TUPE (Ke et al., 2021), row by row: "
     "what the paper prints, what ours came to and at which size, and what one run at the paper's "
-    "size would cost. Empty: not run. The commands train scores as the papers have them, without "
-    "this package's gain and local start."
+    "size would cost. Empty: not run. The tables' commands train scores as the papers have them, "
+    "without this package's gain and local start; the models of the figures have both. TEXT, "
+    "TEXTS, GLUE and DATA stand for files and folders of yours."
 )
 COSTS = (
     "Costs are computed from the configurations: tokens that pretraining or translation reads, "

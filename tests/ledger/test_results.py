@@ -23,25 +23,74 @@ def shown(folders):
     }
 
 
-def test_finished_fine_tunings_stand_beside_the_papers_rows(monkeypatch, tmp_path):
-    def score(value, seeds):
-        return report_table.Score(value, 58.0, 61.5, seeds=seeds, rate=1e-5, epochs=5)
+#: of tables of encoders
+KEYS = ("diet_table8_glue_segments", "tupe_table3_large", "diet_table5_xtreme_ablation")
 
-    def own(column, score):
-        row = report_table.Row("ours", "diet_rel, segments per-head", scores=score)
-        return lambda *_: iter([report_table.Row("ours", column), row])
 
-    glue, xtreme = {"CoLA": score(60.1, 3)}, {"XQuAD": score(45.0, 1), "XQuAD de": score(50.0, 1)}
-    monkeypatch.setattr(results, "results", lambda *_: {})
+def score(value, seeds):
+    return report_table.Score(value, 58.0, 61.5, seeds=seeds, rate=1e-5, epochs=5)
+
+
+def finished(monkeypatch, folder, name, arch, glue, xtreme=None):
+    """A folder whose fine-tunings gave a row these scores."""
+
+    def own(guess, scores):
+        row = report_table.Row("ours", name, scores=scores or {})
+        row.values = {column: one.value for column, one in row.scores.items()}
+        return lambda *_: iter([report_table.Row("ours", guess), row])
+
+    scheme = arch.removeprefix("bert_").removesuffix("_tiny").removesuffix("_base")
+    one = {"model": {"arch": arch, "position_scheme": scheme}}
+    monkeypatch.setattr(results, "results", lambda *_: {name: {"CoLA": [one]}})
     monkeypatch.setattr(report, "own", own("the commonest label", glue))
     monkeypatch.setattr(report_xtreme, "own", own("the first sentence", xtreme))
-    cell = tmp_path / "tasks" / "CoLA" / "runs" / "row" / "cell"
+    cell = folder / "tasks" / "CoLA" / "runs" / "row" / "cell"
     cell.mkdir(parents=True)
     (cell / report_table.RESULT).touch()
-    found = shown([tmp_path])
-    row = "diet_rel, segments per-head"
-    assert found["diet_table9_glue_sharing", row] == ("CoLA 60.1 (58.0 to 61.5)", "3")
-    assert found["diet_table3_xtreme", row] == ("XQuAD 45.0", "1")
+    return folder
+
+
+def test_finished_fine_tunings_stand_beside_the_papers_rows(monkeypatch, tmp_path):
+    glue = {"CoLA": score(60.1, 3)}
+    xtreme = {"XQuAD": score(45.0, 1), "XQuAD de": score(50.0, 1)}
+    row, arch = "diet_rel, segments per-head", "bert_diet_rel_tiny"
+    found = shown([finished(monkeypatch, tmp_path, row, arch, glue, xtreme)])
+    assert found["diet_table9_glue_sharing", row] == ("CoLA (tiny) 60.1 (58.0 to 61.5)", "3")
+    assert found["diet_table3_xtreme", row] == ("XQuAD (tiny) 45.0", "1")
+
+
+@pytest.mark.parametrize("key", ["diet_table2_glue", "tupe_base_glue_avg"])
+def test_a_paper_s_average_stands_first_where_a_row_has_all_of_it(monkeypatch, tmp_path, key):
+    row, columns = {
+        "diet_table2_glue": ("t5", report.DIET_AVERAGE),
+        "tupe_base_glue_avg": ("tupe_a", report.TUPE_AVERAGE),
+    }[key]
+    folder = finished(
+        monkeypatch,
+        tmp_path,
+        row,
+        f"bert_{row}_base",
+        {name: score(60.0 + number, 5) for number, name in enumerate(columns)},
+    )
+    [(ours, seeds)] = shown([folder]).values()
+    expected = 60 + (len(columns) - 1) / 2
+    assert ours.startswith(f"average (base) {expected:.1f}, {columns[0]} (base) 60.0")
+    assert seeds == "5"
+
+
+def test_each_paper_s_rows_have_its_own_statistic(monkeypatch, tmp_path):
+    folder = finished(monkeypatch, tmp_path, "tupe_a", "bert_tupe_a", {"CoLA": score(60.0, 5)})
+    asked = []
+    own = report.own
+    monkeypatch.setattr(report, "own", lambda *words: [asked.append(words[-1]), own(*words)][1])
+    assert shown([folder])["tupe_base_glue_avg", "tupe_a"] == (
+        "CoLA (base) 60.0 (58.0 to 61.5)",
+        "5",
+    )
+    assert sorted(asked) == sorted(report.STATISTICS)
+    assert {entries.benchmark({"kind": "encoder", "key": key}) for key in KEYS} == {
+        "glue, diet", "glue, tupe", "xtreme",
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -94,6 +143,17 @@ def test_a_run_that_was_scored_twice_on_one_test_set_counts_once(tmp_path, put):
     for name in ("test", "wmt18"):
         put(f"m/en-de/runs/shaw-base-en-de/evaluation-{name}/scores.json", 27.0, NAMED)
     assert of_table_4(tmp_path / "m") == {"shaw": ("en-de (base) 27.0", "1")}
+
+
+@pytest.mark.parametrize(
+    ("start", "ours"),
+    [("local", "en-de (base, gain and local start) 27.0"), ("blind", "en-de (base) 27.0")],
+)
+def test_a_start_that_is_not_the_papers_is_told(tmp_path, put, start, ours):
+    run = "m/en-de/runs/diet_rel-base-en-de"
+    put(f"{run}/evaluation-wmt18/scores.json", 27.0, NAMED)
+    (tmp_path / run / "settings.json").write_text(json.dumps({"position_start": start}))
+    assert of_table_4(tmp_path / "m") == {"diet_rel": (ours, "1")}
 
 
 def test_a_score_that_names_no_test_set_is_not_taken_for_the_papers(tmp_path, put):

@@ -3,9 +3,11 @@
 import json
 import re
 import shlex
+import tomllib
 from argparse import ArgumentParser
 from collections import Counter
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,14 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
 from diet_fairseq.ledger import cost, entries, written
+from diet_fairseq.recipes.common.options import by_name
 from diet_fairseq.recipes.encoders import report_names
+from diet_fairseq.recipes.encoders.presets import PRESETS
+from diet_fairseq.recipes.grid import ablate
 from diet_fairseq_cli import COMMANDS, Group, main
 
+#: of `encoder prepare` without --vocabulary
+ENCODER_VOCABULARY = 32_768
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -56,6 +63,56 @@ def test_every_row_has_commands_that_exist(tables):
                     assert words[2] in known.commands, command
 
 
+def test_rows_of_one_name_are_one_model_in_all_tables_of_a_folder(tables):
+    trained = {}
+    for table in tables:
+        for entry in table.entries:
+            for command in entry.commands:
+                words = shlex.split(command)
+                if words[1:3] != ["encoder", "pretrain"]:
+                    continue
+                given = by_name(words[4:])
+                run = (given.pop("--folder", "roberta"), given.pop("--run"))
+                ARCH_MODEL_REGISTRY[f"bert_{words[3]}"].add_args(parser := ArgumentParser())
+                args, _ = parser.parse_known_args(["--position-scheme", *words[3:]])
+                model = (str(PositionConfig.of(args)), given["--preset"])
+                assert trained.setdefault(run, model) == model
+    assert len(set(trained.values())) == len(trained)  # and no model is trained twice
+
+
+def test_every_encoder_s_text_is_prepared_with_the_vocabulary_that_is_counted(tables):
+    counted = {one["key"]: one for one in tomllib.loads(entries.ROWS.read_text())["table"]}
+    for table in tables:
+        if counted[table.key]["kind"] != "encoder":
+            continue
+        for entry in table.entries:
+            given = by_name(shlex.split(entry.commands[0]))
+            assert given[""].startswith("diet-fairseq encoder prepare")
+            size = int(given.get("--vocabulary", ENCODER_VOCABULARY))
+            assert size == counted[table.key]["vocabulary"], (table.title, entry.row)
+
+
+def test_checkpoints_that_are_fine_tuned_are_those_that_the_commands_before_leave(tables):
+    found = 0
+    for table in tables:
+        for entry in table.entries:
+            for before, command in pairwise(entry.commands):
+                words = shlex.split(command)
+                if words[1:3] != ["encoder", "finetune"] or "ablate" not in before:
+                    continue
+                [_, _, _, name, *rest] = shlex.split(before)
+                parser = ArgumentParser()
+                ablate.add_arguments(parser)
+                grid = ablate.pretraining(*parser.parse_known_args([name, *rest]))
+                [run] = {cell.run for cell in grid.cells() if f"/{cell.run}/" in words[4]}
+                preset = PRESETS[by_name(rest)["--preset"]]
+                updates = int(re.search(r"_(\d+)\.pt", words[4])[1])
+                assert updates % preset.save_every == 0
+                assert words[4].startswith(f"{grid.folder}/runs/{run}/checkpoint_*_")
+                found += 1
+    assert found == 4
+
+
 def test_the_report_puts_diet_s_rows_beside_the_models_that_the_commands_train(tables, papers):
     printed = entries.read_papers(papers)
     ours = {table.key: table.entries for table in tables}
@@ -76,7 +133,8 @@ def test_papers_numbers_stand_beside_their_rows(papers):
         for table in entries.tables(papers)
         for entry in table.entries
     }
-    assert shown["diet_table2_glue", "diet_abs, rank 128, shared layer"] == {"Avg": 85.2}
+    row = "diet_abs, rank 128, shared layer, segments per-head"
+    assert shown["diet_table2_glue", row] == {"Avg": 85.2}
     assert shown["tupe_base_glue_avg", "tupe_r"] == {"value": 85.04}
     assert shown["diet_table4_mt", "shaw"]["en-de"] == 40.1
     assert all(numbers for (key, _), numbers in shown.items() if key)

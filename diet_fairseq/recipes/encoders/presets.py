@@ -24,6 +24,7 @@ class Preset:
     keep: int = -1  # checkpoints; -1: all
     clip_norm: float = 1.0
     blind: bool = True  # scores as in the papers, without a gain and a local start
+    positions: int | None = None  # of the model's tables; None: as many as a sample has tokens
 
 
 ADAM = ("fused_adamw", "--adam-eps", "1e-6", "--adam-betas")
@@ -94,6 +95,7 @@ PRESETS = {
         per_gpu=64,  # as many tokens as TUPE's 16 of 512
         save_every=20_000,  # DIET, appendix A
         validate_every=20_000,
+        positions=512,  # which the parameters in DIET's table 6 come from
     ),
     "diet-multilingual": Preset(  # 100 languages: `prepare --languages --vocabulary 120000`
         size="base",

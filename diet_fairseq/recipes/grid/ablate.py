@@ -13,6 +13,7 @@ from ..encoders import finetune, report
 from ..encoders.folder import add_folder
 from ..encoders.presets import PRESETS
 from ..encoders.pretrain import SIZES
+from ..encoders.tuning import GRID
 from .job import Job
 from .spec import Grid, read
 
@@ -51,6 +52,7 @@ def ablate(args: Namespace, more: list[str]) -> int:
     gpus = programs.devices(args.gpus)
     grid = pretraining(args, more)
     jobs = {cell.row: Job(grid, cell, gpus) for cell in grid.cells()}
+    refuse_others(jobs, args)
     # On GPUs one after the other: each takes all of them.
     if cells.run_all(list(jobs.values()), 1 if gpus else args.jobs or 1):
         return 1
@@ -66,6 +68,21 @@ def ablate(args: Namespace, more: list[str]) -> int:
     shown = {"rows": list(finished), "tasks": None, "statistic": paper}
     report.show(given(report.Report, args, **shown, tables=tables, csv=None, plot=None))
     return status
+
+
+def refuse_others(jobs: dict[str, Job], args: Namespace) -> None:
+    """Refuse to pretrain encoders whose rows were fine-tuned from others in this folder.
+
+    `finetune` would refuse them, too, but days later.
+    """
+    for task in finetune.task_names(args.folder, args.task):
+        for row, job in jobs.items():
+            begun = args.folder / "tasks" / task / "runs" / row
+            if (begun / GRID).exists() and not job.result.exists():
+                raise UserError(
+                    f"{begun} was fine-tuned from another encoder than {job.folder}, which is not "
+                    "trained yet: take another --folder, or remove the former"
+                )
 
 
 def pretraining(args: Namespace, more: list[str]) -> Grid:

@@ -10,7 +10,7 @@ from fairseq import options
 
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.encoders import report, report_names
+from diet_fairseq.recipes.encoders import report, report_names, tuning
 from diet_fairseq.recipes.grid import ablate
 from diet_fairseq.recipes.grid.job import Job
 from tests.support import glue
@@ -75,6 +75,28 @@ def test_an_ablation_is_not_only_shown(tmp_path):
     ):
         run("ablate", "sharing", "RTE", "--folder", tmp_path, "--gpus", 0, "--show")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_pretrained_for_rows_that_were_fine_tuned_from_another_encoder(
+    tmp_path, monkeypatch
+):
+    def pretrained(*_):
+        raise AssertionError("encoders were pretrained")
+
+    monkeypatch.setattr(ablate.cells, "run_all", pretrained)
+    row = "diet_rel, segments per-head"
+    begun = tmp_path / "tasks" / "RTE" / "runs" / row
+    begun.mkdir(parents=True)
+    words = ("ablate", "sharing", "RTE", "--folder", tmp_path, "--gpus", 0)
+    with pytest.raises(AssertionError, match=r"^encoders were pretrained"):
+        run(*words)
+    (begun / tuning.GRID).touch()
+    with pytest.raises(
+        UserError,
+        match=rf"^{begun} was fine-tuned from another encoder than {tmp_path}/runs/ablation_machine"
+        r"-diet_rel-segments-per-head-s1, which is not trained yet: take another --folder, or",
+    ):
+        run(*words)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_measures_that_nothing_has_are_refused(scored):
         (("run", "--metric", "loss"), "--metric loss goes with plot: leave it out, or take plot"),
         (("run", "--at", "5"), "--at 5 goes with table: leave it out, or take table"),
         (("plot", "--output", "x.xyz"), r"--output x.xyz must end in one of .*\.png.*: give it"),
+        (("plot", "--output", "no/x.png"), r"--output no/x.png: there is no folder no: make it"),
         (("plot", "--output", "png"), r"--output png must end in one of .*\.png.*: give it"),
     ],
 )
