@@ -50,6 +50,7 @@ setup(
         "fairseq-fixed==0.12.3.1",
         "filelock",  # which torch brings
         "numpy",
+        "regex",  # which fairseq brings; knows the vowel signs of words
         "sacrebleu",
         "scikit-learn",
         "scipy",

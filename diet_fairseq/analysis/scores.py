@@ -36,6 +36,7 @@ class Scores:
             over the queries of the text
         causal: later keys are not seen
         rank: no rank of ``matrix`` is above it
+        compressed: keys are mixtures of tokens
     """
 
     place: str
@@ -43,11 +44,12 @@ class Scores:
     matrix: Tensor
     causal: bool = False
     rank: int | None = None
+    compressed: bool = False
 
     @property
     def square(self) -> bool:
         """Whether queries and keys are the same tokens, so that an offset has a meaning."""
-        return self.place != "cross-attention" and self.matrix.size(1) == self.matrix.size(2)
+        return self.place != "cross-attention" and not self.compressed
 
     @property
     def title(self) -> str:
@@ -106,12 +108,16 @@ class Call:
     context: Any
     causal: bool
 
+    @property
+    def compressed(self) -> bool:
+        return isinstance(self.module, LinformerAttention)
+
 
 @torch.no_grad()
 def look(model: Trained, tokens: Tensor) -> Found:
     """Read windows (B, T) of tokens, and take the scores of every attention that reads them."""
     found = Found([], [], [], {})
-    target = None if model.is_encoder else written(model, tokens)
+    target = None if model.is_encoder else decoded(model, tokens)
     with recorded(model) as calls:
         run(model, tokens, target)
     for call in calls:
@@ -153,7 +159,7 @@ def recorded(model: Trained) -> Iterator[list[Call]]:
             hook.remove()
 
 
-def written(model: Trained, tokens: Tensor) -> Tensor:
+def decoded(model: Trained, tokens: Tensor) -> Tensor:
     """(B, T): what a translation model writes of a source (B, T), word by word, without an end."""
     words, decoder = model.task.target_dictionary, model.stacks["decoder"]
     encoded = encode(model, tokens)
@@ -188,7 +194,7 @@ def own(call: Call, found: Found) -> None:
     """An attention of ours: the terms of its schemes, and its whole score."""
     module, context = call.module, call.context
     layout, key = context.layout, call.key
-    if isinstance(module, LinformerAttention):
+    if call.compressed:
         key = (module.compress_k or context.compress)(key, layout)
         layout = layout.compressed(len(key))
     of_layer = present(module.positions, module.segments)
@@ -218,13 +224,15 @@ def own(call: Call, found: Found) -> None:
         return
     layer = 0 if shared and not reads_queries else call.layer
     if matrix is not None:
-        found.positions.append(Scores(call.place, layer, matrix, call.causal, rank))
+        found.positions.append(
+            Scores(call.place, layer, matrix, call.causal, rank, call.compressed)
+        )
     segments = tuple(scheme for scheme in schemes if isinstance(scheme, SegmentScores))
     if segments:
         half = torch.arange(q.size(2)).ge(q.size(2) // 2).long().unsqueeze(0)  # (1, T)
         both, _ = added((*positions, *segments), replace(layout, segments=half), q)
         if both is not None:
-            found.segments.append(Scores(call.place, layer, both))
+            found.segments.append(Scores(call.place, layer, both, compressed=call.compressed))
 
 
 def added(schemes: Any, layout: Layout, q: Tensor) -> tuple[Tensor | None, int | None]:
@@ -260,7 +268,7 @@ def reduced(call: Call, scores: Tensor, bound: int | None) -> Whole:
     """(B, H, T, S) -> `Whole`"""
     singular = measures.singular_values(scores)  # (B, H, r)
     weights = measures.attention(scores, call.causal)
-    square = call.place != "cross-attention" and scores.size(2) == scores.size(3)
+    square = call.place != "cross-attention" and not call.compressed
     return Whole(
         call.place,
         call.layer,
@@ -299,5 +307,12 @@ def at_input(name: str, stack: Any, tokens: Tensor, found: Found) -> None:
     key = (keys @ attention.k_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
     matrix = torch.einsum("thd,shd->hts", query, key) * (terms * attention.head_dim) ** -0.5
     found.positions.append(
-        Scores(f"{name}'s input", 1, matrix.detach(), name == "decoder", attention.head_dim)
+        Scores(
+            f"{name}'s input",
+            1,
+            matrix.detach(),
+            name == "decoder",
+            attention.head_dim,
+            isinstance(attention, LinformerAttention),
+        )
     )

@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from statistics import fmean
 
 #: language -> articles and other words that MLQA leaves out, as a regular expression
 MLQA_LEAVES_OUT = {
@@ -59,6 +60,15 @@ def rules_of(name: str) -> Rules:
     """The rules called ``squad`` or ``mlqa LANGUAGE``."""
     kind, _, language = name.partition(" ")
     return mlqa(language) if kind == "mlqa" else squad
+
+
+def percent(answers: Iterable[tuple[str, Sequence[str]]], rules: Rules) -> dict[str, float]:
+    """F1 and exact match, in percent: means over answers, each beside the right ones."""
+    pairs = list(answers)
+    return {
+        "f1": 100 * fmean(f1(found, right, rules) for found, right in pairs),
+        "exact_match": 100 * fmean(exact_match(found, right, rules) for found, right in pairs),
+    }
 
 
 def exact_match(found: str, right: Iterable[str], rules: Rules) -> float:

@@ -18,6 +18,9 @@ from torch import Tensor
 from ..errors import UserError
 from .sentence_pairs import SPECIAL
 
+#: answers that are looked at for each question, as in BERT's script
+BEST = 20
+
 
 @dataclass(frozen=True)
 class Context:
@@ -214,7 +217,7 @@ class Answer(NamedTuple):
 
 
 def best_answers(
-    logits: Tensor, batch: dict[str, Any], pad: int, count: int = 20, longest: int = 30
+    logits: Tensor, batch: dict[str, Any], pad: int, count: int = BEST, longest: int = 30
 ) -> list[list[Answer]]:
     """For each window the answers with the highest scores, the best first.
 
@@ -248,7 +251,7 @@ def leading(tokens: Tensor, pad: int) -> Tensor:
     return tokens.eq(pad).long().cumprod(1).sum(1)
 
 
-def merged(found: Iterable[tuple[int, list[Answer]]], count: int = 20) -> dict[int, list[Answer]]:
+def merged(found: Iterable[tuple[int, list[Answer]]], count: int = BEST) -> dict[int, list[Answer]]:
     """The best answers of each question over all its windows, the best first."""
     by_question: dict[int, list[Answer]] = defaultdict(list)
     for question, answers in found:

@@ -8,9 +8,6 @@ from torch import Tensor
 from ..errors import UserError
 from .sentence_pairs import SPECIAL
 
-#: the shortest sample with a token of each of two texts
-SHORTEST = 2 + SPECIAL
-
 
 class Texts(FairseqDataset):
     """``<s> A </s>``, or ``<s> A </s> B </s>``, optionally with a separator before B.
@@ -33,9 +30,13 @@ class Texts(FairseqDataset):
         name: str = "the data",
     ) -> None:
         super().__init__()
-        if longest < SHORTEST:
+        special, texts = 2, 1
+        if other is not None:
+            special, texts = SPECIAL + (separator is not None), 2
+        if longest < special + texts:
+            some = "two texts" if texts > 1 else "a text"
             raise UserError(
-                f"--max-length {longest} has no room for two texts: take {SHORTEST} or more"
+                f"--max-length {longest} has no room for {some}: take {special + texts} or more"
             )
         if not len(one):
             raise UserError(f"{name} is empty: prepare it from a file that holds examples")
@@ -48,10 +49,8 @@ class Texts(FairseqDataset):
         self.before = [bos], [] if separator is None else [separator]
         own = np.asarray(one.sizes, dtype=np.int64) - 1  # without </s>
         others = np.zeros_like(own)
-        special = 2
         if other is not None:
             others = np.asarray(other.sizes, dtype=np.int64) - 1
-            special = SPECIAL + len(self.before[1])
         room = longest - special
         # The longer one is cut until the sample fits, but not to less than one half.
         keep = np.minimum(own, np.maximum(room - others, (room + 1) // 2))

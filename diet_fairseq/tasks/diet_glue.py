@@ -124,13 +124,7 @@ class GlueTask(SentencePredictionTask):
                 f"{self.cfg.data}, {split}, has {len(texts)} texts and {len(labels)} labels: "
                 "prepare it again"
             )
-        dataset: FairseqDataset = self.samples(texts, labels)
-        if not self.cfg.no_shuffle:
-            with data_utils.numpy_seed(self.cfg.seed):
-                order = [np.random.permutation(len(dataset))]
-            if self.cfg.group_by_length:
-                order.append(texts.sizes // LENGTHS_ALIKE)  # numpy sorts by the last first
-            dataset = SortDataset(dataset, sort_order=order)
+        dataset = ordered(self.samples(texts, labels), texts.sizes, self.cfg)
         logger.info(f"{split}: {len(dataset):,} samples")
         self.datasets[split] = dataset
         return dataset
@@ -198,6 +192,17 @@ class GlueTask(SentencePredictionTask):
             for part in parts(path, combine)
             for place, line in enumerate(text_lines(part), 1)
         ]
+
+
+def ordered(dataset: FairseqDataset, sizes: np.ndarray, cfg: Any) -> FairseqDataset:
+    """The samples as ``no_shuffle``, ``group_by_length`` and ``seed`` of a task want them."""
+    if cfg.no_shuffle:
+        return dataset
+    with data_utils.numpy_seed(cfg.seed):
+        order = [np.random.permutation(len(dataset))]
+    if cfg.group_by_length:
+        order.append(sizes // LENGTHS_ALIKE)  # numpy sorts by the last first
+    return SortDataset(dataset, sort_order=order)
 
 
 def parts(path: str, combine: bool) -> Iterator[str]:

@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from fairseq.data import Dictionary, FairseqDataset, SortDataset, data_utils
+from fairseq.data import Dictionary, FairseqDataset
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
@@ -15,7 +14,7 @@ from omegaconf import II, MISSING
 from ..data.questions import Context, Question, Windows
 from ..errors import UserError
 from ..models.span_head import SpanHead
-from .diet_glue import LENGTHS_ALIKE, parts, text_lines
+from .diet_glue import ordered, parts, text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -104,13 +103,7 @@ class QuestionAnsweringTask(FairseqTask):
             for one in self._questions(line, f"{part}, line {number}")
         ]
         samples = self.samples(questions, path)
-        dataset: FairseqDataset = samples
-        if not self.cfg.no_shuffle:
-            with data_utils.numpy_seed(self.cfg.seed):
-                order = [np.random.permutation(len(dataset))]
-            if self.cfg.group_by_length:
-                order.append(samples.sizes // LENGTHS_ALIKE)
-            dataset = SortDataset(samples, sort_order=order)
+        dataset = ordered(samples, samples.sizes, self.cfg)
         logger.info(f"{split}: {len(questions):,} questions, {len(samples):,} windows")
         self.datasets[split] = dataset
         return dataset

@@ -5,7 +5,7 @@ import torch
 
 from diet_fairseq.analysis import lengths, measures, tables, trained
 from diet_fairseq.analysis.lengths import Point
-from diet_fairseq.analysis.scores import Call, Found, Scores, reduced
+from diet_fairseq.analysis.scores import Call, Found, Scores, look, reduced
 from tests.analysis.test_look import of, seen
 from tests.support import tiny
 from tests.support.tiny import Case
@@ -51,6 +51,15 @@ def test_input_positions_share_tupe_s_scale():
         rows @ attention.k_proj.weight[:size].T
     ).T
     torch.testing.assert_close(at_input.matrix[0], (expected / (2 * size) ** 0.5).detach())
+
+
+@pytest.mark.parametrize("window", [3, 4, 6])
+def test_a_compressed_key_is_no_token_though_there_be_as_many(window):
+    case = Case("diet_abs_lin", family="roberta").but(projection_length=4, position_input="learned")
+    found = look(of(tiny.fresh(case)), torch.arange(window).unsqueeze(0) + tiny.FIRST_WORD)
+    assert [one.distance for one in found.whole] == [None] * len(found.whole)
+    assert {one.place for one in found.positions} == {"encoder", "encoder's input"}
+    assert not any(one.square for one in found.positions)
 
 
 def test_a_cell_says_bleu_before_chrf():

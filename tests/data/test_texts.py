@@ -4,6 +4,7 @@ import pytest
 from fairseq.data import ListDataset
 
 from diet_fairseq.data.texts import Texts
+from diet_fairseq.errors import UserError
 from tests.support.tiny import EOS, WORDS, sentences
 
 BOS = WORDS.bos()
@@ -68,3 +69,20 @@ def test_a_long_single_text_loses_its_end_and_keeps_its_marks():
     one = lines(9)
     texts = Texts(one, bos=BOS, longest=6)
     assert texts[0].tolist() == [BOS, *one[0].tolist()[:4], EOS]
+
+
+@pytest.mark.parametrize(
+    ("pair", "separator", "least", "what"),
+    [(False, None, 3, "a text"), (True, None, 5, "two texts"), (True, EOS, 6, "two texts")],
+)
+def test_a_sample_has_room_for_a_token_of_every_text(pair, separator, least, what):
+    def texts(longest):
+        return Texts(lines(9), lines(9) if pair else None, bos=BOS, longest=longest,
+                     separator=separator)  # fmt: skip
+
+    assert texts(least).kept.min(axis=0)[: 1 + pair].tolist() == [1] * (1 + pair)
+    with pytest.raises(UserError) as error:
+        texts(least - 1)
+    assert str(error.value) == (
+        f"--max-length {least - 1} has no room for {what}: take {least} or more"
+    )

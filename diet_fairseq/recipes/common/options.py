@@ -111,7 +111,7 @@ def by_name(words: Sequence[str]) -> dict[str, str]:
 
 
 def check_figure(option: str, path: Path) -> None:
-    """Refuse the name of a file that matplotlib can't draw in, by its ending."""
+    """Refuse a file that matplotlib can't draw in: its ending, and a folder that isn't there."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     known = sorted(FigureCanvasBase.get_supported_filetypes())
@@ -119,3 +119,5 @@ def check_figure(option: str, path: Path) -> None:
         raise UserError(
             f"{option} {path} must end in one of .{', .'.join(known)}: give it another name"
         )
+    if not path.parent.is_dir():
+        raise UserError(f"{option} {path}: there is no folder {path.parent}: make it first")

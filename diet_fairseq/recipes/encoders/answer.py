@@ -11,14 +11,14 @@ import torch
 from fairseq import checkpoint_utils, utils
 from tqdm import tqdm
 
-from ...data.questions import Question, best_answers, merged
+from ...data.questions import BEST, Question, best_answers, merged
 from ...errors import UserError
 from ...tasks.diet_question_answering import HEAD
 from ..common.options import at_least
 from ..common.text import read_lines
 from . import squad
 from .folder import add_folder
-from .prepare_xtreme import coded
+from .question_files import coded
 from .start import Start
 
 
@@ -47,7 +47,8 @@ def run(args: Namespace) -> None:
     for name, given in (("--question", args.question), ("--text", text)):
         if not given.strip():
             raise UserError(f"{name} is empty: give some words")
-    answerer = Answerer(args.checkpoint, args.folder / "data-bin", args.gpu)
+    best = max(args.best, BEST)  # probabilities are among them
+    answerer = Answerer(args.checkpoint, args.folder / "data-bin", args.gpu, best=best)
     asked = squad.Question("", args.question, text, ())
     [found] = answerer(answerer.questions(coded([asked], Namespace(folder=args.folder, workers=1),
                                                 "the text")))  # fmt: skip
@@ -62,7 +63,9 @@ class Answerer:
         UserError: the checkpoint is none of task ``question_answering``, or has other subwords
     """
 
-    def __init__(self, checkpoint: Path, data: Path, gpu: bool = False, batch: int = 64) -> None:
+    def __init__(
+        self, checkpoint: Path, data: Path, gpu: bool = False, batch: int = 64, best: int = BEST
+    ) -> None:
         start = Start(checkpoint)
         if start.task != "question_answering":
             raise UserError(
@@ -73,7 +76,7 @@ class Answerer:
         models, _, self.task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data)}
         )
-        self.model, self.gpu, self.batch = models[0].eval(), gpu, batch
+        self.model, self.gpu, self.batch, self.best = models[0].eval(), gpu, batch, best
         if gpu:
             self.model.cuda()
 
@@ -83,7 +86,7 @@ class Answerer:
 
     @torch.no_grad()
     def __call__(self, questions: Sequence[Question]) -> list[list[Found]]:
-        """The best answers to each question, up to 20, the best first."""
+        """The ``best`` answers to each question, the best first."""
         samples = self.task.samples(questions)
         order = sorted(range(len(samples)), key=samples.size)
         found: list[tuple[int, Any]] = []
@@ -94,9 +97,9 @@ class Answerer:
             logits, _ = self.model(
                 **batch["net_input"], features_only=True, classification_head_name=HEAD
             )  # (B, T, 2)
-            best = best_answers(logits, batch, self.task.dictionary.pad())
+            best = best_answers(logits, batch, self.task.dictionary.pad(), self.best)
             found += zip((window.question for window in batch["windows"]), best, strict=True)
-        by_question = merged(found)
+        by_question = merged(found, self.best)
         return [self._texts(one, by_question[n]) for n, one in enumerate(questions)]
 
     @staticmethod

@@ -73,6 +73,8 @@ def predict(args: Namespace) -> None:
                 f"{len(task.columns.texts)}: name as many"
             )
         texts = [example.texts for example in read(args.tsv, task, columns)]
+        if not texts:
+            raise UserError(f"{args.tsv} has a header and no lines: there is nothing to label")
         path = args.output or args.tsv.with_name(args.tsv.name + ".labels")
         write_lines(path, predictor(subwords(args.folder, texts)))
         print(f"{path}: {len(texts):,} labels")

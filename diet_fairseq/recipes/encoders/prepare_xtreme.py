@@ -1,30 +1,23 @@
 """``prepare-xtreme``: XTREME's files to what fairseq-train reads, English to train on first."""
 
-import json
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from tqdm import tqdm
-
-from ...data import answers
-from ...data.questions import covering
 from ...errors import UserError
 from ..common.json_files import read_json
 from ..common.options import add_workers
 from ..common.stages import Stage, digest_of, run_all, stage
-from ..common.subwords import KINDS, Placed
-from ..common.text import write_lines
-from ..common.turns import turn
-from . import squad, trivial
+from . import squad
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import TRAIN, VALID, Columns
-from .prepare_task import prepare, settings_of, write_json
+from .prepare_task import prepare, settings_of
+from .question_files import COUNTS, encode, held_out
 from .xtreme_files import fetch_missing, find
 from .xtreme_tasks import PREPARED, Transfer, XtremeTask, xtreme_task
 
@@ -42,14 +35,8 @@ TESTS = {
     "MLQA": ["test-context-{0}-question-{1}.json", "dev-context-{0}-question-{1}.json"],
     "TyDiQA": ["tydiqa.goldp.{0}.dev.json", "tydiqa.goldp.{0}.train.json"],
 }
-#: in a folder of encoded questions, beside SPLIT.jsonl
-COUNTS, GUESS = "counts.json", "guess.json"
 #: what XNLI is selected by
 DEV = "dev-en.tsv"
-#: one of so many contexts is held out of training, to select by: SQuAD's own dev set has XQuAD's
-HELD_OUT = 20
-#: white space of any kind, and control characters, as `normalise` has them
-ODD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -113,6 +100,8 @@ def test_names(task: XtremeTask, language: str) -> list[str]:
 def training_file(data: Path, wanted: str) -> Path:
     if wanted not in TRAINED_ON and Path(wanted).is_file():
         return Path(wanted)
+    if "/" in wanted:
+        raise UserError(f"--train-on {wanted} does not exist: name a file, or a set")
     name = TRAINED_ON.get(wanted, wanted)
     found = find(data, name)
     if not found:
@@ -222,8 +211,7 @@ def prepare_questions(
             copyfile(source / f"{split}.jsonl", partial / f"{split}.jsonl")
         copyfile(args.folder / "data-bin" / "dict.txt", partial / "dict.txt")
 
-    with turn(args.folder, f"questions-{english.name}", lambda: print(f"{english}: waits")):
-        stage(english, trained_on, encode_english)
+    stage(english, trained_on, encode_english)
     run_all(folder, [Stage("encoded", made_from, encode_tests), Stage("data-bin", {}, place)])
     for split, counts in read_json(folder / "encoded" / COUNTS).items():
         print(
@@ -232,102 +220,9 @@ def prepare_questions(
         )
 
 
-def encode(
-    partial: Path,
-    splits: dict[str, tuple[list[squad.Question], str]],
-    args: Namespace,
-    english: Path | None = None,
-) -> None:
-    """Each split's questions, with the rules of its answers, as task ``question_answering`` reads
-    them; how many they are, and what guesses score, with those of ``english`` before."""
-    counts: dict[str, dict[str, int]] = {}
-    guesses: dict[str, dict[str, dict[str, float]]] = {guess: {} for guess in trivial.BASELINES}
-    if english:
-        counts, guesses = read_json(english / COUNTS), read_json(english / GUESS)
-    for split, (questions, rules) in splits.items():
-        if split != TRAIN:
-            for guess, metrics in trivial.scores(questions, answers.rules_of(rules)).items():
-                guesses[guess][split] = metrics
-        lines = list(coded(questions, args, f"{partial.parent.name} {split}", rules))
-        write_lines(partial / f"{split}.jsonl", lines)
-        counts[split] = {"questions": len(questions), "unfit": unfit(lines)}
-    write_json(partial / COUNTS, counts)
-    write_json(partial / GUESS, guesses)
-
-
 def rules_of(task: XtremeTask, language: str) -> str:
     """The name of the rules that answers are compared by.
 
     Of a pair of MLQA they are the context's, which has the answer.
     """
     return f"mlqa {language.split('-')[0]}" if task.name == "MLQA" else "squad"
-
-
-def held_out(
-    questions: list[squad.Question],
-) -> tuple[list[squad.Question], list[squad.Question]]:
-    """Questions to train on, and those of every `HELD_OUT`-th context."""
-    contexts = {text: number for number, text in
-                enumerate(dict.fromkeys(one.context for one in questions))}  # fmt: skip
-    if len(contexts) < 2:
-        raise UserError("the training set has one context alone: give more, to hold one out")
-    every = min(HELD_OUT, len(contexts))
-    sides: tuple[list[squad.Question], list[squad.Question]] = ([], [])
-    for one in questions:
-        sides[contexts[one.context] % every == every - 1].append(one)
-    return sides
-
-
-def coded(
-    questions: list[squad.Question], args: Namespace, what: str, rules: str = "squad"
-) -> Iterator[str]:
-    """Lines of ``SPLIT.jsonl``, a context each, as task ``question_answering`` reads them."""
-    settings = settings_of(args.folder)
-    model = KINDS[settings["bpe"]](args.folder / "subwords")
-    language, lower = settings["language"], settings["lower"]
-    ids = squad.unique_ids(questions)
-    asked = model.encode((plain(one.text, lower) for one in questions), language, args.workers)
-    by_context: dict[str, list[dict[str, Any]]] = {}
-    for name, question, subwords in zip(ids, questions, asked, strict=True):
-        by_context.setdefault(question.context, []).append(
-            {"id": name, "question": subwords, "answers": question.answers}
-        )
-    placed = model.places((plain(one, lower) for one in by_context), language, args.workers)
-    bar = tqdm(placed, f"subwords of {what}", len(by_context), disable=None)
-    for (context, some), one in zip(by_context.items(), bar, strict=True):
-        yield json.dumps(line(context, one, some, rules), ensure_ascii=False)
-
-
-def line(
-    context: str, placed: Placed, questions: list[dict[str, Any]], rules: str
-) -> dict[str, Any]:
-    return {
-        "context": context,
-        "tokens": placed.subwords,
-        "begins": placed.begins,
-        "ends": placed.ends,
-        "rules": rules,
-        "questions": questions,
-    }
-
-
-def plain(text: str, lower: bool) -> str:
-    """As the encoder's text was made, but every character stays where it is."""
-    text = ODD.sub(" ", text)
-    if lower:
-        text = "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
-    return text
-
-
-def unfit(lines: Iterable[str]) -> int:
-    """Questions whose first answer begins or ends within a subword."""
-    count = 0
-    for found in map(json.loads, lines):
-        for question in found["questions"]:
-            if not question["answers"]:
-                continue
-            text, start = question["answers"][0]
-            begins, ends = found["begins"], found["ends"]
-            first, last = covering(begins, ends, start, start + len(text))
-            count += (begins[first], ends[last]) != (start, start + len(text))
-    return count

@@ -117,6 +117,16 @@ def blind(scheme: str, more: list[str]) -> list[str]:
     return ["--position-gain", "1"] if segments or options.get("position_gain", 1) != 1 else []
 
 
+def tables(scheme: str, positions: int | None, length: int) -> list[str]:
+    """How many positions the model has, if not those of a sample.
+
+    Compressed keys are a share of a sample's in DIET (appendix A), so they keep its length.
+    """
+    if positions is None or (scheme != STOCK and SCHEMES[scheme].compressed):
+        return []
+    return ["--max-positions", str(max(positions, length))]
+
+
 def run_folder(wanted: Pretraining, size: str) -> Path:
     model = wanted.scheme if wanted.scheme == STOCK else f"{wanted.encoder}_{wanted.scheme}"
     return wanted.folder / "runs" / (wanted.run or f"{model}-{size}{'-nsp' * wanted.nsp}")
@@ -147,7 +157,7 @@ def command(wanted: Pretraining, more: list[str]) -> list[str]:
         *["--user-dir", programs.PLUGIN, *architecture(wanted.encoder, wanted.scheme, size)],
         *(blind(wanted.scheme, more) if preset.blind else []),
         *objective(wanted, data, length),
-        *["--tokens-per-sample", length],
+        *["--tokens-per-sample", length, *tables(wanted.scheme, preset.positions, length)],
         *["--optimizer", *preset.optimizer, "--weight-decay", 0.01],
         *["--clip-norm", preset.clip_norm, "--lr", preset.peak_rate],
         *["--lr-scheduler", "linear_ratio", "--warmup-ratio", preset.warmup],

@@ -102,12 +102,8 @@ def of_answers(
             f"{where} answers {len(unknown):,} questions that the labels don't have, one is "
             f"{min(unknown)}: give the labels that belong to it"
         )
-    totals = {"f1": 0.0, "exact_match": 0.0}
-    for name, question in zip(ids, questions, strict=True):
-        right = [text for text, _ in question.answers]
-        totals["f1"] += answers.f1(found[name], right, rules)
-        totals["exact_match"] += answers.exact_match(found[name], right, rules)
-    return {metric: 100.0 * total / len(ids) for metric, total in totals.items()}
+    right = (question.right for question in questions)
+    return answers.percent(zip((found[name] for name in ids), right, strict=True), rules)
 
 
 def of_labels(right: Sequence[str], found: Sequence[str], where: Path) -> dict[str, float]:

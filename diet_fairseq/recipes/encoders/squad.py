@@ -23,6 +23,11 @@ class Question:
     context: str
     answers: tuple[tuple[str, int], ...]
 
+    @property
+    def right(self) -> list[str]:
+        """The texts of the right answers."""
+        return [text for text, _ in self.answers]
+
 
 def read(path: Path, answered: bool = True) -> list[Question]:
     """The questions of a file; those on one context share its string.

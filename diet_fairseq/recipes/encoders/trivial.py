@@ -3,15 +3,16 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from statistics import fmean
+
+import regex
 
 from ...data import answers
 from .squad import Question
 
-#: a word; or one character of a script that has no spaces between words (Thai, Chinese, Japanese)
-WORD = re.compile(
-    r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|[^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]+"
-)
+#: characters of scripts that have no spaces between words: Thai, Japanese, Chinese
+UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
+#: one of these, or a word, of which vowel signs are a part (\p{M}: Hindi, Bengali, Telugu, Arabic)
+WORD = regex.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w\p{{M}}\p{{N}}])+")
 SENTENCE = re.compile(r".*?(?:[.!?…।](?=\s|$)|[。！？]|$)", re.DOTALL)
 #: words of a window, of which the answer is a part
 WINDOW = 10
@@ -55,12 +56,7 @@ BASELINES: dict[str, Callable[[Question], str]] = {
 def scores(questions: Iterable[Question], rules: answers.Rules) -> dict[str, dict[str, float]]:
     """Baseline -> metric -> percent, over all questions."""
     questions = list(questions)
-    found = {}
-    for name, answer in BASELINES.items():
-        given = [(answer(one), [text for text, _ in one.answers]) for one in questions]
-        found[name] = {
-            "f1": 100 * fmean(answers.f1(text, right, rules) for text, right in given),
-            "exact_match": 100
-            * fmean(answers.exact_match(text, right, rules) for text, right in given),
-        }
-    return found
+    return {
+        name: answers.percent(((answer(one), one.right) for one in questions), rules)
+        for name, answer in BASELINES.items()
+    }

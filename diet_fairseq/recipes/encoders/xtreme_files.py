@@ -17,6 +17,7 @@ from ...errors import UserError, rephrased
 from ..common.download import extract, fetch
 from ..common.json_files import read_json
 from ..common.text import read_lines, write_lines
+from ..common.turns import turn
 from .glue_tasks import Task, columns, read
 
 #: names of files of ours, and their lines
@@ -76,9 +77,10 @@ def fetch_missing(names: Iterable[str], data: Path) -> None:
         place = next((one for one in PUBLISHED if re.fullmatch(one.names, name)), None)
         if not place or find(data, name):
             continue
-        data.mkdir(parents=True, exist_ok=True)
         try:
-            place.fetch(name, data)
+            with turn(data, "download", lambda: print(f"{data}: waits for another download")):
+                if not find(data, name):  # by now
+                    place.fetch(name, data)
         except UserError as error:
             said = str(error).replace("use --from-dir with files you have", f"put it in {data}")
             raise UserError(said) from error

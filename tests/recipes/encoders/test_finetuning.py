@@ -210,6 +210,16 @@ def test_predicting_needs_a_finished_cell_and_as_many_columns(tuned):
     assert str(error.value) == "--text has 1 columns, but RTE has 2: name as many"
 
 
+def test_a_file_without_lines_is_not_labelled(tuned, tmp_path):
+    (tmp_path / "empty.tsv").write_text("index\tsentence1\tsentence2\n")
+    with pytest.raises(UserError) as error:
+        run("predict", "RTE", "--folder", tuned, "--tsv", tmp_path / "empty.tsv")
+    assert str(error.value) == (
+        f"{tmp_path}/empty.tsv has a header and no lines: there is nothing to label"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.tsv"]
+
+
 def test_columns_of_no_file_are_refused(folder):
     with pytest.raises(UserError) as error:
         run("predict", "RTE", "--folder", folder, "--text", "sentence1", "sentence2")

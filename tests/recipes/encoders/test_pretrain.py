@@ -58,6 +58,23 @@ def test_diet_s_settings(shown):
     assert args.optimizer == "lamb_torch"
 
 
+@pytest.mark.parametrize(
+    ("words", "positions"),
+    [
+        (("diet_abs",), 512),
+        (("stock",), 512),
+        (("diet_rel", "--length", 768), 768),
+        (("linformer",), None),  # its 32 keys are a quarter of the 128 tokens
+        (("diet_abs_lin",), None),
+    ],
+)
+def test_diet_s_models_have_the_positions_that_its_parameters_were_counted_with(
+    shown, words, positions
+):
+    args = shown(*words, "--preset", "diet")
+    assert getattr(args, "max_positions", None) == positions
+
+
 def test_the_settings_of_tupe_s_large_models_are_roberta_s(shown):
     args = shown("tupe_r", "--preset", "tupe-large", gpus=16)
     assert args.arch == "bert_tupe_r_large"

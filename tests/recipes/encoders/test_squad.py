@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.encoders import squad
+from diet_fairseq.recipes.encoders import squad, trivial
 
 
 def file_of(path, *asked, context="Ada has a red ball."):
@@ -95,3 +95,18 @@ def test_a_file_that_holds_no_questions_is_refused(tmp_path, make, message):
     with pytest.raises(UserError) as error:
         squad.read(path)
     assert str(error.value) == f"{path}{message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Ada\u2019s 3 red-blue balls", ["Ada", "s", "3", "red", "blue", "balls"]),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e", None),  # Hindi
+        ("\u09ac\u09be\u0982\u09b2\u09be \u09ad\u09be\u09b7\u09be", None),  # Bengali
+        ("\u0c24\u0c46\u0c32\u0c41\u0c17\u0c41 \u0c2d\u0c3e\u0c37", None),  # Telugu
+        ("\u0645\u0624\u0645\u0651\u0646 \u0623\u064a\u0636\u0627\u064b", None),  # Arabic
+        ("\u0e20\u0e32\u0e29\u0e32", list("\u0e20\u0e32\u0e29\u0e32")),  # Thai
+    ],
+)
+def test_words_keep_their_vowel_signs(text, words):
+    assert trivial.WORD.findall(text) == (words or text.split())

@@ -260,12 +260,14 @@ def test_predictions_of_another_training_set_are_kept_apart(tuned):
     assert found == {"test-de.json", "test-en.json"}
 
 
-def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys):
+@pytest.mark.parametrize("best", [3, 25])
+def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys, best):
     [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*seed1/checkpoint_best.pt")
     text = "Über  Ada: she has a red ball."
-    assert run("answer", checkpoint, "--question", "Who?", "--text", text, "--best", 3, "--folder",
-               tuned) == 0  # fmt: skip
-    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()[-3:]]
+    assert run("answer", checkpoint, "--question", "Who?", "--text", text, "--best", best,
+               "--folder", tuned) == 0  # fmt: skip
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines() if "\t" in line]
+    assert len(lines) == best
     for answer, probability, place in lines:
         begin, end = (int(place.split()[n]) for n in (1, 3))
         assert text[begin:end] == answer == answer.strip()
@@ -307,6 +309,8 @@ def test_answers_that_need_no_learning_are_measured_beside(folder):
         (["--train-on", "tydiqa"], "{data} has no tydiqa.goldp.en.train.json (or "
          "tydiqa.goldp.en.train.json.gz) to train on: fetch it, as --download does, or name "
          "another with --train-on"),
+        (["--train-on", "/no/such/my.json"], "--train-on /no/such/my.json does not exist: name a "
+         "file, or a set"),
         (["--train-on", "my.json"], "{data} has no my.json (or my.json.gz) to train on: put it "
          "there, or name another with --train-on"),
     ],

@@ -4,7 +4,9 @@ import io
 import json
 import tarfile
 import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -119,7 +121,7 @@ def test_questions_get_the_names_that_they_are_prepared_by(www, tmp_path):
     fetch_missing(wanted("MLQA", "squad", "de", "de-en"), data)
     fetch_missing(wanted("TyDiQA", "tydiqa", "sw"), data)
     fetch_missing(wanted("XQuAD", "squad", "de"), data)
-    ids = {path.name: [one.id for one in squad.read(path)] for path in data.iterdir()}
+    ids = {path.name: [one.id for one in squad.read(path)] for path in data.glob("*.json")}
     assert ids == {
         "train-v1.1.json": ["7"],
         "xquad.de.json": ["6"],
@@ -133,7 +135,7 @@ def test_questions_get_the_names_that_they_are_prepared_by(www, tmp_path):
 
 def test_pairs_are_cut_by_language_and_keep_their_labels(www, tmp_path):
     fetch_missing(wanted("XNLI", "mnli", "sw"), tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} == {
         "train-en.tsv": "A\tB\tcontradiction\n",
         "dev-en.tsv": 'It is "dev\tWe go\tneutral\n',
         "dev-sw.tsv": "Ni\tSisi\tentailment\n",
@@ -204,3 +206,20 @@ def test_a_download_that_fails_says_where_to_put_the_file(tmp_path, monkeypatch)
     with pytest.raises(UserError) as error:
         fetch_missing(["xquad.de.json"], tmp_path)
     assert str(error.value).endswith(f"no route; run this again to go on, or put it in {tmp_path}")
+
+
+def test_of_two_downloads_at_once_one_fetches(www, tmp_path, monkeypatch):
+    fetched = []
+    fetch = xtreme_files.fetch
+
+    def counted(url, path):
+        fetched.append(url)
+        time.sleep(0.2)
+        fetch(url, path)
+
+    monkeypatch.setattr(xtreme_files, "fetch", counted)
+    with ThreadPoolExecutor() as pool:
+        for one in [pool.submit(fetch_missing, ["dev-sw.tsv"], tmp_path) for _ in range(2)]:
+            one.result()
+    assert len(fetched) == 1
+    assert (tmp_path / "dev-sw.tsv").exists()

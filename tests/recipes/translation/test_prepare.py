@@ -1,6 +1,7 @@
 """`prepare`: from files to what fairseq-train reads, with no line lost, in stages."""
 
 import json
+import re
 
 import pytest
 from fairseq.data import Dictionary, data_utils
@@ -197,6 +198,14 @@ def test_missing_files_are_named_with_their_option(folder):
         (folder / f"test.{language}").unlink()
     with pytest.raises(UserError, match=r"no file .*test\.en\[\.gz\]: --test names the files"):
         files(folder)
+
+
+@pytest.mark.parametrize("pattern", ["/some/where/test", "**test"])
+def test_what_is_no_pattern_is_refused(folder, pattern):
+    with pytest.raises(
+        UserError, match=rf"^--test {re.escape(pattern)} is no pattern of names in .*: give one"
+    ):
+        files(folder, test=pattern)
 
 
 def test_one_test_set_is_wanted(folder):

@@ -33,7 +33,13 @@ def find_pairs(
     """split -> its pairs of files, in the order of their names."""
     splits: dict[str, list[tuple[Path, Path]]] = {}
     for split in reversed(SPLITS):  # what tests or validates does not train
-        one, other = (find(folder, patterns[split], language) for language in pair)
+        try:
+            one, other = (find(folder, patterns[split], language) for language in pair)
+        except (NotImplementedError, ValueError) as error:
+            raise UserError(
+                f"--{split} {patterns[split]} is no pattern of names in {folder} ({error}): give "
+                "one such as 'train*', without the folder"
+            ) from error
         for name in sorted(one.keys() ^ other.keys()):
             there, lacking = (one[name], pair[1]) if name in one else (other[name], pair[0])
             raise UserError(f"{there} has no partner {folder / name}.{lacking}[.gz]")
