@@ -136,9 +136,7 @@ def test_the_table_of_the_readme_is_from_that_of_the_results():
     rows = table_after(page, head)
     expected = []
     for row in rows:
-        scheme, seeds, early, last, *_, parameters = (
-            cell.strip() for cell in row.split("|")[1:-1]
-        )
+        scheme, seeds, early, last, *_, parameters = (cell.strip() for cell in row.split("|")[1:-1])
         bleu, chrf = last.split(" / ")
         cells = (scheme, bleu, chrf, early.split(" / ")[0], seeds, parameters)
         expected.append("".join(f"| {cell} ".replace("|  ", "| ") for cell in cells) + "|")
