@@ -128,6 +128,20 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq keeps the parameters until the average has begun",
     ),
     Patch(
+        "fairseq.trainer:Trainer.load_checkpoint",
+        WRAP,
+        loading.options.known,
+        why="training goes on with options that change what loaded parameters mean",
+        until="fairseq compares a checkpoint's options with the model's",
+    ),
+    Patch(
+        "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
+        WRAP,
+        loading.options.compared,
+        why="training goes on with options that change what loaded parameters mean",
+        until="fairseq compares a checkpoint's options with the model's",
+    ),
+    Patch(
         "fairseq.data.encoders:build_bpe",
         WRAP,
         loading.built_bpe,

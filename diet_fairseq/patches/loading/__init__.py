@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from ...errors import UserError, chain, rephrased
 from ...literals import literal
 from ..explaining import mistake_behind
-from . import average, configuration, progress
+from . import average, configuration, options, progress
 from .configuration import Refused, converted
 from .file import CHECKPOINT_TYPES, TRUST, check_regular, lacks_memory, load, read
 from .model import difference, no_larger_than
@@ -39,6 +39,7 @@ __all__ = [
     "converted",
     "evaluate",
     "one_by_one",
+    "options",
     "plainly",
     "read",
     "read_any",
