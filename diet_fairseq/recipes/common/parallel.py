@@ -6,6 +6,8 @@ from itertools import chain, islice
 from multiprocessing import Pool
 from typing import Any
 
+from ...interrupts import terminable
+
 CHUNK = 10_000
 
 
@@ -28,7 +30,7 @@ def in_processes(
         for chunk in chunks(lines):
             yield from work(chunk, *constants)
         return
-    with _deaf_pool(workers) as pool:
+    with _deaf_pool(workers) as pool, terminable():  # in this order: workers end on SIGTERM
         # Pool.imap would read all lines at once: one round of chunks after the other instead.
         for round_ in chunks(lines, CHUNK * workers):
             parts = [(part, *constants) for part in chunks(round_)]
