@@ -40,9 +40,12 @@ def register_architectures(
         def fill(args: Namespace) -> None:
             chosen = getattr(args, "position_scheme", None)
             if chosen not in (None, name):
+                other = arch.replace(name, chosen)
+                if SCHEMES[chosen].compressed and family == "transformer":
+                    other = f"roberta_{chosen} or bert_{chosen}"  # no decoder can have it
                 raise UserError(
                     f"--position-scheme {chosen} contradicts --arch {arch}, whose scheme is "
-                    f"{name}: leave it out, or take --arch {arch.replace(name, chosen)}"
+                    f"{name}: leave it out, or take --arch {other}"
                 )
             args.position_scheme = name
             for flag, meant in input_flags.items():

@@ -90,6 +90,9 @@ def no_segments_of_mixtures(scheme: str) -> str:
 
 #: the scheme and flags -> what is said
 REFUSED = {
+    "t5 --position-scheme linformer": "--position-scheme linformer contradicts --arch "
+    "transformer_t5_tiny, whose scheme is t5: leave it out, or take --arch roberta_linformer or "
+    "bert_linformer",
     "none --position-scheme t5": "--position-scheme t5 contradicts --arch transformer_none_tiny, "
     "whose scheme is none: leave it out, or take --arch transformer_t5_tiny",
     "diet_abs --position-rank 0": "--position-rank must be at least 1, but is 0",
