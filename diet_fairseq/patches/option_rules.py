@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import torch
 from fairseq.registry import REGISTRIES
 
 from ..checks import betas
@@ -164,6 +165,13 @@ def contradictions(args: Namespace) -> Iterator[str]:
         )
     if (of("fp16") or of("memory_efficient_fp16")) and (of("bf16") or of("memory_efficient_bf16")):
         yield "--fp16 and --bf16 are two kinds of numbers: give one of them"
+    if of("tie_adaptive_weights") and of("adaptive_softmax_cutoff") and not of("adaptive_input"):
+        yield (
+            "--tie-adaptive-weights needs --adaptive-input, which language models alone have: "
+            "leave it out"
+        )
+    if of("quant_noise_scalar") and not torch.cuda.is_available():
+        yield f"--quant-noise-scalar {of('quant_noise_scalar')} needs a GPU: leave it out"
     if of("best_checkpoint_metric") == "bleu" and not of("eval_bleu"):
         yield "--best-checkpoint-metric bleu needs --eval-bleu, which measures it: give both"
     if hasattr(args, "path") and not args.path:

@@ -62,6 +62,9 @@ REFUSED = {
     "train --eval-bleu-detok nosuch": "--eval-bleu-detok must be one of moses, nltk, space, but is "
     "nosuch",
     "train --fp16 --bf16": "--fp16 and --bf16 are two kinds of numbers: give one of them",
+    "train --adaptive-softmax-cutoff 10,20 --tie-adaptive-weights": "--tie-adaptive-weights needs "
+    "--adaptive-input, which language models alone have: leave it out",
+    "train --quant-noise-scalar 0.1": "--quant-noise-scalar 0.1 needs a GPU: leave it out",
     "train --best-checkpoint-metric bleu": "--best-checkpoint-metric bleu needs --eval-bleu, which "
     "measures it: give both",
     "generate --beam 0": "--beam must be at least 1, but is 0",
@@ -95,7 +98,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_a_value_that_can_not_be_right_is_refused(line):
+def test_a_value_that_can_not_be_right_is_refused(line, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError) as refused:
         parsed(*line.split())
     assert str(refused.value) == REFUSED[line]
@@ -107,6 +111,7 @@ ACCEPTED = [
     "train --dropout 0 --attention-dropout 1",
     "train --clip-norm -1",
     "train --max-update 0 --patience -1",
+    "train --adaptive-softmax-cutoff 10,20",
     "train --eval-bleu-args {}",
     "generate --beam 2 --nbest 2 --lenpen -1",
     "generate --remove-bpe",
