@@ -30,6 +30,7 @@ TABLES = {
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", choices=NAMES, help="what is varied")
     parser.add_argument("task", metavar="TASK", help="prepared tasks, separated by commas, or all")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="(all)")
     parser.add_argument("--preset", choices=PRESETS, default="machine", help="(%(default)s)")
     parser.add_argument("--size", choices=SIZES, help="(the preset's)")
     parser.add_argument("--updates", type=at_least(1), help="of pretraining (the preset's)")
@@ -51,7 +52,7 @@ def ablate(args: Namespace, more: list[str]) -> int:
         list(report.published(args.papers, tables))  # a mistake is said before days of training
     gpus = programs.devices(args.gpus)
     grid = pretraining(args, more)
-    jobs = {cell.row: Job(grid, cell, gpus) for cell in grid.cells()}
+    jobs = {cell.row: Job(grid, cell, gpus) for cell in grid.only(args.rows, None)}
     refuse_others(jobs, args)
     # On GPUs one after the other: each takes all of them.
     if cells.run_all(list(jobs.values()), 1 if gpus else args.jobs or 1):

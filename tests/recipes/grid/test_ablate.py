@@ -99,6 +99,17 @@ def test_nothing_is_pretrained_for_rows_that_were_fine_tuned_from_another_encode
         run(*words)
 
 
+def test_some_rows_can_be_chosen(tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(ablate.cells, "run_all", lambda jobs, _: trained.extend(jobs) or 1)
+    words = ("ablate", "sharing", "RTE", "--folder", tmp_path, "--gpus", 0, "--rows")
+    chosen = list(rows_of("sharing"))[1:3]
+    assert run(*words, *chosen) == 1  # the rest is left
+    assert [job.cell.row for job in trained] == chosen
+    with pytest.raises(UserError, match=r"^--rows 'nosuch': the grid has 'diet_rel, segments per-"):
+        run(*words, "nosuch")
+
+
 @pytest.mark.parametrize(
     ("content", "rule"),
     [("{}", " has no rows of diet_table8_glue_segments: name another"), ("[", ", line 1: this is")],
