@@ -23,10 +23,11 @@ except ModuleNotFoundError as error:
         "diet_fairseq.hf needs transformers 5: pip install 'diet_fairseq[transformers]'",
         name="transformers",
     ) from None
-if int(transformers.__version__.partition(".")[0]) < 5:
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
+    # configurations are data classes since 5.4
     raise UserError(
-        f"diet_fairseq.hf needs transformers 5, but {transformers.__version__} is installed: "
-        "pip install 'diet_fairseq[transformers]'"
+        "diet_fairseq.hf needs transformers 5.4 or newer, but "
+        f"{transformers.__version__} is installed: pip install 'diet_fairseq[transformers]'"
     )
 
 from transformers import (  # noqa: E402

@@ -98,7 +98,7 @@ class DietAttention(nn.Module):
         hidden_states: Tensor,
         context: Context,
         source: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend.
@@ -107,7 +107,7 @@ class DietAttention(nn.Module):
             hidden_states: (B, Tq, d)
             context: where queries and keys stand, and the schemes that all layers share
             source: (B, S, d), the encoder's output, in cross-attention
-            past_key_values: the keys and values up to now
+            cache: the keys and values up to now
 
         Returns:
             (B, Tq, d), and the weights (B, H, Tq, Tk) where the attention function has them
@@ -124,8 +124,8 @@ class DietAttention(nn.Module):
             if self.compress_v is not None:
                 values = self.compress_v(tokens, layout).transpose(0, 1)  # (B, k, d)
             layout = layout.compressed(keys.size(1))
-        k, v = self._keys_and_values(keys, values, past_key_values)  # (B, H, Tk, d_h)
-        if past_key_values is not None and not self.cross:
+        k, v = self._keys_and_values(keys, values, cache)  # (B, H, Tk, d_h)
+        if cache is not None and not self.cross:
             # a static cache has room for more than there is
             k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
 
@@ -150,15 +150,15 @@ class DietAttention(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def _keys_and_values(
-        self, keys: Tensor, values: Tensor, past: EncoderDecoderCache | None
+        self, keys: Tensor, values: Tensor, cache: EncoderDecoderCache | None
     ) -> tuple[Tensor, Tensor]:
-        if past is not None and self.cross and past.is_updated.get(self.layer_idx):
-            layer: Any = past.cross_attention_cache.layers[self.layer_idx]
+        if cache is not None and self.cross and cache.is_updated.get(self.layer_idx):
+            layer: Any = cache.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
         k, v = self._heads(self.k_proj(keys)), self._heads(self.v_proj(values))
-        if past is None:
+        if cache is None:
             return k, v
-        cache: Cache = past.cross_attention_cache if self.cross else past.self_attention_cache
+        own: Cache = cache.cross_attention_cache if self.cross else cache.self_attention_cache
         if self.cross:
-            past.is_updated[self.layer_idx] = True
-        return cache.update(k, v, self.layer_idx)
+            cache.is_updated[self.layer_idx] = True
+        return own.update(k, v, self.layer_idx)

@@ -6,10 +6,14 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from ..attention.compressed import projection_length
 from ..config import PositionConfig
 from ..positions import AttentionShape, Limit
+
+#: transformers' name of the keys and values up to now, which its 5.24 changed
+CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class DietTransformerConfig(DietConfig):
     """
 
     model_type = "diet_transformer"
-    keys_to_ignore_at_inference: ClassVar = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar = [CACHE]
 
     source_vocab_size: int | None = None
     decoder_layers: int = 6

@@ -26,7 +26,7 @@ from ..positions.gain import ScoreParameters
 from ..positions.layout import Layout
 from ..positions.segments import checked_segments
 from .attention import DietAttention, compression_of, rebuilt, schemes_of
-from .configuration import DietConfig
+from .configuration import CACHE, DietConfig
 
 # Notation: B sentences, T tokens, S source tokens, d model dimension.
 
@@ -60,7 +60,7 @@ class DietLayer(GradientCheckpointingLayer):
         context: Context,
         source: Tensor | None = None,
         crossing: Context | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Tensor:
         """(B, T, d) -> (B, T, d); ``source`` is (B, S, d)."""
@@ -69,10 +69,10 @@ class DietLayer(GradientCheckpointingLayer):
             return self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, context, None, past_key_values, **kwargs)[0]
+            return self.self_attn(x, context, None, cache, **kwargs)[0]
 
         def attend_to_source(x: Tensor) -> Tensor:
-            return self.encoder_attn(x, crossing, source, past_key_values, **kwargs)[0]
+            return self.encoder_attn(x, crossing, source, cache, **kwargs)[0]
 
         x = self._around(attend, self.self_attn_layer_norm, x)
         if self.encoder_attn_layer_norm is not None:
@@ -104,7 +104,7 @@ class DietPreTrainedModel(PreTrainedModel):
     config_class: Any = DietConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _skip_keys_device_placement = [CACHE]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
     # neither can be given a score that is added
@@ -320,9 +320,10 @@ class DietDecoder(DietStack):
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """As all of transformers' decoders.
@@ -332,12 +333,17 @@ class DietDecoder(DietStack):
             attention_mask: (B, past and T), 0 at padding; without it the past has no padding
             encoder_hidden_states: (B, S, d)
             encoder_attention_mask: (B, S); without it there is no padding
+            cache: the keys and values up to now
+            past_key_values: its name before transformers 5.24
         """
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
-        if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        before = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        if cache is not None and past_key_values is not None:
+            raise ValueError("cache and past_key_values are two names of one thing: give one")
+        cache = past_key_values if cache is None else cache
+        if use_cache and cache is None:
+            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        before = 0 if cache is None else int(cache.get_seq_length())
         new = self.padding_mask(None, input_ids, inputs_embeds)  # (B, T)
         if attention_mask is not None:
             padding_mask = attention_mask == 0
@@ -359,12 +365,10 @@ class DietDecoder(DietStack):
             Layout.of_cross_attention(layout, sources), present(self.cross_positions)
         )
         for layer in self.layers:
-            x = layer(x, context, encoder_hidden_states, crossing, past_key_values, **kwargs)
+            x = layer(x, context, encoder_hidden_states, crossing, cache, **kwargs)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=x, past_key_values=past_key_values if use_cache else None
-        )
+        return BaseModelOutputWithPastAndCrossAttentions(x, cache if use_cache else None)
 
 
 def sinusoidal(rows: Tensor, width: int) -> Tensor:

@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 from transformers.utils.generic import can_return_tuple
 
 from ..errors import UserError
-from .configuration import DietTransformerConfig
+from .configuration import CACHE, DietTransformerConfig
 from .stacks import DietDecoder, DietEncoder, DietPreTrainedModel
 
 # Notation: B sentences, S source tokens, T target tokens, d model dimension, V words.
@@ -71,10 +71,11 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """``input_ids`` (B, S) and ``decoder_input_ids`` (B, T), which begin with ``</s>``."""
@@ -92,14 +93,15 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            past_key_values=past_key_values,
             **kwargs,
         )
         return Seq2SeqModelOutput(
-            last_hidden_state=out.last_hidden_state,
-            past_key_values=out.past_key_values,
+            out.last_hidden_state,
+            out.get(CACHE),
             decoder_hidden_states=out.hidden_states,
             decoder_attentions=out.attentions,
             cross_attentions=out.cross_attentions,
@@ -149,11 +151,12 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """``labels`` (B, T): the target, which ends with ``</s>``; -100 where there is none."""
@@ -167,10 +170,11 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            past_key_values=past_key_values,
             **kwargs,
         )
         logits = self.lm_head(out.last_hidden_state)  # (B, T, V)

@@ -1,5 +1,6 @@
 """A user's mistakes with `export hf` and `import hf` end in one line, and nothing is written."""
 
+import importlib
 import json
 import shutil
 import sys
@@ -159,3 +160,13 @@ def test_without_transformers_the_extra_is_named(monkeypatch):
         import diet_fairseq.hf  # noqa: F401
     assert "pip install 'diet_fairseq[transformers]'" in str(error.value)
     assert error.value.name == "transformers"
+
+
+@pytest.mark.parametrize("version", ["4.57.6", "5.3.0"])
+def test_a_transformers_that_is_too_old_is_named(version, monkeypatch):
+    package = importlib.import_module("diet_fairseq.hf")
+    monkeypatch.setattr("transformers.__version__", version)
+    assert refused(importlib.reload, package) == (
+        f"diet_fairseq.hf needs transformers 5.4 or newer, but {version} is installed: "
+        "pip install 'diet_fairseq[transformers]'"
+    )

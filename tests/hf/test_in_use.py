@@ -20,6 +20,8 @@ from transformers import (
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from diet_fairseq.hf.configuration import CACHE
+
 #: one of every scheme, and what else changes decoding
 TRANSLATION = [
     *tiny.first_of_each_scheme(tiny.TRANSLATION),
@@ -85,8 +87,10 @@ def test_a_model_within_another_module_keeps_its_gains(case):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
 @tiny.each(TRANSLATION)
-def test_every_step_and_every_cache_gives_what_the_whole_gives(case):
+def test_every_step_and_every_cache_gives_what_the_whole_gives(case, name):
+    """transformers 5.24 calls `cache` what was `past_key_values`."""
     model = converted(case)
     targets = tiny.padded(tiny.TARGETS, left=True)
     mask = targets.ne(tiny.PAD).long()
@@ -100,12 +104,25 @@ def test_every_step_and_every_cache_gives_what_the_whole_gives(case):
                 sources(),
                 decoder_input_ids=targets[:, begin:end],
                 decoder_attention_mask=mask[:, :end],
-                past_key_values=past,
                 use_cache=True,
+                **{name: past},
             )
+            assert out.get(CACHE) is past
             parts.append(out.logits)
         real = mask.bool()
         torch.testing.assert_close(torch.cat(parts, 1)[real], whole[real], **tiny.TOLERANCE)
+
+
+def test_a_cache_under_both_its_names_is_refused():
+    model = converted(TRANSLATION[0])
+    past = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    with pytest.raises(ValueError, match="cache and past_key_values are two names of one thing"):
+        model(
+            sources(),
+            decoder_input_ids=tiny.padded(tiny.TARGETS, left=True),
+            cache=past,
+            past_key_values=past,
+        )
 
 
 @torch.no_grad()
