@@ -104,9 +104,14 @@ def measured(row: Row, benchmark: str) -> dict[str, tuple[str, int]]:
 
 
 def size_of(tasks: dict[str, list[dict[str, Any]]]) -> str:
-    """The size of the model that a row's cells have fine-tuned, as in the names of `--arch`."""
+    """The size of the model that a row's cells have fine-tuned, as in the names of `--arch`.
+
+    Of fairseq's own it is the whole name, as a size may stand in options beside it.
+    """
     [one, *_] = next(iter(tasks.values()))
     model = one["model"]
+    if model["position_scheme"] is None:
+        return model["arch"]
     _, _, suffix = model["arch"].partition(f"_{model['position_scheme']}")
     return suffix.removeprefix("_") or "base"
 

@@ -177,9 +177,9 @@ def sample(logits: Tensor, padding: int) -> Tensor:
     """
     if not len(logits):
         return logits.new_zeros(0, dtype=torch.int64)
-    probabilities = F.softmax(logits.float(), dim=-1)  # (M, V)
-    probabilities[:, padding] = 0
-    return torch.multinomial(probabilities, 1).squeeze(1)
+    hidden = torch.tensor([padding], device=logits.device)
+    words = logits.float().index_fill(1, hidden, -torch.inf)  # (M, V)
+    return torch.multinomial(F.softmax(words, dim=-1), 1).squeeze(1)
 
 
 def electra(fill: Size, embedding_size: int | None, generator_size: float) -> Size:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.registry import REGISTRIES
 
 from ..checks import betas
@@ -165,10 +166,10 @@ def contradictions(args: Namespace) -> Iterator[str]:
         )
     if (of("fp16") or of("memory_efficient_fp16")) and (of("bf16") or of("memory_efficient_bf16")):
         yield "--fp16 and --bf16 are two kinds of numbers: give one of them"
-    if of("tie_adaptive_weights") and of("adaptive_softmax_cutoff") and not of("adaptive_input"):
+    if of("tie_adaptive_weights") and of("adaptive_softmax_cutoff") and translates(of("arch")):
         yield (
-            "--tie-adaptive-weights needs --adaptive-input, which language models alone have: "
-            "leave it out"
+            "--tie-adaptive-weights needs the adaptive input of fairseq's language models, but "
+            f"--arch {of('arch')} translates: leave it out"
         )
     if of("quant_noise_scalar") and not torch.cuda.is_available():
         yield f"--quant-noise-scalar {of('quant_noise_scalar')} needs a GPU: leave it out"
@@ -180,6 +181,11 @@ def contradictions(args: Namespace) -> Iterator[str]:
         yield "--constraints are read by fairseq-interactive only: use that, or leave it out"
     if hasattr(args, "destdir"):
         yield from _unprepared(args)
+
+
+def translates(arch: str | None) -> bool:
+    model = ARCH_MODEL_REGISTRY.get(arch, object)
+    return issubclass(model, FairseqEncoderDecoderModel)
 
 
 def _unprepared(args: Namespace) -> Iterator[str]:

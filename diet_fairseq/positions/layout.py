@@ -104,7 +104,7 @@ class Layout:
 
     @cached_property
     def hidden(self) -> Tensor | None:
-        """(B, Tk) bool, True at keys that no query sees, see `hidden`; None: no padding."""
+        """(B, Tk) bool, True at keys that no query sees, see `hidden_keys`; None: no padding."""
         return None if self.padding_mask is None else hidden_keys(self.padding_mask)
 
     @cached_property

@@ -59,6 +59,11 @@ def test_finished_fine_tunings_stand_beside_the_papers_rows(monkeypatch, tmp_pat
     assert found["diet_table3_xtreme", row] == ("XQuAD (tiny) 45.0", "1")
 
 
+def test_fairseq_s_own_encoder_is_called_what_arch_calls_it():
+    one = {"model": {"arch": "roberta_large", "position_scheme": None}}
+    assert results.size_of({"CoLA": [one]}) == "roberta_large"
+
+
 @pytest.mark.parametrize("key", ["diet_table2_glue", "tupe_base_glue_avg"])
 def test_a_paper_s_average_stands_first_where_a_row_has_all_of_it(monkeypatch, tmp_path, key):
     row, columns = {

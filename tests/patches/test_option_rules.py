@@ -63,7 +63,11 @@ REFUSED = {
     "nosuch",
     "train --fp16 --bf16": "--fp16 and --bf16 are two kinds of numbers: give one of them",
     "train --adaptive-softmax-cutoff 10,20 --tie-adaptive-weights": "--tie-adaptive-weights needs "
-    "--adaptive-input, which language models alone have: leave it out",
+    "the adaptive input of fairseq's language models, but --arch transformer_t5 translates: leave "
+    "it out",
+    "train --arch transformer --adaptive-input --adaptive-softmax-cutoff 10,20 "
+    "--tie-adaptive-weights": "--tie-adaptive-weights needs the adaptive input of fairseq's "
+    "language models, but --arch transformer translates: leave it out",
     "train --quant-noise-scalar 0.1": "--quant-noise-scalar 0.1 needs a GPU: leave it out",
     "train --best-checkpoint-metric bleu": "--best-checkpoint-metric bleu needs --eval-bleu, which "
     "measures it: give both",
@@ -112,6 +116,8 @@ ACCEPTED = [
     "train --clip-norm -1",
     "train --max-update 0 --patience -1",
     "train --adaptive-softmax-cutoff 10,20",
+    "train --task language_modeling --arch transformer_lm_wiki103 --tie-adaptive-weights "
+    "--adaptive-softmax-cutoff 10,20 --adaptive-input-cutoff 10,20",
     "train --eval-bleu-args {}",
     "generate --beam 2 --nbest 2 --lenpen -1",
     "generate --remove-bpe",

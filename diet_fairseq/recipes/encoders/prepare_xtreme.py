@@ -100,7 +100,7 @@ def test_names(task: XtremeTask, language: str) -> list[str]:
 def training_file(data: Path, wanted: str) -> Path:
     if wanted not in TRAINED_ON and Path(wanted).is_file():
         return Path(wanted)
-    if "/" in wanted:
+    if Path(wanted).is_absolute():
         raise UserError(f"--train-on {wanted} does not exist: name a file, or a set")
     name = TRAINED_ON.get(wanted, wanted)
     found = find(data, name)

@@ -211,6 +211,13 @@ def test_another_copy_of_what_is_trained_on_is_the_same_and_an_own_file_has_its_
     assert len([*folder.glob("questions/own-*")]) == 2
 
 
+def test_what_is_trained_on_may_lie_deeper_in_the_data(tmp_path):
+    own = tmp_path / "en" / "own.json"
+    own.parent.mkdir()
+    own.touch()
+    assert prepare_xtreme.training_file(tmp_path, "en/own.json") == own
+
+
 def test_languages_are_measured_once_at_the_checkpoint_that_is_best_in_english(tuned):
     tests_of = {"XQuAD": ["valid1", "valid2"], "MLQA": ["valid1", "valid2"], "XNLI": ["valid1"]}
     for task, tests in tests_of.items():
