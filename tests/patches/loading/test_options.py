@@ -85,32 +85,20 @@ def test_training_goes_on_with_a_warning(data, tmp_path, start):
         assert (words in done.err) == warned
 
 
-def without_comparing(name):
-    def mutant(patch):
-        patch.setattr(options, "OPTIONS", tuple(one for one in options.OPTIONS if one != name))
-
-    mutant.__name__ = f"without_{name}"
-    return mutant
-
-
-def parameters_not_compared(patch):
-    patch.setattr(options, "of_positions", lambda _: {})
-
-
 MUTANTS: mutants.Table = [
     (
         check_options_without_a_trace,
-        parameters_not_compared,
+        mutants.parameters_of_positions_not_compared,
         "tupe_a-bert-untie_cls=no",
     ),
     (
         check_options_without_a_trace,
-        without_comparing("position_untie_cls"),
+        mutants.untied_cls_not_compared,
         "tupe_a-bert-untie_cls=paper",
     ),
     (
         check_options_without_a_trace,
-        without_comparing("position_input"),
+        mutants.positions_at_the_input_not_compared,
         "diet_rel-input=sinusoidal",
     ),
 ]

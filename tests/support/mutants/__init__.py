@@ -8,6 +8,7 @@ from .answers import *  # noqa: F403
 from .catching import Table, assert_caught, each
 from .electra import *  # noqa: F403
 from .exports import *  # noqa: F403
+from .loading import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
 from .scores import *  # noqa: F403
 

@@ -1,0 +1,20 @@
+"""Faults in what is said of a checkpoint's options."""
+
+from diet_fairseq.patches.loading import options
+from tests.support.mutants.catching import Patch
+
+
+def parameters_of_positions_not_compared(patch: Patch) -> None:
+    patch.setattr(options, "of_positions", lambda _: {})
+
+
+def untied_cls_not_compared(patch: Patch) -> None:
+    _without(patch, "position_untie_cls")
+
+
+def positions_at_the_input_not_compared(patch: Patch) -> None:
+    _without(patch, "position_input")
+
+
+def _without(patch: Patch, option: str) -> None:
+    patch.setattr(options, "OPTIONS", tuple(one for one in options.OPTIONS if one != option))
