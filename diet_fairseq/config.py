@@ -9,7 +9,7 @@ from typing import Any, get_args
 from .attention.backends import BACKENDS
 from .checks import not_below
 from .errors import UserError
-from .positions import SCHEMES, AttentionShape, PositionScheme
+from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Check, Option, common, options_in
 from .positions.segments import SegmentScores
 
@@ -141,6 +141,26 @@ class PositionConfig(SchemeOptions):
             return self.scheme.cross if self.position_cross_attention else None
         return self.scheme if self.scheme.in_attention else None
 
+    def attention_shape(
+        self, heads: int, embed_dim: int, queries: Limit, keys: Limit, **where: Any
+    ) -> AttentionShape:
+        """What the schemes are built from; ``where``: causal, cross, layer.
+
+        Args:
+            queries: how many tokens ask
+            keys: how many are asked: here before they are compressed
+        """
+        if self.scheme.compressed:
+            keys = Limit(projection_length(self.projection_length, keys), "--projection-length")
+        return AttentionShape(
+            heads=1 if self.position_sharing == "head" else heads,
+            head_dim=embed_dim // heads,
+            embed_dim=embed_dim,
+            queries=queries,
+            keys=keys,
+            **where,
+        )
+
     def build(self, shape: AttentionShape, segment_gain: float | None) -> dict[str, PositionScheme]:
         """``positions`` and ``segments`` of attention of this shape, where there are such."""
         built: dict[str, PositionScheme] = {}
@@ -221,6 +241,18 @@ class PositionConfig(SchemeOptions):
                 f"{name}, {why if self.scheme.reads_queries else 'which adds to the values'}: take "
                 "auto or reference"
             )
+
+
+def projection_length(given: int | None, limit: Limit) -> int:
+    """k: what ``--projection-length`` says, or a quarter of the positions."""
+    if given is None:
+        return max(1, limit.positions // 4)
+    not_below("--projection-length", given, 1)
+    if given > limit.positions:
+        raise UserError(
+            f"--projection-length must be at most {limit.flag} ({limit.positions}), but is {given}"
+        )
+    return given
 
 
 def flag(field: str) -> str:

@@ -7,9 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import not_below
-from ..errors import UserError
-from ..positions import Limit
 from ..positions.base import look_up
 from ..positions.layout import Layout
 from .context import Context
@@ -115,15 +112,3 @@ def without_padding(x: Tensor, layout: Layout) -> Tensor:
     if layout.padding_mask is None:
         return x
     return x.masked_fill(layout.padding_mask.T.unsqueeze(-1), 0.0)
-
-
-def projection_length(given: int | None, limit: Limit) -> int:
-    """k: what ``--projection-length`` says, or a quarter of the positions."""
-    if given is None:
-        return max(1, limit.positions // 4)
-    not_below("--projection-length", given, 1)
-    if given > limit.positions:
-        raise UserError(
-            f"--projection-length must be at most {limit.flag} ({limit.positions}), but is {given}"
-        )
-    return given

@@ -8,7 +8,6 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
-from ..attention.compressed import projection_length
 from ..config import PositionConfig
 from ..positions import AttentionShape, Limit
 
@@ -98,22 +97,10 @@ class DietConfig(PreTrainedConfig):
         self, causal: bool = False, cross: bool = False, layer: int = 0
     ) -> AttentionShape:
         """What the schemes of one kind of attention are built from."""
-        positions = self.positions
         stack = self.stack("decoder" if causal or cross else "encoder")
         keys = self.stack("encoder").limit if cross else stack.limit
-        if positions.scheme.compressed:
-            length = projection_length(positions.projection_length, keys)
-            keys = Limit(length, "projection_length")
-        return AttentionShape(
-            heads=1 if positions.position_sharing == "head" else stack.heads,
-            head_dim=stack.width // stack.heads,
-            embed_dim=stack.width,
-            queries=stack.limit,
-            keys=keys,
-            causal=causal,
-            cross=cross,
-            layer=layer,
-        )
+        where = {"causal": causal, "cross": cross, "layer": layer}
+        return self.positions.attention_shape(stack.heads, stack.width, stack.limit, keys, **where)
 
 
 @strict

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from ..attention.compressed import Compression, LinformerAttention, projection_length
+from ..attention.compressed import Compression, LinformerAttention
 from ..attention.multihead import PositionalAttention
 from ..config import PositionConfig
 from ..errors import UserError
@@ -38,24 +38,15 @@ class Placement:
         self.options = options or {}
         self.width, self.heads = embed_dim, heads
         self.scheme = config.scheme_in(cross)
-        if config.scheme.compressed:
-            if causal or cross:
-                raise UserError(
-                    f"the position scheme {config.position_scheme} compresses all keys, later ones "
-                    "too, so no decoder can have it: take --arch "
-                    f"roberta_{config.position_scheme} or bert_{config.position_scheme}, or "
-                    "another scheme"
-                )
-            length = projection_length(config.projection_length, queries)
-            keys = Limit(length, "--projection-length")
-        self.shape = AttentionShape(
-            heads=1 if config.position_sharing == "head" else heads,
-            head_dim=embed_dim // heads,
-            embed_dim=embed_dim,
-            queries=queries,
-            keys=keys,
-            causal=causal,
-            cross=cross,
+        if config.scheme.compressed and (causal or cross):
+            raise UserError(
+                f"the position scheme {config.position_scheme} compresses all keys, later ones "
+                "too, so no decoder can have it: take --arch "
+                f"roberta_{config.position_scheme} or bert_{config.position_scheme}, or "
+                "another scheme"
+            )
+        self.shape = config.attention_shape(
+            heads, embed_dim, queries, keys, causal=causal, cross=cross
         )
         self._layers = count()
 
