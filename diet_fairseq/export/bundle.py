@@ -39,6 +39,9 @@ class Module:
     outside: dict[str, tuple[str, str]] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
 
+    def has(self, name: str) -> bool:
+        return name in self.inside or name in self.outside or name in self.libraries
+
     def text(self, statement: ast.stmt) -> str:
         """Its source, with decorators and the comments above it."""
         decorators = getattr(statement, "decorator_list", [])
@@ -91,7 +94,11 @@ def names_made_by(statement: ast.stmt) -> list[str]:
 
 
 def bundle(roots: dict[str, list[str]]) -> str:
-    """The source of a file that has these names; ``roots``: file -> names."""
+    """The source of a file that has these names; ``roots``: file -> names.
+
+    Raises:
+        ValueError: for two definitions of one name, and for a module that is imported whole
+    """
     wanted: dict[str, set[int]] = {}
     aliases: dict[str, set[str]] = {}
     imports: set[str] = set()
@@ -110,6 +117,11 @@ def bundle(roots: dict[str, list[str]]) -> str:
         there = module(name)
         if known in there.outside:
             other, original = there.outside[known]
+            if (other, original) == (name, known) or not module(other).has(original):
+                raise ValueError(
+                    f"{name} imports the module {original}, which one file can't have: import the "
+                    "names that it needs of it"
+                )
             take(other, original)
             if original != known:
                 aliases.setdefault(name, set()).add(f"{known} = {original}")
