@@ -73,8 +73,7 @@ class Context:
     Attributes:
         layout: where queries and keys stand
         shared: the schemes that all layers share; empty where every layer has its own
-        term: their term, computed once for all layers; None where each computes it (activation
-            checkpointing would run backward through it twice)
+        term: their term, computed once for all layers; None where every layer has its own
         backend: the key of `BACKENDS` that the term was computed for, and that all layers use
         compress: what compresses the keys and values of all layers, if they share it
         packing: how the tokens that layers get are packed; None: they are not packed

@@ -34,7 +34,7 @@ def test_one_file_has_what_is_used_under_the_names_it_is_used_by_and_nothing_els
 @pytest.mark.parametrize("start", ["", "from . import sizes\n"], ids=["empty", "importing it"])
 def test_a_module_that_is_imported_whole_is_refused_by_name(package, start):
     package(__init__=start, sizes="width = 1\n", model="from . import sizes\n\nw = sizes.width\n")
-    with pytest.raises(ValueError, match="imports the module sizes, .* import the names that it"):
+    with pytest.raises(ValueError, match=r"imports the module sizes, .* import the names that it"):
         maker.bundle({"model.py": ["w"]})
 
 

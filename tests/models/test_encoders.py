@@ -1,8 +1,6 @@
 """What encoders have beside positions: segments, heads, sizes; the numbers of TUPE's own code."""
 
 import logging
-import socket
-import sys
 
 import numpy as np
 import pytest
@@ -206,44 +204,6 @@ def test_fairseq_keeps_a_moving_average_of_the_parameters(case):
         close(found[name], expected[name], msg=name)
 
 
-# --- data parallel ---------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def one_process():
-    """torch.distributed with this process alone."""
-    hook = sys.excepthook  # torch puts one of its own there, which names the process
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1
-    )
-    yield
-    torch.distributed.destroy_process_group()
-    sys.excepthook = hook
-
-
-def step_in_parallel(case: Case) -> None:
-    """torch's own data parallel refuses a second step when the first left a parameter out."""
-    model = tiny.fresh(case, nsp=True) if case.family == "bert" else tiny.fresh(case)
-    parallel = torch.nn.parallel.DistributedDataParallel(model.train())
-    for _ in range(2):
-        tokens = padded(SOURCES, left=False)
-        segments = tiny.segments_of(model, SOURCES, left=False)
-        out, extra = parallel(tokens, segments=segments)
-        loss = tiny.some_loss(out)
-        if "nsp_logits" in extra:
-            loss = loss + tiny.some_loss(extra["nsp_logits"])
-        loss.backward()
-    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
-
-
-@tiny.each(tiny.ENCODERS)
-def test_torch_s_data_parallel_finds_no_unused_parameter(case, one_process):
-    step_in_parallel(case)
-
-
 # --- TUPE's released code --------------------------------------------------------------------
 
 
@@ -329,15 +289,6 @@ def test_segments_are_by_default_where_diet_has_them():
     found = {case.scheme: case.option("segment_scheme") for case in FIRST_BERTS}
     per_head = {"diet_rel", "diet_abs"}
     assert found == {name: "per-head" if name in per_head else "input" for name in SCHEMES}
-
-
-def test_data_parallel_catches_a_pooler_that_is_trained_for_nothing(one_process, monkeypatch):
-    monkeypatch.setattr(torch.nn.Module, "requires_grad_", lambda self, *_: self)
-    model = tiny.fresh(Case("diet_rel", family="bert"))
-    parallel = torch.nn.parallel.DistributedDataParallel(model.train())
-    tiny.some_loss(parallel(padded(SOURCES, left=False))[0]).backward()
-    with pytest.raises(RuntimeError, match="not used in producing loss"):
-        parallel(padded(SOURCES, left=False))
 
 
 MUTANTS: mutants.Table = [

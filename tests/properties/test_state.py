@@ -3,6 +3,8 @@
 import copy
 import io
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 
@@ -10,9 +12,15 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import prune_state_dict
 from fairseq.modules import LayerDropModuleList
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import CheckpointError
 
+from diet_fairseq.attention import multihead
+from diet_fairseq.attention.backends import Request
+from diet_fairseq.attention.backends import measured as choices
 from diet_fairseq.attention.context import Term
 from diet_fairseq.config import PositionConfig
+from diet_fairseq.stack import passes
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import LAYERS, TOLERANCE, Case
@@ -132,17 +140,18 @@ def test_what_all_layers_share_is_computed_once(case):
 # --- activation checkpointing ----------------------------------------------------------------
 
 
-def check_checkpointing(case: Case) -> None:
+def check_checkpointing(case: Case, **options: float) -> None:
     """Gradients without and with it, two batches padded differently before one backward."""
-    plain = tiny.own(case).train()
-    saving = tiny.copy_of(plain, case, checkpoint_activations=True).train()
+    plain = tiny.fresh(case, **options).train()
+    saving = tiny.copy_of(plain, case, checkpoint_activations=True, **options).train()
     found = []
-    for model in (plain, saving):
+    for model in (saving, plain):  # the first is the one that may measure backends
+        torch.default_generator.manual_seed(5)
         outs = [tiny.logits(model, left_source=s, left_target=t) for s, t in tiny.SIDES]
         found.append(
             tiny.gradients(model, torch.stack([tiny.some_loss(out) for out in outs]).sum())
         )
-    expected, got = found
+    got, expected = found
     assert got.keys() == expected.keys()
     for name, gradient in expected.items():
         scale = max(1.0, float(gradient.abs().max()))
@@ -152,6 +161,69 @@ def check_checkpointing(case: Case) -> None:
 @tiny.each(tiny.CASES)
 def test_activation_checkpointing_gives_the_same_gradients(case):
     check_checkpointing(case)
+
+
+def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
+    moved = []
+
+    def recorded() -> saved_tensors_hooks:
+        return saved_tensors_hooks(lambda x: moved.append(x) or x.clone(), lambda x: x)
+
+    monkeypatch.setattr(passes, "save_on_cpu", recorded)
+    case = tiny.named("t5")
+    plain = tiny.fresh(case).train()
+    offloading = tiny.copy_of(plain, case, offload_activations=True, checkpoint_activations=True)
+    found = [
+        tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
+        for model in (offloading.train(), plain)
+    ]
+    shapes = [tuple(one.shape) for one in moved]
+    packed = (sum(map(len, tiny.SOURCES)), 1, tiny.DIM)  # the encoder leaves padding out
+    target = (len(max(tiny.TARGETS, key=len)), len(tiny.TARGETS), tiny.DIM)
+    assert shapes.count(packed) == LAYERS
+    assert shapes.count(target) == 2 * LAYERS  # which is the shape of the encoder's output, too
+    assert {len(shape) for shape in shapes} <= {0, 1, 2, 3}  # and no attention weights
+    tiny.assert_same(*found)
+
+
+@contextmanager
+def measuring(**instead: object) -> Iterator[None]:
+    """No choice of a backend is known yet, and none is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(choices.SWITCH, "1")
+        for name, function in {"remembered": dict, "remember": max, **instead}.items():
+            patch.setattr(choices, name, function)
+        patch.setattr(multihead, "choose", choices.Choices())
+        yield
+
+
+def check_dropout(case: Case) -> None:
+    """Another backend draws other elements: the one of training is taken in both passes."""
+
+    def measured(name: str, request: Request, backends: object) -> str:
+        return "reference" if request.training else "sdpa"
+
+    with measuring(measured=measured):
+        check_checkpointing(case.but(attention_backend="auto-measured"), attention_dropout=0.3)
+
+
+@tiny.each(tiny.first_of_each_scheme(tiny.CASES))
+def test_activation_checkpointing_drops_the_same_elements_twice(case):
+    check_dropout(case)
+
+
+def check_measuring(case: Case) -> None:
+    """The first pass measures within a layer, the second doesn't."""
+    with measuring():
+        try:
+            check_checkpointing(case.but(attention_backend="auto-measured"))
+        except CheckpointError as error:
+            raise AssertionError(f"what was measured is missed: {error}") from error
+
+
+@tiny.each([tiny.named("diet_rel"), tiny.named("diet_abs-sharing=none")])
+def test_backends_are_measured_within_activation_checkpointing(case):
+    check_measuring(case)
 
 
 # --- layers dropped and pruned ---------------------------------------------------------------
@@ -228,6 +300,8 @@ MUTANTS: mutants.Table = [
     (check_sharing, mutants.a_table_for_every_layer_by_accident, "t5"),
     (check_computed_once, mutants.every_layer_computes_what_all_share, "tupe_r"),
     (check_checkpointing, mutants.positions_parked_from_one_pass_to_the_next, "diet_abs"),
+    (check_dropout, mutants.fairseqs_activation_checkpointing, "diet_rel"),
+    (check_measuring, mutants.measurements_that_are_saved, "diet_rel"),
     (check_layers, mutants.tables_numbered_by_the_layers_that_are_kept, "diet_rel"),
     (check_tied, mutants.embeddings_that_are_not_tied, "t5"),
 ]

@@ -1,14 +1,16 @@
 """Faults in what a model does: what it shares, keeps, packs, compresses and starts from."""
 
 import copy
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from fairseq.modules import LayerDropModuleList
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from diet_fairseq.attention import compressed as linformer
+from diet_fairseq.attention.backends import measured
 from diet_fairseq.attention.backends.recomputed import RecomputedAttention
 from diet_fairseq.attention.compressed import Compression, LinformerAttention
 from diet_fairseq.attention.multihead import PositionalAttention
@@ -51,6 +53,24 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
 @instead_of(passes, "context_of")
 def every_layer_computes_what_all_share(original, *given, **options):
     return replace(original(*given, **options), term=None)
+
+
+def a_pooler_that_is_trained_for_nothing(patch: Patch) -> None:
+    patch.setattr(torch.nn.Module, "requires_grad_", lambda self, *_: self)
+
+
+def fairseqs_activation_checkpointing(patch: Patch) -> None:
+    """A backward pass of its own for every layer."""
+
+    def wrap_layer(layer: Any, cfg: Any) -> Any:
+        return checkpoint_wrapper(layer) if cfg.checkpoint_activations else layer
+
+    patch.setattr(passes, "wrap_layer", wrap_layer)
+
+
+def measurements_that_are_saved(patch: Patch) -> None:
+    """Activation checkpointing finds them in its first pass alone."""
+    patch.setattr(measured, "saved_tensors_hooks", lambda *_: nullcontext())
 
 
 @instead_of(OffsetScalars, "_save_to_state_dict")

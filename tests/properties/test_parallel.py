@@ -1,0 +1,78 @@
+"""PyTorch's data parallel: every parameter has one gradient in every step."""
+
+import socket
+import sys
+
+import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.support import mutants, tiny
+from tests.support.tiny import SOURCES, TARGETS, Case, padded
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_process():
+    """torch.distributed with this process alone."""
+    hook = sys.excepthook  # torch puts one of its own there, which names the process
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+    sys.excepthook = hook
+
+
+def check_steps(case: Case, **options: bool) -> None:
+    """It refuses a parameter with two gradients, and a second step after one without any."""
+    model = tiny.fresh(case, **options).train()
+    parallel = DistributedDataParallel(model)
+    inputs = {"src_tokens": padded(SOURCES, left=False)}
+    if tiny.is_encoder(model):
+        inputs["segments"] = tiny.segments_of(model, SOURCES, left=False)
+    else:
+        inputs["src_lengths"] = torch.tensor([len(source) for source in SOURCES])
+        inputs["prev_output_tokens"] = padded(TARGETS, left=False)
+    try:
+        for _ in range(2):
+            out, extra = parallel(**inputs)
+            loss = tiny.some_loss(out)
+            if "nsp_logits" in extra:
+                loss = loss + tiny.some_loss(extra["nsp_logits"])
+            loss.backward()
+    except RuntimeError as error:
+        raise AssertionError(f"data parallel can't train it: {error}") from error
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def check_recomputing(case: Case) -> None:
+    check_steps(case, checkpoint_activations=True)
+
+
+@tiny.each(tiny.CASES)
+def test_data_parallel_trains_every_parameter(case):
+    check_steps(case)
+
+
+@tiny.each([case for case in tiny.ENCODERS if case.family == "bert"])
+def test_data_parallel_trains_every_parameter_of_next_sentence_prediction(case):
+    check_steps(case, nsp=True)
+
+
+@tiny.each(tiny.CASES)
+def test_data_parallel_trains_every_parameter_with_activation_checkpointing(case):
+    check_recomputing(case)
+
+
+MUTANTS: mutants.Table = [
+    (check_steps, mutants.a_pooler_that_is_trained_for_nothing, "diet_rel-bert"),
+    (check_recomputing, mutants.fairseqs_activation_checkpointing, "t5"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_parallel_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)
