@@ -90,7 +90,7 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
             continue
         if isinstance(module, PositionScheme):
             module.zero()
-        elif name.endswith("embed_segments"):
+        elif name.endswith(("embed_segments", "embed_positions")):
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
     taken = {**model.state_dict(), **fits}

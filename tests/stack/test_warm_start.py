@@ -56,6 +56,20 @@ def test_a_warm_start_from_stock_roberta_changes_nothing_yet(case):
     check_warm_start(case)
 
 
+@torch.no_grad()
+def check_new_positions(case: Case) -> None:
+    """A model that gets positions, at the input as well, starts as the one without any."""
+    theirs = tiny.model_of(Case("none", family="roberta"))
+    case = case.but(position_input="learned") if case.kind.in_attention else case
+    ours = warm(case, theirs.state_dict())
+    close(tiny.logits(ours), tiny.logits(theirs), **TOLERANCE)
+
+
+@tiny.each(KEEPS_INPUT)
+def test_a_warm_start_from_a_model_without_positions_changes_nothing_yet(case):
+    check_new_positions(case)
+
+
 @tiny.each([case for case in FIRST + FIRST_BERTS if case.kind.in_attention])
 def test_after_a_warm_start_every_new_parameter_learns(case):
     model = warm(case, stock_roberta().state_dict()).train()
@@ -204,6 +218,8 @@ MUTANTS: mutants.Table = [
     (check_warm_start, mutants.a_start_with_random_positions, "tupe_a-roberta"),
     (check_warm_start, mutants.content_that_keeps_its_scale, "tupe_a-roberta"),
     (check_warm_start, mutants.a_start_with_random_positions, "bert_ad-roberta"),
+    (check_new_positions, mutants.a_start_with_random_positions, "tupe_a-roberta"),
+    (check_new_positions, mutants.a_start_with_random_rows_at_the_input, "learned-roberta"),
 ]
 
 

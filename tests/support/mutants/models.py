@@ -273,6 +273,10 @@ def a_start_with_random_positions(original, self):
     pass
 
 
+def a_start_with_random_rows_at_the_input(patch: Patch) -> None:
+    patch.setattr(warm_start.nn.init, "zeros_", lambda parameter: parameter)
+
+
 def content_that_keeps_its_scale(patch: Patch) -> None:
     patch.setattr(warm_start, "PositionalAttention", NoPositions)
 
