@@ -1,4 +1,4 @@
-"""Encoders with what reads them: words that were masked, classes, answers."""
+"""Encoders with heads: masked language modelling, classification, question answering."""
 
 from typing import Any
 
@@ -48,6 +48,12 @@ class DietEncoderPreTrainedModel(DietPreTrainedModel):
         super().__init__(config)
         self.model = DietEncoderModel(config)
 
+    def train(self, mode: bool = True) -> "DietEncoderPreTrainedModel":
+        """PyTorch's, without the pooler: no head reads it, and data parallel would refuse it."""
+        if self.model.pooler is not None:  # here, as loading makes every parameter one to train
+            self.model.pooler.requires_grad_(False)
+        return super().train(mode)
+
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embed_tokens
 
@@ -71,7 +77,7 @@ class LMHead(nn.Module):
 
 
 class DietForMaskedLM(DietEncoderPreTrainedModel):
-    """Says which words were masked."""
+    """Predicts the words that were masked."""
 
     _tied_weights_keys = {"lm_head.decoder.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 

@@ -105,6 +105,11 @@ class GlueTask(SentencePredictionTask):
                 )
         return cls(cfg, dictionary, labels)
 
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        model = super().build_model(cfg, from_checkpoint)
+        freeze_output_layer(model)
+        return model
+
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         one = self._lines("input0", split, combine)
         if one is None:
@@ -192,6 +197,16 @@ class GlueTask(SentencePredictionTask):
             for part in parts(path, combine)
             for place, line in enumerate(text_lines(part), 1)
         ]
+
+
+def freeze_output_layer(model: Any) -> None:
+    """Of an encoder whose features are read: data parallel refuses parameters without gradients."""
+    head = getattr(model.encoder, "lm_head", None)
+    if head is not None:
+        embedded = model.encoder.sentence_encoder.embed_tokens.weight
+        for parameter in head.parameters():
+            if parameter is not embedded:
+                parameter.requires_grad_(False)
 
 
 def ordered(dataset: FairseqDataset, sizes: np.ndarray, cfg: Any) -> FairseqDataset:

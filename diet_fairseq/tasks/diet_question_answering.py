@@ -14,7 +14,7 @@ from omegaconf import II, MISSING
 from ..data.questions import Context, Question, Windows
 from ..errors import UserError
 from ..models.span_head import SpanHead
-from .diet_glue import ordered, parts, text_lines
+from .diet_glue import freeze_output_layer, ordered, parts, text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class QuestionAnsweringTask(FairseqTask):
                 "roberta_<scheme> or roberta"
             )
         add_head(model)
+        freeze_output_layer(model)
         return model
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:

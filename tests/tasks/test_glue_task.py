@@ -16,7 +16,7 @@ from diet_fairseq.data.texts import Texts
 from diet_fairseq.errors import UserError
 from diet_fairseq.tasks.diet_glue import GlueConfig, GlueTask
 from tests.support.commands import run
-from tests.support.tiny import PAD, WORDS, Case, fresh, stock
+from tests.support.tiny import PAD, WORDS, Case, arguments, fresh, stock
 
 
 def write(folder, split, sides, labels):
@@ -221,6 +221,21 @@ def test_segments_reach_the_model(pairs):
     assert sample["src_tokens"].ne(PAD).any()
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "stock"])
+def test_what_fine_tuning_does_not_use_is_not_trained(pairs, family):
+    """Data parallel refuses a parameter without a gradient."""
+    task = task_of(pairs, no_shuffle=True)
+    given = arguments(Case("learned" if family == "stock" else "diet_rel", family="roberta"))
+    given.arch = "roberta" if family == "stock" else f"{family}_diet_rel"
+    model = task.build_model(given)
+    samples = task.load_dataset("valid")
+    batch = samples.collater([samples[number] for number in range(3)])
+    model(**batch["net_input"], classification_head_name="head")[0].sum().backward()
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert trained == [name for name, p in model.named_parameters() if p.grad is not None]
+    assert "encoder.sentence_encoder.embed_tokens.weight" in trained
+
+
 @pytest.mark.slow
 def test_two_processes_measure_what_one_does(pairs, tmp_path):
     """The dev set has eleven samples: the processes have another number of batches, too."""
@@ -231,7 +246,7 @@ def test_two_processes_measure_what_one_does(pairs, tmp_path):
                "--positive-label", "yes", "--no-save", "--required-batch-size-multiple",
                1)  # fmt: skip
     together = ("--distributed-world-size", 2, "--distributed-no-spawn", "--device-id", 0,
-                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+                "--distributed-backend", "gloo", "--ddp-backend", "pytorch_ddp",
                 "--distributed-init-method", f"tcp://127.0.0.1:{port}")  # fmt: skip
     with multiprocessing.pool.ThreadPool(2) as threads:
         both = threads.map(

@@ -16,7 +16,7 @@ from diet_fairseq.tasks.diet_question_answering import (
 )
 from tests.support import reading
 from tests.support.commands import run, together
-from tests.support.tiny import Case, fresh, stock
+from tests.support.tiny import Case, arguments, fresh, stock
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,16 @@ def test_every_kind_of_encoder_is_trained_and_measured_over_the_set(data, tmp_pa
     assert wholes == pytest.approx([round(whole) for whole in wholes], abs=1e-3)  # of 7 questions
     assert float(line["valid_f1"]) >= float(line["valid_exact_match"])
     assert (tmp_path / "checkpoint_best.pt").exists()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_what_fine_tuning_does_not_use_is_not_trained(data, family):
+    task = task_of(data, no_shuffle=True)
+    model = task.build_model(arguments(Case("diet_rel", family=family)))
+    tokens = torch.arange(4, 12).unsqueeze(0)
+    model(tokens, classification_head_name=HEAD)[0].sum().backward()
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert trained == [name for name, p in model.named_parameters() if p.grad is not None]
 
 
 def task_of(data, **options):
