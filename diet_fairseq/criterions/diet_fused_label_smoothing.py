@@ -104,8 +104,9 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """``label_smoothed_cross_entropy``, faster on a CPU for any transformer, stock ones included.
 
     Only real tokens are projected. fairseq's own criterion is used on a GPU, in fp16, for a loss
-    per token, with an adaptive softmax, with accuracies or an ignored prefix, and for models that
-    compute probabilities in another way or have hooks on it.
+    per token, with an adaptive softmax, with accuracies or an ignored prefix, with
+    ``--find-unused-parameters``, and for models that compute probabilities in another way or have
+    hooks on it.
     """
 
     def forward(
@@ -140,6 +141,8 @@ def projects_last(model: Any) -> bool:
     A model may be wrapped, for example for distributed training.
     """
     while hasattr(model, "module"):
+        if getattr(model, "find_unused_parameters", False):
+            return False  # data parallel looks for them among the features' own
         model = model.module
     if not has_standard_output(model):
         return False

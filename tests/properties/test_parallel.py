@@ -5,8 +5,12 @@ import sys
 
 import pytest
 import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import ModuleProxyWrapper
 from torch.nn.parallel import DistributedDataParallel
 
+from diet_fairseq.criterions.diet_fused_label_smoothing import FusedLabelSmoothedCrossEntropy
+from tests.criterions.test_fused_label_smoothing import losses, sample_of
 from tests.support import mutants, tiny
 from tests.support.tiny import SOURCES, TARGETS, Case, padded
 
@@ -65,6 +69,22 @@ def test_data_parallel_trains_every_parameter_of_next_sentence_prediction(case):
 @tiny.each(tiny.CASES)
 def test_data_parallel_trains_every_parameter_with_activation_checkpointing(case):
     check_recomputing(case)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("unused", [False, True], ids=["all_used", "unused_sought"])
+def test_data_parallel_trains_with_the_fused_criterion(unused, tied):
+    model = tiny.fresh(tiny.named("diet_rel"), share_all_embeddings=tied).train()
+    parallel = DistributedDataParallel(model, find_unused_parameters=unused)
+    ours, theirs = (
+        losses(kind, some, sample_of())
+        for kind, some in (
+            (FusedLabelSmoothedCrossEntropy, ModuleProxyWrapper(parallel)),
+            (LabelSmoothedCrossEntropyCriterion, model),
+        )
+    )
+    gradients = {name.removeprefix("module.module."): value for name, value in ours[3].items()}
+    tiny.assert_same(gradients, theirs[3])
 
 
 MUTANTS: mutants.Table = [
