@@ -13,7 +13,7 @@ def token_positions(padding_mask: Tensor | None, length: int, device: torch.devi
     """0-based positions of the real tokens; those of padding may lie beyond a table.
 
     Args:
-        padding_mask: (B, T) bool, True at padding, or None if nothing is padded on the left.
+        padding_mask: (B, T) bool, True at padding, or None if no token comes after padding.
 
     Returns:
         (B, T) int64, or (1, T) if the mask is None. Positions count real tokens, so they don't
@@ -62,8 +62,9 @@ class Layout:
         """
         refuse_recording()
         length = padding_mask.size(1)
+        before_tokens = padding_mask[:, :-1] & ~padding_mask[:, 1:]  # (B, T - 1)
         # one transfer from the device instead of two
-        padded, left = torch.stack([padding_mask.any(), padding_mask[:, 0].any()]).tolist()
+        padded, left = torch.stack([padding_mask.any(), before_tokens.any()]).tolist()
         positions = token_positions(padding_mask if left else None, length, padding_mask.device)
         return Layout(
             query_positions=positions if queries is None else positions[:, -queries:],

@@ -4,6 +4,7 @@ from itertools import product
 from unittest import mock
 
 import torch
+from torch import Tensor
 
 from diet_fairseq.attention import packing
 from diet_fairseq.positions.layout import Layout
@@ -31,6 +32,32 @@ def check_alone(case: Case) -> None:
 @tiny.each(tiny.CASES)
 def test_a_sentence_alone_equals_the_sentence_in_a_batch_padded_on_either_side(case):
     check_alone(case)
+
+
+@torch.no_grad()
+def check_gap(case: Case) -> None:
+    """A sentence with padding between its words, alone and beside one that is padded on the left.
+
+    As an attention mask with zeros inside makes it, in transformers.
+    """
+    model = tiny.model_of(case)
+    [words] = tiny.sentences(8, seed=10)
+    gap = torch.cat([words[:3], torch.full((2,), PAD), words[3:]])
+    shorter = torch.cat([torch.full((5,), PAD), words[:5]])
+    alone = read(model, gap.unsqueeze(0))[0]
+    close(read(model, torch.stack([gap, shorter]))[0], alone, **TOLERANCE)
+
+
+def read(model: tiny.Model, source: Tensor) -> list[Tensor]:
+    """(T, d) each: the encoder's output at the real tokens of every sentence."""
+    stack = model.encoder.sentence_encoder if tiny.is_encoder(model) else model.encoder
+    out = stack(source, None)["encoder_out"][0].transpose(0, 1)  # (B, T, d)
+    return [one[row.ne(PAD)] for one, row in zip(out, source, strict=True)]
+
+
+@tiny.each(tiny.CASES)
+def test_a_sentence_with_a_gap_has_the_same_positions_in_every_batch(case):
+    check_gap(case)
 
 
 def check_past(case: Case) -> None:
@@ -195,6 +222,11 @@ MUTANTS: mutants.Table = [
     (check_alone, mutants.positions_from_arange, "diet_abs_lin-roberta"),
     (check_alone, mutants.a_length_that_counts_padding, "diet_abs"),
     (check_alone, mutants.a_length_that_counts_padding, "linformer-roberta"),
+    (
+        check_gap,
+        mutants.gaps_that_count_unless_a_neighbour_is_padded_on_the_left,
+        "diet_abs-roberta",
+    ),
     (check_past, mutants.the_future_is_seen, "diet_rel"),
     (check_shift, mutants.offsets_that_weigh_more_further_on, "diet_rel"),
     (check_shift, mutants.positions_counted_from_the_end, "diet_abs"),

@@ -74,6 +74,17 @@ def the_new_token_stands_first(original, padding_mask, causal=False, queries=Non
     return replace(found, query_positions=found.key_positions[:, : found.query_positions.size(1)])
 
 
+@instead_of(Layout, "of_self_attention")
+def gaps_that_count_unless_a_neighbour_is_padded_on_the_left(
+    original, padding_mask, causal=False, queries=None, segments=None
+):
+    found = original(padding_mask, causal, queries, segments)
+    if queries or padding_mask[:, 0].any():
+        return found
+    places = torch.arange(padding_mask.size(1)).unsqueeze(0)
+    return replace(found, query_positions=places, key_positions=places, length=places.size(1))
+
+
 @instead_of(DietAbs, "_of")
 def positions_counted_from_the_end(original, self, parameter, positions, length):
     positions = positions - positions.max() + parameter.size(1) - 1
