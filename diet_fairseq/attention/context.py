@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..positions import PositionScheme
+from ..positions.base import product
 from ..positions.layout import Layout, toeplitz
 from .packing import Packing
 
@@ -60,7 +61,7 @@ class Term:
 
     def dense(self) -> Tensor | None:
         """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
-        scores = [query.float() @ key.float().mT for query, key in self.factors]
+        scores = [product(query, key) for query, key in self.factors]
         scores += [] if self.score is None else [self.score]
         scores += [] if self.line is None else [toeplitz(*self.line).unsqueeze(0)]
         return reduce(torch.add, scores) if scores else None

@@ -165,8 +165,7 @@ class PositionScheme(nn.Module):
         factors = self.factors(layout)
         if factors is None:
             return None
-        query, key = factors
-        return query.float() @ key.float().mT  # (B|1, H|1, Tq, Tk)
+        return product(*factors)  # (B|1, H|1, Tq, Tk)
 
     def query_score(self, query: Tensor, layout: Layout) -> Tensor | None:
         """(B, H, Tq, Tk), from q (B, H, Tq, d_h), which is scaled as for the content score."""
@@ -202,6 +201,12 @@ def check_length(layout: Layout, limit: Limit) -> None:
             f"a sentence of {longest} tokens is longer than the {limit.positions} positions "
             f"of the model ({limit.flag}): shorten it, or train with a larger {limit.flag}"
         )
+
+
+def product(query: Tensor, key: Tensor) -> Tensor:
+    """query key^T in float32, under autocast as well: (..., Tq, r), (..., Tk, r) -> (..., Tq, Tk)."""
+    with torch.autocast(query.device.type, enabled=False):
+        return query.float() @ key.float().mT
 
 
 def look_up(rows: Tensor, table: Tensor) -> Tensor:

@@ -99,10 +99,11 @@ def gain_of(rank: int, at_32: float) -> float:
 def shifted_diagonals(
     offsets: Tensor, queries: Tensor, keys: Tensor, rank: int, peak: float
 ) -> tuple[Tensor, Tensor]:
-    """Factors whose product is ``peak`` where key - query is a head's offset, and small elsewhere.
+    """Factors whose product is ``peak`` where key - query is a head's offset.
 
     The product is a sum of r / 2 cosines of the distance from that offset, with frequencies
-    (k + 1/2) 2 pi / r; it is 0 at all other distances below r.
+    (k + 1/2) 2 pi / r. It is 0 at all other distances below r; at r it is -peak, at 2 r peak again,
+    and so on, which training has to unlearn in inputs of so many tokens. With r = 1 there is none.
 
     Args:
         offsets: (H,), the offset of each head

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .base import AttentionShape, PositionScheme, take_rows
+from .base import AttentionShape, PositionScheme, product, take_rows
 from .layout import Layout
 from .options import Buckets, Gain, MaxDistance, Option
 from .relative import OffsetProducts, Offsets, OffsetScalars, bucket_of_offset
@@ -108,8 +108,8 @@ class TupeA(PositionScheme):
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
         keys = layout.key_positions.size(1)
-        # queries are the last of the keys, but in cross-attention the target's
-        last = int(layout.query_positions.max()) + 1 if self.shape.cross else keys
+        # queries are the last of the keys, but in cross-attention they are the target's
+        last = self.pos.num_embeddings if self.shape.cross else keys
         query = self._project(self.pos, layout.query_positions, self.pos_q_linear, last)
         query = query * self.scale
         key = self._project(self._keys(), layout.key_positions, self.pos_k_linear, keys)
@@ -131,7 +131,7 @@ class TupeA(PositionScheme):
     def _project(
         self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, last: int
     ) -> Tensor:
-        """(B|1, T) positions below ``last``, but for padding -> (B|1, H, T, d_h)."""
+        """(B|1, T) positions, below ``last`` but for padding -> (B|1, H, T, d_h)."""
         table = pos.weight[self.first_row :]  # (n, d)
         if positions.size(0) == 1 or positions.size(1) == 1:
             rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
@@ -190,7 +190,7 @@ class TupeR(TupeA):
 
     def score(self, layout: Layout) -> Tensor:
         query, key = self._factors(layout)
-        absolute = query.float() @ key.float().mT  # (B|1, H, Tq, Tk)
+        absolute = product(query, key)  # (B|1, H, Tq, Tk)
         relative = cast(Tensor, self.relative_attention_bias.score(layout))
         if self.untie_cls == "no":
             return absolute + relative

@@ -102,6 +102,18 @@ def test_what_decides_the_cost_of_a_scheme_is_part_of_what_is_remembered(options
     assert measured.described(kinds[0]) != measured.described(kinds[1])
 
 
+def test_a_choice_is_not_taken_over_into_a_mode_that_forbids_it(monkeypatch):
+    request = request_of("diet_rel")
+    monkeypatch.setattr(Request, "candidates", ("reference", "offsets"))
+    monkeypatch.setattr(measured, "matches_reference", lambda *_: True)
+    times(monkeypatch, offsets=0.1)
+    choose = measured.Choices()
+    assert choose(request, BACKENDS) == "offsets"
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    monkeypatch.setattr(Request, "candidates", ("reference", "sdpa"))
+    assert choose(request, BACKENDS) == measured.Choices()(request, BACKENDS) != "offsets"
+
+
 @pytest.mark.parametrize("scheme", tiny.SCHEMES)
 def test_timing_leaves_no_trace_in_parameters_and_random_numbers(scheme):
     request = request_of(scheme, dropout=0.1)
@@ -227,9 +239,11 @@ def test_several_processes_take_what_the_first_has_chosen():
         patch.setattr(torch.distributed, "is_initialized", lambda: True)
         patch.setattr(torch.distributed, "distributed_c10d", Group)
         with multiprocessing.pool.ThreadPool(2) as threads:
-            found = threads.map(lambda name: measured.agreed("a kind", name), ["sdpa", "factors"])
+            found = threads.map(
+                lambda name: measured.chosen_first("a kind", name), ["sdpa", "factors"]
+            )
         assert len(set(found)) == 1
-        assert measured.agreed("another", "reference") == "reference"
+        assert measured.chosen_first("another", "reference") == "reference"
 
 
 @torch.no_grad()

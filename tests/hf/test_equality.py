@@ -104,6 +104,15 @@ def test_gains_are_those_of_the_checkpoint(case):
     check_gains(tiny.named(case))
 
 
+def test_gains_that_follow_from_heads_of_two_widths_follow_in_transformers_too():
+    model = tiny.fresh(tiny.named("diet_abs"), decoder_attention_heads=1)
+    assert_same(model, huggingface.converted(model).model)
+    scheme = next(part for part in model.modules() if isinstance(part, ScoreParameters))
+    scheme.gain *= 1.5
+    with pytest.raises(UserError, match="the model's layers have gains of their own, which its"):
+        huggingface.converted(model)
+
+
 @pytest.mark.parametrize("case", ["diet_rel", "tupe_a-bert"])
 def test_the_file_holds_all_that_the_model_is(case):
     check_file(tiny.named(case))

@@ -67,6 +67,8 @@ def check_contract(case: Case) -> None:
         if score is not None:
             half = copy.deepcopy(scheme).bfloat16()
             assert half.score(layout).dtype is torch.float32
+            with torch.autocast("cpu", torch.bfloat16):
+                assert scheme.score(layout).dtype is torch.float32
         own = {name for name, _ in scheme.named_parameters(recurse=False)}
         assert not own & {"gain", "terms"}, "state dicts have these names for something else"
         for shift, of in zip(shifts or (), (length, keys), strict=False):

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,15 +37,27 @@ DISTRUSTED = ("offsets",)
 ROUNDING = 0.05
 
 
-#: what the time of a call depends on; sizes are the next powers of 2
-Kind = tuple[Any, ...]
+class Kind(NamedTuple):
+    """What the time of a call depends on; `described` says it in words."""
+
+    schemes: tuple[tuple[str, int, int | None], ...]
+    layers: int
+    heads_and_width: tuple[int, int]
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+    training: bool
+    dropout: bool
+    masked: bool
+    own_positions: bool
+    device: torch.device
+    deterministic: bool
 
 
 def kind_of(request: Request) -> Kind:
-    """Made at every call, so it is quick; `described` says it in words."""
+    """Made at every call, so it is quick; sizes are the next powers of 2."""
     layout = request.inner_layout
     sizes = (request.shape[0], request.queries, request.keys)
-    return (
+    return Kind(
         tuple(map(_cost_of, request.schemes)),
         request.layers,
         request.shape[1:],
@@ -56,6 +68,7 @@ def kind_of(request: Request) -> Kind:
         layout.mask is not None,
         layout.key_positions.size(0) > 1,
         request.device,
+        torch.are_deterministic_algorithms_enabled(),
     )
 
 
@@ -70,19 +83,19 @@ def _in_words(cost: tuple[str, int, int | None]) -> str:
 
 def described(kind: Kind) -> str:
     """The kind in words, with the names of the device and of PyTorch's version."""
-    schemes, layers, (heads, width), sizes, dtype, training, dropout, masked, own, device = kind
-    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    threads = f", {torch.get_num_threads()} threads" if kind.device.type == "cpu" else ""
     words = [
-        "+".join(map(_in_words, schemes)) or "no scheme",
-        f"shared by {layers} layers" if layers > 1 else "",
-        f"{heads} heads of {width}",
-        "{} x {} queries x {} keys".format(*sizes),
-        str(dtype).removeprefix("torch."),
-        "training" if training else "inference",
-        "dropout" if dropout else "",
-        "masked" if masked else "",
-        "positions of each sentence" if own else "",
-        f"{name_of(device)}{threads}",
+        "+".join(map(_in_words, kind.schemes)) or "no scheme",
+        f"shared by {kind.layers} layers" if kind.layers > 1 else "",
+        "{} heads of {}".format(*kind.heads_and_width),
+        "{} x {} queries x {} keys".format(*kind.sizes),
+        str(kind.dtype).removeprefix("torch."),
+        "training" if kind.training else "inference",
+        "dropout" if kind.dropout else "",
+        "masked" if kind.masked else "",
+        "positions of each sentence" if kind.own_positions else "",
+        "deterministic" if kind.deterministic else "",
+        f"{name_of(kind.device)}{threads}",
         f"PyTorch {torch.__version__}",
     ]
     return ", ".join(filter(None, words))
@@ -118,7 +131,7 @@ class Choices:
             kept = remembered().get(name)
             if kept not in request.candidates:
                 kept = measured(name, request, backends)
-            self.chosen[kind] = agreed(name, kept)
+            self.chosen[kind] = chosen_first(name, kept)
         return self.chosen[kind]
 
 
@@ -128,7 +141,7 @@ def measured(name: str, request: Request, backends: Mapping[str, Backend]) -> st
     with saved_tensors_hooks(_as_it_is, _as_it_is):
         times = {one: seconds(one, backends[one], request) for one in request.candidates}
         best = min(times, key=lambda one: times[one])
-        if best in DISTRUSTED and not agrees(best, request, backends):
+        if best in DISTRUSTED and not matches_reference(best, request, backends):
             logger.warning(
                 f"attention by {best} is quickest, but wrong here: please report ({name})"
             )
@@ -151,7 +164,7 @@ def measurable(request: Request) -> bool:
     return not (request.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
 
 
-def agreed(name: str, found: str) -> str:
+def chosen_first(name: str, found: str) -> str:
     """The choice of the first process that has made one, where several train together.
 
     They meet different kinds of calls at different times, so that none can wait for another.
@@ -175,7 +188,7 @@ def seconds(name: str, backend: Backend, request: Request) -> float:
             return float("inf")
 
 
-def agrees(name: str, request: Request, backends: Mapping[str, Backend]) -> bool:
+def matches_reference(name: str, request: Request, backends: Mapping[str, Backend]) -> bool:
     """Whether it gives what the reference does, with gradients, for the same random inputs."""
     found: list[list[Tensor]] = []
     for one in (name, "reference"):

@@ -12,6 +12,7 @@ from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbe
 from ...config import PositionConfig
 from ...errors import UserError
 from ...hf import DietEncoderConfig, DietTransformerConfig
+from ...positions.diet_abs import DietAbs, gain_of
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ...stack.encoder import PositionalEncoder
@@ -148,23 +149,30 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
         name: value for name, value in asdict(PositionConfig.of(args)).items() if value is not None
     }
     del options["attention_backend"]  # transformers has attn_implementation
-    gains: dict[bool, set[float]] = {False: set(), True: set()}
-    for module in model.modules():
-        if isinstance(module, ScoreParameters):
-            gains[isinstance(module, SegmentScores)].add(module.gain)
-    if any(len(found) > 1 for found in gains.values()):
+    schemes = [part for part in model.modules() if isinstance(part, ScoreParameters)]
+    segments = {part.gain for part in schemes if isinstance(part, SegmentScores)}
+    positions = [part for part in schemes if not isinstance(part, SegmentScores)]
+    gains = {part.gain for part in positions}
+    if len(gains) > 1 and all(map(has_default_gain, positions)):
+        gains = set()  # of heads of several widths, from which they follow there, too
+    if len(gains) > 1 or len(segments) > 1:
         raise UserError(
             "the model's layers have gains of their own, which its form in transformers lacks: "
             "keep it in fairseq"
         )
-    if gains[False]:
-        [options["position_gain"]] = gains[False]
-    segment_gain = next(iter(gains[True]), None)
+    if gains:
+        [options["position_gain"]] = gains
+    segment_gain = next(iter(segments), None)
     return {
         "position_scheme": options.pop("position_scheme"),
         "position_options": options,
         "segment_gain": segment_gain,
     }
+
+
+def has_default_gain(scheme: ScoreParameters) -> bool:
+    """Whether its gain is the one that follows from its rank."""
+    return isinstance(scheme, DietAbs) and scheme.gain == gain_of(scheme.rank, scheme.gain_at_32)
 
 
 def activation(name: str) -> str:
