@@ -87,7 +87,7 @@ RULES: list[tuple[Rule, str]] = [
         num_workers data_buffer_size empty_cache_freq
         save_interval_updates validate_interval_updates validate_after_updates curriculum
         weight_decay adam_eps ema_start_update buffer_size max_valid_steps
-        max_len_a max_len_b min_len prefix_size no_repeat_ngram_size
+        max_len_a max_len_b min_len prefix_size
         thresholdsrc thresholdtgt
     """),
     (at_least(-1), """
@@ -98,6 +98,8 @@ RULES: list[tuple[Rule, str]] = [
     (FINITE, "lenpen unkpen clip_norm lm_weight diverse_beam_strength diversity_rate"),
     (POSITIVE, "temperature"),
     (SEED, "seed"),
+    # all single words that were said, the end among them, would be forbidden
+    (number("0 or at least 2", lambda value: value == 0 or value >= 2), "no_repeat_ngram_size"),
     (number("at least 1, or -1 for all", lambda value: value == -1 or value >= 1), "sampling_topk"),
     (
         number("above 0 and at most 1, or -1 for all", lambda value: value == -1 or 0 < value <= 1),

@@ -243,6 +243,16 @@ def _keys_of_sentences(decoder: Any) -> Any:
             attention.set_beam_size(beams)
 
 
+def up_to_now(blocked: Callable) -> Callable:
+    """``NGramRepeatBlock._no_repeat_ngram``: n-grams end in the last word, not in padding."""
+
+    @wraps(blocked)
+    def wrapper(self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int):
+        return blocked(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
+
+    return wrapper
+
+
 def quicker(build_generator: Callable) -> Callable:
     @wraps(build_generator)
     def wrapper(

@@ -526,6 +526,14 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq prints by the clock, too",
     ),
     Patch(
+        "fairseq.ngram_repeat_block:NGramRepeatBlock._no_repeat_ngram",
+        WRAP,
+        search.up_to_now,
+        why="--no-repeat-ngram-size compares n-grams with the padding after the last word, and "
+        "forbids none",
+        until="fairseq reads as many tokens as there are",
+    ),
+    Patch(
         "fairseq.tasks.fairseq_task:FairseqTask.build_generator",
         WRAP,
         search.quicker,

@@ -180,6 +180,25 @@ def test_the_largest_sums_are_found_in_order(rows, columns):
         torch.testing.assert_close(found, values, equal_nan=True, rtol=0, atol=0)
 
 
+def repeated(hypotheses, size: int) -> int:
+    """How many n-grams are there again in the same sentence."""
+    count = 0
+    for tokens in (one["tokens"].tolist() for some in hypotheses for one in some):
+        found = [tuple(tokens[start : start + size]) for start in range(len(tokens) - size + 1)]
+        count += len(found) - len(set(found))
+    return count
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_n_grams_that_must_not_be_repeated_are_not(size):
+    model = tiny.model_of(FIRST[0])
+    free, blocked = (
+        generated(SequenceGenerator, model, no_repeat_ngram_size=number) for number in (0, size)
+    )
+    assert repeated(free, size) > 0
+    assert repeated(blocked, size) == 0
+
+
 OTHERS = {
     "sampling": {"search_strategy": search.Sampling(WORDS, sampling_topk=1)},
     "diverse": {"search_strategy": search.DiverseBeamSearch(WORDS, 3, 0.5)},

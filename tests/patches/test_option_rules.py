@@ -71,6 +71,7 @@ REFUSED = {
     "train --quant-noise-scalar 0.1": "--quant-noise-scalar 0.1 needs a GPU: leave it out",
     "train --best-checkpoint-metric bleu": "--best-checkpoint-metric bleu needs --eval-bleu, which "
     "measures it: give both",
+    "generate --no-repeat-ngram-size 1": "--no-repeat-ngram-size must be 0 or at least 2, but is 1",
     "generate --beam 0": "--beam must be at least 1, but is 0",
     "generate --beam 2 --nbest 3": "--nbest 3 is more than the search finds: take a --beam of at "
     "least 3, but it is 2, or a smaller --nbest",
