@@ -104,6 +104,21 @@ def check_options(checkpoint: Any) -> None:
         raise UserError(f"{flag(option)} {path}: there is no such file; {advice}")
 
 
+def numbering_epochs_ends(save_checkpoint: Callable) -> Callable:
+    """Without checkpoints of epochs, save one of updates that are due where an epoch ends, too.
+
+    fairseq saves neither there, and an average of the last N takes an older one instead.
+    """
+
+    @wraps(save_checkpoint)
+    def wrapper(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+        if cfg.no_epoch_checkpoints:
+            epoch_itr = StandIn(epoch_itr, end_of_epoch=lambda: False)
+        return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
+
+    return wrapper
+
+
 def keeping_best(validate_and_save: Callable) -> Callable:
     """Keep ``checkpoint_best.pt`` whenever a validation is the best, not only where a save is due.
 

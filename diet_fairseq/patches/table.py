@@ -248,6 +248,13 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq syncs and renames every file that it writes",
     ),
     Patch(
+        "fairseq.checkpoint_utils:save_checkpoint",
+        WRAP,
+        saving.numbering_epochs_ends,
+        why="with --no-epoch-checkpoints, --save-interval-updates saves nothing where an epoch ends",
+        until="fairseq saves there",
+    ),
+    Patch(
         "fairseq.checkpoint_utils:verify_checkpoint_directory",
         REPLACE,
         saving.prepare_save_dir,
