@@ -251,7 +251,7 @@ TABLE: tuple[Patch | Setting, ...] = (
         "fairseq.checkpoint_utils:save_checkpoint",
         WRAP,
         saving.numbering_epochs_ends,
-        why="with --no-epoch-checkpoints, --save-interval-updates saves nothing where an epoch ends",
+        why="--no-epoch-checkpoints --save-interval-updates N saves nothing where an epoch ends",
         until="fairseq saves there",
     ),
     Patch(

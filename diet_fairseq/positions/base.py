@@ -204,7 +204,7 @@ def check_length(layout: Layout, limit: Limit) -> None:
 
 
 def product(query: Tensor, key: Tensor) -> Tensor:
-    """query key^T in float32, under autocast as well: (..., Tq, r), (..., Tk, r) -> (..., Tq, Tk)."""
+    """query key^T, (..., Tq, r) and (..., Tk, r) -> (..., Tq, Tk), in float32 despite autocast."""
     with torch.autocast(query.device.type, enabled=False):
         return query.float() @ key.float().mT
 

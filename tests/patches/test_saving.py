@@ -162,7 +162,8 @@ def test_updates_at_the_end_of_an_epoch_are_saved_like_others(data, tmp_path, ke
     """Where epochs have no checkpoints of their own: an average would take an older one."""
     done = run("train", data, *TINY, "--batch-size", 20, "--max-tokens", 1000, "--max-update", 10,
                "--save-interval-updates", 1, "--keep-interval-updates", keep,
-               "--no-epoch-checkpoints", "--disable-validation", "--save-dir", tmp_path)  # fmt: skip
+               "--no-epoch-checkpoints", "--disable-validation",
+               "--save-dir", tmp_path)  # fmt: skip
     assert done.status == 0, done.err
     found = sorted(path.stem for path in tmp_path.glob("checkpoint_*_*.pt"))
     named = [f"checkpoint_{1 + (update > 5)}_{update}" for update in range(1, 11)]  # 5 an epoch
