@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from ..errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,11 @@ def whole(batch_by_size: Callable) -> Callable:
         return batches
 
     return wrapper
+
+
+def percentile(sizes: Any, shares: Any, interpolation: str) -> Any:
+    """NumPy's, by the name that the argument had."""
+    return np.percentile(sizes, shares, method=interpolation)  # type: ignore[call-overload]
 
 
 def same_batches(get_batch_iterator: Callable) -> Callable:

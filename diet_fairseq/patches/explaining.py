@@ -87,11 +87,6 @@ FOUND_BY_FAIRSEQ = [
         "--buffer-size",
     ),
     (
-        r"^--replace-unk requires a raw text dataset",
-        "--replace-unk needs data of fairseq-preprocess --dataset-impl raw: leave it out, or "
-        "prepare the data that way",
-    ),
-    (
         r"^min_len cannot be larger than max_len",
         "--min-len is larger than the longest translation allowed (--max-len-a times the source's "
         "length, plus --max-len-b, and the model's --max-target-positions): lower it",

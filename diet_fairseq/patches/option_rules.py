@@ -177,12 +177,56 @@ def contradictions(args: Namespace) -> Iterator[str]:
         yield f"--quant-noise-scalar {of('quant_noise_scalar')} needs a GPU: leave it out"
     if of("best_checkpoint_metric") == "bleu" and not of("eval_bleu"):
         yield "--best-checkpoint-metric bleu needs --eval-bleu, which measures it: give both"
+    if of("best_checkpoint_metric") == "accuracy" and of("report_accuracy") is False:
+        yield "--best-checkpoint-metric accuracy needs --report-accuracy: give both"
+    if of("combine_valid_subsets") and "," in of("valid_subset"):
+        yield (
+            f"--combine-valid-subsets reads valid, valid1, ... as one, and --valid-subset is "
+            f"{of('valid_subset')}: leave one of them out"
+        )
+    if of("adaptive_softmax_cutoff") and of("criterion"):
+        yield from _softmax_that_can_not_be_trained(args)
     if hasattr(args, "path") and not args.path:
         yield "--path is missing: name the checkpoint to use"
-    if of("constraints") and not hasattr(args, "buffer_size"):
-        yield "--constraints are read by fairseq-interactive only: use that, or leave it out"
+    if hasattr(args, "replace_unk"):
+        yield from _unread(args, interactive=hasattr(args, "buffer_size"))
     if hasattr(args, "destdir"):
         yield from _unprepared(args)
+
+
+def _softmax_that_can_not_be_trained(args: Namespace) -> Iterator[str]:
+    if args.criterion != "adaptive_loss":
+        yield (
+            f"--criterion {args.criterion} can't train an adaptive softmax "
+            "(--adaptive-softmax-cutoff): take --criterion adaptive_loss"
+        )
+    elif args.ddp_backend not in ("legacy_ddp", "no_c10d"):
+        yield (
+            "--criterion adaptive_loss needs --ddp-backend legacy_ddp, as parts of the softmax may "
+            f"have no gradient, but it is {args.ddp_backend}: give that"
+        )
+
+
+def _unread(args: Namespace, interactive: bool) -> Iterator[str]:
+    """What fairseq-generate or fairseq-interactive would silently ignore, or fail at."""
+    if args.replace_unk is not None:
+        yield (
+            "--replace-unk ends in an error in this version of fairseq: leave it out; with "
+            "subwords hardly a word is unknown"
+        )
+    if args.constraints and not interactive:
+        yield "--constraints are read by fairseq-interactive only: use that, or leave it out"
+    if args.score_reference and args.print_alignment:
+        yield "--print-alignment is of translations, and --score-reference makes none: give one"
+    ignored = ["num_shards"]
+    if interactive:
+        ignored += ["prefix_size", "lm_path", "results_path", "score_reference"]
+    program = "fairseq-interactive" if interactive else "fairseq-generate"
+    for name in ignored:
+        given, usual = getattr(args, name), 1 if name == "num_shards" else 0
+        if given not in (None, False, usual):
+            cure = "split the text" if name == "num_shards" else "use fairseq-generate"
+            yield (f"--{name.replace('_', '-')} is not read by {program}: {cure}, or leave it out")
 
 
 def translates(arch: str | None) -> bool:

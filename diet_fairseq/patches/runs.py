@@ -75,6 +75,8 @@ def check_precision(cfg: Any) -> None:
             "--fp16 makes one vector of all parameters, for which fairseq needs a GPU, and none is "
             "used: add --fp16-no-flatten-grads, or take --bf16"
         )
+    if cfg.common.amp and (cfg.common.cpu or not torch.cuda.is_available()):
+        raise UserError("--amp is of GPUs, and none is used: take --bf16, or leave it out")
 
 
 def say_what_is_unused(cfg: Any) -> None:

@@ -20,6 +20,8 @@ from ..config import flag
 from ..errors import UserError
 from .stand_in import StandIn
 
+#: what fairseq logs beside the measures: words and sentences a batch, words and updates a second
+SIZES = {"wpb", "bsz", "wps", "ups"}
 LAST = "checkpoint_last.pt"  # fairseq's, of --restore-file
 
 
@@ -135,6 +137,20 @@ def keeping_best(validate_and_save: Callable) -> Callable:
             only_best = StandIn(cfg.checkpoint, no_last_checkpoints=True)
             checkpoint_utils.save_checkpoint(only_best, trainer, epoch_itr, loss)
         return losses, should_stop
+
+    return wrapper
+
+
+def measured(get_valid_stats: Callable) -> Callable:
+    """Refuse to keep the best by what isn't measured, with the names of what is."""
+
+    @wraps(get_valid_stats)
+    def wrapper(cfg: Any, trainer: Any, stats: dict[str, Any], *args: Any) -> dict[str, Any]:
+        metric = cfg.checkpoint.best_checkpoint_metric
+        if metric not in stats:
+            known = ", ".join(sorted(set(stats) - SIZES))
+            raise UserError(f"--best-checkpoint-metric {metric} is not measured: take {known}")
+        return get_valid_stats(cfg, trainer, stats, *args)
 
     return wrapper
 

@@ -247,7 +247,9 @@ def up_to_now(blocked: Callable) -> Callable:
     """``NGramRepeatBlock._no_repeat_ngram``: n-grams end in the last word, not in padding."""
 
     @wraps(blocked)
-    def wrapper(self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int):
+    def wrapper(
+        self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
+    ) -> Tensor:
         return blocked(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
 
     return wrapper

@@ -255,6 +255,13 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq saves there",
     ),
     Patch(
+        "fairseq_cli.train:get_valid_stats",
+        WRAP,
+        saving.measured,
+        why="a --best-checkpoint-metric that isn't measured ends in a traceback",
+        until="fairseq says what it measures",
+    ),
+    Patch(
         "fairseq.checkpoint_utils:verify_checkpoint_directory",
         REPLACE,
         saving.prepare_save_dir,
@@ -431,6 +438,14 @@ TABLE: tuple[Patch | Setting, ...] = (
             needed_with="NumPy 2",
         )
         for module in ("language_pair_dataset", "token_block_dataset")
+    ),
+    Patch(
+        "fairseq.data.data_utils:np",
+        NAMES,
+        {"percentile": batches.percentile},
+        why="--num-batch-buckets ends in a TypeError",
+        until="fairseq asks NumPy for a method",
+        needed_with="NumPy 2",
     ),
     Patch(
         "fairseq.data.data_utils:batch_by_size",

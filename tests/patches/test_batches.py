@@ -25,6 +25,12 @@ def test_batches_hold_every_sentence_once(size):
         assert max(map(len, batches)) <= 12
 
 
+def test_lengths_are_bucketed_by_their_quantiles():
+    lengths = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 30])
+    found = fairseq.data.data_utils.get_buckets(lengths, 3)
+    assert found.tolist() == [4, 7, 30]
+
+
 class Numbers(FairseqDataset):
     """Sample n is n."""
 

@@ -39,7 +39,6 @@ RAISED = {
     "--path required for generation!": "--path is missing: name the checkpoint to use",
     "--sampling requires --nbest to be equal to --beam": "so --nbest must equal --beam",
     "--batch-size cannot be larger than --buffer-size": "must be at most --buffer-size",
-    "--replace-unk requires a raw text dataset (--dataset-impl=raw)": "--replace-unk needs data of",
     "min_len cannot be larger than max_len, please adjust these!": "--min-len is larger than the",
     "sentence at index 3 of size 9 exceeds max_tokens limit of 5!": "--max-tokens is smaller than",
     "Sentences lengths should not exceed max_tokens=5": "--max-tokens is smaller than",

@@ -68,6 +68,15 @@ REFUSED = {
     "train --arch transformer --adaptive-input --adaptive-softmax-cutoff 10,20 "
     "--tie-adaptive-weights": "--tie-adaptive-weights needs the adaptive input of fairseq's "
     "language models, but --arch transformer translates: leave it out",
+    "train --adaptive-softmax-cutoff 10,20 --criterion cross_entropy": "--criterion cross_entropy "
+    "can't train an adaptive softmax (--adaptive-softmax-cutoff): take --criterion adaptive_loss",
+    "train --adaptive-softmax-cutoff 10,20 --criterion adaptive_loss": "--criterion adaptive_loss "
+    "needs --ddp-backend legacy_ddp, as parts of the softmax may have no gradient, but it is "
+    "pytorch_ddp: give that",
+    "train --best-checkpoint-metric accuracy": "--best-checkpoint-metric accuracy needs "
+    "--report-accuracy: give both",
+    "train --combine-valid-subsets --valid-subset valid,test": "--combine-valid-subsets reads "
+    "valid, valid1, ... as one, and --valid-subset is valid,test: leave one of them out",
     "train --quant-noise-scalar 0.1": "--quant-noise-scalar 0.1 needs a GPU: leave it out",
     "train --best-checkpoint-metric bleu": "--best-checkpoint-metric bleu needs --eval-bleu, which "
     "measures it: give both",
@@ -92,6 +101,19 @@ REFUSED = {
     "interactive --path=": "--path is missing: name the checkpoint to use",
     "generate --constraints": "--constraints are read by fairseq-interactive only: use that, or "
     "leave it out",
+    "generate --replace-unk": "--replace-unk ends in an error in this version of fairseq: leave it "
+    "out; with subwords hardly a word is unknown",
+    "generate --score-reference --print-alignment soft": "--print-alignment is of translations, "
+    "and --score-reference makes none: give one",
+    "generate --num-shards 3 --shard-id 2": "--num-shards is not read by fairseq-generate: split "
+    "the text, or leave it out",
+    "interactive --num-shards 3": "--num-shards is not read by fairseq-interactive: split the "
+    "text, or leave it out",
+    **{
+        f"interactive {option}": f"{option.split()[0]} is not read by fairseq-interactive: use "
+        "fairseq-generate, or leave it out"
+        for option in ("--prefix-size 2", "--lm-path l.pt", "--results-path r", "--score-reference")
+    },
     "interactive --buffer-size -1": "--buffer-size must be at least 0, but is -1",
     "validate --max-tokens 0": "--max-tokens must be at least 1, but is 0",
     "preprocess --workers 0": "--workers must be at least 1, but is 0",
@@ -116,9 +138,10 @@ ACCEPTED = [
     "train --dropout 0 --attention-dropout 1",
     "train --clip-norm -1",
     "train --max-update 0 --patience -1",
-    "train --adaptive-softmax-cutoff 10,20",
+    "train --adaptive-softmax-cutoff 10,20 --criterion adaptive_loss --ddp-backend legacy_ddp",
     "train --task language_modeling --arch transformer_lm_wiki103 --tie-adaptive-weights "
-    "--adaptive-softmax-cutoff 10,20 --adaptive-input-cutoff 10,20",
+    "--adaptive-softmax-cutoff 10,20 --adaptive-input-cutoff 10,20 --criterion adaptive_loss "
+    "--ddp-backend legacy_ddp",
     "train --eval-bleu-args {}",
     "generate --beam 2 --nbest 2 --lenpen -1",
     "generate --remove-bpe",

@@ -157,6 +157,13 @@ def test_asynchronous_writing_is_refused(data, tmp_path):
     )
 
 
+def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(data, tmp_path):
+    done = run("train", data, *TINY, "--max-update", 1, "--best-checkpoint-metric", "nonsense",
+               "--save-dir", tmp_path)  # fmt: skip
+    assert done.status == 1
+    assert done.last == ("error: --best-checkpoint-metric nonsense is not measured: take loss, ppl")
+
+
 @pytest.mark.parametrize("keep", [20, 2])
 def test_updates_at_the_end_of_an_epoch_are_saved_like_others(data, tmp_path, keep):
     """Where epochs have no checkpoints of their own: an average would take an older one."""

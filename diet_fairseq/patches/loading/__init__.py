@@ -184,9 +184,21 @@ def restored(load_checkpoint: Callable) -> Callable:
                 ) from error
         if extra is not None and not reset_optimizer:
             _watch_first_step(self.optimizer, filename)
+            if not self.get_num_updates() and _updates(self):
+                logger.warning(
+                    f"{filename} has no state of an optimizer (--no-save-optimizer-state, or an "
+                    f"average): updates, of which it has {_updates(self):,}, and the learning "
+                    "rate's schedule begin anew; --reset-optimizer says that this is meant"
+                )
         return extra
 
     return wrapper
+
+
+def _updates(trainer: Any) -> int:
+    """How many the checkpoint that was loaded had made."""
+    history = trainer._optim_history
+    return int(history[-1].get("num_updates", 0)) if history else 0
 
 
 def _watch_first_step(optimizer: Any, path: str) -> None:
