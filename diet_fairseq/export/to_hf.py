@@ -151,8 +151,13 @@ def write_model(folder: Path, found: Any) -> None:
 
 def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> None:
     from ..hf import DietTokenizer
+    from ..hf.tokenizer import FILES
 
-    if files:
+    if not files:  # for `import hf`, which needs fairseq's dictionaries
+        task.source_dictionary.save(str(folder / FILES["vocab_file"]))
+        if task.target_dictionary != task.source_dictionary:
+            task.target_dictionary.save(str(folder / FILES["target_vocab_file"]))
+    else:
         mask = "<mask>" if "<mask>" in task.source_dictionary.indices else None
         given: dict[str, Any] = {
             name: str(value) if isinstance(value, Path) else value for name, value in files.items()

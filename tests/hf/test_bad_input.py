@@ -64,6 +64,12 @@ def test_missing_subwords_are_named_and_can_be_done_without(translation, tmp_pat
     assert "is no model of SentencePiece" in refused(export, *words, tmp_path / "broken.model")
     export(*words, "none")
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()
+    take_back(tmp_path / "out", tmp_path / "back")
+    before, after = (
+        torch.load(path, weights_only=False)["model"]
+        for path in (translation, tmp_path / "back" / "model.pt")
+    )
+    assert all(torch.equal(after[name], before[name]) for name in before)
 
 
 def test_another_dictionary_is_refused(translation, tmp_path):

@@ -39,8 +39,8 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
         "--average",
         type=at_least(0),
         metavar="N",
-        default=search.average,
-        help="translate with the mean of the last N checkpoints; 0: with the last (%(default)s)",
+        help="translate with the mean of the last N checkpoints; 0: with the last "
+        f"({search.average})",
     )
     parser.add_argument("--beam", type=at_least(1), default=search.beam, help="(%(default)s)")
     parser.add_argument(
@@ -70,6 +70,11 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str] | None) -> None:
 
 
 def evaluate(args: Namespace) -> None:
+    if args.checkpoint and args.average is not None:
+        raise UserError(
+            f"--average {args.average} is of a run's checkpoints, and --checkpoint names one: "
+            "give one of them"
+        )
     run = given(Run, args)
     folder = run.data
     prepared = programs.prepared(folder, pair=list, bpe=str)
@@ -77,8 +82,9 @@ def evaluate(args: Namespace) -> None:
         raise UserError(f"{folder} holds {'-'.join(prepared['pair'])}: name these languages")
     name, sources, references, test_set = test_text(args, prepared)
     model = args.checkpoint
+    averaged = corpus_of(args).search.average if args.average is None else args.average
     if not model:
-        model = average(run.place, args.average)
+        model = average(run.place, averaged)
         # `translate` takes what was evaluated, with the corpus's own search.
         own = corpus_of(args).search
         describe(run.place, folder, args.source, args.target, own, model)
@@ -106,7 +112,7 @@ def evaluate(args: Namespace) -> None:
         return
     scores = score(hypotheses, references, test_set, f"{args.source}-{args.target}")
     search = {name: getattr(args, name) for name in ("beam", "length_penalty", "penalty")}
-    averaged = 0 if args.checkpoint else args.average
+    averaged = 0 if args.checkpoint else averaged
     scores |= {"model": str(model), "sha256": digest, "averaged": averaged, **search}
     with written(output / "scores.json") as file:
         json.dump(scores, file, indent=1)

@@ -154,7 +154,7 @@ def test_scores_say_of_what_they_are(translator, tmp_path):
     source, reference = write(tmp_path / "mine", ["ban"]), write(tmp_path / "theirs", ["kon"])
     given = ("--input", source, "--reference", reference, "--output", tmp_path / "out")
     model = write(tmp_path / "model.pt", [])
-    translated(tmp_path, *given, "--checkpoint", model, "--average", 5)
+    translated(tmp_path, *given, "--checkpoint", model)
     scores = json.loads((tmp_path / "out" / "scores.json").read_text())
     assert scores["averaged"] == 0
     assert scores["sha256"] == stages.digest_of(model)
@@ -199,6 +199,7 @@ def test_mistakes_are_named(tmp_path):
         (("--test-set", "wmt18", "--reference", one), "--reference .*one can't be combined with"),
         (("--run", "other"), "checkpoint_last.pt does not exist: train first"),
         (("--checkpoint", tmp_path / "no.pt"), "no.pt is not a file"),
+        (("--checkpoint", "a.pt", "--average", 0), "--average 0 is of a run's checkpoints, and"),
     ]:
         with pytest.raises(UserError, match=words):
             translated(tmp_path, *arguments)
