@@ -56,7 +56,7 @@ class PositionConfig(SchemeOptions):
 
     position_scheme: str = option("the position scheme (default: that of --arch)", SCHEMES)
     position_sharing: str | None = option(
-        "parameters shared by nothing, by the heads of a layer, or by all layers", SHARING
+        "parameters that are not shared, shared by the heads of a layer, or by all layers", SHARING
     )
     position_input: str | None = option(
         "positions added to the input as well, with any scheme", INPUTS
@@ -147,8 +147,8 @@ class PositionConfig(SchemeOptions):
         """What the schemes are built from; ``where``: causal, cross, layer.
 
         Args:
-            queries: how many tokens ask
-            keys: how many are asked: here before they are compressed
+            queries: the number of query positions
+            keys: the number of key positions, before compression
         """
         if self.scheme.compressed:
             keys = Limit(projection_length(self.projection_length, keys), "--projection-length")

@@ -23,7 +23,7 @@ class Compression(nn.Module):
     are (the paper's theory has N(0, 1/k)). With a local start every mixture is the mean of n / k
     neighbours, so that a compressed key has a place, which a local score can point at.
 
-    No `nn.Linear`, which RoBERTa and BERT draw anew.
+    It is no `nn.Linear`, because `init_bert_params` would initialise that again.
     """
 
     #: as `PositionScheme.tables`

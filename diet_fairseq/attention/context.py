@@ -34,7 +34,10 @@ class Term:
 
     @staticmethod
     def of(schemes: Schemes, layout: Layout, backend: str = "") -> "Term":
-        """The schemes' sum, in which "factors" keeps products apart, and "offsets" lines."""
+        """The sum of the schemes' terms, in the form that the backend reads.
+
+        For "factors" products stay factors, for "offsets" a score of offsets stays one line.
+        """
         scores, factors, shifts, lines = [], [], [], []
         for scheme in schemes:
             line = scheme.line(layout) if backend == "offsets" else None

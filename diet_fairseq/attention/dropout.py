@@ -18,7 +18,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """`torch.nn.functional.dropout` in training: zeros with probability p, the rest / (1 - p).
 
     On a CPU p is rounded to a multiple of 2^-16, in what is scaled as well, so that the mean stays
-    x. Drawn from PyTorch's generator, but not the elements that PyTorch's dropout would draw.
+    x. PyTorch's generator draws, but with the same seed other elements than in `F.dropout`.
     """
     parts = round(p * PARTS)
     if x.device.type != "cpu" or not 0 < parts < PARTS:

@@ -26,7 +26,9 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
     ) -> nn.Embedding:
-        """As transformers', for the one matrix of source and target: two would part.
+        """As transformers', where source, target and output share one matrix.
+
+        Matrices of their own would grow apart from one another.
 
         Raises:
             UserError: there are several
@@ -46,7 +48,7 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
 
 
 class DietTransformerModel(DietTransformerPreTrainedModel):
-    """An encoder and a decoder, without what makes words of its features."""
+    """An encoder and a decoder, without the output projection."""
 
     def __init__(self, config: DietTransformerConfig) -> None:
         super().__init__(config)

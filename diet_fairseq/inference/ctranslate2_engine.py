@@ -13,8 +13,8 @@ from .engine import LONGER, Hypothesis, Search
 class CTranslate2Engine:
     """An exported model. Calls from several threads are CTranslate2's to put in order.
 
-    Both searches say at least one subword. CTranslate2 shares the probability of an end at once
-    among all the others, fairseq doesn't: the log-probabilities differ by log(1 - P(</s> first)),
+    Both searches give at least one subword. CTranslate2 masks the end in the first step and
+    renormalises, fairseq doesn't: the log-probabilities differ by log(1 - P(</s> first)),
     which in trained models is as good as 0. Where a translation reaches the limit of its length,
     it is cut, while fairseq adds the end and its log-probability.
     """

@@ -1,9 +1,9 @@
 """``--ddp-backend fully_sharded`` by PyTorch's FSDP2, where fairseq asks for fairscale.
 
-Every process keeps a part of each parameter, of its gradient and of the optimizer's state. A layer
-is put together while it computes, what is outside of layers (embeddings, shared position tables)
-for a whole pass. Checkpoints hold whole tensors, as those of one process: `whole` gathers them, and
-`parted` takes each process's part out of them, however many there are.
+Every process keeps a part of each parameter, of its gradient and of the optimizer's state. The
+parameters of a layer are gathered while it computes, those outside of layers (embeddings, shared
+position tables) for a whole pass. Checkpoints hold whole tensors, as those of one process: `whole`
+gathers them, and `parted` takes each process's part out of them, however many there are.
 """
 
 from collections.abc import Callable

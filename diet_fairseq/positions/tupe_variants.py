@@ -13,11 +13,11 @@ from .tupe import TupeA, UntieCls, reset
 
 
 class BertAd(TupeA):
-    """BERT-A^d, Ke et al. (2021), section 4.3: words and positions meet, projected each by its own.
+    """BERT-A^d, Ke et al. (2021), section 4.3: all four products of words and positions.
 
     score(i, j) = (x_i W^Q + p_i U^Q)(x_j W^K + p_j U^K)^T / sqrt(4 d_h), with the content score in
-    it: the paper writes the four products one by one. Nothing is reset, and U is shared as in
-    TUPE. p passes through a LayerNorm, and U^Q and U^K have biases, as in `TupeA`.
+    it: words and positions are projected by matrices of their own, and added. Nothing is reset, and
+    U is shared as in TUPE. p passes through a LayerNorm, and U^Q and U^K have biases (`TupeA`).
     """
 
     factors = PositionScheme.factors
@@ -29,7 +29,8 @@ class BertAd(TupeA):
 
     def zero(self) -> None:
         super().zero()
-        for parameter in self.pos_q_linear.parameters():  # its products with words are no zero yet
+        # otherwise the product of positions and words would not be zero
+        for parameter in self.pos_q_linear.parameters():
             nn.init.zeros_(parameter)
 
     def shifts(self, layout: Layout) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 SWITCH = "DIET_FAIRSEQ_MEASURE"
 #: after one run that counts for nothing, the best of so many
 RUNS = 3
-#: backends that few devices have run: none is taken whose results are wrong on this one
+#: backends that few devices have run: taken only if their results match the reference on this one
 DISTRUSTED = ("offsets",)
 #: of results in half precision or TF32, relative to their norm; a fault's is larger
 ROUNDING = 0.05

@@ -1,4 +1,4 @@
-"""``answer CHECKPOINT``: what a text says to a question; and answers to whole sets of them."""
+"""``answer CHECKPOINT``: finds the answer to a question in a text, or those to a whole set."""
 
 import json
 from argparse import ArgumentParser, Namespace
