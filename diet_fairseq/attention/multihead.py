@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..positions import PositionScheme
 from ..positions.layout import Layout
-from .backends import BACKENDS, AttentionCall, Request, choose, keys_of, quickest
+from .backends import BACKENDS, AttentionCall, Request, choose, quickest
 from .context import Context, Schemes, Term, present, score_terms
 from .packing import Packing
 
@@ -114,14 +114,13 @@ class PositionalAttention(MultiheadAttention):
         """
         if self.backend in BACKENDS:
             return self.backend
-        device, dtype = layout.key_positions.device, self.q_proj.weight.dtype
-        if torch.is_autocast_enabled(device.type):
-            dtype = torch.get_autocast_dtype(device.type)
-        if device.type == "cpu" and self.backend == "auto":
-            queries, keys = layout.query_positions.size(1), keys_of(schemes, layout)
-            return quickest(schemes, queries, keys, self.dropout_now, device, dtype)
+        device, dtype = layout.key_positions.device.type, self.q_proj.weight.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         shape = (batch, self.num_heads, self.head_dim)
         request = Request(schemes, layout, shape, dtype, self.dropout_now, layers)
+        if device == "cpu" and self.backend == "auto":
+            return quickest(request)
         return choose(request, BACKENDS)
 
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:

@@ -49,10 +49,13 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     """A checkpoint with the mean of all parameters, and all else from the first file.
 
     Sums are in float32 (or wider); what is not a floating-point number is the first file's.
-    Without the optimizer's state, which belongs to one of the files.
+    Without the optimizer's state and the averages of ``--store-ema``, which belong to one of the
+    files.
     """
     result = loading.read(str(paths[0]), "cpu")
     result.pop("last_optimizer_state", None)
+    for name in ("ema", "ema_fp32_params"):
+        result.get("extra_state", {}).pop(name, None)
     first = result["model"]
     places = {name: [_place(name, tensor)] for name, tensor in first.items()}
     sums = {

@@ -67,6 +67,10 @@ def register_architectures(
             register_model_architecture(model, arch)(architecture(arch, name, size))
 
 
+#: fairseq's ways to say that an option is off
+OFF = (None, False, 0, -1, "")
+
+
 def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
     """Check the options, and write those in force into the arguments that a checkpoint saves.
 
@@ -74,13 +78,7 @@ def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
         unsupported: options of fairseq's own model that would bypass our attention
     """
     for name in unsupported:
-        if getattr(args, name, None) not in (
-            None,
-            False,
-            0,
-            -1,
-            "",
-        ):  # fairseq's ways to say that an option is off
+        if getattr(args, name, None) not in OFF:
             raise UserError(
                 f"--{name.replace('_', '-')} {getattr(args, name)} can't be combined with "
                 "position schemes: leave it out, or use fairseq's own model"

@@ -46,7 +46,7 @@ def check_one_decision(case: Case) -> None:
     """Factors go to the backend that appends them, and to nobody else, whatever acts."""
     model = with_attention_dropout(tiny.own(case))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "quickest", lambda *given: "reference" if given[3] else "factors")
+        patch.setattr(attention, "quickest", lambda one: "reference" if one.dropout else "factors")
         calls = Calls(patch)
         for training, retained, backend in [
             (False, False, "factors"),

@@ -21,7 +21,8 @@ def checkpoint(path, value, dtype=torch.float32, **more):
     }  # fmt: skip
     torch.save({
         "args": None, "cfg": {"model": Namespace(arch="transformer")}, "model": model,
-        "extra_state": {"epoch": value}, "last_optimizer_state": {"state": {}},
+        "extra_state": {"epoch": value, "ema": model, "ema_fp32_params": model},
+        "last_optimizer_state": {"state": {}},
     }, path)  # fmt: skip
     return path
 

@@ -109,11 +109,10 @@ def test_what_a_scheme_has_is_what_it_overrides():
 def test_what_is_added_to_the_values_is_kept_from_fused_attention():
     limit = Limit(512, "--max-positions")
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
-    cpu = torch.device("cpu")
-    assert choice.quickest(schemes, 512, 512, 0.0, cpu, torch.float32) == "reference"
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
     request = call.Request(schemes, layout, (1, 2, 8), torch.float32, 0.0)
     assert request.candidates == ("reference",)
+    assert choice.quickest(request) == "reference"
 
 
 # --- length ----------------------------------------------------------------------------------

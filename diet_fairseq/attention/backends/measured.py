@@ -121,10 +121,7 @@ class Choices:
         if len(request.candidates) == 1:
             return request.candidates[0]
         if os.environ.get(SWITCH) == "0" or not measurable(request):
-            return quickest(
-                *(request.schemes, request.queries, request.keys),
-                *(request.dropout, request.device, request.dtype),
-            )
+            return quickest(request)
         kind = kind_of(request)
         if kind not in self.chosen:
             name = described(kind)
