@@ -9,9 +9,11 @@ import math
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.registry import REGISTRIES
 
@@ -138,10 +140,29 @@ def check(args: Namespace) -> None:
             for value in given if isinstance(given, (list, tuple)) else [given]:
                 if value is not None and not rule.holds(value):
                     raise UserError(f"{flag} must be {rule.words}, but is {value}")
+    if getattr(args, "eval_bleu_args", None):
+        _check_search(json.loads(args.eval_bleu_args))
     if getattr(args, "adam_betas", None) is not None:
         betas("--adam-betas", args.adam_betas)
     for mistake in contradictions(args):
         raise UserError(mistake)
+
+
+def _check_search(given: dict[str, Any]) -> None:
+    """Refuse what --eval-bleu-args can't mean: fairseq ignores it, or fails at the first BLEU."""
+    known = {field.name: field.default for field in fields(GenerationConfig)}
+    for name, value in given.items():
+        if name not in known:
+            raise UserError(
+                f"--eval-bleu-args has {name}, which is no option of a search: names are those of "
+                "fairseq-generate, such as beam, lenpen or max_len_b"
+            )
+        if isinstance(known[name], int | float) and not isinstance(value, int | float):
+            raise UserError(f"{name} of --eval-bleu-args must be a number, but is {value!r}")
+    try:
+        check(Namespace(**given))
+    except UserError as error:
+        raise UserError(f"--eval-bleu-args: {error}") from error
 
 
 def contradictions(args: Namespace) -> Iterator[str]:

@@ -59,6 +59,11 @@ REFUSED = {
     "'(0.9, 0.999)'",
     "train --eval-bleu-args {x": "--eval-bleu-args must be a JSON object such as "
     """'{"beam": 4}', but is {x""",
+    'train --eval-bleu-args {"bem":2}': "--eval-bleu-args has bem, which is no option of a search: "
+    "names are those of fairseq-generate, such as beam, lenpen or max_len_b",
+    'train --eval-bleu-args {"beam":0}': "--eval-bleu-args: --beam must be at least 1, but is 0",
+    'train --eval-bleu-args {"beam":"two"}': "beam of --eval-bleu-args must be a number, but is "
+    "'two'",
     "train --eval-bleu-detok nosuch": "--eval-bleu-detok must be one of moses, nltk, space, but is "
     "nosuch",
     "train --fp16 --bf16": "--fp16 and --bf16 are two kinds of numbers: give one of them",
@@ -143,6 +148,7 @@ ACCEPTED = [
     "--adaptive-softmax-cutoff 10,20 --adaptive-input-cutoff 10,20 --criterion adaptive_loss "
     "--ddp-backend legacy_ddp",
     "train --eval-bleu-args {}",
+    'train --eval-bleu-args {"beam":4,"max_len_a":1.2,"sampling":false}',
     "generate --beam 2 --nbest 2 --lenpen -1",
     "generate --remove-bpe",
     "generate --remove-bpe=@@",
