@@ -14,7 +14,7 @@ from ..encoders.folder import add_folder
 from ..encoders.prepare_task import load_task
 from ..encoders.presets import PRESETS
 from ..encoders.pretrain import SIZES
-from ..encoders.tuning import GRID
+from ..encoders.tuning import is_begun
 from .job import Job
 from .spec import Grid, read
 
@@ -81,7 +81,7 @@ def refuse_others(jobs: dict[str, Job], args: Namespace) -> None:
         load_task(args.folder / "tasks" / task)
         for row, job in jobs.items():
             begun = args.folder / "tasks" / task / "runs" / row
-            if (begun / GRID).exists() and not job.result.exists():
+            if is_begun(begun) and not job.result.exists():
                 raise UserError(
                     f"{begun} was fine-tuned from another encoder than {job.folder}, which is not "
                     "trained yet: take another --folder, or remove the former"

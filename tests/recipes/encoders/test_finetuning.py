@@ -295,6 +295,22 @@ def test_a_row_is_not_gone_on_with_in_another_way(tuned):
     )
 
 
+def test_a_row_of_which_nothing_was_trained_can_be_begun_anew(folder, monkeypatch):
+    """Else a mistyped option would lock it."""
+    monkeypatch.setattr(cells, "status_of", lambda *_, **__: 1)
+    words = ("RTE", "--row", "mistyped", "--seeds", 1)
+    assert tune(folder, *words, "--no-such-option") == 1
+    assert tune(folder, *words) == 1
+    row = folder / "tasks/RTE/runs/mistyped"
+    assert "--no-such-option" not in cells.load(row / "grid.json")
+    for name in ("checkpoint_last.pt", "result.json"):
+        (row / "lr0.0003_epochs1_seed1" / name).touch()
+        assert " was begun with other settings: --dropout (" in refused(
+            folder, *words, "--dropout", 0.3
+        )
+        (row / "lr0.0003_epochs1_seed1" / name).unlink()
+
+
 def test_another_dictionary_is_refused(folder, tmp_path):
     start = tmp_path / "runs" / "base" / "checkpoint_last.pt"
     start.parent.mkdir(parents=True)

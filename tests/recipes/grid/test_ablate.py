@@ -108,7 +108,9 @@ def test_nothing_is_pretrained_for_rows_that_were_fine_tuned_from_another_encode
     words = ("ablate", "sharing", "RTE", "--folder", tmp_path, "--gpus", 0)
     with pytest.raises(AssertionError, match=r"^encoders were pretrained"):
         run(*words)
-    (begun / tuning.GRID).touch()
+    cell = begun / "lr0.0003_epochs1_seed1"
+    cell.mkdir()
+    (cell / tuning.RESULT).touch()
     with pytest.raises(
         UserError,
         match=rf"^{begun} was fine-tuned from another encoder than {tmp_path}/runs/ablation_machine"
