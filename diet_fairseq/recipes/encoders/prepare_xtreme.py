@@ -16,7 +16,7 @@ from . import squad
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import TRAIN, VALID, Columns
-from .prepare_task import prepare, settings_of
+from .prepare_task import prepare, text_of
 from .question_files import COUNTS, encode, held_out
 from .xtreme_files import fetch_missing, find
 from .xtreme_tasks import PREPARED, Transfer, XtremeTask, xtreme_task
@@ -181,18 +181,17 @@ def prepare_questions(
     )  # fmt: skip
     files = {split: tests[language] for split, language in splits.items()}
     folder = args.folder / "tasks" / name
-    text = settings_of(args.folder)
     digest = digest_of(train)
-    trained_on = {"sha256": digest, "text": text}
     made_from: dict[str, Any] = {
         "task": asdict(made),
         "files": {split: [Source(path).fingerprint()] for split, path in files.items()},
         "trained on": digest,
-        "text": text,
+        "text": text_of(args.folder, folder / "encoded"),
     }
     # XQuAD, MLQA and TyDiQA are tests of one model: what that is trained on is encoded once.
     known = train.name.removesuffix(".gz") in TRAINED_ON.values()
     english = args.folder / "questions" / (training_set(train) + f"-{digest[:8]}" * (not known))
+    trained_on = {"sha256": digest, "text": text_of(args.folder, english)}
 
     def encode_english(partial: Path) -> None:
         sides = dict(zip((TRAIN, VALID), held_out(squad.read(train)), strict=True))

@@ -283,6 +283,30 @@ def test_another_file_does_not_mix_with_what_is_there(folder, tmp_path):
         run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_task_is_not_done_before_with_subwords_that_the_text_no_longer_has(folder, tmp_path):
+    """One that an earlier version prepared doesn't say which it has, and stays as it is."""
+    made(tmp_path, "QNLI")
+    words = ("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
+    run(*words)
+    dictionary = folder / "data-bin/dict.txt"
+    before = dictionary.read_text()
+    write(dictionary, before.splitlines()[::-1])
+    try:
+        with pytest.raises(
+            UserError, match=r"QNLI/encoded was made with other settings: text, dictionary \("
+        ):
+            run(*words)
+        for stage in ("encoded", "data-bin"):
+            path = folder / "tasks/QNLI" / stage / "made-from.json"
+            made_from = json.loads(path.read_text())
+            del made_from["text"]["dictionary"]
+            path.write_text(json.dumps(made_from))
+        run(*words)
+    finally:
+        dictionary.write_text(before)
+
+
 def test_files_that_are_missing_are_named(folder, tmp_path):
     with pytest.raises(UserError) as error:
         run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)

@@ -6,7 +6,7 @@ from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from filecmp import cmp
 from itertools import pairwise
-from shutil import copytree
+from shutil import copytree, rmtree
 
 import pytest
 
@@ -209,6 +209,19 @@ def test_another_copy_of_what_is_trained_on_is_the_same_and_an_own_file_has_its_
         run("prepare-xtreme", tmp_path, "--folder", folder, "--workers", 1, "--tasks", name,
             "--train-on", own)  # fmt: skip
     assert len([*folder.glob("questions/own-*")]) == 2
+
+
+def test_questions_of_subwords_that_the_text_no_longer_has_are_refused(folder, tmp_path):
+    copytree(folder, tmp_path, dirs_exist_ok=True)
+    dictionary = tmp_path / "data-bin/dict.txt"
+    write(dictionary, dictionary.read_text().splitlines()[::-1])
+    words = ("prepare-xtreme", tmp_path / "xtreme", "--folder", tmp_path, "--tasks", "xquad")
+    for made in ("questions/squad", "tasks/XQuAD/encoded"):
+        with pytest.raises(
+            UserError, match=rf"{made} was made with other settings: text, dictionary \("
+        ):
+            run(*words)
+        rmtree(tmp_path / made)
 
 
 def test_what_is_trained_on_may_lie_deeper_in_the_data(tmp_path):
