@@ -75,6 +75,8 @@ def predict(args: Namespace) -> None:
         texts = [example.texts for example in read(args.tsv, task, columns)]
         if not texts:
             raise UserError(f"{args.tsv} has a header and no lines: there is nothing to label")
+        # The folder's text may have been prepared again since, with other subwords.
+        start.check_dictionary(args.folder / "data-bin" / "dict.txt")
         path = args.output or args.tsv.with_name(args.tsv.name + ".labels")
         write_lines(path, predictor(subwords(args.folder, texts)))
         print(f"{path}: {len(texts):,} labels")

@@ -197,6 +197,18 @@ def test_any_file_is_labelled_as_the_dev_set_was(tuned):
     assert values["accuracy"] == pytest.approx(accuracy, abs=1e-3)
 
 
+def test_nothing_is_labelled_by_subwords_that_the_checkpoint_does_not_have(tuned, tmp_path):
+    dictionary, rows = tuned / "data-bin/dict.txt", tuned / "rte/RTE/test.tsv"
+    before = dictionary.read_text()
+    write(dictionary, before.splitlines()[::-1])
+    try:
+        with pytest.raises(UserError, match=rf" subwords, which is not .* \({dictionary}, "):
+            run("predict", "RTE", "--folder", tuned, "--tsv", rows, "--output", tmp_path / "labels")
+    finally:
+        dictionary.write_text(before)
+    assert not list(tmp_path.iterdir())
+
+
 def test_predicting_needs_a_finished_cell_and_as_many_columns(tuned):
     with pytest.raises(UserError) as error:
         run("predict", "RTE", "--folder", tuned, "--row", "nobody")
