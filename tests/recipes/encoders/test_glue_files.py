@@ -147,6 +147,11 @@ def test_nothing_is_left_out_of_what_is_to_be_labelled(tmp_path):
     write(path, [*lines, "2\ta"])
     with pytest.raises(UserError, match="line 4: 3 tab-separated columns are expected"):
         list(glue_tasks.read(path, task, where))
+    write(path, [*lines, "", ""])  # the end
+    assert len(list(glue_tasks.read(path, task, where))) == 2
+    write(path, [*lines[:2], "", " ", lines[2]])
+    with pytest.raises(UserError, match="line 3: 3 tab-separated columns are expected, 1 are"):
+        list(glue_tasks.read(path, task, where))
     path = write(tmp_path / "mine.tsv", ["text", "a", "", "b"])
     own = glue_tasks.Task("own", glue_tasks.Columns(("text",)), ("0", "1"))
     assert len(list(glue_tasks.read(path, own, own.columns))) == 3
