@@ -11,7 +11,7 @@ from fairseq.data import ListDataset
 from tqdm import tqdm
 
 from ...errors import UserError
-from ..common.options import at_least
+from ..common.options import at_least, check_folder
 from ..common.subwords import KINDS
 from ..common.text import read_lines, write_lines
 from .answer import Answerer
@@ -53,6 +53,8 @@ def predict(args: Namespace) -> None:
             f"--text {' '.join(args.text)} names columns of --tsv, which is not given: add --tsv "
             "FILE, or leave --text out to label the task's test sets"
         )
+    if args.tsv and args.output:
+        check_folder("--output", args.output)
     [name] = task_names(args.folder, args.task)
     folder = args.folder / "tasks" / name
     task = load_task(folder)
