@@ -211,6 +211,17 @@ def test_another_copy_of_what_is_trained_on_is_the_same_and_an_own_file_has_its_
     assert len([*folder.glob("questions/own-*")]) == 2
 
 
+def test_all_tasks_are_trained_on_a_set_that_is_of_their_kind():
+    def sets(train_on):
+        args = Namespace(tasks=None, train_on=train_on)
+        return [prepare_xtreme.set_for(xtreme_task(name), args) for name in ("XNLI", "XQuAD")]
+
+    assert sets(None) == sets("mnli") == sets("squad") == ["mnli", "squad"]
+    assert sets("tydiqa") == ["mnli", "tydiqa"]
+    assert sets("x/train-en.tsv.gz") == ["x/train-en.tsv.gz", "squad"]
+    assert sets("own.json") == ["own.json", "own.json"]
+
+
 def test_questions_of_subwords_that_the_text_no_longer_has_are_refused(folder, tmp_path):
     copytree(folder, tmp_path, dirs_exist_ok=True)
     dictionary = tmp_path / "data-bin/dict.txt"
@@ -329,6 +340,10 @@ def test_answers_that_need_no_learning_are_measured_beside(folder):
         (["--train-on", "tydiqa"], "{data} has no tydiqa.goldp.en.train.json (or "
          "tydiqa.goldp.en.train.json.gz) to train on: fetch it, as --download does, or name "
          "another with --train-on"),
+        (["--train-on", "tydiqa", "--tasks", "xquad", "xnli"], "--train-on tydiqa has questions, "
+         "and XNLI takes labelled pairs: leave it out, or name other --tasks"),
+        (["--train-on", "mnli", "--tasks", "xquad"], "--train-on mnli has labelled pairs, and "
+         "XQuAD takes questions: leave it out, or name other --tasks"),
         (["--train-on", "/no/such/my.json"], "--train-on /no/such/my.json does not exist: name a "
          "file, or a set"),
         (["--train-on", "my.json"], "{data} has no my.json (or my.json.gz) to train on: put it "
