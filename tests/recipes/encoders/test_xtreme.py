@@ -305,6 +305,18 @@ def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys, best):
         assert 0 < float(probability) < 1
 
 
+@pytest.mark.parametrize("option", ["--text", "--file"])
+def test_a_text_without_a_subword_is_refused(tuned, tmp_path, option):
+    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*seed1/checkpoint_best.pt")
+    path = write(tmp_path / "text", ["\u200b"])
+    given = path if option == "--file" else "\u200b"
+    words = ("--question", "Who?", option, given, "--folder", tuned)
+    source = f"--file {path}" if option == "--file" else "--text"
+    with pytest.raises(UserError) as error:
+        run("answer", checkpoint, *words)
+    assert str(error.value) == f"{source} has nothing that is made into subwords: give some words"
+
+
 def test_pairs_of_mlqa_are_taken_where_they_are_asked_for(tmp_path):
     names = ("de-question-de", "de-question-en", "en-question-de")
     for name in names:
