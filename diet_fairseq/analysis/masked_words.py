@@ -5,13 +5,14 @@ and for all checkpoints with the same subwords, the same words are to be found, 
 differ in nothing but their length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ..attention.compressed import Compression
 from ..errors import UserError
 from ..inference.text import Text
 from ..models.diet_electra import DietElectraModel
@@ -59,8 +60,15 @@ def reading(name: str, model: Trained, text: Path, lengths: Sequence[int], most:
     at = getattr(model.task.cfg, "tokens_per_sample", None)
     return Reading(
         name, model.scheme.removeprefix("encoder: "), int(at) if at else None, model.limit,
-        f"--max-positions {lengths[-1]}", whole, places,
+        " ".join(longer(model.model, lengths[-1])), whole, places,
     )  # fmt: skip
+
+
+def longer(model: torch.nn.Module, positions: int) -> Iterator[str]:
+    """The options that lengthen the model, which would else have more compressed keys, too."""
+    yield f"--max-positions {positions}"
+    keys = {one.length for one in model.modules() if isinstance(one, Compression)}
+    yield from (f"--projection-length {number}" for number in keys)
 
 
 def subwords(model: Trained, text: Path, most: int) -> Tensor:

@@ -141,6 +141,12 @@ FOUND_BY_FAIRSEQ = [
         "{flag} is missing, but another option needs it: give it",
     ),
     (
+        r"^Interpolation key '(?P<part>criterion|task)\.(?P<flag>\w+)' not found",
+        "the --{part} has no {flag}, which another part of the training takes from it: give a "
+        "--task, a --criterion and an --arch that belong together, as --task glue and --criterion "
+        "glue, or --task question_answering and --criterion question_answering",
+    ),
+    (
         r"^Interpolation key '(?P<name>[^'\n]*)' not found",
         "an option's value holds ${{{name}}}, which Hydra would look up: give one without ${{ }}",
     ),

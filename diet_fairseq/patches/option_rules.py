@@ -28,6 +28,8 @@ SUBWORDS = ("subword_nmt", "sentencepiece", "wordpiece", "letter", "silence", "_
 
 #: what joins words again for `--eval-bleu`
 TOKENIZERS = REGISTRIES["tokenizer"]["registry"]
+#: tasks that mask tokens to predict them; to others --mask-prob 0 means that nothing is masked
+MASKING = ("masked_lm", "masked_lm_nsp", "multilingual_masked_lm")
 #: options that most people call by another name
 CALLED = {"post_process": "--remove-bpe"}
 
@@ -186,6 +188,11 @@ def contradictions(args: Namespace) -> Iterator[str]:
         yield (
             "--lr-scheduler inverse_sqrt needs --warmup-updates of at least 1, but it is 0: its "
             "rate falls from where the warm-up ends"
+        )
+    if of("task") in MASKING and of("mask_prob") in (0, 1):
+        yield (
+            f"--mask-prob must be above 0 and below 1 with --task {of('task')}, but is "
+            f"{of('mask_prob')}: 0.15 is usual"
         )
     if (of("fp16") or of("memory_efficient_fp16")) and (of("bf16") or of("memory_efficient_bf16")):
         yield "--fp16 and --bf16 are two kinds of numbers: give one of them"

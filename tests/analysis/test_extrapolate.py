@@ -132,6 +132,16 @@ def test_an_absolute_model_stops_in_words(encoders, text, tmp_path, capsys):
     assert (last["length"], last["masked tokens"], last["loss"]) == ("32", "0", "")
 
 
+def test_a_compressed_model_stops_with_its_number_of_keys(text, tmp_path):
+    """More of them would be refused."""
+    model = opened(hugging.checkpoint(tmp_path, "roberta_linformer", "masked_lm",
+                                      tokens_per_sample=16, max_positions=16))  # fmt: skip
+    stops = masked_words.reading("some", model, text, [8, 32], 700).stops
+    assert stops.startswith(
+        "some stops at 16 positions: --max-positions 32 --projection-length 4 with --finetune-from"
+    )
+
+
 def test_training_s_length_is_drawn_for_every_line():
     points = [Point(64, 1, 64, 5, {"loss": 1.0, "accuracy": 0.5}), Point(128, 1, 128, 0, {})]
     one = Reading("a", "shaw", 64, 64, "--max-positions 128", points, points[:1])

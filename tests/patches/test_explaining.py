@@ -58,6 +58,8 @@ RAISED = {
     "please specify steps or phase_ratio": "--lr-scheduler tri_stage needs its --phase-ratio",
     "Error merging override lr_scheduler.total_num_update=null": "--total-num-update is missing",
     "Missing mandatory value: sentencepiece_model\n    full_key: ": "--sentencepiece-model is miss",
+    "Interpolation key 'criterion.regression_target' not found\n    full_key": "the --criterion "
+    "has no --regression-target, which another part of the training takes from it: give a --task,",
     "Interpolation key 'x' not found\n    full_key": "holds ${x}, which Hydra would look up: give "
     "one without ${ }",
     "selected index k out of range": "lower --sampling-topk or --beam",

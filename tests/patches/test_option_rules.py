@@ -66,6 +66,10 @@ REFUSED = {
     "'two'",
     "train --eval-bleu-detok nosuch": "--eval-bleu-detok must be one of moses, nltk, space, but is "
     "nosuch",
+    "train --task masked_lm_nsp --mask-prob 0": "--mask-prob must be above 0 and below 1 with "
+    "--task masked_lm_nsp, but is 0.0: 0.15 is usual",
+    "train --task masked_lm --mask-prob 1": "--mask-prob must be above 0 and below 1 with --task "
+    "masked_lm, but is 1.0: 0.15 is usual",
     "train --fp16 --bf16": "--fp16 and --bf16 are two kinds of numbers: give one of them",
     "train --adaptive-softmax-cutoff 10,20 --tie-adaptive-weights": "--tie-adaptive-weights needs "
     "the adaptive input of fairseq's language models, but --arch transformer_t5 translates: leave "

@@ -119,5 +119,10 @@ def check_figure(option: str, path: Path) -> None:
         raise UserError(
             f"{option} {path} must end in one of .{', .'.join(known)}: give it another name"
         )
+    check_folder(option, path)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Refuse a file in a folder that isn't there."""
     if not path.parent.is_dir():
         raise UserError(f"{option} {path}: there is no folder {path.parent}: make it first")

@@ -15,8 +15,11 @@ from ...atomic import written
 from ...config import PositionConfig, flag
 from ...errors import UserError
 from .json_files import kept
+from .stages import digest_of
 
 NAME = "settings.json"
+#: among them, the digests of the data's dictionaries: their words are the rows of embeddings
+DICTIONARIES = "dictionaries"
 #: fields of fairseq's common and checkpoint options that change what is learnt, or what is kept
 LEARNT = {
     *("seed", "bf16", "fp16", "memory_efficient_bf16", "memory_efficient_fp16", "amp"),
@@ -47,7 +50,7 @@ def keep(run: Path, words: list[str]) -> None:
     other = [name for name in wanted if name in before and before[name] != wanted[name]]
     if other and is_begun(run):
         was = " and ".join(
-            f"{flag(name)} {_value(before[name])} (now {_value(wanted[name])})"
+            f"{_option(name)} {_value(before[name])} (now {_value(wanted[name])})"
             for name in other[:3]
         )
         raise UserError(
@@ -61,7 +64,10 @@ def keep(run: Path, words: list[str]) -> None:
 
 
 def settings_of(words: list[str]) -> dict[str, Any]:
-    """Every option that affects what is learnt, as fairseq-train reads it: names with values."""
+    """Every option that affects what is learnt, as fairseq-train reads it: names with values.
+
+    Of the data it has the dictionaries: with those of other subwords nothing learnt would fit.
+    """
     from fairseq import options
     from fairseq.dataclass import configs
 
@@ -71,6 +77,8 @@ def settings_of(words: list[str]) -> dict[str, Any]:
     found = {name: value for name, value in vars(args).items() if name not in free}
     # The architecture first, from which others follow.
     found = {"arch": found.pop("arch"), **found}
+    if dictionaries := sorted(Path(args.data).glob("dict*.txt")):
+        found[DICTIONARIES] = [digest_of(path)[:16] for path in dictionaries]
     return json.loads(json.dumps(with_positions(found), default=str))
 
 
@@ -99,6 +107,10 @@ def is_begun(run: Path) -> bool:
             return any(run.glob("checkpoint*.pt"))
     except UserError:
         return True
+
+
+def _option(name: str) -> str:
+    return "data whose dictionaries have digests" if name == DICTIONARIES else flag(name)
 
 
 def _value(value: Any) -> str:

@@ -44,7 +44,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     text = "\n".join(read_lines(args.file)) if args.file else args.text
-    for name, given in (("--question", args.question), ("--text", text)):
+    source = f"--file {args.file}" if args.file else "--text"
+    for name, given in (("--question", args.question), (source, text)):
         if not given.strip():
             raise UserError(f"{name} is empty: give some words")
     best = max(args.best, BEST)  # probabilities are among them
@@ -52,6 +53,8 @@ def run(args: Namespace) -> None:
     asked = squad.Question("", args.question, text, ())
     [found] = answerer(answerer.questions(coded([asked], Namespace(folder=args.folder, workers=1),
                                                 "the text")))  # fmt: skip
+    if not found:  # as of a zero-width space
+        raise UserError(f"{source} has nothing that is made into subwords: give some words")
     for one in found[: args.best]:
         print(f"{one.text}\t{one.probability:.3f}\tcharacters {one.begin} to {one.end}")
 

@@ -157,13 +157,16 @@ def read(path: Path, task: Task, where: Columns) -> Iterator[Example]:
     header = None if where.width else [name.strip() for name in next(rows)[1]]
     texts, label = places(path, where, header)
     width = where.width or len(header or ())
-    left_out = 0
+    left_out, blank = 0, ""
     for number_, row in rows:
         place = f"{path}, line {number_}"
         if len(row) == 1 < width and not row[0].strip():
-            continue  # a blank line, mostly the last
+            blank = blank or place  # mostly the last
+            continue
         # What is to be labelled must stay whole.
         lenient = task.ragged and label is not None
+        if blank and label is None:
+            place, row = blank, [""]
         if len(row) != width:
             if lenient:
                 left_out += 1

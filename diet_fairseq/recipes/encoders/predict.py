@@ -11,13 +11,14 @@ from fairseq.data import ListDataset
 from tqdm import tqdm
 
 from ...errors import UserError
-from ..common.options import at_least
+from ..common.options import at_least, check_folder
 from ..common.subwords import KINDS
 from ..common.text import read_lines, write_lines
 from .answer import Answerer
+from .finetune import task_names
 from .folder import add_folder
 from .glue_tasks import GLUE, Columns, Task, read
-from .prepare_task import load_task, settings_of, write_json
+from .prepare_task import load_task, settings_of, task_name, write_json
 from .report_table import Found, results
 from .start import Start
 from .tuning import BEST
@@ -28,7 +29,7 @@ LOWEST, HIGHEST = 0.0, 5.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("task", metavar="TASK", help="fine-tuned on")
+    parser.add_argument("task", metavar="TASK", type=task_name, help="fine-tuned on")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--row", help="use the row's best cell on the dev set (the best row)")
     chosen.add_argument("--checkpoint", type=Path, help="use this checkpoint of a cell")
@@ -52,7 +53,10 @@ def predict(args: Namespace) -> None:
             f"--text {' '.join(args.text)} names columns of --tsv, which is not given: add --tsv "
             "FILE, or leave --text out to label the task's test sets"
         )
-    folder = args.folder / "tasks" / args.task
+    if args.tsv and args.output:
+        check_folder("--output", args.output)
+    [name] = task_names(args.folder, args.task)
+    folder = args.folder / "tasks" / name
     task = load_task(folder)
     checkpoint = args.checkpoint or best(task, results(args.folder, None, None), folder, args.row)
     if isinstance(task, Transfer):
@@ -75,6 +79,8 @@ def predict(args: Namespace) -> None:
         texts = [example.texts for example in read(args.tsv, task, columns)]
         if not texts:
             raise UserError(f"{args.tsv} has a header and no lines: there is nothing to label")
+        # The folder's text may have been prepared again since, with other subwords.
+        start.check_dictionary(args.folder / "data-bin" / "dict.txt")
         path = args.output or args.tsv.with_name(args.tsv.name + ".labels")
         write_lines(path, predictor(subwords(args.folder, texts)))
         print(f"{path}: {len(texts):,} labels")

@@ -18,7 +18,7 @@ from ...errors import UserError
 from ...spaces import normalise
 from ..common import programs
 from ..common.options import add_workers, folder_name
-from ..common.stages import MADE_FROM, Stage, left, run_all
+from ..common.stages import MADE_FROM, Stage, digest_of, left, run_all
 from ..common.subwords import KINDS
 from ..common.text import write_lines
 from .documents import Source
@@ -138,14 +138,13 @@ def prepare_task(args: Namespace) -> None:
 
 
 def prepare(task: Task, files: dict[str, list[Path]], args: Namespace) -> None:
-    settings = settings_of(args.folder)
     folder = args.folder / "tasks" / task.name
     made_from: dict[str, Any] = {
         "task": asdict(task),
         "files": {
             split: [Source(path).fingerprint() for path in paths] for split, paths in files.items()
         },
-        "text": settings,
+        "text": text_of(args.folder, folder / "encoded"),
     }
     stages = [
         Stage("encoded", made_from, lambda partial: encode(partial, task, files, args)),
@@ -161,6 +160,18 @@ def settings_of(folder: Path) -> dict[str, Any]:
     needed = {"bpe": str, "vocabulary": int, "language": str, "lower": bool}
     found = left(programs.data_of(folder), MADE_FROM, **needed)
     return {name: found[name] for name in needed}
+
+
+def text_of(folder: Path, stage: Path) -> dict[str, Any]:
+    """What a stage of a task takes over from the encoder's text, the dictionary among it.
+
+    A stage that an earlier version made doesn't say which dictionary it has, and stays valid.
+    """
+    text = settings_of(folder)
+    before = left(stage, MADE_FROM, text=dict)["text"] if stage.exists() else None
+    if before is None or "dictionary" in before:
+        text["dictionary"] = digest_of(folder / "data-bin" / "dict.txt")[:16]
+    return text
 
 
 def encode(folder: Path, task: Task, files: dict[str, list[Path]], args: Namespace) -> None:

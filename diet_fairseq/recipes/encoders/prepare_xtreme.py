@@ -16,7 +16,7 @@ from . import squad
 from .documents import Source
 from .folder import add_folder
 from .glue_tasks import TRAIN, VALID, Columns
-from .prepare_task import prepare, settings_of
+from .prepare_task import prepare, text_of
 from .question_files import COUNTS, encode, held_out
 from .xtreme_files import fetch_missing, find
 from .xtreme_tasks import PREPARED, Transfer, XtremeTask, xtreme_task
@@ -27,6 +27,8 @@ TRAINED_ON = {
     "tydiqa": "tydiqa.goldp.en.train.json",
     "mnli": "train-en.tsv",
 }
+#: the one that is no set of questions
+LABELLED = "mnli"
 #: task -> names of its test files; {0} is the language, or the context's and {1} the question's;
 #: the first that is there is taken
 TESTS = {
@@ -43,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "data", metavar="DATA", type=Path, help="folder with the published files, however deep"
     )
-    parser.add_argument("--tasks", metavar="TASK", nargs="+", default=PREPARED, help="(all)")
+    parser.add_argument("--tasks", metavar="TASK", nargs="+", help="(all)")
     parser.add_argument(
         "--train-on",
         metavar="SET",
@@ -64,26 +66,54 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def prepare_xtreme(args: Namespace) -> None:
-    for name in args.tasks:
-        task = xtreme_task(name)
+    tasks = [xtreme_task(name) for name in args.tasks or PREPARED]
+    sets = [set_for(task, args) for task in tasks]  # a mistake is said before any is prepared
+    for task, train_on in zip(tasks, sets, strict=True):
         if task.name not in PREPARED:
             raise UserError(f"{task.name} can be scored, not prepared: take {', '.join(PREPARED)}")
-        usual = "squad" if task.rules else "mnli"  # as in DIET
         languages = checked_languages(task, args.languages)
         if args.download:
-            names = published(task, args.train_on or usual, languages or task.languages)
+            names = published(task, train_on, languages or task.languages)
             fetch_missing(names, args.data)
-        train = training_file(args.data, args.train_on or usual)
+        train = training_file(args.data, train_on)
         tests = test_files(args.data, task, languages)
         seen = (train, None if task.rules else find(args.data, DEV))
         tests = {language: path for language, path in tests.items() if path not in seen}
         trained_on = training_set(train)
-        name = task.name if trained_on == usual else f"{task.name}-{trained_on}"
+        name = task.name if trained_on == usual_set(task) else f"{task.name}-{trained_on}"
         print(f"{name}: trained on {train}, tested on {', '.join(tests)}")
         if task.rules:
             prepare_questions(task, name, train, tests, args)
         else:
             prepare_labels(task, name, train, tests, args)
+
+
+def usual_set(task: XtremeTask) -> str:
+    """What it is trained on in DIET."""
+    return "squad" if task.rules else LABELLED
+
+
+def set_for(task: XtremeTask, args: Namespace) -> str:
+    """What it is trained on: what is asked for or, if that is another kind of text, the usual.
+
+    Raises:
+        UserError: it is of another kind, and the task was asked for, too
+    """
+    usual = usual_set(task)
+    if not args.train_on:
+        return usual
+    known = training_set(Path(TRAINED_ON.get(args.train_on, args.train_on)))
+    if known not in TRAINED_ON or (known == LABELLED) == (usual == LABELLED):
+        return args.train_on
+    if args.tasks:
+        has, takes = "questions", "labelled pairs"
+        if known == LABELLED:
+            has, takes = takes, has
+        raise UserError(
+            f"--train-on {args.train_on} has {has}, and {task.name} takes {takes}: leave it out, "
+            "or name other --tasks"
+        )
+    return usual
 
 
 def published(task: XtremeTask, train_on: str, languages: Iterable[str]) -> list[str]:
@@ -181,18 +211,17 @@ def prepare_questions(
     )  # fmt: skip
     files = {split: tests[language] for split, language in splits.items()}
     folder = args.folder / "tasks" / name
-    text = settings_of(args.folder)
     digest = digest_of(train)
-    trained_on = {"sha256": digest, "text": text}
     made_from: dict[str, Any] = {
         "task": asdict(made),
         "files": {split: [Source(path).fingerprint()] for split, path in files.items()},
         "trained on": digest,
-        "text": text,
+        "text": text_of(args.folder, folder / "encoded"),
     }
     # XQuAD, MLQA and TyDiQA are tests of one model: what that is trained on is encoded once.
     known = train.name.removesuffix(".gz") in TRAINED_ON.values()
     english = args.folder / "questions" / (training_set(train) + f"-{digest[:8]}" * (not known))
+    trained_on = {"sha256": digest, "text": text_of(args.folder, english)}
 
     def encode_english(partial: Path) -> None:
         sides = dict(zip((TRAIN, VALID), held_out(squad.read(train)), strict=True))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import UserError
 from ..common import cells
-from ..common.options import check_figure, given
+from ..common.options import check_figure, check_folder, given
 from . import report_xtreme
 from .folder import add_folder
 from .glue_tasks import Task
@@ -105,6 +105,8 @@ def show(what: Report) -> None:
     """Print GLUE's table, XTREME's, or both, and write what else is asked for."""
     if what.plot:
         check_figure("--plot", what.plot)
+    if what.csv:
+        check_folder("--csv", what.csv)
     found = results(what.folder, what.rows, what.tasks)
     wanted = list(STATISTICS) if what.statistic == "both" else [what.statistic]
     papers = list(published(what.papers, what.tables)) if what.papers else []

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from ...atomic import written
 from ...errors import UserError
 from ...patches import loading, saving
-from ..common import cells, programs, train_log
+from ..common import cells, programs, settings, train_log
 from ..common.options import by_name
 from ..common.stages import MADE_FROM, difference, left
 from ..common.turns import turn
@@ -118,17 +118,18 @@ class Row:
             **options,
         }
         path = self.folder / GRID
-        if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with written(path) as file:
-                json.dump(wanted, file, indent=1)
-            return
-        before = cells.load(path)
-        if other := difference(before, wanted):
-            raise UserError(
-                f"{self.folder} was begun with other settings: {other}: take another --row, or "
-                "remove this folder"
-            )
+        if path.exists():
+            other = difference(cells.load(path), wanted)
+            if not other:
+                return
+            if is_begun(self.folder):
+                raise UserError(
+                    f"{self.folder} was begun with other settings: {other}: take another --row, or "
+                    "remove this folder"
+                )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with written(path) as file:
+            json.dump(wanted, file, indent=1)
 
     @cached_property
     def training(self) -> str:
@@ -146,6 +147,11 @@ class Row:
         rows = (data / "runs" / self.name for data in sorted(self.data.parent.iterdir()))
         others = (row for row in rows if row != self.folder)
         return [row for row in others if self.training and self.training == training_of(row)]
+
+
+def is_begun(row: Path) -> bool:
+    """Whether a cell of the row has a result or a checkpoint, or is about to write one."""
+    return any((cell / RESULT).exists() or settings.is_begun(cell) for cell in row.glob("*/"))
 
 
 def training_of(row: Path) -> str:

@@ -11,9 +11,10 @@ from ..common.cells import nameable
 from ..common.options import at_least, given
 from ..encoders import finetune, report
 from ..encoders.folder import add_folder
+from ..encoders.prepare_task import load_task
 from ..encoders.presets import PRESETS
 from ..encoders.pretrain import SIZES
-from ..encoders.tuning import GRID
+from ..encoders.tuning import is_begun
 from .job import Job
 from .spec import Grid, read
 
@@ -72,14 +73,15 @@ def ablate(args: Namespace, more: list[str]) -> int:
 
 
 def refuse_others(jobs: dict[str, Job], args: Namespace) -> None:
-    """Refuse to pretrain encoders whose rows were fine-tuned from others in this folder.
+    """Refuse tasks that aren't prepared, and encoders whose rows were fine-tuned from others here.
 
     `finetune` would refuse them, too, but days later.
     """
     for task in finetune.task_names(args.folder, args.task):
+        load_task(args.folder / "tasks" / task)
         for row, job in jobs.items():
             begun = args.folder / "tasks" / task / "runs" / row
-            if (begun / GRID).exists() and not job.result.exists():
+            if is_begun(begun) and not job.result.exists():
                 raise UserError(
                     f"{begun} was fine-tuned from another encoder than {job.folder}, which is not "
                     "trained yet: take another --folder, or remove the former"

@@ -169,6 +169,31 @@ def test_a_run_without_a_checkpoint_can_be_begun_anew(begin, folder):
     assert json.loads((run / "settings.json").read_text())["lr"] == [0.5]
 
 
+@pytest.mark.parametrize(
+    ("command", "names"), [(TRAIN, ("dict.de.txt", "dict.en.txt")), (PRETRAIN, ("dict.txt",))]
+)
+def test_a_run_does_not_go_on_with_other_subwords(command, names, begin, folder):
+    """Of as many lines, so that fairseq-train would take them."""
+    (folder / "data-bin").mkdir()
+    for name in names:
+        (folder / "data-bin" / name).write_text("a 2\nb 1\n")
+    begin(*command)
+    (folder / "data-bin" / names[-1]).write_text("b 2\na 1\n")
+    with pytest.raises(
+        UserError, match=r"begun with data whose dictionaries have digests \w+.* \(now \w+.*: give"
+    ):
+        begin(*command)
+    begin(*command, "--run", "other")
+
+
+def test_a_run_that_does_not_know_its_subwords_goes_on(begin, folder):
+    """Those of older versions don't."""
+    begin(*TRAIN)
+    (folder / "data-bin").mkdir()
+    (folder / "data-bin" / "dict.de.txt").write_text("a 2\n")
+    begin(*TRAIN)
+
+
 def test_a_run_at_work_keeps_its_settings_before_its_first_checkpoint(begin, folder):
     begin(*TRAIN)
     run = folder / "runs" / FOLDERS[TRAIN]

@@ -54,7 +54,10 @@ def refused(read, *words):
 def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path):
     path = tmp_path / "latin1.de"
     path.write_bytes("schön\n".encode() * 41 + "schön\n".encode("latin1"))
-    refused(text.read_lines(path), "latin1.de, line 42: byte 4 (0xf6) is not UTF-8")
+    said = refused(text.read_lines(path), "latin1.de, line 42: byte 4 (0xf6) is not UTF-8")
+    assert said.endswith(
+        ": convert the file, or leave the line out, with its translation if it has one"
+    )
 
 
 def test_a_truncated_gzip_is_named(tmp_path):

@@ -205,11 +205,30 @@ def test_weights_that_are_none_make_no_encoder(edited, table, words):
     assert words in text
 
 
-def test_an_encoder_that_was_not_fine_tuned_predicts_nothing(folder):
+@pytest.mark.parametrize("task", ["RTE", "rte"])
+def test_an_encoder_that_was_not_fine_tuned_predicts_nothing(folder, task):
     path = folder / "runs/base/checkpoint_last.pt"
     with pytest.raises(UserError) as error:
-        run("predict", "RTE", "--folder", folder, "--checkpoint", path)
+        run("predict", task, "--folder", folder, "--checkpoint", path)
     assert str(error.value) == f"{path} has not been fine-tuned yet: give one that `finetune` wrote"
+
+
+def test_a_folder_for_labels_that_is_not_there_is_refused_before_any_work(folder, tmp_path):
+    path = tmp_path / "none" / "labels"
+    words = ("predict", "RTE", "--folder", folder, "--tsv", "x.tsv", "--output", path)
+    with pytest.raises(UserError) as error:
+        run(*words)
+    assert str(error.value) == f"--output {path}: there is no folder {path.parent}: make it first"
+
+
+@pytest.mark.parametrize("task", ["all", "RTE,STS-B"])
+def test_one_task_is_predicted_at_a_time(task, folder, capsys):
+    with pytest.raises(SystemExit):
+        run("predict", task, "--folder", folder)
+    assert (
+        f"argument TASK: must name one task, not all, without commas, but is '{task}'"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,18 @@ def test_any_file_is_labelled_as_the_dev_set_was(tuned):
     assert values["accuracy"] == pytest.approx(accuracy, abs=1e-3)
 
 
+def test_nothing_is_labelled_by_subwords_that_the_checkpoint_does_not_have(tuned, tmp_path):
+    dictionary, rows = tuned / "data-bin/dict.txt", tuned / "rte/RTE/test.tsv"
+    before = dictionary.read_text()
+    write(dictionary, before.splitlines()[::-1])
+    try:
+        with pytest.raises(UserError, match=rf" subwords, which is not .* \({dictionary}, "):
+            run("predict", "RTE", "--folder", tuned, "--tsv", rows, "--output", tmp_path / "labels")
+    finally:
+        dictionary.write_text(before)
+    assert not list(tmp_path.iterdir())
+
+
 def test_predicting_needs_a_finished_cell_and_as_many_columns(tuned):
     with pytest.raises(UserError) as error:
         run("predict", "RTE", "--folder", tuned, "--row", "nobody")
@@ -293,6 +305,22 @@ def test_a_row_is_not_gone_on_with_in_another_way(tuned):
     assert refused(tuned, "RTE", "--row", "ours", "--encoder", "bert", checkpoint=other).startswith(
         f"{tuned}/tasks/RTE/runs/ours was begun with other settings: checkpoint ("
     )
+
+
+def test_a_row_of_which_nothing_was_trained_can_be_begun_anew(folder, monkeypatch):
+    """Else a mistyped option would lock it."""
+    monkeypatch.setattr(cells, "status_of", lambda *_, **__: 1)
+    words = ("RTE", "--row", "mistyped", "--seeds", 1)
+    assert tune(folder, *words, "--no-such-option") == 1
+    assert tune(folder, *words) == 1
+    row = folder / "tasks/RTE/runs/mistyped"
+    assert "--no-such-option" not in cells.load(row / "grid.json")
+    for name in ("checkpoint_last.pt", "result.json"):
+        (row / "lr0.0003_epochs1_seed1" / name).touch()
+        assert " was begun with other settings: --dropout (" in refused(
+            folder, *words, "--dropout", 0.3
+        )
+        (row / "lr0.0003_epochs1_seed1" / name).unlink()
 
 
 def test_another_dictionary_is_refused(folder, tmp_path):

@@ -147,6 +147,11 @@ def test_nothing_is_left_out_of_what_is_to_be_labelled(tmp_path):
     write(path, [*lines, "2\ta"])
     with pytest.raises(UserError, match="line 4: 3 tab-separated columns are expected"):
         list(glue_tasks.read(path, task, where))
+    write(path, [*lines, "", ""])  # the end
+    assert len(list(glue_tasks.read(path, task, where))) == 2
+    write(path, [*lines[:2], "", " ", lines[2]])
+    with pytest.raises(UserError, match="line 3: 3 tab-separated columns are expected, 1 are"):
+        list(glue_tasks.read(path, task, where))
     path = write(tmp_path / "mine.tsv", ["text", "a", "", "b"])
     own = glue_tasks.Task("own", glue_tasks.Columns(("text",)), ("0", "1"))
     assert len(list(glue_tasks.read(path, own, own.columns))) == 3
@@ -281,6 +286,30 @@ def test_another_file_does_not_mix_with_what_is_there(folder, tmp_path):
     made(tmp_path, "RTE", number=3)
     with pytest.raises(UserError, match="RTE/encoded was made with other settings: files"):
         run("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_task_is_not_done_before_with_subwords_that_the_text_no_longer_has(folder, tmp_path):
+    """One that an earlier version prepared doesn't say which it has, and stays as it is."""
+    made(tmp_path, "QNLI")
+    words = ("prepare-glue", tmp_path, "--folder", folder, "--workers", 1)
+    run(*words)
+    dictionary = folder / "data-bin/dict.txt"
+    before = dictionary.read_text()
+    write(dictionary, before.splitlines()[::-1])
+    try:
+        with pytest.raises(
+            UserError, match=r"QNLI/encoded was made with other settings: text, dictionary \("
+        ):
+            run(*words)
+        for stage in ("encoded", "data-bin"):
+            path = folder / "tasks/QNLI" / stage / "made-from.json"
+            made_from = json.loads(path.read_text())
+            del made_from["text"]["dictionary"]
+            path.write_text(json.dumps(made_from))
+        run(*words)
+    finally:
+        dictionary.write_text(before)
 
 
 def test_files_that_are_missing_are_named(folder, tmp_path):

@@ -264,3 +264,10 @@ def test_every_dev_set_has_its_own_guess(tmp_path):
     cell(tmp_path, "MNLI", "ours", 1e-4, 1, valid=[70], valid1=[60])
     guess, _ = report.own(report_table.results(tmp_path, None, None), tmp_path, "diet")
     assert guess.values == {"MNLI-m": 33, "MNLI-mm": 34}
+
+
+def test_a_folder_for_the_numbers_that_is_not_there_is_refused_before_any_work(tmp_path):
+    path = tmp_path / "none" / "table.csv"
+    with pytest.raises(UserError) as error:
+        run("report", "--folder", tmp_path, "--csv", path)
+    assert str(error.value) == f"--csv {path}: there is no folder {path.parent}: make it first"

@@ -6,7 +6,7 @@ from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from filecmp import cmp
 from itertools import pairwise
-from shutil import copytree
+from shutil import copytree, rmtree
 
 import pytest
 
@@ -211,6 +211,30 @@ def test_another_copy_of_what_is_trained_on_is_the_same_and_an_own_file_has_its_
     assert len([*folder.glob("questions/own-*")]) == 2
 
 
+def test_all_tasks_are_trained_on_a_set_that_is_of_their_kind():
+    def sets(train_on):
+        args = Namespace(tasks=None, train_on=train_on)
+        return [prepare_xtreme.set_for(xtreme_task(name), args) for name in ("XNLI", "XQuAD")]
+
+    assert sets(None) == sets("mnli") == sets("squad") == ["mnli", "squad"]
+    assert sets("tydiqa") == ["mnli", "tydiqa"]
+    assert sets("x/train-en.tsv.gz") == ["x/train-en.tsv.gz", "squad"]
+    assert sets("own.json") == ["own.json", "own.json"]
+
+
+def test_questions_of_subwords_that_the_text_no_longer_has_are_refused(folder, tmp_path):
+    copytree(folder, tmp_path, dirs_exist_ok=True)
+    dictionary = tmp_path / "data-bin/dict.txt"
+    write(dictionary, dictionary.read_text().splitlines()[::-1])
+    words = ("prepare-xtreme", tmp_path / "xtreme", "--folder", tmp_path, "--tasks", "xquad")
+    for made in ("questions/squad", "tasks/XQuAD/encoded"):
+        with pytest.raises(
+            UserError, match=rf"{made} was made with other settings: text, dictionary \("
+        ):
+            run(*words)
+        rmtree(tmp_path / made)
+
+
 def test_what_is_trained_on_may_lie_deeper_in_the_data(tmp_path):
     own = tmp_path / "en" / "own.json"
     own.parent.mkdir()
@@ -281,6 +305,18 @@ def test_a_question_of_one_s_own_is_answered_from_the_text(tuned, capsys, best):
         assert 0 < float(probability) < 1
 
 
+@pytest.mark.parametrize("option", ["--text", "--file"])
+def test_a_text_without_a_subword_is_refused(tuned, tmp_path, option):
+    [checkpoint] = tuned.glob("tasks/XQuAD/runs/ours/*seed1/checkpoint_best.pt")
+    path = write(tmp_path / "text", ["\u200b"])
+    given = path if option == "--file" else "\u200b"
+    words = ("--question", "Who?", option, given, "--folder", tuned)
+    source = f"--file {path}" if option == "--file" else "--text"
+    with pytest.raises(UserError) as error:
+        run("answer", checkpoint, *words)
+    assert str(error.value) == f"{source} has nothing that is made into subwords: give some words"
+
+
 def test_pairs_of_mlqa_are_taken_where_they_are_asked_for(tmp_path):
     names = ("de-question-de", "de-question-en", "en-question-de")
     for name in names:
@@ -316,6 +352,10 @@ def test_answers_that_need_no_learning_are_measured_beside(folder):
         (["--train-on", "tydiqa"], "{data} has no tydiqa.goldp.en.train.json (or "
          "tydiqa.goldp.en.train.json.gz) to train on: fetch it, as --download does, or name "
          "another with --train-on"),
+        (["--train-on", "tydiqa", "--tasks", "xquad", "xnli"], "--train-on tydiqa has questions, "
+         "and XNLI takes labelled pairs: leave it out, or name other --tasks"),
+        (["--train-on", "mnli", "--tasks", "xquad"], "--train-on mnli has labelled pairs, and "
+         "XQuAD takes questions: leave it out, or name other --tasks"),
         (["--train-on", "/no/such/my.json"], "--train-on /no/such/my.json does not exist: name a "
          "file, or a set"),
         (["--train-on", "my.json"], "{data} has no my.json (or my.json.gz) to train on: put it "

@@ -3,6 +3,7 @@
 import json
 import shlex
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from fairseq import options
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.encoders import report, report_names, tuning
+from diet_fairseq.recipes.encoders.glue_tasks import GLUE
 from diet_fairseq.recipes.grid import ablate
 from diet_fairseq.recipes.grid.job import Job
 from tests.support import glue
@@ -26,6 +28,14 @@ def _quick(monkeypatch):
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     return glue.encoder_folder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """As much of a folder with the task RTE as is looked at before anything is trained."""
+    made_from = tmp_path / "tasks/RTE/encoded/made-from.json"
+    made_from.parent.mkdir(parents=True)
+    made_from.write_text(json.dumps({"task": asdict(GLUE["RTE"])}))
 
 
 def rows_of(name):
@@ -77,6 +87,14 @@ def test_an_ablation_is_not_only_shown(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("prepared")
+def test_nothing_is_pretrained_for_a_task_that_is_not_prepared(tmp_path, monkeypatch):
+    monkeypatch.setattr(ablate.cells, "run_all", lambda *_: pytest.fail("encoders were pretrained"))
+    with pytest.raises(UserError, match=rf"^{tmp_path}/tasks/nosuch holds no prepared task: run"):
+        run("ablate", "sharing", "RTE,nosuch", "--folder", tmp_path, "--gpus", 0)
+
+
+@pytest.mark.usefixtures("prepared")
 def test_nothing_is_pretrained_for_rows_that_were_fine_tuned_from_another_encoder(
     tmp_path, monkeypatch
 ):
@@ -90,7 +108,9 @@ def test_nothing_is_pretrained_for_rows_that_were_fine_tuned_from_another_encode
     words = ("ablate", "sharing", "RTE", "--folder", tmp_path, "--gpus", 0)
     with pytest.raises(AssertionError, match=r"^encoders were pretrained"):
         run(*words)
-    (begun / tuning.GRID).touch()
+    cell = begun / "lr0.0003_epochs1_seed1"
+    cell.mkdir()
+    (cell / tuning.RESULT).touch()
     with pytest.raises(
         UserError,
         match=rf"^{begun} was fine-tuned from another encoder than {tmp_path}/runs/ablation_machine"
@@ -99,6 +119,7 @@ def test_nothing_is_pretrained_for_rows_that_were_fine_tuned_from_another_encode
         run(*words)
 
 
+@pytest.mark.usefixtures("prepared")
 def test_some_rows_can_be_chosen(tmp_path, monkeypatch):
     trained = []
     monkeypatch.setattr(ablate.cells, "run_all", lambda jobs, _: trained.extend(jobs) or 1)
@@ -123,6 +144,7 @@ def test_the_papers_tables_are_read_before_anything_is_trained(tmp_path, content
     assert list(tmp_path.iterdir()) == [papers]
 
 
+@pytest.mark.usefixtures("prepared")
 def test_the_table_has_the_rows_that_finished(tmp_path, monkeypatch):
     """A row whose fine-tuning fails leaves the others in the table, and the status says so."""
     calls = []
