@@ -65,7 +65,7 @@ def reading(name: str, model: Trained, text: Path, lengths: Sequence[int], most:
 
 
 def longer(model: torch.nn.Module, positions: int) -> Iterator[str]:
-    """The options that lengthen the model, which would else have more compressed keys, too."""
+    """The options that lengthen the model, which would otherwise have more compressed keys, too."""
     yield f"--max-positions {positions}"
     keys = {one.length for one in model.modules() if isinstance(one, Compression)}
     yield from (f"--projection-length {number}" for number in keys)

@@ -153,7 +153,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """Of every line its ``nbest`` translations, best first; all else is as in `translate`.
 
-        Where there are fewer, as of a blank line, the rest are empty.
+        If there are fewer (a blank line has none), the rest are empty.
 
         :param done: is called after each batch with the number of lines that it completed
         :raises UserError: if ``nbest`` is more than ``beam``, or either is less than 1

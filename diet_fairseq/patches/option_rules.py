@@ -30,6 +30,10 @@ SUBWORDS = ("subword_nmt", "sentencepiece", "wordpiece", "letter", "silence", "_
 TOKENIZERS = REGISTRIES["tokenizer"]["registry"]
 #: tasks that mask tokens to predict them; to others --mask-prob 0 means that nothing is masked
 MASKING = ("masked_lm", "masked_lm_nsp", "multilingual_masked_lm")
+#: criteria that need the probabilities of all words, of which an adaptive softmax has no gradient
+OVER_ALL_WORDS = ("cross_entropy", "label_smoothed_cross_entropy",
+                  "label_smoothed_cross_entropy_with_alignment",
+                  "fused_label_smoothed_cross_entropy")  # fmt: skip
 #: options that most people call by another name
 CALLED = {"post_process": "--remove-bpe"}
 
@@ -223,12 +227,12 @@ def contradictions(args: Namespace) -> Iterator[str]:
 
 
 def _softmax_that_can_not_be_trained(args: Namespace) -> Iterator[str]:
-    if args.criterion != "adaptive_loss":
+    if args.criterion in OVER_ALL_WORDS:
         yield (
             f"--criterion {args.criterion} can't train an adaptive softmax "
             "(--adaptive-softmax-cutoff): take --criterion adaptive_loss"
         )
-    elif args.ddp_backend not in ("legacy_ddp", "no_c10d"):
+    if args.criterion == "adaptive_loss" and args.ddp_backend not in ("legacy_ddp", "no_c10d"):
         yield (
             "--criterion adaptive_loss needs --ddp-backend legacy_ddp, as parts of the softmax may "
             f"have no gradient, but it is {args.ddp_backend}: give that"

@@ -76,7 +76,7 @@ def check_precision(cfg: Any) -> None:
             "used: add --fp16-no-flatten-grads, or take --bf16"
         )
     if cfg.common.amp and (cfg.common.cpu or not torch.cuda.is_available()):
-        raise UserError("--amp is of GPUs, and none is used: take --bf16, or leave it out")
+        raise UserError("--amp needs a GPU, and none is used: take --bf16, or leave it out")
 
 
 def say_what_is_unused(cfg: Any) -> None:

@@ -5,6 +5,7 @@ import operator
 import os
 import shutil
 import tempfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -21,7 +22,7 @@ from ..errors import UserError
 from .stand_in import StandIn
 
 #: what fairseq logs beside the measures: words and sentences a batch, words and updates a second
-SIZES = {"wpb", "bsz", "wps", "ups"}
+SIZES = {"wpb", "bsz", "wps", "ups", "num_updates"}
 LAST = "checkpoint_last.pt"  # fairseq's, of --restore-file
 
 
@@ -141,16 +142,20 @@ def keeping_best(validate_and_save: Callable) -> Callable:
     return wrapper
 
 
+class Measures(OrderedDict):
+    """What a validation measured; fairseq takes --best-checkpoint-metric from it."""
+
+    def __missing__(self, name: str) -> Any:
+        known = ", ".join(sorted(set(self) - SIZES))
+        raise UserError(f"--best-checkpoint-metric {name} is not measured: take {known}")
+
+
 def measured(get_valid_stats: Callable) -> Callable:
-    """Refuse to keep the best by what isn't measured, with the names of what is."""
+    """Say what is measured if the best is to be kept by something else."""
 
     @wraps(get_valid_stats)
     def wrapper(cfg: Any, trainer: Any, stats: dict[str, Any], *args: Any) -> dict[str, Any]:
-        metric = cfg.checkpoint.best_checkpoint_metric
-        if metric not in stats:
-            known = ", ".join(sorted(set(stats) - SIZES))
-            raise UserError(f"--best-checkpoint-metric {metric} is not measured: take {known}")
-        return get_valid_stats(cfg, trainer, stats, *args)
+        return get_valid_stats(cfg, trainer, Measures(stats), *args)  # a task may add to them
 
     return wrapper
 

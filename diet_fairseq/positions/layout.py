@@ -133,7 +133,7 @@ def hidden_keys(padding_mask: Tensor) -> Tensor:
 
 
 def refuse_recording() -> None:
-    """Refuse tracing and export: the graph would have what the padding of one batch needs."""
+    """Refuse tracing and export: the graph would fit the padding of one batch only."""
     exporting = getattr(torch.compiler, "is_exporting", bool)  # since PyTorch 2.7
     if torch.jit.is_tracing() or exporting():
         raise UserError(

@@ -164,6 +164,19 @@ def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(data, tmp_
     assert done.last == ("error: --best-checkpoint-metric nonsense is not measured: take loss, ppl")
 
 
+def test_a_metric_that_a_task_adds_to_what_was_measured_is_taken():
+    def get_valid_stats(cfg, trainer, stats):
+        return stats
+
+    stats = saving.measured(get_valid_stats)(None, None, {"loss": 2.0, "wps": 3.0})
+    with pytest.raises(
+        UserError, match=r"^--best-checkpoint-metric own is not measured: take loss$"
+    ):
+        stats["own"]
+    stats["own"] = 1.0
+    assert stats == {"loss": 2.0, "wps": 3.0, "own": 1.0}
+
+
 @pytest.mark.parametrize("keep", [20, 2])
 def test_updates_at_the_end_of_an_epoch_are_saved_like_others(data, tmp_path, keep):
     """Where epochs have no checkpoints of their own: an average would take an older one."""

@@ -154,6 +154,8 @@ REFUSED = {
     "masked_lm: take that, or leave --nsp out",
     "--arch bert_diet_rel --task masked_lm_nsp": "--task masked_lm_nsp goes with --criterion "
     "masked_lm_nsp, but the criterion is masked_lm: take that, or leave --task masked_lm_nsp out",
+    "--arch bert_diet_rel --amp": "--amp needs a GPU, and none is used: take --bf16, or "
+    "leave it out",
     "--arch bert_diet_rel --fp16": "--fp16 makes one vector of all parameters, for which fairseq "
     "needs a GPU, and none is used: add --fp16-no-flatten-grads, or take --bf16",
     "--arch bert_diet_rel --tpu": "--tpu needs the package torch_xla, which is not installed: "
