@@ -3,6 +3,7 @@
 import copy
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -274,7 +275,9 @@ def a_start_with_random_positions(original, self):
 
 
 def a_start_with_random_rows_at_the_input(patch: Patch) -> None:
-    patch.setattr(warm_start.nn.init, "zeros_", lambda parameter: parameter)
+    # in this file alone: whatever is built needs PyTorch's zeros
+    init = SimpleNamespace(zeros_=lambda parameter: parameter)
+    patch.setattr(warm_start, "nn", SimpleNamespace(init=init))
 
 
 def content_that_keeps_its_scale(patch: Patch) -> None:
