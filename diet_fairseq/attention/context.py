@@ -40,7 +40,9 @@ class Term:
         """
         scores, factors, shifts, lines = [], [], [], []
         for scheme in schemes:
-            line = scheme.line(layout) if backend == "offsets" else None
+            # holes make offsets differ between sentences
+            reads_line = backend == "offsets" and not layout.has_holes
+            line = scheme.line(layout) if reads_line else None
             term = scheme.term(layout, backend == "factors") if line is None else None
             if line is not None:
                 lines.append(line)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .layout import Layout, toeplitz
+from .layout import Layout
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class PositionScheme(nn.Module):
         """
         line = self.line(layout)
         if line is not None:
-            return toeplitz(line, layout.query_positions.size(1)).unsqueeze(0)  # (1, H|1, Tq, Tk)
+            return layout.of_offsets(line)  # (B|1, H|1, Tq, Tk)
         factors = self.factors(layout)
         if factors is None:
             return None

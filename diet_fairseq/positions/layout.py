@@ -24,6 +24,24 @@ def token_positions(padding_mask: Tensor | None, length: int, device: torch.devi
     return ((~padding_mask).cumsum(dim=1) - 1).clamp(min=0)  # (B, T)
 
 
+def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
+    """Whether a (B, T) mask has padding, any before a token, and any between two tokens."""
+    # reading a flag is free on a CPU, and a transfer from any other device
+    lazy = padding_mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    if lazy and not padding_mask.any():
+        return False, False, False
+    before_tokens = padding_mask[:, :-1] & ~padding_mask[:, 1:]  # (B, T - 1)
+    if lazy and not before_tokens.any():
+        return True, False, False
+    # a sentence that is padded on the left has one such place, and others only in holes
+    holes = before_tokens.sum(dim=1) > padding_mask[:, 0]  # (B,)
+    if lazy:
+        return True, True, bool(holes.any())
+    flags = torch.stack([padding_mask.any(), before_tokens.any(), holes.any()])
+    padded, left, has_holes = flags.tolist()
+    return padded, left, has_holes
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The positions of queries (Tq) and keys (Tk) in one attention call, and the mask.
@@ -39,6 +57,8 @@ class Layout:
         segments: (B, Tk) int64, the segment of each key; None: all keys are in segment 0
         length: the number of tokens, if positions are 0, 1, ... in every sentence and every token
             is a query; otherwise None
+        has_holes: some sentence has padding between its tokens, so that offsets of positions are
+            not those of slots
     """
 
     query_positions: Tensor
@@ -47,6 +67,7 @@ class Layout:
     causal: bool = False
     segments: Tensor | None = None
     length: int | None = None
+    has_holes: bool = False
 
     @staticmethod
     def of_self_attention(
@@ -62,9 +83,7 @@ class Layout:
         """
         refuse_recording()
         length = padding_mask.size(1)
-        before_tokens = padding_mask[:, :-1] & ~padding_mask[:, 1:]  # (B, T - 1)
-        # one transfer from the device instead of two
-        padded, left = torch.stack([padding_mask.any(), before_tokens.any()]).tolist()
+        padded, left, has_holes = padding_flags(padding_mask)
         positions = token_positions(padding_mask if left else None, length, padding_mask.device)
         return Layout(
             query_positions=positions if queries is None else positions[:, -queries:],
@@ -73,6 +92,7 @@ class Layout:
             causal=causal,
             segments=segments,
             length=None if left or queries is not None else length,
+            has_holes=has_holes,
         )
 
     @staticmethod
@@ -91,17 +111,31 @@ class Layout:
 
     @cached_property
     def offset_line(self) -> Tensor:
-        """(Tq + Tk - 1,) int64: every offset j - i that occurs in self-attention, ascending.
-
-        Offsets count padding, too; between real tokens that makes no difference.
-        """
+        """(Tq + Tk - 1,) int64: every offset j - i that may occur in self-attention, ascending."""
         queries, keys = self.query_positions.size(1), self.key_positions.size(1)
         return torch.arange(1 - keys, queries, device=self.key_positions.device)
 
     @cached_property
     def offsets(self) -> Tensor:
-        """(Tq, Tk) int64: the offset j - i of key and query in self-attention."""
+        """(B|1, Tq, Tk) int64: the offset j - i of key and query, in real tokens.
+
+        Without holes all sentences have the same: the offsets of slots, which are those of tokens.
+        """
+        if self.has_holes:
+            return self.key_positions.unsqueeze(1) - self.query_positions.unsqueeze(2)
+        return self.slot_offsets.unsqueeze(0)
+
+    @cached_property
+    def slot_offsets(self) -> Tensor:
+        """(Tq, Tk) int64: by how many slots, padding included, the key comes after the query."""
         return toeplitz(self.offset_line, self.query_positions.size(1))
+
+    def of_offsets(self, line: Tensor) -> Tensor:
+        """(H, Tq + Tk - 1), a value for each offset of `offset_line` -> (B|1, H, Tq, Tk)."""
+        if self.has_holes:
+            columns = self.offsets + self.key_positions.size(1) - 1  # (B, Tq, Tk)
+            return line[:, columns].transpose(0, 1)
+        return toeplitz(line, self.query_positions.size(1)).unsqueeze(0)
 
     @cached_property
     def hidden(self) -> Tensor | None:
@@ -114,11 +148,11 @@ class Layout:
         mask = None
         if self.hidden is not None:
             mask = self.hidden[:, None, None, :]  # (B, 1, 1, Tk)
-        if self.causal and self.query_positions.size(1) > 1:
-            future = self.offsets > 0  # (Tq, Tk)
+        if self.causal and (mask is not None or self.query_positions.size(1) > 1):
+            future = self.slot_offsets > 0  # (Tq, Tk)
             # With left padding, padding queries would see no key, and softmax would give NaN.
-            # So they see themselves; their output is not used.
-            future = future if mask is None else (future | mask) & (self.offsets != 0)
+            # So they see themselves, one at a time as all at once; their output is not used.
+            future = future if mask is None else (future | mask) & (self.slot_offsets != 0)
             mask = future.expand(1, 1, *future.shape) if mask is None else future
         return mask
 

@@ -62,8 +62,8 @@ class Shaw(ScoreParameters):
         return weight_of_row.to(weights.dtype) @ table.to(weights.dtype)
 
     def _rows(self, layout: Layout) -> tuple[slice, Tensor]:
-        """The rows whose offsets occur, and the one among them of each (i, j): (Tq, Tk) int64."""
+        """The rows whose offsets occur, and which of them (i, j) has: (B|1, 1, Tq, Tk) int64."""
         queries, keys = layout.query_positions.size(1), layout.key_positions.size(1)
         first, last = -min(self.clip, keys - 1), min(self.clip, queries - 1)
         rows = slice(first + self.clip, last + self.clip + 1)
-        return rows, layout.offsets.clamp(first, last) - first
+        return rows, (layout.offsets.clamp(first, last) - first).unsqueeze(1)

@@ -80,7 +80,7 @@ class PositionalDecoder(TransformerDecoderBase):
             queries=None if incremental_state is None else 1,
         )
         check_length(layout, self.limit)
-        x = self._embed(prev_output_tokens, incremental_state).transpose(0, 1)  # (T, B, d)
+        x = self._embed(prev_output_tokens, layout, incremental_state).transpose(0, 1)  # (T, B, d)
 
         context = passes.context_of(self, layout, present(self.positions), len(prev_output_tokens))
         source, crossing = None, None  # (S, B, d), and what cross-attention must know
@@ -124,11 +124,14 @@ class PositionalDecoder(TransformerDecoderBase):
             attention="encoder_attn",
         )
 
-    def _embed(self, tokens: Tensor, incremental_state: Any) -> Tensor:
+    def _embed(self, tokens: Tensor, layout: Layout, incremental_state: Any) -> Tensor:
         """(B, T) -> (B, T, d); while decoding the last token alone, (B, 1, d)."""
         positions = None
         if self.embed_positions is not None:
-            positions = self.embed_positions(tokens, incremental_state=incremental_state)
+            # while decoding, fairseq's tables count padding, too
+            in_step = layout.key_positions.size(0) == 1
+            state = incremental_state if in_step else None
+            positions = self.embed_positions(tokens, incremental_state=state)
         if incremental_state is not None:
             tokens = tokens[:, -1:]
             positions = None if positions is None else positions[:, -1:]

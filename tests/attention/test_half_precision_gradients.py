@@ -50,7 +50,7 @@ def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tenso
     heads = attention.module.num_heads
     dtype = next(scheme.parameters()).dtype
     q = tiny.vectors(len(tokens), heads, tokens.size(1), tiny.DIM // heads).to(dtype)
-    weights = tiny.vectors(len(tokens), heads, *layout.offsets.shape).softmax(dim=-1).to(dtype)
+    weights = tiny.vectors(len(tokens), heads, *layout.slot_offsets.shape).softmax(dim=-1).to(dtype)
     read = (scheme.query_score(q, layout), scheme.value_term(weights, layout))
     for more in (*read, *(scheme.shifts(layout) or ())):
         if more is not None:

@@ -52,6 +52,29 @@ def test_decoding_step_by_step_equals_decoding_at_once(case):
     check_incremental(case)
 
 
+@torch.no_grad()
+def check_padding_within(case: Case) -> None:
+    """Padding before and between the words of a translation changes nothing, at every step."""
+    model = tiny.model_of(case)
+    [words] = tiny.shifted(tiny.sentences(8, seed=10))
+    encoder_out = model.encoder(SOURCES[0].unsqueeze(0).expand(2, -1), None)
+    expected = model.decoder(words.expand(2, -1), encoder_out=encoder_out)[0]
+    before, within = torch.full((1,), PAD), torch.full((2,), PAD)
+    targets = torch.stack(
+        [torch.cat([words[:3], within, words[3:], before]), torch.cat([before, within, words])]
+    )
+    real = targets.ne(PAD)
+    whole = model.decoder(targets, encoder_out=encoder_out)[0]
+    close(whole[real], expected.flatten(0, 1), **TOLERANCE)
+    steps = decoded(model, encoder_out, targets, {})
+    close(steps[real], expected.flatten(0, 1), **TOLERANCE)
+
+
+@tiny.each(tiny.TRANSLATION)
+def test_padding_within_a_translation_changes_nothing(case):
+    check_padding_within(case)
+
+
 def translate(model, sources, left=True, prefixes=None):
     """The best hypothesis of each sentence."""
     source = padded(sources, left)
@@ -118,6 +141,7 @@ MUTANTS: mutants.Table = [
     (check_incremental, mutants.the_new_token_stands_first, "diet_abs"),
     (check_incremental, mutants.the_new_token_stands_first, "tupe_free"),
     (check_incremental, mutants.keys_that_are_not_reordered, "none"),
+    (check_padding_within, mutants.offsets_that_count_padding_within, "t5"),
     (check_translation, mutants.positions_from_arange, "diet_abs"),
     (check_translation, mutants.decoding_forgets_positions, "t5"),
 ]

@@ -36,16 +36,17 @@ def test_a_sentence_alone_equals_the_sentence_in_a_batch_padded_on_either_side(c
 
 @torch.no_grad()
 def check_gap(case: Case) -> None:
-    """A sentence with padding between its words, alone and beside one that is padded on the left.
+    """Padding between the words of a sentence changes nothing, alone and in a batch.
 
     As an attention mask with zeros inside makes it, in transformers.
     """
     model = tiny.model_of(case)
     [words] = tiny.sentences(8, seed=10)
+    expected = read(model, words.unsqueeze(0))[0]
     gap = torch.cat([words[:3], torch.full((2,), PAD), words[3:]])
     shorter = torch.cat([torch.full((5,), PAD), words[:5]])
-    alone = read(model, gap.unsqueeze(0))[0]
-    close(read(model, torch.stack([gap, shorter]))[0], alone, **TOLERANCE)
+    for batch in ([gap], [gap, shorter]):
+        close(read(model, torch.stack(batch))[0], expected, **TOLERANCE)
 
 
 def read(model: tiny.Model, source: Tensor) -> list[Tensor]:
@@ -56,8 +57,13 @@ def read(model: tiny.Model, source: Tensor) -> list[Tensor]:
 
 
 @tiny.each(tiny.CASES)
-def test_a_sentence_with_a_gap_has_the_same_positions_in_every_batch(case):
+def test_padding_within_a_sentence_changes_nothing(case):
     check_gap(case)
+
+
+@tiny.each([case for case in tiny.ENCODERS if case.kind.of_offsets])
+def test_padding_within_a_sentence_changes_nothing_for_scores_of_offsets(case):
+    check_gap(case.but(attention_backend="offsets"))
 
 
 def check_past(case: Case) -> None:
@@ -222,6 +228,8 @@ MUTANTS: mutants.Table = [
     (check_alone, mutants.positions_from_arange, "diet_abs_lin-roberta"),
     (check_alone, mutants.a_length_that_counts_padding, "diet_abs"),
     (check_alone, mutants.a_length_that_counts_padding, "linformer-roberta"),
+    (check_gap, mutants.offsets_that_count_padding_within, "tupe_r-roberta"),
+    (check_gap, mutants.offsets_that_count_padding_within, "shaw"),
     (
         check_gap,
         mutants.gaps_that_count_unless_a_neighbour_is_padded_on_the_left,

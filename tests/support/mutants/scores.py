@@ -85,6 +85,13 @@ def gaps_that_count_unless_a_neighbour_is_padded_on_the_left(
     return replace(found, query_positions=places, key_positions=places, length=places.size(1))
 
 
+@instead_of(Layout, "of_self_attention")
+def offsets_that_count_padding_within(
+    original, padding_mask, causal=False, queries=None, segments=None
+):
+    return replace(original(padding_mask, causal, queries, segments), has_holes=False)
+
+
 @instead_of(DietAbs, "_of")
 def positions_counted_from_the_end(original, self, parameter, positions, length):
     positions = positions - positions.max() + parameter.size(1) - 1
@@ -140,7 +147,7 @@ def the_future_is_never_seen(original, padding_mask, causal=False, queries=None,
 
 def padding_sees_nothing(patch: Patch) -> None:
     def mask(self: Layout) -> torch.Tensor | None:
-        later = (self.offsets > 0).expand(1, 1, -1, -1) if self.causal else None
+        later = (self.slot_offsets > 0).expand(1, 1, -1, -1) if self.causal else None
         if self.padding_mask is None:
             return later
         padding = self.padding_mask[:, None, None, :]
