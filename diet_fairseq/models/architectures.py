@@ -12,6 +12,7 @@ from fairseq.tasks import TASK_REGISTRY
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
+from ..positions.description import describe, to_text
 from ..version import __version__
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
             )
     config = PositionConfig.of(args)
     config.write_to(args)
+    args.position_description = to_text(describe(config))
     args.no_token_positional_embeddings = config.position_input == "none"
     args.encoder_learned_pos = args.decoder_learned_pos = config.position_input == "learned"
     logger.info("%s|version:%s", config, __version__)

@@ -10,6 +10,7 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
 from ..positions import PositionScheme
+from ..stack import warm_start
 from . import diet_roberta, tupe_checkpoints
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
@@ -71,7 +72,10 @@ class DietBertModel(DietRobertaModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Read fairseq's and TUPE's checkpoints; new heads start from the checkpoint's pooler."""
         prefix = f"{name}." if name else ""
-        tupe_checkpoints.rename(state_dict, prefix, self.pooler)
+        official = tupe_checkpoints.rename(state_dict, prefix, self.pooler)
+        if official and warm_start.starts(self):
+            description: Any = tupe_checkpoints.description_of(state_dict)
+            state_dict.setdefault(warm_start.DESCRIPTION, description)
         before = dict(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
         if f"{prefix}nsp_head.weight" not in before:

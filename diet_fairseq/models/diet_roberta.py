@@ -22,8 +22,8 @@ from ..checks import not_below
 from ..config import PositionConfig, options_of
 from ..positions import PositionScheme
 from ..positions.layout import first_tokens
-from ..stack import warm_start
 from ..stack.encoder import PositionalEncoder
+from ..stack.warm_start import WarmStart
 from . import electra_checkpoints
 from .architectures import (
     Size,
@@ -122,7 +122,7 @@ class PositionalHubInterface(RobertaHubInterface):
 
 
 @register_model("diet_roberta")
-class DietRobertaModel(RobertaModel):
+class DietRobertaModel(WarmStart, RobertaModel):
     """fairseq's RoBERTa whose attention has a position scheme.
 
     Parameter names are fairseq's; ``roberta_learned`` loads stock state dicts strictly.
@@ -206,12 +206,6 @@ class DietRobertaModel(RobertaModel):
         """As fairseq's, but ``predict`` reads the first real token."""
         hub = super().from_pretrained(*args, **kwargs)
         return PositionalHubInterface(hub.cfg, hub.task, hub.model)
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
-        self.upgrade_state_dict(state_dict)
-        parameters = warm_start.parameters_for(self, state_dict)
-        return super().load_state_dict(parameters, *args, **kwargs)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """As fairseq's; of an ELECTRA's checkpoint the discriminator is loaded."""

@@ -19,10 +19,9 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
-from ..stack import warm_start
 from ..stack.decoder import PositionalDecoder
 from ..stack.encoder import PositionalEncoder
-from ..stack.lengthening import lengthened
+from ..stack.warm_start import WarmStart
 from .architectures import (
     check_no_cross_attention,
     check_no_segments,
@@ -51,7 +50,7 @@ ONE_TEXT = (
 
 
 @register_model("diet_transformer")
-class DietTransformerModel(TransformerModel):
+class DietTransformerModel(WarmStart, TransformerModel):
     """fairseq's transformer whose attention has a position scheme.
 
     Parameter names are fairseq's; ``transformer_sinusoidal`` and ``transformer_none`` load stock
@@ -87,13 +86,6 @@ class DietTransformerModel(TransformerModel):
         return PositionalDecoder(
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's; with ``--finetune-from-model`` the other model may have fewer positions."""
-        if warm_start.starts(self):
-            self.upgrade_state_dict(state_dict)
-            state_dict = lengthened(self, state_dict)
-        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def __prepare_scriptable__(self) -> None:
         refuse_torchscript()

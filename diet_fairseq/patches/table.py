@@ -312,6 +312,13 @@ TABLE: tuple[Patch | Setting, ...] = (
         until="fairseq tells the model what it is loaded for",
     ),
     Patch(
+        "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
+        WRAP,
+        warm_start.described,
+        why="a model that --finetune-from-model loads can't know what the parameters mean",
+        until="fairseq hands the checkpoint's configuration to the model",
+    ),
+    Patch(
         "fairseq.trainer:Trainer.get_train_iterator",
         WRAP,
         schedule.tells_epoch_size,

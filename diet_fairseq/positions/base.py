@@ -83,6 +83,10 @@ class PositionScheme(nn.Module):
     #: parameters with a row for every position: name -> the axes that count positions, for
     #: `stack.lengthening`. Position 0 has row ``first_row``, or 0 where there is no such attribute
     tables: ClassVar[dict[str, tuple[int, ...]]] = {}
+    #: parameters with a row for every offset from -c to c: name -> the axis that counts them
+    offset_tables: ClassVar[dict[str, int]] = {}
+    #: parts whose product is divided by the root of score_terms d_h, as the content score is
+    scaled: ClassVar[tuple[str, ...]] = ()
     #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
     #: how many terms share the scale of the content score; an option may change it. Where the names
@@ -127,6 +131,17 @@ class PositionScheme(nn.Module):
         """
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
+
+    def description(self) -> dict[str, Any]:
+        """What parameters mean beyond names and shapes, for `positions.description`; JSON's types.
+
+        A scheme adds the options on which the meaning of its parameters depends.
+        """
+        return {
+            "first_row": getattr(self, "first_row", 0),
+            "compressed": self.compressed,
+            "score_terms": self.score_terms,
+        }
 
     def term(self, layout: Layout, factored: bool) -> Tensor | tuple[Tensor, Tensor] | None:
         """The score, or its factors if they are wanted and exist. Attention calls this.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -118,6 +119,7 @@ class DietRel(OffsetScalars):
 
     sharing = "none"
     segment_scheme = "per-head"
+    offset_tables: ClassVar[dict[str, int]] = {"weight": 0}
 
     def __init__(
         self,
@@ -152,6 +154,11 @@ class T5(OffsetScalars):
     ) -> None:
         rows = bucket_of_offset(shape.causal, buckets, max_distance)
         super().__init__(shape, rows, buckets, gain, start, peak, std=shape.embed_dim**-0.5)
+        self.buckets, self.max_distance = buckets, max_distance
+
+    def description(self) -> dict[str, Any]:
+        buckets = {"buckets": self.buckets, "max_distance": self.max_distance}
+        return super().description() | buckets
 
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]:

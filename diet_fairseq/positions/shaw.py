@@ -1,6 +1,6 @@
 """Shaw et al. (2018): an embedding per clipped offset, added to keys and optionally values."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ class Shaw(ScoreParameters):
     """
 
     sharing = "head"
+    offset_tables: ClassVar[dict[str, int]] = {"keys": 1, "values": 1}
 
     def __init__(
         self,

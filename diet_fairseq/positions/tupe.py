@@ -1,6 +1,6 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions."""
 
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -60,6 +60,7 @@ class TupeA(PositionScheme):
     absolute = True
     score_terms = 2
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
+    scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
 
     def __init__(
         self,
@@ -98,6 +99,10 @@ class TupeA(PositionScheme):
                 nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
+
+    def description(self) -> dict[str, Any]:
+        has_layer_norm = not isinstance(self.pos_ln, nn.Identity)
+        return super().description() | {"layer_norm": has_layer_norm}
 
     def zero(self) -> None:
         for parameter in self.pos_k_linear.parameters():
@@ -183,6 +188,13 @@ class TupeR(TupeA):
             if relative == "product"
             else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
         )
+
+        self.bucket_options = {"buckets": buckets, "max_distance": max_distance}
+        self.relative = relative
+
+    def description(self) -> dict[str, Any]:
+        options = {"untie_cls": self.untie_cls, "relative": self.relative}
+        return super().description() | options | self.bucket_options
 
     def zero(self) -> None:
         super().zero()

@@ -1,6 +1,6 @@
 """What TUPE's paper compares TUPE with: BERT-A^d (section 4.3) and a free matrix (appendix D)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,9 @@ class TupeFree(ScoreParameters):
             self.weight.data.copy_(self.peak / self.gain * torch.exp(-offsets.abs()))
         self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.theta = None if untie_cls == "no" else nn.Parameter(torch.zeros(2, shape.heads))
+
+    def description(self) -> dict[str, Any]:
+        return super().description() | {"untie_cls": self.theta is not None}
 
     def score(self, layout: Layout) -> Tensor:
         score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)

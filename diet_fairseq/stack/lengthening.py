@@ -7,6 +7,9 @@ Position 0 is left out, as it has learned what begins a text ([CLS]). The price 
 repeats at the period, and that it is wrong where one copy ends and the next begins: training goes
 on from there. Interpolated rows would change every score, and make each head's steps as much longer
 as the table (docs/look.md has both measured).
+
+A table of offsets gets copies of its outer rows, which stood for all offsets beyond it: no score
+changes.
 """
 
 import logging
@@ -22,15 +25,17 @@ logger = logging.getLogger(__name__)
 
 
 def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The checkpoint's parameters, with its tables of positions as long as the model's.
+    """The checkpoint's parameters, with its tables as long as the model's.
 
-    What is as long, or longer, is taken as it is.
+    A table of positions that is as long, or longer, is taken as it is; a table of offsets that
+    reaches further loses its outer rows.
 
     Raises:
         UserError: the model compresses to another number of keys
     """
     own, found = model.state_dict(), dict(checkpoint)
     lengths: dict[str, None] = {}  # in their order, each once
+    reaches: dict[str, None] = {}  # likewise
     for name, axes, first in tables(model):
         table = found.get(name)
         if table is None or table.dim() != own[name].dim():
@@ -43,6 +48,19 @@ def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, 
             lengths[f"{old:,} to {new:,}"] = None
             check_compression(name, table, own[name])
         found[name] = table
+    for name, axis in offset_tables(model):
+        table = found.get(name)
+        if table is None or table.dim() != own[name].dim() or table.size(axis) % 2 == 0:
+            continue
+        old, new = table.size(axis) // 2, own[name].size(axis) // 2
+        if old != new:
+            found[name] = reaching(table, new, axis)
+            reaches[f"{old:,} to {new:,}"] = None
+    if reaches:
+        logger.info(
+            "tables of offsets change their reach from %s: outer rows are repeated, or left out",
+            " and from ".join(reaches),
+        )
     if lengths:
         logger.info(
             "tables of positions are lengthened from %s: each goes on with its rows from position "
@@ -63,6 +81,22 @@ def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
         for parameter, axes in axes_of.items():
             if f"{name}.{parameter}" in own:  # the schemes of cross-attention have more
                 yield f"{name}.{parameter}", axes, first
+
+
+def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """A model's parameters by offset: their names, and the axis that counts offsets."""
+    own = model.state_dict()
+    for name, module in model.named_modules():
+        for parameter, axis in getattr(module, "offset_tables", {}).items():
+            if f"{name}.{parameter}" in own:
+                yield f"{name}.{parameter}", axis
+
+
+def reaching(table: Tensor, reach: int, axis: int) -> Tensor:
+    """The table with rows for the offsets from -reach to reach, those beyond it its outer ones."""
+    outermost = table.size(axis) // 2
+    offsets = torch.arange(-reach, reach + 1, device=table.device)
+    return table.index_select(axis, offsets.clamp(-outermost, outermost) + outermost)
 
 
 def continued(table: Tensor, more: int, axis: int, first: int) -> Tensor:

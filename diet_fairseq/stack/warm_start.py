@@ -1,24 +1,31 @@
-"""``--finetune-from-model`` across position schemes: what matches is loaded, the rest is logged."""
+"""``--finetune-from-model`` across position schemes: what fits is taken, the rest is logged."""
 
 import logging
 import re
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
 import torch
+from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from ..attention.context import score_terms
-from ..attention.multihead import PositionalAttention
+from ..attention.context import present, score_terms
+from ..config import PositionConfig
+from ..errors import UserError
 from ..positions import PositionScheme
+from ..positions.description import Description, describe, differences, from_text, to_text
 from ..positions.gain import ScoreParameters
 from .lengthening import lengthened
 
 logger = logging.getLogger(__name__)
 
 POSITIONS = {"positions", "cross_positions"}
+#: modules of cross-attention: their positions are those of another scheme
+CROSS = {"cross_positions", "encoder_attn"}
 COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
 #: entries of a scheme that describe its parameters, and are nothing without them
 DESCRIPTIONS = {"gain", "terms"}
@@ -28,59 +35,118 @@ DIFFERENT = (
     | COMPRESSION
     | {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
 )
+#: the option of a checkpoint's configuration that has the `Description` of its positions, and
+#: the name under which its parameters bring it along
+DESCRIPTION = "position_description"
+
+_starts: ContextVar[bool] = ContextVar("_starts", default=False)
+
+
+class WarmStart:
+    """A model that may start from a checkpoint of one with other positions."""
+
+    def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
+        if starts(self):
+            self.upgrade_state_dict(state_dict)
+            description = from_text(state_dict.pop(DESCRIPTION, None))
+            state_dict = parameters_for(self, state_dict, description)
+        fairseq_model: Any = super()
+        return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
 
 
 @contextmanager
-def starting(model: nn.Module) -> Iterator[None]:
+def starting(model: Any) -> Iterator[None]:
     """While this lasts, the model may start from one of other positions.
 
     Its options stay in the checkpoints that follow, whose own parameters must all be there.
     """
     vars(model)["starts_from_another"] = True
+    before = _starts.set(isinstance(model, WarmStart))
     try:
         yield
     finally:
+        _starts.reset(before)
         del vars(model)["starts_from_another"]
 
 
-def parameters_for(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The checkpoint's parameters, adapted to the model if training starts from them."""
-    if not starts(model):
-        return checkpoint
-    return adapt(model, lengthened(model, checkpoint))
-
-
-def starts(model: nn.Module) -> bool:
+def starts(model: Any) -> bool:
     """Whether the model is `starting`."""
     return hasattr(model, "starts_from_another")
 
 
-def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def parameters_for(
+    model: Any, checkpoint: Mapping[str, Tensor], description: Description | None = None
+) -> dict[str, Tensor]:
+    """The checkpoint's parameters, adapted to the model that starts from it.
+
+    Args:
+        model: a `WarmStart`
+        checkpoint: its state dict
+        description: of its positions; None where nothing but names and shapes tells
+    """
+    new = describe(PositionConfig.of(model.args))
+    if description is not None:
+        checkpoint = comparable(checkpoint, description, new)
+    return adapt(model, lengthened(model, checkpoint), description)
+
+
+def comparable(
+    checkpoint: Mapping[str, Tensor], old: Description, new: Description
+) -> Mapping[str, Tensor]:
+    """The checkpoint without parameters of positions that would mean something else."""
+    if old.get("input") != new["input"]:
+        logger.warning(
+            "the checkpoint has --position-input %s, this model %s: it starts without the positions"
+            " that the checkpoint has at the input", old.get("input"), new["input"],
+        )  # fmt: skip
+    unlike = differences(old, new)
+    if not unlike or not any(map(_positions, checkpoint)):
+        return checkpoint
+    logger.warning(
+        "the checkpoint's positions are not taken, as they mean something else: they have %s; to go"
+        " on with them, give the options that they were trained with", ", ".join(unlike),
+    )  # fmt: skip
+    return {name: tensor for name, tensor in checkpoint.items() if not _positions(name)}
+
+
+def adapt(
+    model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None = None
+) -> dict[str, Tensor]:
     """The checkpoint's parameters as this model's.
 
-    New parameters of positions and segments start at zero (`PositionScheme.zero`), and queries are
-    rescaled where the content score has another scale (`PositionScheme.score_terms`): the new model
-    computes what the old one did, without those of its positions that are left out.
+    New parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
+    words and of TUPE's positions, are rescaled where another number of terms shares their scale
+    (`PositionScheme.score_terms`): the new model computes what the old one did, without those of
+    its positions that are left out.
 
     If nothing differs, a shape differs, or anything beyond positions, segments and what reads them,
     the checkpoint is returned as it is, and PyTorch's strict load decides.
     """
     own = model.state_dict()
-    scale = terms_of(checkpoint)
-    checkpoint = with_gains(model, checkpoint)
-    fits = {name: tensor for name, tensor in checkpoint.items() if name in own}
-    if not any(_positions(name) and not _describes(name) for name in fits):
-        # another scheme's parameters are left, and so is what describes them
-        fits = {name: tensor for name, tensor in fits.items() if not _describes(name)}
-    new = [name for name in own if name not in fits]
-    left = [name for name in checkpoint if name not in fits]
-    known_scheme = any(map(_positions, fits))
+    # the number of terms is the model's own
+    described = {name: tensor for name, tensor in checkpoint.items() if not _counts_terms(name)}
+    described = with_gains(model, described)
+    fits = {name: tensor for name, tensor in described.items() if name in own}
+    for cross in (False, True):
+        names = {name for name in fits if _positions(name) and _crosses(name) == cross}
+        if all(map(_describes, names)):
+            # another scheme's parameters are left, and so is what describes them
+            fits = {name: tensor for name, tensor in fits.items() if name not in names}
+    new = [name for name in own if name not in fits and not _counts_terms(name)]
+    left = [name for name in described if name not in fits]
+    scales = scales_of(model, checkpoint, description)
     compressed = any(_parts(name) & COMPRESSION for name in fits)
+    lost = any(
+        any(_positions(name) and _crosses(name) == cross for name in fits)
+        and any(_positions(name) and _crosses(name) == cross for name in new)
+        for cross in (False, True)
+    )
     if (
-        not new + left
+        not (new or left or any(scale != 1 for scale in scales.values()))
         or any(own[name].shape != tensor.shape for name, tensor in fits.items())
         or not all(_parts(name) & DIFFERENT for name in new + left)
-        or (known_scheme and any(map(_positions, new)))  # a part of it is lost
+        or lost  # a part of the scheme
         or (compressed and any(_parts(name) & COMPRESSION for name in new + left))
     ):
         return dict(checkpoint)
@@ -94,12 +160,9 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
     taken = {**model.state_dict(), **fits}
-    schemes = tuple(part for part in model.modules() if isinstance(part, PositionScheme))
-    rescale = (score_terms(schemes) / scale) ** 0.5
-    for name, module in model.named_modules():
-        if isinstance(module, PositionalAttention):
-            for query in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
-                taken[query] = taken[query] * rescale
+    for name, scale in scales.items():
+        if name in fits:
+            taken[name] = taken[name] * scale
     logger.info("starts from another model, of which %d parameters are taken", len(fits))
     for what, names in (("new here", new), ("not taken", left)):
         if names:
@@ -107,8 +170,36 @@ def adapt(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tenso
     return taken
 
 
+def scales_of(
+    model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None
+) -> dict[str, float]:
+    """What queries, by the names of their parameters, are multiplied by to keep the scores.
+
+    A score is divided by the root of the terms that share its scale: those of the checkpoint, and
+    those of the model's own attention.
+    """
+    old = terms_of(checkpoint) if description is None else description["score_terms"]
+    crosses = any(_positions(name) and _crosses(name) for name in checkpoint)
+    scales: dict[str, float] = {}
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if not isinstance(module, MultiheadAttention):
+            continue
+        cross = module.encoder_decoder_attention
+        shared = modules.get(f"{name.split('.layers.')[0]}.{'cross_' if cross else ''}positions")
+        shared = shared if isinstance(shared, PositionScheme) else None
+        schemes = present(getattr(module, "positions", None) or shared)
+        scale = (score_terms(schemes) / (old if crosses or not cross else 1)) ** 0.5
+        queries = [f"{name}.q_proj"]
+        for place, part in modules.items():
+            if part in schemes:
+                queries += [f"{place}.{child}" for child in part.scaled]
+        scales |= {f"{query}.{end}": scale for query in queries for end in ("weight", "bias")}
+    return scales
+
+
 def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
-    """The `PositionScheme.score_terms` of the scheme that a checkpoint is of."""
+    """The `PositionScheme.score_terms` of the scheme that a checkpoint is of, by its names."""
     for name, tensor in checkpoint.items():
         if name.endswith("positions.terms"):
             return round(float(tensor))  # an average of checkpoints, too
@@ -130,8 +221,16 @@ def _positions(name: str) -> bool:
     return bool(_parts(name) & POSITIONS)
 
 
+def _crosses(name: str) -> bool:
+    return bool(_parts(name) & CROSS)
+
+
 def _describes(name: str) -> bool:
     return _positions(name) and name.rpartition(".")[2] in DESCRIPTIONS
+
+
+def _counts_terms(name: str) -> bool:
+    return _positions(name) and name.endswith(".terms")
 
 
 def _parts(name: str) -> set[str]:
@@ -139,7 +238,7 @@ def _parts(name: str) -> set[str]:
 
 
 def _once(names: Iterable[str]) -> list[str]:
-    """The names, those of all layers together."""
+    """Parameter names with layer indices collapsed."""
     return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
 
 
@@ -154,3 +253,36 @@ def announced(load_checkpoint: Callable) -> Callable:
             return load_checkpoint(self, filename, *args, **kwargs)
 
     return wrapper
+
+
+def described(load_checkpoint_to_cpu: Callable) -> Callable:
+    """Send the description of a checkpoint's positions along with its parameters.
+
+    It is for a model that is `starting`: fairseq gives a model nothing else of the checkpoint, and
+    other processes nothing that is not in it.
+    """
+
+    @wraps(load_checkpoint_to_cpu)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        state = load_checkpoint_to_cpu(*args, **kwargs)
+        if _starts.get():
+            description = description_of(state["cfg"]["model"])
+            if description is not None:
+                state["model"][DESCRIPTION] = to_text(description)
+        return state
+
+    return wrapper
+
+
+def description_of(options: Any) -> Description | None:
+    """The description in a checkpoint's model options, or the one that follows from them.
+
+    None: the options have no position scheme, or one that is unknown here.
+    """
+    given = dict(options) if isinstance(options, Mapping) else dict(vars(options or Namespace()))
+    if given.get("position_scheme") is None:
+        return None
+    try:
+        return from_text(given.get(DESCRIPTION)) or describe(PositionConfig.of(Namespace(**given)))
+    except (UserError, TypeError, ValueError):
+        return None

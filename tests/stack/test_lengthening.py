@@ -10,6 +10,7 @@ from diet_fairseq.stack import lengthening, warm_start
 from tests.support import mutants, tiny
 from tests.support.tiny import LIMIT, Case
 
+close = torch.testing.assert_close
 LONGER = 2 * LIMIT + 3
 LONG = tiny.sentences(LONGER, 3, seed=7)
 ONE_OF_EACH_TABLE = [
@@ -112,6 +113,54 @@ def test_a_table_of_one_position_repeats_it():
     assert torch.equal(rows[-1], rows[-3])
 
 
+OF_OFFSETS = [
+    Case("diet_rel"),
+    Case("diet_rel", family="bert"),
+    Case("diet_rel").but(position_sharing="layer"),
+    Case("shaw").but(position_clip=3, position_values=True),
+]
+
+
+def tables_of_offsets(model) -> dict[str, tuple[torch.Tensor, int]]:
+    own = model.state_dict()
+    return {name: (own[name], axis) for name, axis in lengthening.offset_tables(model)}
+
+
+@torch.no_grad()
+def check_offsets(case: Case) -> None:
+    """A table of more offsets repeats its outer rows, so that inputs of any length score alike."""
+    model = tiny.model_of(case)
+    wider = case.but(position_clip=9) if case.scheme == "shaw" else case
+    longer = longer_than(model, wider)
+    for sentences in (tiny.SOURCES, LONG):
+        targets = tiny.shifted(sentences)
+        close(tiny.logits(longer, sentences, targets), tiny.logits(model, sentences, targets))
+    old = tables_of_offsets(model)
+    for name, (table, axis) in tables_of_offsets(longer).items():
+        before, _ = old[name]
+        more = (table.size(axis) - before.size(axis)) // 2
+        assert more > 0
+        assert torch.equal(table.narrow(axis, more, before.size(axis)), before), name
+
+
+@tiny.each(OF_OFFSETS)
+def test_a_longer_model_repeats_the_outer_rows_of_offsets(case):
+    check_offsets(case)
+
+
+@torch.no_grad()
+@tiny.each(OF_OFFSETS)
+def test_a_model_of_fewer_offsets_leaves_out_the_outer_rows(case, caplog):
+    narrow = case.but(position_clip=2)
+    with caplog.at_level(logging.INFO, "diet_fairseq"):
+        shorter = longer_than(tiny.model_of(case), narrow, LIMIT)
+    for name, (table, axis) in tables_of_offsets(shorter).items():
+        before, _ = tables_of_offsets(tiny.model_of(case))[name]
+        assert torch.equal(table, before.narrow(axis, before.size(axis) // 2 - 2, 5)), name
+    reach = 3 if case.scheme == "shaw" else LIMIT - 1
+    assert f"tables of offsets change their reach from {reach} to 2" in caplog.text
+
+
 def test_without_the_flag_a_shorter_checkpoint_is_refused():
     for case in (Case("learned", family="roberta"), Case("learned")):
         longer = tiny.fresh(case, **limits(case, LONGER))
@@ -132,6 +181,7 @@ MUTANTS: mutants.Table = [
     (check_lengthening, mutants.tables_that_begin_anew, "diet_abs-roberta"),
     (check_lengthening, mutants.tables_that_are_stretched, "learned-roberta"),
     (check_lengthening, mutants.tables_that_begin_anew, "tupe_a"),
+    (check_offsets, mutants.offsets_that_begin_anew, "diet_rel"),
 ]
 
 

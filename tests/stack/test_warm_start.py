@@ -1,5 +1,7 @@
 """A model may start from a checkpoint of one with other positions, and tells what it did."""
 
+import copy
+import json
 import logging
 import re
 
@@ -22,10 +24,20 @@ def stock_roberta():
 
 
 def warm(case: Case, checkpoint, **options):
+    """The checkpoint's parameters alone: as of a model whose configuration tells nothing."""
     model = tiny.fresh(case, seed=2, **options)
     with warm_start.starting(model):
         model.load_state_dict(dict(checkpoint))
     return model
+
+
+def warm_from(model, case: Case, kept=copy.copy, **options):
+    """As the trainer does it: the description of positions comes with the checkpoint."""
+    ours = tiny.fresh(case, seed=2, **options)
+    state = {"model": dict(model.state_dict()), "cfg": {"model": kept(model.args)}}
+    with warm_start.starting(ours):
+        ours.load_state_dict(warm_start.described(lambda: state)()["model"])
+    return ours
 
 
 @torch.no_grad()
@@ -132,6 +144,168 @@ def test_a_warm_start_from_another_scheme_has_its_own_gain():
     assert one.gain == other.gain != 30
 
 
+def of_before(args):
+    """The options of a checkpoint that has no description yet."""
+    return {name: value for name, value in vars(args).items() if name != "position_description"}
+
+
+#: two models whose parameters have the same names, and what else differs
+UNLIKE = {
+    "untied": (
+        Case("tupe_a", family="roberta").but(position_untie_cls="no"),
+        Case("tupe_a", family="roberta").but(position_untie_cls="official"),
+        "first row 0 instead of 1",
+    ),
+    "tied": (
+        Case("tupe_a", family="bert").but(position_untie_cls="paper"),
+        Case("tupe_a", family="bert").but(position_untie_cls="no"),
+        "first row 1 instead of 0",
+    ),
+    "untied otherwise": (
+        Case("tupe_r", family="roberta").but(position_untie_cls="paper"),
+        Case("tupe_r", family="roberta").but(position_untie_cls="official"),
+        "untie cls paper instead of official",
+    ),
+    "free": (
+        Case("tupe_free", family="roberta").but(position_untie_cls="no"),
+        Case("tupe_free", family="roberta").but(position_untie_cls="official"),
+        "untie cls False instead of True",
+    ),
+    "all products": (
+        Case("bert_ad", family="roberta"),
+        Case("tupe_a", family="roberta").but(position_untie_cls="no"),
+        "scheme bert_ad instead of tupe_a",
+    ),
+    "compressed": (
+        Case("diet_abs_lin", family="roberta"),
+        Case("diet_abs", family="roberta"),
+        "scheme diet_abs_lin instead of diet_abs",
+    ),
+    "buckets": (
+        Case("t5", family="roberta"),
+        Case("t5", family="roberta").but(position_max_distance=64),
+        "max distance 128 instead of 64",
+    ),
+    "normalised": (
+        Case("tupe_a", family="roberta"),
+        Case("tupe_a", family="roberta").but(position_no_layer_norm=True),
+        "layer norm True instead of False",
+    ),
+    "translation": (
+        Case("tupe_a").but(position_untie_cls="no"),
+        Case("tupe_a").but(position_untie_cls="paper"),
+        "first row 0 instead of 1",
+    ),
+    "offsets": (
+        Case("diet_rel").but(position_sharing="layer"),
+        Case("t5"),
+        "scheme diet_rel instead of t5",
+    ),
+}
+
+
+@torch.no_grad()
+def check_meaning(name: str) -> None:
+    """Positions that mean something else are left out; all else computes what it did."""
+    before, now, _ = UNLIKE[name]
+    theirs = tiny.own(before)
+    for kept in (copy.copy, of_before):
+        ours = warm_from(theirs, now, kept)
+        fresh = tiny.fresh(now, seed=2)
+        for scheme in tiny.schemes_in(fresh).values():
+            scheme.zero()
+        found, zero = tiny.position_parameters(ours), tiny.position_parameters(fresh)
+        assert all(torch.equal(found[name], value) for name, value in zero.items())
+    if not before.kind.compressed:
+        for scheme in tiny.schemes_in(theirs).values():
+            scheme.zero()
+        close(tiny.logits(ours), tiny.logits(theirs), **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_positions_of_another_meaning_are_not_taken_and_the_log_says_why(name, caplog):
+    with caplog.at_level(logging.WARNING, "diet_fairseq"):
+        check_meaning(name)
+    why = f"positions are not taken, as they mean something else: they have {UNLIKE[name][2]}"
+    assert why in caplog.text
+
+
+RESCALED = [
+    Case(scheme, family=family)
+    for family in ("transformer", "roberta")
+    for scheme in ("tupe_a", "tupe_r")
+] + [Case("tupe_a").but(position_cross_attention=True)]
+
+
+@torch.no_grad()
+def check_scale(case: Case) -> None:
+    """With and without TUPE's rescaling, in both directions: all scores stay as they are."""
+    for before, now in ((False, True), (True, False)):
+        theirs = tiny.own(case.but(position_no_rescale=before))
+        ours = warm_from(theirs, case.but(position_no_rescale=now))
+        close(tiny.logits(ours), tiny.logits(theirs), **TOLERANCE)
+        assert [s.score_terms for s in tiny.schemes_in(ours).values()] == [
+            1 if now else 2 for _ in tiny.schemes_in(ours)
+        ]
+
+
+@tiny.each(RESCALED)
+def test_a_warm_start_with_another_scale_keeps_the_scores_of_positions(case):
+    check_scale(case)
+
+
+@torch.no_grad()
+def check_translation_start(case: Case) -> None:
+    """A translation model with positions in its heads starts as the stock one."""
+    theirs = tiny.stock()
+    ours = warm(case.but(position_input="sinusoidal"), theirs.state_dict())
+    close(tiny.logits(ours), tiny.logits(theirs), **TOLERANCE)
+
+
+@tiny.each(
+    [
+        case
+        for case in [
+            *tiny.first_of_each_scheme(tiny.TRANSLATION),
+            Case("tupe_a").but(position_cross_attention=True),
+        ]
+        if case.kind.in_attention and tiny.has_parameters(case.scheme)
+    ]
+)
+def test_a_warm_start_from_stock_translation_changes_nothing_yet(case):
+    check_translation_start(case)
+
+
+@tiny.each(FIRST + tiny.first_of_each_scheme(tiny.TRANSLATION))
+def test_a_checkpoint_of_the_same_options_is_taken_as_it_is(case, caplog):
+    model = tiny.model_of(case)
+    with caplog.at_level(logging.INFO, "diet_fairseq"):
+        own = warm_from(model, case).state_dict()
+    assert "not taken" not in caplog.text
+    for name, value in model.state_dict().items():
+        assert torch.equal(own[name], value), name
+
+
+def test_other_positions_at_the_input_are_told_of(caplog):
+    before, now = (Case("diet_rel").but(position_input=i) for i in ("sinusoidal", "none"))
+    with caplog.at_level(logging.WARNING, "diet_fairseq"):
+        warm_from(tiny.model_of(before), now)
+    assert "the checkpoint has --position-input sinusoidal, this model none" in caplog.text
+
+
+@pytest.mark.parametrize("forged", ["[" * 100_000, "{}", '{"scheme": "t5"}', 7, json.dumps(
+    {"scheme": "t5", "score_terms": 1e300})])  # fmt: skip
+def test_a_forged_description_gives_way_to_the_options(forged):
+    options = vars(tiny.model_of(Case("tupe_a")).args)
+    honest = warm_start.description_of(options)
+    assert warm_start.description_of(options | {"position_description": forged}) == honest
+    assert honest["scheme"] == "tupe_a"
+
+
+def test_a_stock_checkpoint_has_no_description():
+    assert warm_start.description_of(tiny.stock().args) is None
+
+
 SCALED = [
     Case("tupe_a", family="roberta"),
     Case("tupe_a", family="roberta").but(position_no_rescale=True),
@@ -220,6 +394,11 @@ MUTANTS: mutants.Table = [
     (check_warm_start, mutants.a_start_with_random_positions, "bert_ad-roberta"),
     (check_new_positions, mutants.a_start_with_random_positions, "tupe_a-roberta"),
     (check_new_positions, mutants.a_start_with_random_rows_at_the_input, "learned-roberta"),
+    (check_translation_start, mutants.content_that_keeps_its_scale, "tupe_a"),
+    (check_meaning, mutants.positions_compared_by_shapes_alone, "untied"),
+    (check_meaning, mutants.positions_compared_by_shapes_alone, "compressed"),
+    (check_meaning, mutants.positions_compared_by_shapes_alone, "translation"),
+    (check_scale, mutants.positions_that_keep_their_scale, "tupe_a-roberta"),
 ]
 
 

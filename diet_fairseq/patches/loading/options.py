@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...stack import warm_start
 from .plain import shown
 
 OPTIONS = ("position_input", "position_max_distance", "position_untie_cls")
@@ -36,13 +37,16 @@ def known(load_checkpoint: Callable) -> Callable:
 
 
 def compared(load_checkpoint_to_cpu: Callable) -> Callable:
-    """Warn of options that are not those that the checkpoint was trained with."""
+    """Warn of options that are not those that the checkpoint was trained with.
+
+    A model that starts from the checkpoint compares them itself (`stack.warm_start`).
+    """
 
     @wraps(load_checkpoint_to_cpu)
     def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
         state = load_checkpoint_to_cpu(path, *args, **kwargs)
         trainer = _trainer.get()
-        if trainer is not None:
+        if trainer is not None and not warm_start.starts(trainer.get_model()):
             for saved, given in differences(state, trainer.get_model(), trainer.cfg.model):
                 logger.warning(
                     "%s was trained %s, but this model is built %s: its parameters fit, and "

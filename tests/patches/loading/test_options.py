@@ -67,7 +67,17 @@ def data(tmp_path_factory):
     return commands.corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.mark.parametrize("start", ["--finetune-from-model", "--restore-file"])
+WARNINGS = {
+    "--restore-file": "{} was trained with --position-max-distance 128, but this model is built "
+    "with --position-max-distance 64: its parameters fit, and compute something else; to "
+    "go on with what it was, build it with --position-max-distance 128",
+    "--finetune-from-model": "the checkpoint's positions are not taken, as they mean something "
+    "else: they have max distance 128 instead of 64; to go on with them, give the options that "
+    "they were trained with",
+}
+
+
+@pytest.mark.parametrize("start", WARNINGS)
 def test_training_goes_on_with_a_warning(data, tmp_path, start):
     T5 = (*TINY, "--arch", "transformer_t5", "--disable-validation")
     first = run("train", data, *T5, "--max-update", 1, "--save-dir", tmp_path / "first")
@@ -77,12 +87,7 @@ def test_training_goes_on_with_a_warning(data, tmp_path, start):
         done = run("train", data, *T5, "--max-update", 2, "--save-dir", tmp_path / str(distance),
                    start, checkpoint, "--position-max-distance", distance)  # fmt: skip
         assert done.status == 0, done.last
-        words = (
-            f"{checkpoint} was trained with --position-max-distance 128, but this model is built "
-            "with --position-max-distance 64: its parameters fit, and compute something else; to "
-            "go on with what it was, build it with --position-max-distance 128"
-        )
-        assert (words in done.err) == warned
+        assert (WARNINGS[start].format(checkpoint) in done.err) == warned
 
 
 MUTANTS: mutants.Table = [

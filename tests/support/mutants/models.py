@@ -281,7 +281,16 @@ def a_start_with_random_rows_at_the_input(patch: Patch) -> None:
 
 
 def content_that_keeps_its_scale(patch: Patch) -> None:
-    patch.setattr(warm_start, "PositionalAttention", NoPositions)
+    patch.setattr(warm_start, "MultiheadAttention", NoPositions)
+
+
+@instead_of(warm_start, "differences")
+def positions_compared_by_shapes_alone(original, old, new):
+    return []
+
+
+def positions_that_keep_their_scale(patch: Patch) -> None:
+    patch.setattr(TupeA, "scaled", ())
 
 
 # --- more positions than the checkpoint has ---------------------------------------------------
@@ -301,3 +310,11 @@ def tables_that_are_stretched(original, table, more, axis, first):
     size = table.size(axis)
     rows = torch.arange(size + more) * size // (size + more)
     return table.index_select(axis, rows)
+
+
+@instead_of(lengthening, "reaching")
+def offsets_that_begin_anew(original, table, reach, axis):
+    found = original(table, reach, axis)
+    outer = found.size(axis) // 2 - table.size(axis) // 2
+    return torch.cat([torch.zeros_like(found.narrow(axis, 0, outer)),
+                      found.narrow(axis, outer, found.size(axis) - outer)], axis)  # fmt: skip

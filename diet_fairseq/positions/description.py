@@ -1,0 +1,63 @@
+"""What the parameters of a model's positions mean: part of a checkpoint's configuration.
+
+Parameters of two models may have the same names and shapes, and mean something else: a table may
+begin with rows that belong to no position, a position may be that of a compressed key. A model that
+starts from a checkpoint compares descriptions, not shapes (`stack.warm_start`).
+"""
+
+import json
+from typing import Any
+
+import torch
+
+from .base import Limit
+
+#: the scheme's name and `PositionScheme.description`, and two options: ``input``, ``cross``
+Description = dict[str, Any]
+
+#: the largest `PositionScheme.score_terms` that a description may have
+MOST_TERMS = 16
+
+
+def describe(config: Any) -> Description:
+    """The description of the positions that a `PositionConfig` builds."""
+    limit = Limit(max(4, config.projection_length or 0), "")
+    shape = config.attention_shape(1, 4, limit, limit)
+    with torch.device("meta"):  # no memory, no random numbers
+        built = config.build(shape, None)
+        scheme = built.get("positions") or config.scheme(shape)
+    return {
+        "scheme": config.position_scheme,
+        "input": config.position_input,
+        "cross": config.position_cross_attention,
+        **scheme.description(),
+    }
+
+
+def to_text(description: Description) -> str:
+    """The description as a configuration has it."""
+    return json.dumps(description, sort_keys=True)
+
+
+def from_text(text: Any) -> Description | None:
+    """The description that `to_text` wrote; None: the text is none, or forged."""
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("scheme"), str):
+        return None
+    terms = found.get("score_terms")
+    return found if type(terms) is int and 1 <= terms <= MOST_TERMS else None
+
+
+def differences(old: Description, new: Description) -> list[str]:
+    """What differs so that parameters of the one mean nothing to the other, in words."""
+    if old["scheme"] != new["scheme"]:
+        return [f"scheme {old['scheme']} instead of {new['scheme']}"]
+    converted = {"input", "cross", "score_terms"}
+    return [
+        f"{name.replace('_', ' ')} {old.get(name)} instead of {value}"
+        for name, value in new.items()
+        if name not in converted and old.get(name) != value
+    ]
