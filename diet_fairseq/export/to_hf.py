@@ -107,7 +107,6 @@ def tokenizer_files(trained: Trained) -> dict[str, Any]:
 def write_model(folder: Path, found: Any) -> None:
     """config.json, the weights, and the code for where the package isn't installed."""
     from safetensors.torch import save_file
-    from transformers import GenerationConfig
 
     from .bundle import bundle
 
@@ -118,19 +117,7 @@ def write_model(folder: Path, found: Any) -> None:
     code = {"AutoConfig": type(config).__name__}
     if config.is_encoder_decoder:
         code |= {"AutoModel": "DietTransformerModel", "AutoModelForSeq2SeqLM": name}
-        GenerationConfig(
-            bos_token_id=config.bos_token_id,
-            eos_token_id=config.eos_token_id,
-            pad_token_id=config.pad_token_id,
-            decoder_start_token_id=config.decoder_start_token_id,
-            # fairseq-generate's: beam 5, up to 200 words or as many as the decoder has positions
-            # for, never nothing, never padding
-            num_beams=5,
-            early_stopping=True,
-            max_new_tokens=min(201, found.model.get_decoder().limit.positions),
-            min_new_tokens=1,
-            suppress_tokens=[config.pad_token_id],
-        ).save_pretrained(folder)
+        generation_config(found.model).save_pretrained(folder)
     else:
         code |= {"AutoModel": "DietEncoderModel", **HEADS}
     add_to_json(
@@ -147,6 +134,29 @@ def write_model(folder: Path, found: Any) -> None:
         }
     )
     (folder / f"{CODE}.py").write_text(text, encoding="utf-8")
+
+
+def generation_config(model: Any) -> Any:
+    """fairseq-generate's search, as transformers' ``GenerationConfig``.
+
+    Beam 5, up to 200 words or as many as the decoder has positions for, then ``</s>`` in any case,
+    never nothing, never padding.
+    """
+    from transformers import GenerationConfig
+
+    config = model.config
+    return GenerationConfig(
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        forced_eos_token_id=config.eos_token_id,
+        pad_token_id=config.pad_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+        num_beams=5,
+        early_stopping=True,
+        max_new_tokens=min(201, model.get_decoder().limit.positions),
+        min_new_tokens=1,
+        suppress_tokens=[config.pad_token_id],
+    )
 
 
 def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> None:

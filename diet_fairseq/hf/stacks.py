@@ -349,9 +349,6 @@ class DietDecoder(DietStack):
             padding_mask = attention_mask == 0
         else:
             padding_mask = torch.cat([new.new_zeros(len(new), before), new], dim=1)
-        if before and new.size(1) == 1:
-            # padding that saw no key would be NaN from then on: it sees itself
-            padding_mask = torch.cat([padding_mask[:, :-1], torch.zeros_like(new)], dim=1)
         layout = Layout.of_self_attention(
             padding_mask, causal=True, queries=new.size(1) if before else None
         )

@@ -2,9 +2,14 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.cache_utils import EncoderDecoderCache
+from transformers.generation.logits_process import (
+    ForcedEOSTokenLogitsProcessor,
+    LogitsProcessorList,
+)
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
@@ -113,6 +118,21 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
         )
 
 
+class ForcedEnd(ForcedEOSTokenLogitsProcessor):
+    """Nothing but ``</s>`` at the length limit, at its own score.
+
+    transformers' processor calls it certain, so that a beam whose words don't want to end would win
+    over one that does. fairseq and this class count what the model says of ``</s>`` there.
+    """
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Words up to now (B, T) and scores (B, V) -> (B, V)."""
+        if input_ids.size(1) != self.max_length - 1:
+            return scores
+        ends = self.eos_token_id.to(scores.device)
+        return torch.full_like(scores, -torch.inf).index_copy(1, ends, scores[:, ends])
+
+
 class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMixin):
     """A translation model."""
 
@@ -196,6 +216,27 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:
         """The mask of words as it is, also with a static cache: attention makes its own of it."""
         return attention_mask
+
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As transformers'; without a mask padding is where the tokens say so, as in `forward`.
+
+        transformers hands the encoder's output on, and asks the decoder to read all of it.
+        """
+        words = kwargs.get("input_ids") if inputs is None else inputs
+        if words is not None and words.dim() == 2 and kwargs.get("attention_mask") is None:
+            kwargs["attention_mask"] = (words != self.config.pad_token_id).long()
+        mixin: Any = super()
+        return mixin.generate(inputs, *args, **kwargs)
+
+    def _get_logits_processor(self, *args: Any, **kwargs: Any) -> LogitsProcessorList:
+        """As transformers', but ``forced_eos_token_id`` means `ForcedEnd`."""
+        mixin: Any = super()
+        return LogitsProcessorList(
+            ForcedEnd(each.max_length, each.eos_token_id)
+            if type(each) is ForcedEOSTokenLogitsProcessor
+            else each
+            for each in mixin._get_logits_processor(*args, **kwargs)
+        )
 
     def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """As transformers', and the decoder is told where all that it has read is padding."""
