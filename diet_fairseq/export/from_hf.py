@@ -108,6 +108,9 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     if generator is not None:
         args.arch = f"electra_{config.position_scheme}"
         args.generator_size = generator.numel() / max(config.encoder_embed_dim, 1)
+        # what is shared is written once
+        own = "generator.encoder.layernorm_embedding.weight" in tensors
+        args.generator_embeddings = "own" if own else "shared"
     source, target = write_dictionaries(folder, out, config, args, head)
     args = complete(args, final, head, config)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..positions import PositionScheme
 from ..stack.encoder import PositionalEncoder
-from . import diet_bert
+from . import diet_bert, electra_checkpoints
 from .architectures import Size, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
@@ -44,17 +44,27 @@ class DiscriminatorHead(nn.Module):
         return self.out(self.activation(self.dense(features))).squeeze(-1)
 
 
+#: what makes an encoder's input of token embeddings, all as wide as they
+EMBEDDING_PARTS = ("embed_positions", "embed_segments", "layernorm_embedding")
+
+
 class Generator(nn.Module):
-    """A small masked language model on the discriminator's token embeddings; positions are its own.
+    """A small masked language model on the discriminator's embeddings.
 
     Clark et al. (2020), section 3.2; google-research/electra: as many layers, the width times
-    ``--generator-size``, a head for every 64, a feed-forward layer of 4 times the width.
+    ``--generator-size``, a head for every 64, a feed-forward layer of 4 times the width. Shared are
+    token embeddings and, as in the released code, `EMBEDDING_PARTS`; the paper names the first two.
+    Position schemes are its own: their parameters are as wide as its layers.
     """
 
-    def __init__(self, args: Namespace, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(self, args: Namespace, dictionary: Any, discriminator: PositionalEncoder) -> None:
         super().__init__()
         cfg = TransformerConfig.from_namespace(generator_options(args))
+        embed_tokens = discriminator.embed_tokens
         self.encoder = PositionalEncoder(cfg, dictionary, embed_tokens)
+        if shares_embeddings(args):
+            for part in EMBEDDING_PARTS:
+                setattr(self.encoder, part, getattr(discriminator, part))
         weight = embed_tokens.weight  # (V, e)
         words, embedded = weight.shape
         self.lm_head = FactoredHead(
@@ -65,6 +75,14 @@ class Generator(nn.Module):
         """tokens (B, T), chosen (B, T) bool -> logits (M, V): no others are computed."""
         features = self.encoder(tokens, segments=segments)["encoder_out"][0]  # (T, B, d_g)
         return self.lm_head(features.transpose(0, 1), chosen)
+
+
+def shares_embeddings(args: Namespace) -> bool:
+    """Whether the generator has the discriminator's `EMBEDDING_PARTS`.
+
+    Checkpoints of version 0.2 and before don't have the option, and have two of each part.
+    """
+    return getattr(args, "generator_embeddings", "own") == "shared"
 
 
 def generator_options(args: Namespace) -> Namespace:
@@ -107,6 +125,12 @@ class DietElectraModel(DietRobertaModel):
         parser.add_argument(
             "--generator-size", type=float, help="the generator's width, a part of the encoder's"
         )
+        parser.add_argument(
+            "--generator-embeddings",
+            choices=("shared", "own"),
+            help="the generator's positions and segments at the input, and their LayerNorm: the "
+            "discriminator's, or its own, as in version 0.2 (default: shared)",
+        )
 
     @classmethod
     def build_encoder(cls, args: Namespace, task: Any) -> RobertaEncoder:
@@ -119,10 +143,19 @@ class DietElectraModel(DietRobertaModel):
         if not args.pretrains:
             return
         self.discriminator_head = DiscriminatorHead(args.encoder_embed_dim, args.activation_fn)
-        embed_tokens = encoder.sentence_encoder.embed_tokens
-        self.generator = Generator(args, encoder.dictionary, embed_tokens)
+        self.generator = Generator(args, encoder.dictionary, encoder.sentence_encoder)
         self.discriminator_head.apply(init_bert_params)
         self.generator.apply(init_bert_params)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """As fairseq's.
+
+        Raises:
+            UserError: the checkpoint's generator has embeddings of its own, this model's has not
+        """
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.generator is not None and shares_embeddings(self.args):
+            electra_checkpoints.check_embeddings(state_dict, f"{name}." if name else "")
 
     def forward(
         self,
@@ -183,13 +216,15 @@ def sample(logits: Tensor, padding: int) -> Tensor:
 
 
 def electra(fill: Size, embedding_size: int | None, generator_size: float) -> Size:
-    """A size with ELECTRA's own defaults: the embeddings' width and the generator's."""
+    """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
 
     def whole(args: Namespace) -> None:
         if getattr(args, "embedding_size", None) is None and embedding_size is not None:
             args.embedding_size = embedding_size
         if getattr(args, "generator_size", None) is None:
             args.generator_size = generator_size
+        if getattr(args, "generator_embeddings", None) is None:
+            args.generator_embeddings = "shared"
         fill(args)
 
     return whole

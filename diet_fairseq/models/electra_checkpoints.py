@@ -2,6 +2,7 @@
 
 import logging
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
@@ -10,6 +11,8 @@ logger = logging.getLogger(__name__)
 
 #: what serves pretraining only
 PRETRAINING = ("generator", "discriminator_head")
+#: what the generator may share with the discriminator
+EMBEDDINGS = ("embed_positions.", "embed_segments.", "layernorm_embedding.")
 #: what an ELECTRA lacks, and is newly initialised
 MISSING = ("encoder.lm_head.", "pooler.")
 
@@ -48,3 +51,21 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
     tied = f"{prefix}encoder.lm_head.weight"
     if tied in state_dict:
         state_dict[tied] = embedded
+
+
+def check_embeddings(state_dict: dict[str, Tensor], prefix: str) -> None:
+    """Refuse a generator whose embeddings differ from the discriminator's, with which it has one.
+
+    Raises:
+        UserError: they differ; loading would silently keep one of them
+    """
+    generator, discriminator = f"{prefix}generator.encoder.", f"{prefix}encoder.sentence_encoder."
+    for key, value in state_dict.items():
+        part = key.removeprefix(generator)
+        shared = state_dict.get(discriminator + part) if part.startswith(EMBEDDINGS) else None
+        if part != key and shared is not None and not torch.equal(value, shared):
+            raise UserError(
+                f"the checkpoint's generator has {part} of its own, but this model's shares the "
+                "discriminator's: give --generator-embeddings own, as in version 0.2, or another "
+                "checkpoint"
+            )

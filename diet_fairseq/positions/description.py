@@ -23,7 +23,7 @@ def describe(config: Any) -> Description:
     """The description of the positions that a `PositionConfig` builds."""
     limit = Limit(max(4, config.projection_length or 0), "")
     shape = config.attention_shape(1, 4, limit, limit)
-    with torch.device("meta"):  # no memory, no random numbers
+    with torch.random.fork_rng(devices=[]):  # building one draws its parameters
         built = config.build(shape, None)
         scheme = built.get("positions") or config.scheme(shape)
     return {

@@ -283,6 +283,8 @@ def description_of(options: Any) -> Description | None:
     if given.get("position_scheme") is None:
         return None
     try:
-        return from_text(given.get(DESCRIPTION)) or describe(PositionConfig.of(Namespace(**given)))
+        with torch.device("meta"):  # sizes come from a stranger
+            derived = describe(PositionConfig.of(Namespace(**given)))
+        return from_text(given.get(DESCRIPTION)) or derived
     except (UserError, TypeError, ValueError):
         return None

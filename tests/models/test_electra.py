@@ -318,12 +318,22 @@ def test_padding_changes_nothing(monkeypatch):
     torch.testing.assert_close(loss_of(model, long)[0], loss_of(model, short)[0])
 
 
-def test_token_embeddings_are_shared_and_position_tables_are_not():
-    model = build("electra_learned")
+SHARED = ("embed_tokens", "embed_positions", "embed_segments", "layernorm_embedding")
+
+
+@pytest.mark.parametrize("options", [{}, {"embedding_size": 12}], ids=["wide", "narrow"])
+def test_all_embeddings_are_shared_with_the_generator(options):
+    model = build("electra_learned", **options)
     ours, theirs = model.encoder.sentence_encoder, model.generator.encoder
-    assert ours.embed_tokens is theirs.embed_tokens
+    for part in SHARED:
+        assert getattr(ours, part) is getattr(theirs, part) is not None
     assert model.generator.lm_head.weight is ours.embed_tokens.weight
-    assert ours.embed_positions is not theirs.embed_positions
+
+
+def test_a_generator_may_have_embeddings_of_its_own():
+    model = build("electra_learned", generator_embeddings="own")
+    ours, theirs = model.encoder.sentence_encoder, model.generator.encoder
+    assert [getattr(ours, part) is getattr(theirs, part) for part in SHARED] == [True, *[False] * 3]
 
 
 def test_both_have_the_scheme():

@@ -1,5 +1,6 @@
 """Who takes an ELECTRA's discriminator over, and what of an ELECTRA is refused."""
 
+import copy
 import logging
 from argparse import Namespace
 
@@ -62,6 +63,43 @@ def test_a_checkpoint_of_pretraining_loads_as_what_it_was():
     again.load_state_dict(pretrained.state_dict(), strict=True)
     for name, value in pretrained.state_dict().items():
         assert torch.equal(again.state_dict()[name], value)
+
+
+@pytest.fixture
+def before():
+    """A model of version 0.2, whose generator has embeddings of its own, and whose options lack it.
+
+    As fairseq builds it from a checkpoint: what an architecture fills in is not filled in again.
+    """
+    model = build("electra_learned", generator_embeddings="own").eval()
+    with torch.no_grad():
+        for name, parameter in model.generator.named_parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter)) if "embed" in name else None
+    del model.args.generator_embeddings
+    return model
+
+
+@torch.no_grad()
+def test_a_checkpoint_of_version_0_2_gives_its_numbers(before):
+    again = type(before).build_model(copy.deepcopy(before.args), TASK).eval()
+    again.load_state_dict(before.state_dict(), strict=True)
+    sample = sample_of()[0]["net_input"]["src_tokens"]
+    chosen = torch.ones_like(sample).bool()
+    found, expected = (model.generator(sample, chosen, None) for model in (again, before))
+    assert torch.equal(found, expected)
+    shared = {name: p for name, p in again.named_parameters() if "generator" in name}
+    assert "generator.encoder.layernorm_embedding.weight" in shared
+
+
+def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(before):
+    match = (
+        r"^the checkpoint's generator has \S+ of its own, but this model's shares .*: give "
+        "--generator-embeddings own"
+    )
+    with pytest.raises(UserError, match=match):
+        build("electra_learned").load_state_dict(before.state_dict())
+    own = build("electra_learned", generator_embeddings="own")
+    own.load_state_dict(before.state_dict())
 
 
 # --- a user's mistakes -----------------------------------------------------------------------

@@ -10,6 +10,8 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from diet_fairseq.config import PositionConfig
+from diet_fairseq.positions.description import describe
 from diet_fairseq.stack import warm_start
 from tests.support import mutants, tiny
 from tests.support.tiny import PAD, SOURCES, TOLERANCE, Case, padded
@@ -300,6 +302,14 @@ def test_a_forged_description_gives_way_to_the_options(forged):
     honest = warm_start.description_of(options)
     assert warm_start.description_of(options | {"position_description": forged}) == honest
     assert honest["scheme"] == "tupe_a"
+
+
+@tiny.each(FIRST)
+def test_describing_positions_draws_no_random_numbers(case):
+    args = tiny.model_of(case).args
+    before = torch.get_rng_state()
+    assert warm_start.description_of(of_before(args)) == describe(PositionConfig.of(args))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_stock_checkpoint_has_no_description():
