@@ -24,7 +24,8 @@ class LambTorchConfig(FairseqDataclass):
         default="(0.9, 0.999)", metadata={"help": "decay rates of the two moments"}
     )
     lamb_eps: float = field(
-        default=1e-6, metadata={"help": "added to the root of the second moment"}
+        default=1e-6,
+        metadata={"help": "added to the root of the second moment, and to the norm of an update"},
     )
     weight_decay: float = field(
         default=0.0, metadata={"help": "weight decay, except for vectors (biases, LayerNorm)"}
@@ -37,9 +38,11 @@ class LambTorch(FairseqOptimizer):
     """LAMB (You et al. 2020) from the package pytorch-optimizer, as in ALBERT.
 
     With Adam's r = m / (sqrt(v) + eps), and u = r + weight_decay x, a tensor x becomes
-    x - lr |x| / |u| u. Where the paper is ambiguous this follows ALBERT's released code:
-    no bias correction, no bounds on |x|, and neither weight decay nor the ratio |x| / |u| for
-    biases and LayerNorm, which here are all tensors of one dimension.
+    x - lr |x| / (|u| + eps) u, or x - lr u where x or u is 0. Paper and ALBERT's released code
+    divide by |u| alone; the package adds ``--lamb-eps`` there, too, which matters only where |u| is
+    hardly larger. Where the paper is ambiguous this follows ALBERT's code: no bias correction, no
+    bounds on |x|, and neither weight decay nor the ratio for biases and LayerNorm, which here are
+    all tensors of one dimension.
 
     ``--fp16`` also needs ``--fp16-no-flatten-grads``, because each tensor has its own ratio;
     ``--bf16`` works as it is.

@@ -141,6 +141,20 @@ def test_lamb_is_the_published_one(there):
     assert difference(end, lamb_by_loops(there)) <= 10 * ROUNDING
 
 
+@pytest.mark.parametrize("size", [0.0, 2.0], ids=["zero", "not zero"])
+def test_lamb_adds_eps_to_the_norm_of_an_update(size):
+    x = torch.nn.Parameter(torch.full((2, 3), size))
+    x.grad = torch.full((2, 3), 0.5)
+    before = x.detach().clone()
+    options = {"lamb_betas": "(0.9, 0.98)", "weight_decay": 0.01, "lamb_eps": 0.1}
+    optimizer = build(LambTorch, [x], **options)
+    b1, b2, lr, decay = *HYPER["betas"], HYPER["lr"], HYPER["weight_decay"]
+    u = (1 - b1) * x.grad / (((1 - b2) * x.grad**2).sqrt() + 0.1) + decay * before
+    ratio = before.norm() / (u.norm() + 0.1) if size else 1.0
+    optimizer.step()
+    torch.testing.assert_close(x.detach(), before - lr * ratio * u)
+
+
 def test_the_packages_own_lamb_is_another():
     """The control: its defaults bound norms, divide lr, and decay outside the ratio."""
     from pytorch_optimizer import Lamb
