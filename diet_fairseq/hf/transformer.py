@@ -224,7 +224,7 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         """
         words = kwargs.get("input_ids") if inputs is None else inputs
         if words is not None and words.dim() == 2 and kwargs.get("attention_mask") is None:
-            kwargs["attention_mask"] = (words != self.config.pad_token_id).long()
+            kwargs["attention_mask"] = words.ne(self.config.pad_token_id or 0).long()
         mixin: Any = super()
         return mixin.generate(inputs, *args, **kwargs)
 

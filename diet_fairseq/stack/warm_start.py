@@ -129,10 +129,10 @@ def adapt(
     described = with_gains(model, described)
     fits = {name: tensor for name, tensor in described.items() if name in own}
     for cross in (False, True):
-        names = {name for name in fits if _positions(name) and _crosses(name) == cross}
-        if all(map(_describes, names)):
+        own_positions = {name for name in fits if _positions(name) and _crosses(name) == cross}
+        if all(map(_describes, own_positions)):
             # another scheme's parameters are left, and so is what describes them
-            fits = {name: tensor for name, tensor in fits.items() if name not in names}
+            fits = {name: tensor for name, tensor in fits.items() if name not in own_positions}
     new = [name for name in own if name not in fits and not _counts_terms(name)]
     left = [name for name in described if name not in fits]
     scales = scales_of(model, checkpoint, description)
