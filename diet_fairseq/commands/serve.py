@@ -8,8 +8,8 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 
 from ..errors import UserError, one_line
-from ..recipes.common.options import at_least
-from .translate import add_model_arguments, loaded
+from .arguments import at_least
+from .translate import add_model_arguments, load_translator
 
 #: seconds that clients have at the end to read their answers
 READING = 5
@@ -47,7 +47,7 @@ def run(args: Namespace) -> None:
     from ..inference.service.app import Limits, application
 
     listening = _listening(args.host, args.port)
-    translator = loaded(args)
+    translator = load_translator(args)
     limits = Limits(args.max_body, args.max_characters, args.max_waiting, args.max_seconds)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
