@@ -35,6 +35,8 @@ def check_regular(
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
+        if os.path.islink(path):  # to nothing, or in a circle
+            raise UserError(f"{one_line(str(path))} is not a regular file: {advice}") from error
         raise _unreadable(path, error, advice) from error
     _check(status, path, most, advice)
 

@@ -1,43 +1,56 @@
-"""What a client asks for: LibreTranslate's request form, as JSON or as a form."""
+"""Requests to translate: LibreTranslate's fields, as JSON or as a form."""
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
-#: fields of a form beside its texts, which are read or passed over
-OTHERS = 100
+from ...input_files import broken_rule
+
+#: fields of a form beside its texts
+OTHER_FIELDS = 100
+#: files of a form, which are passed over
+FILES = 8
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Texts to translate.
+def _texts(q: Any) -> Any:
+    if q in ("", []):
+        raise ValueError("must be the text to translate")
+    return [q] if isinstance(q, str) else q
+
+
+class TranslationRequest(BaseModel):
+    """The fields of a request; others are passed over.
 
     Attributes:
-        texts: each of one line or several
-        one: whether there was one text, and not a list
+        q: texts, each of one line or several
+        source, target: languages; None: the model's
     """
 
-    texts: list[str]
-    one: bool
+    model_config = ConfigDict(strict=True)
+
+    q: Annotated[list[str], BeforeValidator(_texts)]
+    source: str | None = None
+    target: str | None = None
+    format: Literal["text"] = "text"
 
     @property
     def lines(self) -> list[str]:
         """All lines of all texts."""
-        return [line for text in self.texts for line in text.split("\n")]
+        return [line for text in self.q for line in text.split("\n")]
 
-    def answered(self, translations: list[str]) -> str | list[str]:
-        """The lines' translations as the client gave the texts."""
+    def join(self, translations: list[str]) -> list[str]:
+        """The lines' translations, joined to texts as the lines were."""
         lines = iter(translations)
-        found = ["\n".join(next(lines) for _ in text.split("\n")) for text in self.texts]
-        return found[0] if self.one else found
+        return ["\n".join(next(lines) for _ in text.split("\n")) for text in self.q]
 
 
-def limited(request: Request, most: int) -> Request:
-    """The request, of whose body no more than so many bytes are read."""
+def bound_body(request: Request, most: int) -> Request:
+    """The request, whose body raises 413 beyond so many bytes."""
     too_large = HTTPException(413, f"the body has more than {most:,} bytes: send less text")
     declared = request.headers.get("content-length", "")
     read = 0
@@ -55,39 +68,34 @@ def limited(request: Request, most: int) -> Request:
     return Request(request.scope, receive)
 
 
-async def read(
+async def read_request(
     request: Request, source: str, target: str, body: int, longest: int, most: int
-) -> Asked:
-    """What the request asks for.
+) -> tuple[TranslationRequest, bool]:
+    """The request's fields, checked, and whether its ``q`` was a list.
 
-    :param body: bytes of the request, and so of a field
-    :param longest: characters in a line
-    :param most: lines
-    :raises HTTPException: with the status and one line about what is wrong
+    Args:
+        source, target: the model's languages
+        body: bytes of the request, and so of a field
+        longest: characters in a line
+        most: lines
+
+    Raises:
+        HTTPException: with the status, and one line about the fault
     """
-    values = await _values(request, body, most + OTHERS)
-    q = values.get("q")
-    if q is None or q == "" or q == []:
-        raise HTTPException(
-            400,
-            "q is missing: give the text to translate (JSON needs the header content-type: "
-            "application/json)",
-        )
-    texts = [q] if isinstance(q, str) else q
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise HTTPException(400, "q must be text or a list of texts")
+    values = await _values(request, body, most + OTHER_FIELDS)
+    try:
+        fields = TranslationRequest.model_validate(values)
+    except ValidationError as error:
+        raise HTTPException(400, broken_rule(error)) from error
     for name, own, others in (("source", source, ("auto",)), ("target", target, ())):
-        language = values.get(name, own)
-        if language not in (own, *others):
+        language = getattr(fields, name)
+        if language not in (None, own, *others):
             raise HTTPException(
                 400,
-                f"{name} {str(language)[:40]!r} is not supported: this model translates {source} "
-                f"to {target}",
+                f"{name} {language[:40]!r} is not supported: this model translates {source} to "
+                f"{target}",
             )
-    if (kind := values.get("format", "text")) != "text":
-        raise HTTPException(400, f"format {str(kind)[:40]!r} is not supported: send text")
-    asked = Asked(texts, isinstance(q, str))
-    lines = asked.lines
+    lines = fields.lines
     if len(lines) > most:
         raise HTTPException(400, f"q has {len(lines):,} lines, more than {most:,}: send fewer")
     for number, line in enumerate(lines, 1):
@@ -97,20 +105,22 @@ async def read(
                 f"line {number} of q has {len(line):,} characters, more than {longest:,}: shorten "
                 "it",
             )
-    return asked
+    return fields, isinstance(values["q"], list)
 
 
 async def _values(request: Request, longest: int, most: int) -> dict[str, Any]:
     """The request's fields; a form has no more than ``most``, of ``longest`` bytes at most."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
-        async with request.form(max_part_size=longest, max_fields=most) as form:
+    if kind in FORMS:
+        async with request.form(max_part_size=longest, max_fields=most, max_files=FILES) as form:
             texts = form.getlist("q")
-            return {**form, "q": texts[0] if len(texts) == 1 else texts}
-    body = await request.body()
+            return {**form, **({"q": texts[0] if len(texts) == 1 else texts} if texts else {})}
+    if kind != "application/json":
+        # a page of another site may send other types without asking first
+        raise HTTPException(415, "send JSON, with Content-Type application/json, or a form")
     try:
-        values = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        values = from_json(await request.body())
+    except ValueError as error:
         raise HTTPException(400, "the body is no JSON (in UTF-8)") from error
     if not isinstance(values, dict):
         raise HTTPException(400, "the body is no JSON object")
