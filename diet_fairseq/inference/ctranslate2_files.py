@@ -177,6 +177,8 @@ def read_variables(file: BinaryIO) -> dict[str, Variable]:
         if key not in arrays or alias in variables:
             raise Fault(f"the alias {alias} of {key} leads nowhere")
         variables[alias] = arrays[key]
+        if f"{key}_scale" in arrays:  # which follows its weight
+            variables[f"{alias}_scale"] = arrays[f"{key}_scale"]
     if file.tell() != size:
         raise Fault("it goes on behind its end")
     return variables
