@@ -72,7 +72,11 @@ def test_an_exported_model_names_less_and_keys_of_others_are_passed_over(folder)
     [
         ("format", "other", "format must be 'diet_fairseq model', but is \"other\""),
         ("version", 2, "version must be 1, but is 2"),
-        ("engine", "onnx", "engine must be 'fairseq', 'ctranslate2' or 'transformers', but is \"on"),
+        (
+            "engine",
+            "onnx",
+            "engine must be 'fairseq', 'ctranslate2' or 'transformers', but is \"on",
+        ),
         ("engine", ["fairseq"], "engine must be 'fairseq', 'ctranslate2' or 'transformers', but"),
         ("source_lang", "../x", "source_lang must be a language's code such as en, but is"),
         ("source_lang", "en\n", "source_lang must be a language's code such as en, but is"),

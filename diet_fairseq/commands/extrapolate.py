@@ -43,7 +43,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--beam", type=at_least(1), metavar="N", help="of translation (the model's own)")
     add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
         help="for the table (CSV) and the picture (%(default)s)")  # fmt: skip
-    add("--force", action="store_true", help="replace FOLDER, if this command wrote all files in it")
+    add(
+        "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
+    )
     model_files.add_arguments(parser)
 
 

@@ -22,7 +22,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         )  # fmt: skip
     add("--epochs", action="store_true",
         help="show how the scores grew, from all checkpoints in CHECKPOINT's folder")  # fmt: skip
-    add("--force", action="store_true", help="replace FOLDER, if this command wrote all files in it")
+    add(
+        "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
+    )
     model_files.add_arguments(parser)
 
 

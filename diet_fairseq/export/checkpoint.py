@@ -49,7 +49,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def add_places(parser: ArgumentParser) -> None:
     """CHECKPOINT and the folder to write."""
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=Path, help="checkpoint of fairseq-train, or its folder"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        type=Path,
+        help="checkpoint of fairseq-train, or its folder",
     )
     folder.add_arguments(parser)
 
@@ -64,8 +67,8 @@ def trained(about: ModelDescription) -> Trained:
     """The model of a checkpoint, which is read as data.
 
     Raises:
-        UserError: the checkpoint can't be read or exported, or its dictionaries and its subword
-            model don't belong together
+        UserError: the checkpoint can't be read or exported, has parameters that are not finite, or
+            its dictionaries and its subword model don't belong together
     """
     if about.engine != "fairseq":
         raise UserError(f"{about.folder} is an exported model: name the checkpoint it was made of")
@@ -94,6 +97,12 @@ def trained(about: ModelDescription) -> Trained:
             f"{about.checkpoint} was trained with --task {cfg.task._name}: of translation models, "
             "this reads those of --task translation"
         )
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise UserError(
+                f"{about.checkpoint} holds numbers that are not finite ({name}): its training has "
+                "diverged; give an earlier checkpoint"
+            )
     known = subwords.of(about)
     for words in (task.source_dictionary, task.target_dictionary):
         if words is not None:

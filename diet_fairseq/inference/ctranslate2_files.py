@@ -288,9 +288,12 @@ def _positions(
         if (f"{part}/{kind}" in variables) != (f"{first}/{kind}" in variables):
             raise Fault(f"{part}/{kind} is not in all layers")
     if bias in variables:
-        rows, (distance, both_ways) = _matrix(variables, bias)[0], (
-            variables.get(f"{part}/relative_attention_max_distance"),
-            2 if side == "encoder" else 1,
+        rows, (distance, both_ways) = (
+            _matrix(variables, bias)[0],
+            (
+                variables.get(f"{part}/relative_attention_max_distance"),
+                2 if side == "encoder" else 1,
+            ),
         )
         value = None if distance is None or distance.type != INT32 else distance.value
         if value is None or value * both_ways != rows or rows % (2 * both_ways):

@@ -162,9 +162,7 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelD
     for name, (kind, tokenizer) in SUBWORDS.items():
         model = data.absolute().parent / "subwords" / name
         if model.is_file():
-            return replace(
-                description, subwords=kind, subword_model=model, preprocessing=tokenizer
-            )
+            return replace(description, subwords=kind, subword_model=model, preprocessing=tokenizer)
     return description
 
 

@@ -102,7 +102,9 @@ def test_a_client_that_does_not_read_its_answer_does_not_keep_it_from_ending(ser
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", port))
-        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3000)  # more than buffers take
+        client.sendall(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3000
+        )  # more than buffers take
         time.sleep(3)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=30)

@@ -174,13 +174,32 @@ def test_an_old_version_is_refused_before_anything_is_read(place, tmp_path, caps
     assert said.startswith("CTranslate2 4.8.2 can't be trusted")
 
 
-def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(export, "difference", lambda *_: 0.5)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "words", [("export", "hf"), ("export", "ctranslate2"), ("export", "safetensors"), ("look",)]
+)
+def test_a_checkpoint_that_has_diverged_is_refused(place, tmp_path, capsys, words, value):
+    state = torch.load(place / "checkpoint.pt", weights_only=False)
+    state["model"]["encoder.layers.0.fc1.weight"][0, 0] = value
+    diverged, out = tmp_path / "diverged.pt", tmp_path / "out"
+    torch.save(state, diverged)
+    given = ("--out", out) if words == ("look",) else (out,)
+    assert refusal(capsys, *words, diverged, *given, "--data", place / "data-bin").startswith(
+        f"{diverged} holds numbers that are not finite (encoder.layers.0.fc1.weight): its training"
+    )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("furthest", [0.5, float("nan")])
+def test_an_export_that_computes_something_else_is_not_kept(
+    place, tmp_path, capsys, monkeypatch, furthest
+):
+    monkeypatch.setattr(export, "difference", lambda *_: furthest)
     words = ("export", "ctranslate2", place / "checkpoint.pt", tmp_path / "out")
-    assert "outputs differ by 0.5; nothing was written" in refusal(capsys, *words)
+    assert f"outputs differ by {furthest}; nothing was written" in refusal(capsys, *words)
     assert names_in(tmp_path) == set()
     run(*words, "--quantization", "int8")  # which differs by its nature
-    assert "differ by at most 0.5" in capsys.readouterr().out
+    assert f"differ by at most {furthest}" in capsys.readouterr().out
 
 
 def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, capsys):
@@ -250,9 +269,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, tar
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
     words = ("--subwords", place / "own.model") if target != "safetensors" else ()
     try:
-        said = refusal(
-            capsys, "export", target, place / "checkpoint.pt", tmp_path / "out", *words
-        )
+        said = refusal(capsys, "export", target, place / "checkpoint.pt", tmp_path / "out", *words)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert re.fullmatch(rf"{tmp_path}/out can't be written: .*; make room or give another .*", said)

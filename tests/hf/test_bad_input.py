@@ -94,7 +94,7 @@ def test_a_missing_dictionary_is_named(encoder, tmp_path):
     ("content", "text"),
     [
         ("[]", " is no JSON object: give another file"),
-        ('{"BLEU": "x"}', ': BLEU must be a valid number'),
+        ('{"BLEU": "x"}', ": BLEU must be a valid number"),
         ('{"BLEU": NaN}', ": BLEU must be a finite number"),
         ('{"BLEU": 1, "BLEU signature": 2}', ": BLEU signature must be a valid string"),
     ],

@@ -173,7 +173,11 @@ def test_ctranslate2_itself_does_not_survive_some_forgeries(exported, tmp_path, 
 @pytest.mark.parametrize(
     ("name", "change", "fault"),
     [
-        ("shared_vocabulary.json", lambda words: words[:-1], "has the shape (91, 16), not (90, 16)"),
+        (
+            "shared_vocabulary.json",
+            lambda words: words[:-1],
+            "has the shape (91, 16), not (90, 16)",
+        ),
         ("shared_vocabulary.json", lambda words: [*words[1:], 7], "is no list of words"),
         ("shared_vocabulary.json", lambda words: dict.fromkeys(words), "is no list of words"),
         ("config.json", lambda config: config | {"unk_token": 7}, "unk_token must be a valid"),

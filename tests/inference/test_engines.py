@@ -156,12 +156,17 @@ def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
         engines = [engine.load(resolve_model(path)) for path in request.getfixturevalue("endless")]
         for source in (["▁b"], 4 * ["▁b", "a", "n"]):
             found = engines[place].translate([source, 9 * source], Search(beam=2))
-            assert [len(some[0].tokens) for some in found] == [len(source) + 51, 9 * len(source) + 51]
+            assert [len(some[0].tokens) for some in found] == [
+                len(source) + 51,
+                9 * len(source) + 51,
+            ]
 
 
 def test_scores_differ_by_what_an_empty_translation_has(tmp_path):
     """Neither search ends at once. fairseq's scores keep the end's share, CTranslate2's don't."""
-    ours, theirs = (engine.load(resolve_model(folder)) for folder in export(tmp_path, towards_end=3))
+    ours, theirs = (
+        engine.load(resolve_model(folder)) for folder in export(tmp_path, towards_end=3)
+    )
     source, search = ["▁b", "a", "n"], Search(beam=3, nbest=3, lenpen=0)
     [nothing] = theirs.model.score_batch([source], [[]])
     others = math.log1p(-math.exp(nothing.log_probs[0]))

@@ -71,14 +71,14 @@ def test_the_good_folder_is_read(folders, tmp_path, kind):
     assert (outcome.status, outcome.fault) == (0, None), outcome.err
 
 
-@pytest.mark.parametrize("seed", [pytest.param(range(2), id="2"),
-                                  pytest.param(range(2, 40), id="38", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(range(2), id="2"), pytest.param(range(2, 40), id="38", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     ("kind", "name", "mutate"), CASES, ids=[f"{k}-{n}-{m.__name__}" for k, n, m in CASES]
 )  # fmt: skip
-def test_a_mutated_file_is_read_or_refused_in_one_line(
-    folders, tmp_path, kind, name, mutate, seed
-):
+def test_a_mutated_file_is_read_or_refused_in_one_line(folders, tmp_path, kind, name, mutate, seed):
     for number in seed:
         folder = tmp_path / str(number) / kind
         shutil.copytree(folders / kind, folder)

@@ -12,8 +12,8 @@ from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
 from diet_fairseq.inference.text import Text
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.recipes.common.subwords import SentencePiece, SubwordNmt
-from tests.support.road import sentences
 from diet_fairseq_cli import main
+from tests.support.road import sentences
 from tests.support.translating import untrained, words_only
 
 NOTHING = Pieces()
@@ -62,7 +62,10 @@ def test_a_checkpoint_alone_takes_what_is_given(checkpoint):
         "fairseq", "en", "de", folder, checkpoint, folder / "data", "subword_nmt", codes, "moses"
     )
     (folder / "spm").write_bytes(b"\x0a\0")
-    assert resolve_model(checkpoint, Pieces(folder / "data", folder / "spm")).subwords == "sentencepiece"
+    assert (
+        resolve_model(checkpoint, Pieces(folder / "data", folder / "spm")).subwords
+        == "sentencepiece"
+    )
 
 
 def test_what_is_missing_is_named(checkpoint):
@@ -182,13 +185,21 @@ def test_a_checkpoint_is_read_once_for_each_command(tmp_path, monkeypatch, capsy
     """Also where its languages are not beside it."""
     folder, reads = untrained(tmp_path / "run", "--arch", "transformer_t5_tiny"), []
     load = torch.load
-    monkeypatch.setattr(torch, "load", lambda *args, **given: reads.append(1) or load(*args, **given))
+    monkeypatch.setattr(
+        torch, "load", lambda *args, **given: reads.append(1) or load(*args, **given)
+    )
     (folder / "model.json").unlink()
     options = [f"--data={folder}", f"--subwords={folder / 'sentencepiece.model'}"]
     (tmp_path / "text").write_text("ban\n")
     for words in (
         ["translate", str(folder / "checkpoint_last.pt"), str(tmp_path / "text"), *options],
-        ["export", "ctranslate2", str(folder / "checkpoint_last.pt"), str(tmp_path / "a"), *options],
+        [
+            "export",
+            "ctranslate2",
+            str(folder / "checkpoint_last.pt"),
+            str(tmp_path / "a"),
+            *options,
+        ],
         ["export", "hf", str(folder / "checkpoint_last.pt"), str(tmp_path / "b"), *options],
     ):
         reads.clear()

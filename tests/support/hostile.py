@@ -201,7 +201,7 @@ def of_a_value(good: bytes, draw: random.Random) -> bytes:
     state = loading.read(io.BytesIO(good))
     if draw.random() < 0.3:  # as fairseq wrote them until 2020
         state["args"], state["cfg"] = state["cfg"]["model"], None
-    state.pop("last_optimizer_state") if draw.random() < 0.5 else None
+    state.pop("last_optimizer_state", None) if draw.random() < 0.5 else None
     options = [part for part in (state["args"], *(state["cfg"] or {}).values()) if part]
     for _ in range(draw.choice([1, 1, 2])):
         if draw.random() < 0.6:
