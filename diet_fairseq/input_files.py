@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 from .errors import UserError, one_line
 
 Model = TypeVar("Model")
-#: bytes that a description (`model.json`, `config.json`, ...) may have; usual ones have some hundred
+#: bytes that a description such as `config.json` may have; usual ones have some hundred
 DESCRIPTION = 1 << 20
 #: bytes that a vocabulary, subword model or list of merges may have; usual ones have a million
 VOCABULARY = 1 << 26
@@ -81,7 +81,7 @@ def read_bytes(path: Path, most: int, advice: str = ADVICE) -> bytes:
     """
     with open_regular(path, most, advice) as file:
         try:
-            source: Any = gzip.open(file) if path.suffix == ".gz" else file
+            source: Any = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
             content = source.read(most + 1)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UserError(f"{path} is truncated or damaged ({error}): {advice}") from error

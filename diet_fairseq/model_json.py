@@ -101,7 +101,7 @@ class ModelDescription:
 
 
 def _file_name(value: str) -> str:
-    """A name that stays within the folder; links are followed, as whoever made the folder set them."""
+    """A name that stays within the folder; links in the folder are followed."""
     path = PurePosixPath(value)
     if not value or "\0" in value:
         raise ValueError("must name a file of the folder")

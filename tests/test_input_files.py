@@ -61,7 +61,7 @@ def test_a_pipe_that_takes_the_name_of_a_file_is_refused(tmp_path, monkeypatch):
 
 def test_what_can_not_be_read_is_named(tmp_path):
     for name in ("nosuch", "a" * 256, "a\0b"):
-        with pytest.raises(UserError, match="can't be read: .*; give another file"):
+        with pytest.raises(UserError, match=r"can't be read: .*; give another file"):
             input_files.read_bytes(tmp_path / name, 9)
 
 

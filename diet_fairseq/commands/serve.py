@@ -18,12 +18,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip
     add("--port", type=int, default=5000, help="port; 0: a free one (default: %(default)s)")
     add("--host-names", nargs="+", default=[], metavar="NAME",
-        help="names that clients may call the service by, beside addresses and localhost")  # fmt: skip
+        help="names of the service in URLs, beside addresses and localhost")  # fmt: skip
     add("--max-tokens", type=at_least(1), default=4000,
         help="source subwords in a batch (default: %(default)s)")  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
     add("--max-waiting", type=at_least(1), default=2000,
-        help="lines in the queue, beyond which the answer is 503 (default: %(default)s)")  # fmt: skip
+        help="lines in the queue, else the answer is 503 (default: %(default)s)")  # fmt: skip
     add("--max-body", type=at_least(1), default=10_000_000,
         help="bytes of a request, beyond which it is 413 (default: %(default)s)")  # fmt: skip
     add("--max-characters", type=at_least(1), default=5000,

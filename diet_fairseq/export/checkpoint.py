@@ -52,7 +52,7 @@ def add_places(parser: ArgumentParser) -> None:
         "checkpoint",
         metavar="CHECKPOINT",
         type=Path,
-        help="checkpoint of fairseq-train, or its folder",
+        help="checkpoint, or its folder",
     )
     folder.add_arguments(parser)
 

@@ -1,4 +1,4 @@
-"""Output folders: written whole or not at all, and marked, so that ``--force`` replaces only ours."""
+"""Output folders: whole or absent, and marked, so that ``--force`` replaces only ours."""
 
 import os
 import shutil
@@ -106,7 +106,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 def _files_of_ours(out: Path) -> set[str] | None:
-    """The files that the command has written into ``out``; None: another program made the folder."""
+    """The files that the command has written into ``out``; None: the folder is not ours."""
     if os.path.lexists(out / MARK):
         return set(input_files.read_object(out / MARK, Mark, input_files.VOCABULARY).files)
     try:

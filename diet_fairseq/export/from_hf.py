@@ -235,7 +235,7 @@ def write_dictionaries(
 
 
 def languages(folder: Path) -> tuple[str, str]:
-    """The tokenizer's languages; for fairseq, which needs names, "source" and "target" otherwise."""
+    """The tokenizer's languages; fairseq needs names, so they default to source and target."""
     options = tokenizer_config(folder)
     return options.source_lang or "source", options.target_lang or "target"
 

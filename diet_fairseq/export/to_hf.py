@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     checkpoint.add_arguments(parser)
     add = parser.add_argument_group("for the model card").add_argument
     add("--scores", type=Path, metavar="FILE",
-        help="JSON with BLEU and chrF, and their sacreBLEU signatures (default: no scores)")  # fmt: skip
+        help="JSON with BLEU, chrF and their signatures (default: no scores)")  # fmt: skip
     add("--dataset", metavar="NAME", help="what it was trained on")
     add("--license", metavar="NAME", help="of the weights, such as mit")
 

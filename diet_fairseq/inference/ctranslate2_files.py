@@ -109,13 +109,13 @@ def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
     found = {path.name for path in folder.glob("*vocabulary*")}
     shared, apart = {"shared_vocabulary.json"}, {"source_vocabulary.json", "target_vocabulary.json"}
     if found not in (shared, apart):
+        names = one_line(", ".join(sorted(found))) or "none"
         raise UserError(
             f"{folder} must have shared_vocabulary.json, or source_vocabulary.json and "
-            f"target_vocabulary.json, but has {one_line(', '.join(sorted(found))) or 'none'}: {AGAIN}"
+            f"target_vocabulary.json, but has {names}: {AGAIN}"
         )
-    names = ("shared_vocabulary.json",) * 2 if found == shared else sorted(found)
-    source, target = (_words(folder / name) for name in names)
-    return source, target
+    source, *target = (_words(folder / name) for name in sorted(found))
+    return source, target[0] if target else source
 
 
 def _words(path: Path) -> list[str]:

@@ -30,9 +30,10 @@ class Search:
     penalty: str = "fairseq"
 
     def best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
-        """The ``nbest`` of hypotheses whose scores are log-probabilities, by tensor2tensor's penalty.
+        """The ``nbest`` hypotheses, best first.
 
-        Its length counts </s>. fairseq's penalty is that of both engines themselves.
+        Engines apply fairseq's penalty themselves; otherwise scores are log-probabilities, which
+        tensor2tensor's penalty divides here. Its length counts </s>.
         """
         if self.penalty == "tensor2tensor":
             hypotheses = [

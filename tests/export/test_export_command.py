@@ -100,7 +100,8 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
     said = capsys.readouterr().out
     assert said.startswith(f"wrote {out}: log-probabilities of random sentences differ by at most ")
     assert names_in(out) == {
-        ".diet_fairseq.json", "config.json", "model.bin", "model.json", "sentencepiece.model", "shared_vocabulary.json",
+        ".diet_fairseq.json", "config.json", "model.bin", "model.json", "sentencepiece.model",
+        "shared_vocabulary.json",
     }  # fmt: skip
     assert (out / "sentencepiece.model").read_bytes() == (place / "own.model").read_bytes()
     assert model_json.read(out) == ModelDescription(

@@ -1,4 +1,4 @@
-"""A forged CTranslate2 folder is refused before CTranslate2, which would end the process, reads it."""
+"""A forged CTranslate2 folder is refused before CTranslate2 reads it, which ends the process."""
 
 import json
 import shutil
@@ -176,7 +176,7 @@ def test_ctranslate2_itself_does_not_survive_some_forgeries(exported, tmp_path, 
         (
             "shared_vocabulary.json",
             lambda words: words[:-1],
-            "has the shape (91, 16), not (90, 16)",
+            "(91, 16), not (90, 16)",
         ),
         ("shared_vocabulary.json", lambda words: [*words[1:], 7], "is no list of words"),
         ("shared_vocabulary.json", lambda words: dict.fromkeys(words), "is no list of words"),

@@ -1,4 +1,4 @@
-"""Mutations of every file that a folder of ours holds: each is read or ends in one line, status 1."""
+"""Mutations of every file of our folders: each is read, or ends in one line and status 1."""
 
 import random
 import shutil

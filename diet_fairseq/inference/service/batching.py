@@ -120,7 +120,7 @@ class Batches:
                             self._fail(request, its_error)
 
     def _next(self) -> list[tuple[_Request, Sequence[str]]]:
-        """Some lines of each request in the queue, in turn; requests with more lines queue again."""
+        """Some lines of each request in the queue, in turn; those with more lines queue again."""
         batch: list[tuple[_Request, Sequence[str]]] = []
         room = self.most_together
         while room > 0 and self._waiting:
