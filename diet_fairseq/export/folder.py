@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +15,12 @@ from .. import input_files, model_json
 from ..atomic import rename
 from ..errors import UserError, one_line
 
-try:
+#: errors of writing; safetensors, which an extra installs, has one of its own
+WRITE_ERRORS: tuple[type[Exception], ...] = (OSError,)
+with suppress(ModuleNotFoundError):
     from safetensors import SafetensorError
-except ModuleNotFoundError:  # of an extra
-    SafetensorError = OSError
+
+    WRITE_ERRORS = (OSError, SafetensorError)
 
 #: the mark: a list of the files that the command has written
 MARK = ".diet_fairseq.json"
@@ -89,7 +91,7 @@ def written(out: Path, force: bool) -> Iterator[Path]:
             rename(new, out)
     except shutil.Error as error:
         raise UserError(f"{out} can't be written: {error}; give another folder") from error
-    except (OSError, SafetensorError) as error:
+    except WRITE_ERRORS as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
             f"{out} can't be written: {reason}; make room or give another folder"

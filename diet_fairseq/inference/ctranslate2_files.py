@@ -236,11 +236,11 @@ def check_variables(variables: Mapping[str, Variable], source: int, target: int)
             shapes |= {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
             optional.add(f"{name}/beta")
         shapes |= {f"{side}/{name}": () for name in SCALARS[side]}
-    for name, shape in shapes.items():
+    for name, expected in shapes.items():
         if name not in variables and name not in optional:
             raise Fault(f"{name} is missing")
-        if name in variables and variables[name].shape != shape:
-            raise Fault(f"{name} has the shape {variables[name].shape}, not {shape}")
+        if name in variables and variables[name].shape != expected:
+            raise Fault(f"{name} has the shape {variables[name].shape}, not {expected}")
     for name in variables:
         if name not in shapes:
             raise Fault(f"{name} does not belong to such a model")
