@@ -207,7 +207,10 @@ class Parser(ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.command:
             words = [args] if self.command.by_corpus else []
-            self.command.function(self.command.add_arguments)(self, *words)
+            command, self.command = self.command, None
+            command.function(command.add_arguments)(self, *words)
+            if not command.passes_on:  # MODEL --option VALUE FILE, which argparse would not take
+                return self.parse_known_intermixed_args(args, namespace)
         return super().parse_known_args(args, namespace)
 
 

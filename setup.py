@@ -8,7 +8,8 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["jinja2", "matplotlib"]  # `look`, `grid plot`, and --plot of `encoder report`
 DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
-SERVE = ["prometheus_client", "python-multipart", "starlette", "uvicorn"]  # `serve`
+# `serve`; older versions bound neither the headers of a form's part nor a form's fields
+SERVE = ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uvicorn>=0.54"]
 CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
 SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
@@ -50,6 +51,7 @@ setup(
         "fairseq-fixed==0.12.3.1",
         "filelock",  # which torch brings
         "numpy",
+        "pydantic>=2.11",  # files and requests that come from elsewhere
         "regex",  # which fairseq brings; knows the vowel signs of words
         "sacrebleu",
         "scikit-learn",

@@ -23,7 +23,7 @@ from torch import Tensor
 import diet_fairseq
 from diet_fairseq.export import checkpoint
 from diet_fairseq.export import ctranslate2 as export
-from diet_fairseq.inference.found import NONE, Pieces, find
+from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
 
 from .generation import Samples, batches_of, loaded, translation
 from .harness import in_turn, machine, save
@@ -38,7 +38,7 @@ TIE = 1e-4
 def exported(path: str, data: str, quantization: str) -> Any:
     """The checkpoint in CTranslate2, with as many threads as PyTorch has."""
     with tempfile.TemporaryDirectory() as folder:
-        about = find(Path(path), Pieces(Path(data), NONE))
+        about = resolve_model(Path(path), Pieces(Path(data), NONE))
         export.save(checkpoint.trained(about), folder, quantization)
         threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
         return ctranslate2.Translator(folder, device="cpu", **threads)

@@ -49,7 +49,8 @@ class Client:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
 
     def translated(self, line: str) -> str:
-        self.connection.request("POST", "/translate", json.dumps({"q": line}))
+        headers = {"Content-Type": "application/json"}
+        self.connection.request("POST", "/translate", json.dumps({"q": line}), headers)
         answer = self.connection.getresponse()
         body = answer.read()
         if answer.status != 200:

@@ -7,6 +7,9 @@ from .errors import UserError
 from .literals import literal
 
 Number = TypeVar("Number", int, float)
+#: options that cost time and memory without parameters, by parts of their names, and the largest
+#: values that a file from elsewhere may give them
+LARGEST = {"positions": 1 << 20, "position_max_distance": 1 << 16, "position_clip": 1 << 16}
 
 
 def not_below(flag: str, value: Number, least: Number) -> Number:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..export import checkpoint
-from ..inference.found import NONE, Pieces, find
+from ..inference.model_files import NONE, Pieces, resolve_model
 from ..inference.text import Text
 from ..model_json import ModelDescription
 from ..positions import PositionScheme
@@ -105,7 +105,7 @@ def load(path: Path, pieces: Pieces, text: bool) -> Trained:
     """
     if not text and pieces.subwords is None:
         pieces = replace(pieces, subwords=NONE)
-    found = opened(find(path, pieces, translates=False))
+    found = opened(resolve_model(path, pieces, translates=False))
     if not any(has_positions(stack) for stack in found.stacks.values()):
         raise UserError(
             f"{found.path} has no positions (--arch {found.arch}): there is nothing to look at; "

@@ -7,7 +7,7 @@ from pathlib import Path
 from fairseq.data import data_utils
 
 from ..errors import UserError
-from ..inference.found import DATA, LEVELS, Pieces
+from ..inference.model_files import DATA, LEVELS, Pieces
 from ..inference.text import Text
 from ..inference.translator import Translator
 from ..model_json import ModelDescription

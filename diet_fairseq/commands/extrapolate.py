@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..export import folder
-from ..inference import found
+from ..inference import model_files
 from ..model_json import ModelDescription
-from ..recipes.common.options import at_least
+from .arguments import at_least
 
 if TYPE_CHECKING:  # the libraries that draw are optional
     from ..analysis.lengths import Reading
@@ -43,23 +43,25 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--beam", type=at_least(1), metavar="N", help="of translation (the model's own)")
     add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
         help="for the table (CSV) and the picture (%(default)s)")  # fmt: skip
-    add("--force", action="store_true", help="replace FOLDER, if it is an earlier one")
-    found.add_arguments(parser)
+    add(
+        "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
+    )
+    model_files.add_arguments(parser)
 
 
 def run(args: Namespace) -> None:
     from ..analysis import lengths as measured
 
-    folder.check(args.out, args.force, measured.CSV)
+    folder.check(args.out, args.force)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
-    pieces = found.Pieces.of(args)
-    abouts = [found.find(path, pieces, translates=False) for path in args.checkpoint]
+    pieces = model_files.Pieces.of(args)
+    abouts = [model_files.resolve_model(path, pieces, translates=False) for path in args.checkpoint]
     encoders = {not about.source_lang for about in abouts}
     if len(encoders) > 1:
         raise UserError("extrapolate compares encoders or translation models: give those of a kind")
     readings = (_encoders if encoders == {True} else _translation)(args, abouts)
-    with folder.written(args.out, args.force, measured.CSV) as new:
+    with folder.written(args.out, args.force) as new:
         measured.write(readings, new)
     print(measured.markdown(readings))
     print(f"\nwrote {args.out / measured.CSV} and {args.out / measured.PNG}")
@@ -90,7 +92,7 @@ def _translation(args: Namespace, abouts: list[ModelDescription]) -> "list[Readi
     spans = translations.bins(sizes, args.lengths or SOURCES)
     return [
         translations.reading(
-            name, trained.opened(about), found.Pieces.of(args), lines, sizes, spans, args.beam
+            name, trained.opened(about), model_files.Pieces.of(args), lines, sizes, spans, args.beam
         )
         for name, about in zip(names(args.checkpoint), abouts, strict=True)
     ]

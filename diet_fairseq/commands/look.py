@@ -6,10 +6,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..export import folder
-from ..inference import found
-
-#: what every page has beside it
-MARK = "look.json"
+from ..inference import model_files
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,14 +22,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         )  # fmt: skip
     add("--epochs", action="store_true",
         help="show how the scores grew, from all checkpoints in CHECKPOINT's folder")  # fmt: skip
-    add("--force", action="store_true", help="replace FOLDER, if it is an earlier page")
-    found.add_arguments(parser)
+    add(
+        "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
+    )
+    model_files.add_arguments(parser)
 
 
 def run(args: Namespace) -> None:
     if len(args.checkpoint) > 2:
         raise UserError(f"look shows one checkpoint or two, but there are {len(args.checkpoint)}")
-    folder.check(args.out, args.force, MARK)
+    folder.check(args.out, args.force)
     # The libraries that draw are optional: what is not installed is named before work begins.
     from ..analysis import trained
     from ..analysis.report import Report, Seen
@@ -40,7 +39,7 @@ def run(args: Namespace) -> None:
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
-    pieces, reads = found.Pieces.of(args), args.text is not None
+    pieces, reads = model_files.Pieces.of(args), args.text is not None
     models = [trained.load(path, pieces, reads) for path in args.checkpoint]
     length = trained.length_of(models, args.length)
 
@@ -55,6 +54,6 @@ def run(args: Namespace) -> None:
             others = (trained.load(path, pieces, reads) for path in trained.run_of(model.path))
             run = {other.updates: seen(other) for other in others}
             frames.append([run[updates] for updates in sorted(run)])
-    with folder.written(args.out, args.force, MARK) as new:
+    with folder.written(args.out, args.force) as new:
         Report(shown, new).write(frames)
     print(f"wrote {args.out / 'index.html'}")

@@ -1,84 +1,77 @@
 """``diet-fairseq serve MODEL``: translates over HTTP until it is told to stop."""
 
 import logging
-import math
 import signal
 import socket
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 
 from ..errors import UserError, one_line
-from ..recipes.common.options import at_least
-from .translate import add_model_arguments, loaded
-
-#: seconds that clients have at the end to read their answers
-READING = 5
+from .arguments import at_least
+from .translate import add_model_arguments, load_translator
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model_arguments(parser)
     add = parser.add_argument
-    add("--host", default="127.0.0.1", help="address to listen at (%(default)s: this machine only)")
-    add("--port", type=int, default=5000, help="0: any that is free (%(default)s)")
-    add("--max-tokens", type=at_least(1), default=4000, help="subwords in a batch (%(default)s)")
-    limits = parser.add_argument_group("limits")
-    add = limits.add_argument
-    add(
-        "--max-waiting",
-        type=at_least(1),
-        default=2000,
-        help="lines of all requests, else 503 (%(default)s)",
-    )
-    add("--max-body", type=at_least(1), default=10_000_000, help="bytes, else 413 (%(default)s)")
-    add(
-        "--max-characters", type=at_least(1), default=5000, help="in a line, else 400 (%(default)s)"
-    )
-    add(
-        "--max-seconds",
-        type=at_least(0.0),
-        default=60,
-        help="for a request, else 504 (%(default)s)",
-    )
+    add("--host", default="127.0.0.1",
+        help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip
+    add("--port", type=int, default=5000, help="port; 0: a free one (default: %(default)s)")
+    add("--host-names", nargs="+", default=[], metavar="NAME",
+        help="names of the service in URLs, beside addresses and localhost")  # fmt: skip
+    add("--max-tokens", type=at_least(1), default=4000,
+        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
+    add = parser.add_argument_group("limits").add_argument
+    add("--max-waiting", type=at_least(1), default=2000,
+        help="lines in the queue, else the answer is 503 (default: %(default)s)")  # fmt: skip
+    add("--max-body", type=at_least(1), default=10_000_000,
+        help="bytes of a request, beyond which it is 413 (default: %(default)s)")  # fmt: skip
+    add("--max-characters", type=at_least(1), default=5000,
+        help="characters of a line, beyond which it is 400 (default: %(default)s)")  # fmt: skip
+    add("--max-seconds", type=at_least(0.0), default=60,
+        help="seconds from a connection to its answer, beyond which it is 504 (default: "
+             "%(default)s)")  # fmt: skip
+    add("--max-idle-seconds", type=at_least(0.1), default=10,
+        help="seconds to the end of a request's headers, and between requests (default: "
+             "%(default)s)")  # fmt: skip
+    add("--max-connections", type=at_least(1),
+        help="open connections, beyond which idle ones are closed (default: 512, or what the limit "
+             "on descriptors allows)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
-    import uvicorn
-
     from ..inference.service.app import Limits, application
+    from ..inference.service.server import ConnectionLimits, Server, connection_limit
 
-    listening = _listening(args.host, args.port)
-    translator = loaded(args)
+    connections = connection_limit(args.max_connections)
+    listening = _listen(args.host, args.port)
+    translator = load_translator(args)
     limits = Limits(args.max_body, args.max_characters, args.max_waiting, args.max_seconds)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    config = uvicorn.Config(
-        application(translator, limits),
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        timeout_graceful_shutdown=math.ceil(limits.seconds) + READING,
-    )
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients' errors are warnings
+    app = application(translator, limits, [args.host, *args.host_names])
+    connection_limits = ConnectionLimits(connections, args.max_idle_seconds, limits.seconds)
+    server = Server.of(app, connection_limits)
     host, port = listening.getsockname()[:2]
     print(
         f"translating {translator.source_lang} to {translator.target_lang} at "
         f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)",
         flush=True,
     )
-    # uvicorn ends its work first and then raises the signal again, which has done all it should.
+    # uvicorn answers all requests first and then raises the signal again
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    server = uvicorn.Server(config)
     server.run(sockets=[listening])
-    unread = len(server.server_state.connections)
+    unread = connection_limits.unread
     with suppress(BrokenPipeError):
         print(
             f"stopped: {unread} of the answers had not been read"
             if unread
-            else "stopped: all that was asked for is answered",
+            else "stopped: all requests are answered",
             flush=True,
         )
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     """An open socket, before the model is loaded in vain."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

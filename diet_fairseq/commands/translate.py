@@ -12,49 +12,55 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..inference import found as pieces
+from ..inference import model_files
 from ..inference.lines import windows
 from ..inference.translator import MAX_TOKENS, TooLong, Translation, Translator
 from ..interrupts import interruptible
 from ..progress import heartbeat
-from ..recipes.common.options import at_least
+from .arguments import at_least
 
 
 def add_model_arguments(parser: ArgumentParser) -> None:
-    """What names a model, and where it is to work."""
+    """MODEL, and the device it works on."""
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL",
-        help="run of `translation`, exported model, or checkpoint")  # fmt: skip
-    add("--threads", type=at_least(1), help="of the CPU (as PyTorch or CTranslate2 choose)")
-    add("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
-    pieces.add_arguments(parser)
+        help="folder with model.json, exported model, or checkpoint")  # fmt: skip
+    add("--threads", type=at_least(1),
+        help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
+    add("--any-ctranslate2", action="store_true",
+        help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
+             "corrupt memory")  # fmt: skip
+    model_files.add_arguments(parser)
 
 
-def loaded(args: Namespace) -> Translator:
+def load_translator(args: Namespace) -> Translator:
     names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
-    given = {name: getattr(args, name) for name in names}
-    return Translator(args.model, **given, max_tokens=args.max_tokens)
+    options = {name: getattr(args, name) for name in (*names, "any_ctranslate2", "max_tokens")}
+    return Translator(args.model, **options)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_model_arguments(parser)
     add = parser.add_argument
-    add("file", type=Path, nargs="?", metavar="FILE", help="text in UTF-8 (standard input)")
-    add("--beam", type=at_least(1), help="hypotheses to keep (the model's own)")
-    add("--nbest", type=at_least(1), default=1, help="lines to write for each line (%(default)s)")
-    add("--length-penalty", type=at_least(-math.inf), metavar="ALPHA", help="(the model's own)")
+    add("file", type=Path, nargs="?", metavar="FILE",
+        help="text in UTF-8 (default: standard input)")  # fmt: skip
+    add("--beam", type=at_least(1), help="hypotheses to keep (default: the model's own)")
+    add("--nbest", type=at_least(1), default=1,
+        help="translations of each line, one a line (default: %(default)s)")  # fmt: skip
+    add("--length-penalty", type=at_least(-math.inf), metavar="ALPHA",
+        help="exponent of the length penalty (default: the model's own)")  # fmt: skip
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
     add("--strict", action="store_true", help="stop at a line that is too long, don't cut it")
-    add(
-        "--max-tokens",
-        type=at_least(1),
-        default=MAX_TOKENS,
-        help="subwords in a batch (%(default)s)",
-    )
+    add("--max-characters", type=at_least(1), default=20_000,
+        help="characters of a line; the command stops at a longer one (default: %(default)s)"
+        )  # fmt: skip
+    add("--max-tokens", type=at_least(1), default=MAX_TOKENS,
+        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
-    written = completed = 0
+    written = translated = 0
     with interruptible(lambda: f"{written:,} lines were translated and written"):
         name = str(args.file or "standard input")
         try:
@@ -63,36 +69,39 @@ def run(args: Namespace) -> None:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
-        translator = loaded(args)
+        translator = load_translator(args)
         bar = tqdm(desc="translating", unit=" lines", disable=None)
 
-        def done(lines: int) -> None:
-            nonlocal completed
-            completed += lines
+        def count(lines: int) -> None:
+            nonlocal translated
+            translated += lines
             bar.update(lines)
 
-        with bar, heartbeat(lambda: _say(completed) if bar.disable else None):
-            for lines in windows(source, name):
+        def show_progress() -> None:
+            if bar.disable:
+                print(f"translated: {translated:,} lines", file=sys.stderr, flush=True)
+
+        with bar, heartbeat(show_progress):
+            for lines in windows(source, name, args.max_characters):
                 fault = None
                 try:
-                    found = _translated(translator, lines, args, done)
+                    results = _translate(translator, lines, args, count)
                 except TooLong as error:
-                    before = lines[: error.number - 1]
-                    found = _translated(translator, before, args, done)
+                    results = _translate(translator, lines[: error.number - 1], args, count)
                     fault = UserError(
                         f"{name}, line {written + error.number} has {error.subwords:,} subwords, "
                         f"but the model takes {error.longest:,}: shorten it, or leave out --strict"
                     )
-                for some in found:
-                    print(_shown(some, written + 1, args.scores))
+                for translations in results:
+                    print(_render(translations, written + 1, args.scores))
                     written += 1
                 sys.stdout.flush()
                 if fault:
                     raise fault
 
 
-def _translated(
-    translator: Translator, lines: list[str], args: Namespace, done: Callable[[int], Any]
+def _translate(
+    translator: Translator, lines: list[str], args: Namespace, count: Callable[[int], Any]
 ) -> list[list[Translation]]:
     return translator.candidates(
         lines,
@@ -100,16 +109,12 @@ def _translated(
         beam=args.beam,
         lenpen=args.length_penalty,
         strict=args.strict,
-        done=done,
+        done=count,
     )
 
 
-def _shown(found: list[Translation], number: int, scores: bool) -> str:
+def _render(translations: list[Translation], number: int, scores: bool) -> str:
     if not scores:
-        return "\n".join(one.text for one in found)
-    translations = [{"text": one.text, "score": round(one.score, 6)} for one in found]
-    return json.dumps({"line": number, "translations": translations}, ensure_ascii=False)
-
-
-def _say(lines: int) -> None:
-    print(f"translated: {lines:,} lines", file=sys.stderr, flush=True)
+        return "\n".join(translation.text for translation in translations)
+    values = [{"text": one.text, "score": round(one.score, 6)} for one in translations]
+    return json.dumps({"line": number, "translations": values}, ensure_ascii=False)

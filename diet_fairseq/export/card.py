@@ -1,4 +1,4 @@
-"""The model card: what the model is, what it was trained on, how good it is, how to load it."""
+"""The model card: model, data, scores, and how to load it."""
 
 from typing import Any
 
@@ -21,26 +21,27 @@ def card(
     languages: list[str],
     dataset: str | None = None,
     license: str | None = None,
-    scores: dict[str, Any] | None = None,
+    scores: Any = None,
 ) -> str:
-    """README.md; ``scores`` are those of the recipe's scores.json."""
+    """README.md; ``scores`` are `to_hf.Scores`."""
     config = model.config
     task, auto = TASKS[type(model).__name__]
     results, rows = [], []
     for metric in ("BLEU", "chrF"):
-        if scores and metric in scores:
-            signature = scores.get(f"{metric} signature", "")
+        value = getattr(scores, metric, None)
+        if value is not None:
+            signature = getattr(scores, f"{metric.lower()}_signature")
             results.append(
                 EvalResult(
                     task_type=task,
                     dataset_type=dataset or "custom",
                     dataset_name=dataset or "the test set",
                     metric_type=metric.lower(),
-                    metric_value=round(float(scores[metric]), 2),
+                    metric_value=round(value, 2),
                     metric_config=signature,
                 )
             )
-            rows.append(f"| {metric} | {float(scores[metric]):.2f} | `{signature}` |")
+            rows.append(f"| {metric} | {value:.2f} | `{signature}` |")
     data = ModelCardData(
         language=languages or None,
         license=license,

@@ -1,7 +1,7 @@
-"""A model out of a checkpoint, with its dictionaries: what every target begins with."""
+"""The model of a checkpoint, with its dictionaries: the input of every export."""
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,22 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import UserError
-from ..inference import found, subwords
-from ..inference.found import Pieces
+from ..inference import model_files, subwords
+from ..inference.model_files import Pieces
 from ..model_json import ModelDescription
 from . import folder
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model in eval mode, on the CPU, in float32, and what it was trained with.
+    """A model in eval mode, on the CPU, in float32, with its task and configuration.
 
     Attributes:
-        about: where it is, and what belongs to it
+        about: its files and text options
         model: fairseq's, stock or ours
         config: the checkpoint's configuration of the model
-        task: with the dictionaries
-        updates: how often its parameters were updated
+        task: fairseq's task, which has the dictionaries
+        updates: number of updates of its parameters
     """
 
     about: ModelDescription
@@ -41,30 +41,34 @@ class Trained:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What names the checkpoint, what belongs to it, and the folder to write."""
+    """CHECKPOINT, its files, and the folder to write."""
     add_places(parser)
-    found.add_arguments(parser)
+    model_files.add_arguments(parser)
 
 
 def add_places(parser: ArgumentParser) -> None:
-    """What names the checkpoint and the folder to write."""
+    """CHECKPOINT and the folder to write."""
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=Path, help="of fairseq-train, or its run's folder"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        type=Path,
+        help="checkpoint, or its folder",
     )
     folder.add_arguments(parser)
 
 
 def read(args: Namespace) -> Trained:
-    """What `add_arguments` named."""
-    return trained(found.find(args.checkpoint, Pieces.of(args), translates=False))
+    """The model that the arguments of `add_arguments` name."""
+    pieces = Pieces.of(args)
+    return trained(model_files.resolve_model(args.checkpoint, pieces, translates=False))
 
 
 def trained(about: ModelDescription) -> Trained:
-    """Read a checkpoint that `inference.found` found, by the plugin's safe loading.
+    """The model of a checkpoint, which is read as data.
 
     Raises:
-        UserError: it can't be read, is of no kind that is exported, or its dictionaries and its
-            subword model don't belong together
+        UserError: the checkpoint can't be read or exported, has parameters that are not finite, or
+            its dictionaries and its subword model don't belong together
     """
     if about.engine != "fairseq":
         raise UserError(f"{about.folder} is an exported model: name the checkpoint it was made of")
@@ -72,7 +76,7 @@ def trained(about: ModelDescription) -> Trained:
     if about.source_lang:
         overrides |= {"source_lang": about.source_lang, "target_lang": about.target_lang}
     try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(about.checkpoint), overrides)
+        state = model_files.load_state(about, overrides)
         history = state.get("optimizer_history") or [{}]
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(about.checkpoint)], state=state
@@ -93,10 +97,16 @@ def trained(about: ModelDescription) -> Trained:
             f"{about.checkpoint} was trained with --task {cfg.task._name}: of translation models, "
             "this reads those of --task translation"
         )
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise UserError(
+                f"{about.checkpoint} holds numbers that are not finite ({name}): its training has "
+                "diverged; give an earlier checkpoint"
+            )
     known = subwords.of(about)
     for words in (task.source_dictionary, task.target_dictionary):
         if words is not None:
             names = f"{about.data} and {about.subword_model}"
             subwords.check(known, words.symbols[words.nspecial :], names)
     updates = int(history[-1].get("num_updates") or 0)
-    return Trained(about, model.float().eval(), cfg.model, task, updates)
+    return Trained(replace(about, state=None), model.float().eval(), cfg.model, task, updates)

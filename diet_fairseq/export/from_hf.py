@@ -1,6 +1,5 @@
 """``diet-fairseq import hf``: a folder of transformers as a checkpoint of fairseq."""
 
-import json
 import shutil
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
@@ -8,10 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from .. import model_json
+from pydantic import BaseModel
+
+from .. import input_files, model_json
 from ..errors import UserError
-from ..recipes.common.json_files import kept
-from ..recipes.common.stages import MADE_FROM
+from ..inference.model_files import MADE_FROM, TextOptions
+from ..model_json import Language
 from . import folder as folders
 
 #: the checkpoint in the folder that is written
@@ -26,9 +27,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    folders.check(args.out, args.force, MODEL)
+    folders.check(args.out, args.force)
     config = configuration(args.folder)
-    with folders.written(args.out, args.force, MODEL) as out:
+    with folders.written(args.out, args.force) as out:
         fresh, left = write(args.folder, out, config, args.out)
     for what, names in (("not in the folder, so as they are initially", fresh), ("left out", left)):
         if names:
@@ -44,9 +45,9 @@ def configuration(folder: Path) -> Any:
     kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
     ours = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
     try:
-        given = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        given = input_files.read_json(folder / "config.json")
         kind = str(given.get("model_type"))
-    except (OSError, ValueError, AttributeError) as error:
+    except (UserError, AttributeError) as error:
         raise UserError(f"{folder} holds no config.json that can be read: {ours}") from error
     if kind not in kinds:
         raise UserError(
@@ -77,6 +78,8 @@ def weights(folder: Path) -> dict[str, Any]:
             "writes it (files in pickle's format are not read)"
         )
     try:
+        for file in files:
+            input_files.check_regular(file)
         return {name: tensor for file in files for name, tensor in load_file(file).items()}
     except (SafetensorError, OSError) as error:
         raise UserError(
@@ -173,13 +176,10 @@ def describe(folder: Path, out: Path) -> None:
 
 
 def describe_text(folder: Path, out: Path) -> None:
-    """How an encoder's text was made, as the recipe leaves it written beside the data."""
-    _, given = tokenizer_config(folder)
-    made_from = {
-        "lower": bool(given.get("do_lower_case")),
-        "language": str(given.get("source_lang") or "en"),
-    }
-    (out / MADE_FROM).write_text(json.dumps(made_from, indent=1) + "\n", encoding="utf-8")
+    """How an encoder's text was made, beside its dictionary."""
+    given = tokenizer_config(folder)
+    options = TextOptions(lower=given.do_lower_case or False, language=given.source_lang or "en")
+    (out / MADE_FROM).write_text(options.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def write_dictionaries(
@@ -188,7 +188,8 @@ def write_dictionaries(
     """Dictionaries where fairseq's tasks look for them, and the subword model; both are read."""
     from fairseq.data import Dictionary
 
-    from ..hf.tokenizer import FILES
+    from ..hf.tokenizer import FILES, symbols_in
+    from ..patches.loading.plain import reason
     from .huggingface import SPAN
 
     source = folder / FILES["vocab_file"]
@@ -220,7 +221,11 @@ def write_dictionaries(
     found = []
     sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
     for file, size in zip((source, target), sizes, strict=True):
-        dictionary = Dictionary.load(str(file))
+        symbols_in(file)
+        try:
+            dictionary = Dictionary.load(str(file))
+        except (RuntimeError, ValueError) as error:  # such as a symbol that is there twice
+            raise UserError(f"{file} is no dictionary ({reason(error)}): give another") from error
         if not config.is_encoder_decoder:
             dictionary.add_symbol("<mask>")
         if len(dictionary) != size:
@@ -233,19 +238,25 @@ def write_dictionaries(
 
 
 def languages(folder: Path) -> tuple[str, str]:
-    """Those of the tokenizer; fairseq wants names, so those that are not known are made up."""
-    path, given = tokenizer_config(folder)
-    found = [str(given.get(f"{side}_lang") or side) for side in ("source", "target")]
-    for language in found:
-        if not language.replace("_", "").replace("-", "").isalnum():
-            raise UserError(f"{path} names a language {language!r}: letters and digits are allowed")
-    return found[0], found[1]
+    """The tokenizer's languages; fairseq needs names, so they default to source and target."""
+    options = tokenizer_config(folder)
+    return options.source_lang or "source", options.target_lang or "target"
 
 
-def tokenizer_config(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The file of the tokenizer's options, and what it says: nothing if it isn't there."""
+class TokenizerConfig(BaseModel, strict=True):
+    """The part of ``tokenizer_config.json`` that is read here."""
+
+    source_lang: Language | None = None
+    target_lang: Language | None = None
+    do_lower_case: bool | None = None
+
+
+def tokenizer_config(folder: Path) -> TokenizerConfig:
+    """The tokenizer's options; all are None where its file is missing."""
     path = folder / "tokenizer_config.json"
-    return path, kept(path, "give another folder") if path.is_file() else {}
+    if not path.exists():
+        return TokenizerConfig()
+    return input_files.read_object(path, TokenizerConfig, advice="give another folder")
 
 
 def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Namespace:

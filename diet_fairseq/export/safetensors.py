@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..atomic import written
-from ..inference.found import DATA_HELP, NONE, Pieces, find
+from ..inference.model_files import DATA_HELP, NONE, Pieces, resolve_model
 from ..version import __version__
 from . import checkpoint, folder
 from .checkpoint import Trained
@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
     pieces = Pieces(args.data, subwords=NONE)
-    trained = checkpoint.trained(find(args.checkpoint, pieces, translates=False))
+    trained = checkpoint.trained(resolve_model(args.checkpoint, pieces, translates=False))
     kept, tied = untied(trained.model.state_dict())
     with folder.written(args.out, args.force) as new:
         with written(new / "config.json") as file:

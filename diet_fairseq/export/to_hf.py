@@ -1,15 +1,15 @@
 """``diet-fairseq export hf``: a checkpoint as a folder that transformers loads."""
 
 import json
-import re
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, Field
+
+from .. import input_files
 from ..errors import UserError
-from ..inference.found import dictionaries
-from ..recipes.common.json_files import kept
-from ..recipes.common.stages import digest_of
+from ..inference.model_files import dictionaries
 from . import checkpoint, description, folder
 from .checkpoint import Trained
 
@@ -20,15 +20,22 @@ HEADS = {
     "AutoModelForSequenceClassification": "DietForSequenceClassification",
     "AutoModelForQuestionAnswering": "DietForQuestionAnswering",
 }
-#: names that fairseq and the recipe give to one checkpoint after the other
-WRITTEN_AGAIN = re.compile(r"checkpoint_(last|best)\.pt|average-\d+\.pt")
+
+
+class Scores(BaseModel, strict=True):
+    """Scores of a test set: the content of the file of ``--scores``."""
+
+    BLEU: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    chrF: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    bleu_signature: Annotated[str, Field(alias="BLEU signature", max_length=1000)] = ""
+    chrf_signature: Annotated[str, Field(alias="chrF signature", max_length=1000)] = ""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     checkpoint.add_arguments(parser)
     add = parser.add_argument_group("for the model card").add_argument
     add("--scores", type=Path, metavar="FILE",
-        help="the recipe's scores.json (beside CHECKPOINT)")  # fmt: skip
+        help="JSON with BLEU, chrF and their signatures (default: no scores)")  # fmt: skip
     add("--dataset", metavar="NAME", help="what it was trained on")
     add("--license", metavar="NAME", help="of the weights, such as mit")
 
@@ -42,7 +49,7 @@ def run(args: Namespace) -> None:
     head = head_of(model, task)
     found = huggingface.converted(model, head)
     tokens = tokenizer_files(trained)
-    scores = scores_of(args.scores, Path(trained.about.checkpoint or ""))
+    scores = input_files.read_object(args.scores, Scores) if args.scores else None
     with folder.written(args.out, args.force) as new:
         if head is not None and hasattr(task, "label_dictionary"):
             name_labels(found.model.config, task)
@@ -187,7 +194,7 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
 
 
 def write_card(
-    folder: Path, args: Namespace, model: Any, languages: list[str], scores: dict[str, Any] | None
+    folder: Path, args: Namespace, model: Any, languages: list[str], scores: Scores | None
 ) -> None:
     from .card import card
 
@@ -195,29 +202,7 @@ def write_card(
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def scores_of(given: Path | None, checkpoint: Path) -> dict[str, Any] | None:
-    """Those that are named, or that the recipe found for this checkpoint."""
-    if given:
-        return kept(given, "give the recipe's scores.json")
-    places = sorted(checkpoint.parent.glob("evaluation-*/scores.json"))
-    digest = digest_of(checkpoint) if places else ""
-    for place in places:
-        try:
-            scores = kept(place, "the card is written without it")
-        except UserError as error:
-            print(error)
-            continue
-        if "sha256" in scores:
-            same = scores["sha256"] == digest
-        else:  # of an earlier version
-            name = Path(str(scores.get("model"))).name
-            same = name == checkpoint.name and not WRITTEN_AGAIN.fullmatch(name)
-        if same:
-            return scores
-    return None
-
-
 def add_to_json(path: Path, **more: Any) -> None:
     """Add entries to a file that holds an object."""
-    content = json.loads(path.read_text(encoding="utf-8")) | more
+    content = input_files.read_json(path) | more
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -8,11 +8,17 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
+from ..checks import LARGEST
 from ..config import PositionConfig
 from ..positions import AttentionShape, Limit
 
 #: transformers' name of the keys and values up to now, which its 5.24 changed
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
+#: parts of the names of sizes, and the largest values that a configuration may have
+LARGEST_SIZES = {
+    **LARGEST, "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
+    "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,14 @@ class DietConfig(PreTrainedConfig):
     pad_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     tie_word_embeddings: bool = True
+
+    def validate_sizes(self) -> None:
+        """Refuse numbers that no model has, before anything of their size is made."""
+        sizes = {**vars(self), **(self.position_options or {})}
+        for name, value in sizes.items():
+            for part, most in LARGEST_SIZES.items():
+                if part in name and isinstance(value, int | float) and not value <= most:
+                    raise ValueError(f"{name} must be at most {most:,}, but is {value}")
 
     @property
     def positions(self) -> PositionConfig:

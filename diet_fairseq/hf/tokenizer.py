@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AddedToken, PreTrainedTokenizer
 
 from ..errors import UserError
+from ..input_files import VOCABULARY, check_regular, open_text
 from ..spaces import normalise
 
 FILES = {
@@ -25,15 +26,20 @@ MARKS = ("bos_token", "pad_token", "eos_token", "unk_token")
 def symbols_in(path: str | Path) -> list[str]:
     """What a dictionary of fairseq's has, in the order of its numbers."""
     symbols = list(SPECIAL)
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            symbol, found, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
-            if not (found and count.isdecimal()):
-                raise UserError(
-                    f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a space "
-                    "and a number; give the dict.txt that fairseq-preprocess wrote"
-                )
-            symbols.append(symbol)
+    advice = "give the dict.txt that fairseq-preprocess wrote"
+    with open_text(path, advice=advice) as lines:
+        try:
+            for number, line in enumerate(lines, 1):
+                entry = line.rstrip().removesuffix(" #fairseq:overwrite")
+                symbol, space, count = entry.rpartition(" ")
+                if not (space and count.isdecimal()):
+                    raise UserError(
+                        f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a "
+                        f"space and a number; {advice}"
+                    )
+                symbols.append(symbol)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8: {advice}") from error
     return symbols
 
 
@@ -91,11 +97,12 @@ class DietTokenizer(PreTrainedTokenizer):
         )
         self.reads_target = False
         if sentencepiece_file is not None:
+            check_regular(sentencepiece_file, VOCABULARY)
             self.model = needed("sentencepiece").SentencePieceProcessor(
                 model_file=sentencepiece_file
             )
         elif codes_file is not None:
-            with open(codes_file, encoding="utf-8", newline="\n") as file:
+            with open_text(codes_file, newline="\n") as file:
                 self.model = needed("subword_nmt.apply_bpe").BPE(file)
         else:
             raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")

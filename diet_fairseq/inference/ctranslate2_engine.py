@@ -1,89 +1,106 @@
-"""CTranslate2, with a folder that holds its model."""
+"""CTranslate2, with an exported folder."""
 
-import json
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
+from .. import input_files
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
-from .engine import LONGER, Hypothesis, Search
+from . import ctranslate2_files
+from .engine import Hypothesis, Search, search_each
 
 
 class CTranslate2Engine:
-    """An exported model. Calls from several threads are CTranslate2's to put in order.
+    """An exported model. Any thread may call it: CTranslate2 queues the calls.
 
-    Both searches give at least one subword. CTranslate2 masks the end in the first step and
-    renormalises, fairseq doesn't: the log-probabilities differ by log(1 - P(</s> first)),
-    which in trained models is as good as 0. Where a translation reaches the limit of its length,
-    it is cut, while fairseq adds the end and its log-probability.
+    Both searches write at least one subword. CTranslate2 masks </s> in the first step and
+    renormalises, fairseq does not: the log-probabilities differ by log(1 - P(</s> first)), which in
+    trained models is as good as 0. A translation that reaches its limit has as many subwords in
+    both, but fairseq adds the log-probability of </s> to its score, CTranslate2 does not.
+
+    Args:
+        any_folder: whether the folder is loaded without the checks of `ctranslate2_files`
     """
 
-    def __init__(self, description: ModelDescription, device: str, threads: int | None) -> None:
+    def __init__(
+        self,
+        description: ModelDescription,
+        device: str,
+        threads: int | None,
+        any_folder: bool = False,
+    ) -> None:
+        folder = description.folder
         try:
             import ctranslate2
         except ImportError as error:
             raise UserError(
-                f"{description.folder} needs CTranslate2: pip install 'diet_fairseq[ctranslate2]'"
+                f"{folder} needs CTranslate2: pip install 'diet_fairseq[ctranslate2]'"
             ) from error
         kind, _, number = device.partition(":")
         if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
             raise UserError(f"--device {one_line(device)} can't be used: give cpu, cuda or cuda:N")
+        if any_folder:
+            input_files.check_regular(folder / "model.bin")
+        else:
+            ctranslate2_files.check(folder)
+        self.vocabulary: Collection[str] = ctranslate2_files.read_vocabularies(folder)[0]
         try:
             self.model: Any = ctranslate2.Translator(
-                str(description.folder),
+                str(folder),
                 device=kind,
                 device_index=int(number or 0),
                 intra_threads=threads or 0,
             )
-            self.vocabulary: Collection[str] = _vocabulary(description.folder)
-        # CTranslate2 raises RuntimeError and ValueError with texts of its own.
-        except (RuntimeError, ValueError, OSError) as error:
+        except Exception as error:  # of many types, with texts of its own
             raise UserError(
-                f"{description.folder} can't be loaded by CTranslate2 ({one_line(str(error))}): "
-                "export the model again"
+                f"{folder} can't be loaded by CTranslate2 ({one_line(str(error))}): export the "
+                "model again"
             ) from error
+        self.folder = folder
         self.longest = description.max_source_length
         self.longest_target = description.max_target_length
 
     def translate(
         self, sentences: Sequence[Sequence[str]], search: Search
     ) -> list[list[Hypothesis]]:
-        # Its own penalty is fairseq's. For tensor2tensor's, all hypotheses are weighed here.
-        own = search.penalty == "fairseq"
-        longest = LONGER + max(map(len, sentences))
-        if self.longest_target is not None:
-            longest = min(longest, self.longest_target)
-        results = self.model.translate_batch(
-            sentences,
-            beam_size=search.beam,
-            num_hypotheses=search.nbest if own else search.beam,
-            length_penalty=search.lenpen if own else 0,
-            max_input_length=0,
-            max_decoding_length=longest + 1,  # and </s>
-            return_scores=True,
-        )
-        found = [
+        def search_batch(some: Sequence[Sequence[str]], limit: int) -> list[list[Hypothesis]]:
+            return self._search(some, limit, search)
+
+        return [
+            search.best(hypotheses)
+            for hypotheses in search_each(sentences, self.longest_target, search_batch)
+        ]
+
+    def _search(
+        self, sentences: Sequence[Sequence[str]], limit: int, search: Search
+    ) -> list[list[Hypothesis]]:
+        """All hypotheses that the beam has kept, of at most ``limit`` subwords."""
+        try:
+            results = self.model.translate_batch(
+                sentences,
+                beam_size=search.beam,
+                num_hypotheses=search.beam,
+                # its own penalty is fairseq's; `Search.best` has the other
+                length_penalty=search.lenpen if search.penalty == "fairseq" else 0,
+                max_input_length=0,
+                max_decoding_length=limit,
+                return_scores=True,
+                return_end_token=True,
+            )
+        except Exception as error:  # of many types, with texts of its own
+            raise UserError(
+                f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): take a "
+                "smaller --beam, or export the model again"
+            ) from error
+        return [
             [
-                Hypothesis(tokens, score if own else score / self._penalty(tokens, search.lenpen))
+                self._hypothesis(tokens, score)
                 for tokens, score in zip(result.hypotheses, result.scores, strict=True)
             ]
             for result in results
         ]
-        return [
-            sorted(some, key=lambda one: one.score, reverse=True)[: search.nbest] for some in found
-        ]
 
     @staticmethod
-    def _penalty(tokens: list[str], lenpen: float) -> float:
-        """tensor2tensor's, in which the end of the sentence counts."""
-        return float(((5 + len(tokens) + 1) / 6) ** lenpen)
-
-
-def _vocabulary(folder: Path) -> list[str]:
-    for name in ("source_vocabulary", "shared_vocabulary"):
-        path = folder / f"{name}.json"
-        if path.is_file():
-            words = json.loads(path.read_text(encoding="utf-8"))
-            return [word for word in words if isinstance(word, str)]
-    raise ValueError("there is no source_vocabulary.json or shared_vocabulary.json")
+    def _hypothesis(tokens: list[str], score: float) -> Hypothesis:
+        has_end = tokens[-1:] == ["</s>"]
+        return Hypothesis(tokens[:-1] if has_end else tokens, score, len(tokens))

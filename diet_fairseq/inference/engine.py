@@ -1,20 +1,21 @@
-"""What translates sentences of subwords; `fairseq_engine` and `ctranslate2_engine` do it."""
+"""Engines translate sentences of subwords: `fairseq_engine` and `ctranslate2_engine`."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import UserError
 from ..model_json import ModelDescription
 
-#: a translation has at most as many subwords as its source and these (Vaswani et al. 2017, 6.1)
+#: a translation may have as many subwords more than its source (Vaswani et al. 2017, 6.1)
 LONGER = 50
 UNKNOWN = "<unk>"
 
 
 @dataclass(frozen=True)
 class Search:
-    """How translations are looked for.
+    """Options of beam search.
 
     Attributes:
         beam: hypotheses to keep for a sentence
@@ -28,21 +29,38 @@ class Search:
     lenpen: float = 1.0
     penalty: str = "fairseq"
 
+    def best(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
+        """The ``nbest`` hypotheses, best first.
+
+        Engines apply fairseq's penalty themselves; otherwise scores are log-probabilities, which
+        tensor2tensor's penalty divides here. Its length counts </s>.
+        """
+        if self.penalty == "tensor2tensor":
+            hypotheses = [
+                replace(one, score=one.score / ((5 + one.steps) / 6) ** self.lenpen)
+                for one in hypotheses
+            ]
+        return sorted(hypotheses, key=lambda one: one.score, reverse=True)[: self.nbest]
+
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Subwords, and their log-probability divided by the length penalty."""
+    """Subwords without </s>, and their log-probability divided by the length penalty.
+
+    ``steps`` of the decoder wrote them; </s> and special tokens, which are left out, count.
+    """
 
     tokens: list[str]
     score: float
+    steps: int = field(default=0, compare=False)
 
 
 class Engine(Protocol):
     """A model in memory.
 
     Attributes:
-        longest: the most subwords that it takes in a sentence, or None if any number goes
-        vocabulary: the source subwords that it knows
+        longest: the most subwords of a source sentence, or None if there is no limit
+        vocabulary: the source subwords
     """
 
     longest: int | None
@@ -51,18 +69,59 @@ class Engine(Protocol):
     def translate(
         self, sentences: Sequence[Sequence[str]], search: Search
     ) -> list[list[Hypothesis]]:
-        """Of every sentence, the ``nbest`` hypotheses, best first; may be called by any thread.
+        """The ``nbest`` hypotheses of every sentence, best first; any thread may call this.
 
-        A sentence has at least one subword and at most ``longest``, without the end of the
-        sentence. A subword that is not known is an unknown one.
+        A sentence has at least one subword and at most ``longest``, </s> not counted. A subword
+        that is not in the vocabulary is <unk>. The result for a sentence does not depend on the
+        others.
         """
         ...
 
 
-def load(description: ModelDescription, device: str = "cpu", threads: int | None = None) -> Engine:
+def search_each(
+    sentences: Sequence[Sequence[str]],
+    longest_target: int | None,
+    search_batch: Callable[[Sequence[Sequence[str]], int], list[list[Hypothesis]]],
+) -> list[list[Hypothesis]]:
+    """All hypotheses of every sentence, each as if the sentence were translated alone.
+
+    Engines have one limit of length for a batch. A sentence whose search got beyond its own limit,
+    which only happens where a model does not end its translations, is searched again with it.
+
+    Args:
+        longest_target: subwords that the model writes at most, </s> not counted
+        search_batch: returns all hypotheses that its search has kept, given sentences and the
+            limit of subwords, </s> not counted
+    """
+    limits = [len(sentence) + 1 + LONGER for sentence in sentences]  # the source's </s> counts
+    if longest_target is not None:
+        limits = [min(limit, longest_target) for limit in limits]
+    most = max(limits)
+    results = search_batch(sentences, most)
+    again = defaultdict(list)
+    for place, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
+        if limit < most and max((one.steps for one in hypotheses), default=0) >= limit:
+            again[limit].append(place)
+    for limit, places in again.items():
+        found = search_batch([sentences[place] for place in places], limit)
+        for place, hypotheses in zip(places, found, strict=True):
+            results[place] = hypotheses
+    return results
+
+
+def load(
+    description: ModelDescription,
+    device: str = "cpu",
+    threads: int | None = None,
+    any_ctranslate2: bool = False,
+) -> Engine:
     """The model in memory, on a device such as ``cpu`` or ``cuda:0``.
 
-    :raises UserError: if it can't be loaded
+    Args:
+        any_ctranslate2: whether an exported folder is loaded unchecked
+
+    Raises:
+        UserError: the model can't be loaded
     """
     if description.engine == "fairseq":
         from .fairseq_engine import FairseqEngine
@@ -71,8 +130,8 @@ def load(description: ModelDescription, device: str = "cpu", threads: int | None
     if description.engine == "ctranslate2":
         from .ctranslate2_engine import CTranslate2Engine
 
-        return CTranslate2Engine(description, device, threads)
+        return CTranslate2Engine(description, device, threads, any_ctranslate2)
     raise UserError(
-        f"{description.folder} is a model for {description.engine}: load it there, or make one to "
-        "translate with here of the same checkpoint, by `diet-fairseq export ctranslate2`"
+        f"{description.folder} is a model for {description.engine}: load it there, or export the "
+        "checkpoint for here: `diet-fairseq export ctranslate2`"
     )

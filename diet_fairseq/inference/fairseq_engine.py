@@ -1,8 +1,7 @@
-"""fairseq's beam search, with a checkpoint that is read as the plugin reads all of them."""
+"""fairseq's beam search with a checkpoint, which is read as data (`patches.loading`)."""
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -14,13 +13,12 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
-from ..patches.explaining import mistake_behind
-from ..recipes.translation.interactive import Tensor2TensorPenalty
-from .engine import LONGER, Hypothesis, Search
+from .engine import Hypothesis, Search, search_each
+from .model_files import load_state
 
 
 class FairseqEngine:
-    """A checkpoint of fairseq's. One call is at work at a time: others wait."""
+    """A fairseq checkpoint. One call runs at a time; other threads wait."""
 
     def __init__(self, description: ModelDescription, device: str, threads: int | None) -> None:
         if threads:
@@ -31,10 +29,10 @@ class FairseqEngine:
             "source_lang": description.source_lang,
             "target_lang": description.target_lang,
         }
-        with _in_words():
-            [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
-                [str(description.checkpoint)], overrides
-            )
+        state = load_state(description, overrides)
+        [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(description.checkpoint)], state=state
+        )
         if not isinstance(self.task, TranslationTask):
             raise UserError(
                 f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "
@@ -47,43 +45,49 @@ class FairseqEngine:
         self.source: Dictionary = self.task.source_dictionary
         self.target: Dictionary = self.task.target_dictionary
         self.vocabulary: Collection[str] = self.source.symbols[self.source.nspecial :]
+        self.longest_target = int(self.model.max_decoder_positions()) - 1
         self._turn = threading.Lock()
 
     def translate(
         self, sentences: Sequence[Sequence[str]], search: Search
     ) -> list[list[Hypothesis]]:
+        def search_batch(some: Sequence[Sequence[str]], limit: int) -> list[list[Hypothesis]]:
+            return self._search(some, limit, search)
+
+        return [
+            search.best(hypotheses)
+            for hypotheses in search_each(sentences, self.longest_target, search_batch)
+        ]
+
+    def _search(
+        self, sentences: Sequence[Sequence[str]], limit: int, search: Search
+    ) -> list[list[Hypothesis]]:
+        """All hypotheses that the beam has kept, of at most ``limit`` subwords."""
         sources = [self._numbers(sentence) for sentence in sentences]
         lengths = torch.tensor([len(source) for source in sources])
         dataset = self.task.build_dataset_for_inference(sources, lengths)
         batch = dataset.collater([dataset[number] for number in range(len(sources))])
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
+        options = GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=limit)
+        options.lenpen = 0 if search.penalty == "tensor2tensor" else search.lenpen
         with self._turn:
-            generator = self.task.build_generator([self.model], _options(search))
-            found = generator.generate([self.model], batch)
+            generator = self.task.build_generator([self.model], options)
+            results = generator.generate([self.model], batch)
         # the batch is sorted by length
-        places = dict(zip(batch["id"].tolist(), found, strict=True))
-        return [
-            [self._hypothesis(one) for one in places[number][: search.nbest]]
-            for number in range(len(sources))
-        ]
+        by_number = dict(zip(batch["id"].tolist(), results, strict=True))
+        return [[self._hypothesis(one) for one in by_number[n]] for n in range(len(sources))]
 
     def _numbers(self, sentence: Sequence[str]) -> Tensor:
-        """(T + 1,) with the end. What is a mark of fairseq's and stands in the text is unknown."""
+        """(T + 1,) with </s>; special tokens that stand in the text are <unk>."""
         numbers = [self.source.index(token) for token in sentence]
         words = [n if n >= self.source.nspecial else self.source.unk() for n in numbers]
         return torch.tensor([*words, self.source.eos()])
 
-    def _hypothesis(self, found: dict[str, Any]) -> Hypothesis:
-        marks = (self.target.eos(), self.target.pad(), self.target.bos())
-        numbers = [number for number in found["tokens"].tolist() if number not in marks]
-        return Hypothesis([self.target[number] for number in numbers], float(found["score"]))
-
-
-def _options(search: Search) -> GenerationConfig:
-    options = GenerationConfig(beam=search.beam, nbest=search.nbest, max_len_a=1, max_len_b=LONGER)
-    penalty = Tensor2TensorPenalty if search.penalty == "tensor2tensor" else float
-    options.lenpen = penalty(search.lenpen)
-    return options
+    def _hypothesis(self, result: dict[str, Any]) -> Hypothesis:
+        special = (self.target.eos(), self.target.pad(), self.target.bos())
+        numbers = [number for number in result["tokens"].tolist() if number not in special]
+        tokens = [self.target[number] for number in numbers]
+        return Hypothesis(tokens, float(result["score"]), len(result["tokens"]))
 
 
 def _device(name: str) -> torch.device:
@@ -96,17 +100,3 @@ def _device(name: str) -> torch.device:
             f"--device {one_line(name)} can't be used ({reason}): give cpu, cuda or cuda:N"
         ) from error
     return device
-
-
-@contextmanager
-def _in_words() -> Iterator[None]:
-    """fairseq's own errors over missing files are the user's to mend."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        mistake = mistake_behind(error)
-        if mistake is None:
-            raise
-        raise UserError(mistake) from error

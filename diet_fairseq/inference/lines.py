@@ -1,4 +1,4 @@
-"""Lines of a file or a pipe, as soon as they are there, some thousand at a time."""
+"""Lines of a file or a pipe, as soon as they arrive, some thousand at a time."""
 
 import os
 import select
@@ -12,18 +12,24 @@ WINDOW = 2000
 BLOCK = 1 << 16
 
 
-def windows(file: Any, name: str, size: int = WINDOW) -> Iterator[list[str]]:
+def windows(file: Any, name: str, longest: int, size: int = WINDOW) -> Iterator[list[str]]:
     """The lines of an open file, without their ends; a line ends at ``\\n`` and nowhere else.
 
-    What has come from a pipe or a terminal is not held back until more comes. A byte-order mark at
-    the beginning is no text.
+    Lines of a pipe or a terminal are not held back until more come. A byte-order mark at the
+    beginning is no text.
 
-    :param file: has a descriptor; nothing may have been read of it
-    :raises UserError: for what is not UTF-8, when all lines before it were given
+    Args:
+        file: has a descriptor, and nothing was read of it
+        longest: characters that a line may have
+        size: lines in a window
+
+    Raises:
+        UserError: a line is not UTF-8 or too long; all lines before it were yielded
     """
     waiting: list[str] = []
     number = 0
-    for line in _raw_lines(file.fileno()):
+    most = 4 * longest + 3  # bytes, with a byte-order mark
+    for line in _raw_lines(file.fileno(), most):
         if line is None:
             if waiting:
                 yield waiting
@@ -31,7 +37,7 @@ def windows(file: Any, name: str, size: int = WINDOW) -> Iterator[list[str]]:
             continue
         number += 1
         try:
-            text = line.decode("utf-8")
+            text = line.decode("utf-8") if len(line) <= most else ""
         except UnicodeDecodeError as error:
             if waiting:
                 yield waiting
@@ -39,7 +45,15 @@ def windows(file: Any, name: str, size: int = WINDOW) -> Iterator[list[str]]:
                 f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02x}) is not "
                 "UTF-8: convert the text; all lines before it are translated"
             ) from error
-        waiting.append(text.removeprefix("\ufeff") if number == 1 else text)
+        text = text.removeprefix("\ufeff") if number == 1 else text
+        if len(line) > most or len(text) > longest:
+            if waiting:
+                yield waiting
+            raise UserError(
+                f"{name}, line {number} has more than {longest:,} characters: split it into lines, "
+                "or raise --max-characters; all lines before it are translated"
+            )
+        waiting.append(text)
         if len(waiting) == size:
             yield waiting
             waiting = []
@@ -47,8 +61,11 @@ def windows(file: Any, name: str, size: int = WINDOW) -> Iterator[list[str]]:
         yield waiting
 
 
-def _raw_lines(descriptor: int) -> Iterator[bytes | None]:
-    """Lines without their ends, and None where the next may be long in coming."""
+def _raw_lines(descriptor: int, most: int) -> Iterator[bytes | None]:
+    """Lines without their ends, and None where the next may take a while.
+
+    A line of more than ``most`` bytes is the last, and may be cut.
+    """
     pieces: list[bytes] = []  # of a line whose end was not read yet
     while block := os.read(descriptor, BLOCK):
         first, *more = block.split(b"\n")
@@ -56,6 +73,8 @@ def _raw_lines(descriptor: int) -> Iterator[bytes | None]:
         for piece in more:
             yield b"".join(pieces).removesuffix(b"\r")
             pieces = [piece]
+        if sum(map(len, pieces)) > most + 1:  # and a carriage return
+            break
         if not select.select([descriptor], [], [], 0)[0]:
             yield None
     if any(pieces):

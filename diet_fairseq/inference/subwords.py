@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 from ..errors import UserError
+from ..input_files import VOCABULARY, check_regular, open_regular, open_text
 from ..model_json import ModelDescription
 
 #: what stands in vocabularies beside subwords: marks such as <mask>, and fairseq's filling
@@ -24,6 +25,7 @@ class SentencePiece:
     def __init__(self, model: Path) -> None:
         import sentencepiece
 
+        check_regular(model, VOCABULARY)
         try:
             self.model = sentencepiece.SentencePieceProcessor(model_file=str(model))
         except (RuntimeError, OSError) as error:
@@ -61,8 +63,10 @@ class SubwordNmt:
 
         try:
             # It says what is wrong with a file on stderr, and exits.
-            with open(codes, encoding="utf-8", newline="\n") as file, redirect_stderr(StringIO()):
+            with open_text(codes, newline="\n") as file, redirect_stderr(StringIO()):
                 self.bpe = BPE(file)
+        except UserError:
+            raise
         except (OSError, ValueError, SystemExit) as error:
             raise UserError(f"{codes} holds no codes of subword-nmt: give others") from error
 
@@ -124,11 +128,8 @@ def of(description: ModelDescription) -> Subwords:
 
 def kind_of(path: Path) -> str:
     """What a file holds: "sentencepiece" or "subword_nmt"."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(4096)
-    except OSError as error:
-        raise UserError(f"--subwords {path} can't be read: {error.strerror}") from error
+    with open_regular(path, VOCABULARY, "give --subwords another file") as file:
+        start = file.read(4096)
     if start.startswith(b"\n"):  # protobuf: the first field of SentencePiece's ModelProto
         return "sentencepiece"
     if re.match(rb"#version|\S+ \S+\s", start):

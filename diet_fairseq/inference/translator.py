@@ -10,11 +10,14 @@ from ..errors import UserError
 from . import engine
 from . import subwords as subword_models
 from .engine import Hypothesis, Search
-from .found import Pieces, find
+from .model_files import Pieces, resolve_model
 from .text import Text
 
 #: source subwords in a batch, with padding
 MAX_TOKENS = 4000
+#: source subwords that are translated at once by a model without a limit of its own: fairseq's
+#: default of --max-source-positions, </s> not counted
+LONGEST = 1023
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,21 @@ class Translator:
         translator.translate(["One line.", "Another."])
 
     Args:
-        model: a run of ``diet-fairseq translation``, an exported model, or a checkpoint
-        data: folder of fairseq's dictionaries, where neither ``model.json`` beside a checkpoint nor
-            the recipe's folders have it
+        model: a folder with ``model.json``, an exported model, or a checkpoint
+        data: folder of fairseq's dictionaries, for a checkpoint without ``model.json`` beside it
         subwords: SentencePiece's model or subword-nmt's codes, likewise; "none": there are none
-        tokenizer: "moses" or "none", likewise: what parted the words before their subwords
+        tokenizer: "moses" or "none", likewise: the tokenizer before the subwords
         source_lang: language of the text, where the checkpoint does not say it
         target_lang: language of the translations, likewise
         device: such as "cpu" or "cuda:0"
         threads: of the CPU, for the whole process (None: as PyTorch or CTranslate2 choose)
         max_tokens: source subwords in a batch
+        any_ctranslate2: load a CTranslate2 folder that ``export ctranslate2`` did not write; a
+            forged one can corrupt memory
 
     Attributes:
         source_lang, target_lang: the languages
-        longest: the most subwords of a line that is not cut, or None
+        longest: the most subwords of a line that is not cut
         search: beam and length penalty where none are given
 
     Raises:
@@ -80,6 +84,7 @@ class Translator:
         device: str = "cpu",
         threads: int | None = None,
         max_tokens: int = MAX_TOKENS,
+        any_ctranslate2: bool = False,
     ) -> None:
         pieces = Pieces(
             Path(data) if data else None,
@@ -88,21 +93,21 @@ class Translator:
             source_lang,
             target_lang,
         )
-        description = find(Path(model), pieces)
+        description = resolve_model(Path(model), pieces)
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
         self.search = Search(
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
         self.max_tokens = max_tokens
         self._text = Text(description)
-        self._engine = engine.load(description, device, threads)
+        self._engine = engine.load(description, device, threads, any_ctranslate2)
         subword_models.check(
             self._text.subwords,
             self._engine.vocabulary,
             f"{description.data or description.folder} and {description.subword_model}",
         )
-        limits = (self._engine.longest, description.max_source_length)
-        self.longest = min((limit for limit in limits if limit is not None), default=None)
+        limits = (self._engine.longest, description.max_source_length, LONGEST)
+        self.longest: int = min(limit for limit in limits if limit is not None)
 
     @overload
     def translate(
@@ -201,14 +206,14 @@ class Translator:
         line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         parts = self._text.parts(line, self.longest)
         if strict and len(parts) > 1:
-            raise TooLong(number, sum(map(len, parts)), self.longest or 0)
+            raise TooLong(number, sum(map(len, parts)), self.longest)
         return parts
 
     def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
         """Numbers of parts that go together: the longest first, as they take the most memory."""
         batch: list[int] = []
         for place in sorted(range(len(parts)), key=lambda place: -len(parts[place])):
-            # what is there is padded to the first one's length
+            # all are padded to the first one's length
             if batch and (len(batch) + 1) * (len(parts[batch[0]]) + 1) > self.max_tokens:
                 yield batch
                 batch = []

@@ -1,7 +1,6 @@
 """One score per offset and head: T5's buckets and DIET-REL's plain offsets."""
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -27,15 +26,15 @@ class Offsets(ScoreParameters):
     def __init__(
         self,
         shape: AttentionShape,
-        row_of_offset: Sequence[int],
+        row_of_offset: Tensor,
         gain: float,
         start: str = "blind",
         peak: float = 0.0,
     ) -> None:
-        """``row_of_offset``: the row of each offset from -c to c."""
+        """``row_of_offset`` (2 c + 1,): the row of each offset from -c to c."""
         super().__init__(shape, gain, start, peak)
         self.outermost = len(row_of_offset) // 2
-        self.register_buffer("row_of_offset", torch.tensor(row_of_offset), persistent=False)
+        self.register_buffer("row_of_offset", row_of_offset, persistent=False)
 
     @property
     def scalars(self) -> Tensor:
@@ -54,7 +53,7 @@ class OffsetScalars(Offsets):
     def __init__(
         self,
         shape: AttentionShape,
-        row_of_offset: Sequence[int],
+        row_of_offset: Tensor,
         rows: int,
         gain: float,
         start: str = "blind",
@@ -69,12 +68,19 @@ class OffsetScalars(Offsets):
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
         nn.init.normal_(self.weight, std=std / self.gain)
         if self.start == "local":
-            offsets = sorted(range(-self.outermost, self.outermost + 1), key=abs, reverse=True)
-            # of the offsets that share a row the nearest, which comes last; some rows have none
-            nearest = {row_of_offset[offset + self.outermost]: offset for offset in offsets}
-            places = torch.tensor([nearest.get(row, math.inf) for row in range(rows)])  # (rows,)
-            distances = (places.unsqueeze(1) - first_offsets(shape)).abs()
+            distances = (self._nearest(rows).unsqueeze(1) - first_offsets(shape)).abs()
             self.weight.data.copy_(self.peak / self.gain * torch.exp(-distances))  # (rows, H)
+
+    def _nearest(self, rows: int) -> Tensor:
+        """(rows,): the nearest of the offsets that share a row; inf: no offset has the row."""
+        outermost = self.outermost
+        offsets = torch.arange(-outermost, outermost + 1.0, dtype=torch.float64)
+        nothing = torch.full((rows,), math.inf, dtype=torch.float64)
+        before, after = (
+            nothing.scatter_reduce(0, self.row_of_offset[side], offsets[side].abs(), "amin")
+            for side in (slice(outermost), slice(outermost, None))
+        )
+        return torch.where(after <= before, after, -before).float()
 
     @property
     def scalars(self) -> Tensor:
@@ -89,7 +95,7 @@ class OffsetProducts(Offsets):
     """
 
     def __init__(
-        self, shape: AttentionShape, row_of_offset: Sequence[int], rows: int, gain: float
+        self, shape: AttentionShape, row_of_offset: Tensor, rows: int, gain: float
     ) -> None:
         super().__init__(shape, row_of_offset, gain)
         width = shape.heads * shape.head_dim
@@ -132,7 +138,7 @@ class DietRel(OffsetScalars):
     ) -> None:
         if clip is None:
             clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
-        super().__init__(shape, range(2 * clip + 1), 2 * clip + 1, gain, start, peak)
+        super().__init__(shape, torch.arange(2 * clip + 1), 2 * clip + 1, gain, start, peak)
 
 
 class T5(OffsetScalars):
@@ -161,8 +167,8 @@ class T5(OffsetScalars):
         return super().description() | buckets
 
 
-def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]:
-    """T5's bucket of each offset from -max_distance to max_distance."""
+def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:
+    """(2 max_distance + 1,): T5's bucket of each offset from -max_distance to max_distance."""
     not_below("--position-buckets", buckets, 4)
     if buckets % 4:
         raise UserError(f"--position-buckets must be a multiple of 4, but is {buckets}")
@@ -172,7 +178,7 @@ def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> list[int]
             f"({buckets // 2}), but is {max_distance}"
         )
     offsets = range(-max_distance, max_distance + 1)
-    return [bucket(offset, causal, buckets, max_distance) for offset in offsets]
+    return torch.tensor([bucket(offset, causal, buckets, max_distance) for offset in offsets])
 
 
 def bucket(offset: int, causal: bool, buckets: int, max_distance: int) -> int:

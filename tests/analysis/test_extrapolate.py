@@ -16,7 +16,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from diet_fairseq.analysis import lengths, masked_words, trained, translations
 from diet_fairseq.analysis.lengths import Point, Reading
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference import found
+from diet_fairseq.inference import model_files
 from diet_fairseq.inference.translator import Translator
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
@@ -70,7 +70,7 @@ def measured(encoders, text, tmp_path_factory):
 
 
 def opened(path):
-    return trained.opened(found.find(path, found.Pieces(), translates=False))
+    return trained.opened(model_files.resolve_model(path, model_files.Pieces(), translates=False))
 
 
 @torch.no_grad()
@@ -180,7 +180,7 @@ def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_pat
          tmp_path / "out", "--beam", 1)  # fmt: skip
     lines = translations.pairs(source, target)
     assert all(line for line, _ in lines)
-    about = found.find(models[0])
+    about = model_files.resolve_model(models[0])
     sizes = translations.sizes(about, lines)
     mine = [
         row for row in rows_of(tmp_path / "out") if row["positions"].startswith("encoder: diet")

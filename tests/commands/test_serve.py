@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -11,12 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from argparse import Namespace
 
 import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
-from diet_fairseq.commands import serve
 from diet_fairseq.errors import UserError
 from diet_fairseq_cli import main
 from tests.support.translating import words_only
@@ -59,7 +58,8 @@ def service(tmp_path, request):
 
 def post(port, text):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/translate", json.dumps({"q": text}))
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", "/translate", json.dumps({"q": text}), headers)
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read())
 
@@ -76,7 +76,8 @@ def test_it_answers_all_that_was_asked_for_before_it_ends(service, number):
     left = socket.create_connection(("127.0.0.1", port))
     body = json.dumps({"q": "who leaves"}).encode()
     left.sendall(
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body) + body
     )
     left.close()
     texts = [f"one two{place}" for place in range(6)]
@@ -90,7 +91,7 @@ def test_it_answers_all_that_was_asked_for_before_it_ends(service, number):
     expected = {text: (200, {"translatedText": " ".join(reversed(text.split()))}) for text in texts}
     assert found == expected
     out, err = process.communicate(timeout=60)
-    assert (out, err) == ("stopped: all that was asked for is answered\n", "")
+    assert (out, err) == ("stopped: all requests are answered\n", "")
     assert process.returncode == 0
 
 
@@ -101,7 +102,9 @@ def test_a_client_that_does_not_read_its_answer_does_not_keep_it_from_ending(ser
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", port))
-        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 3000)  # more than buffers take
+        client.sendall(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3000
+        )  # more than buffers take
         time.sleep(3)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=30)
@@ -109,22 +112,119 @@ def test_a_client_that_does_not_read_its_answer_does_not_keep_it_from_ending(ser
     assert process.returncode == 0
 
 
-def test_it_ends_after_the_longest_request_and_a_time_to_read_its_answer(monkeypatch):
-    uvicorn = pytest.importorskip("uvicorn", reason="needs diet_fairseq[serve]")
-    configs, model = [], Namespace(source_lang="en", target_lang="de", translate=list)
+def test_it_ends_after_the_longest_request_and_a_time_to_read_its_answer():
+    server = pytest.importorskip("diet_fairseq.inference.service.server")
+    limits = server.ConnectionLimits(10, 10, 2.5)
+    config = server.Server.of(None, limits).config
+    assert config.timeout_graceful_shutdown == 3 + server.READING
 
-    class Server(uvicorn.Server):
-        def run(self, sockets):
-            configs.append(self.config)
-            for one in sockets:
-                one.close()
 
-    monkeypatch.setattr(uvicorn, "Server", Server)
-    monkeypatch.setattr(serve.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(serve, "loaded", lambda _: model)
-    main(["serve", "model", "--port", "0", "--max-seconds", "2.5"])
-    [config] = configs
-    assert config.timeout_graceful_shutdown == 3 + serve.READING
+@pytest.fixture
+def few_descriptors():
+    """Processes that are started have 256 of them."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_more_connections_than_descriptors_are_refused(few_descriptors):
+    with pytest.raises(UserError, match=r"^--max-connections 200 needs 328 descriptors, but this"):
+        main(["serve", "nosuch", "--max-connections", "200"])
+
+
+@pytest.mark.parametrize("service", [["--max-idle-seconds", "3"]], indirect=True)
+def test_idle_connections_shut_nobody_out(few_descriptors, service):
+    """Of 256 descriptors; then all of them are closed."""
+    process, port = service
+    idle = []
+    try:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, hard), hard))
+        for number in range(600):
+            idle.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+            if number % 2:
+                idle[-1].sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-")
+        assert post(port, "one two") == (200, {"translatedText": "two one"})
+        start = time.monotonic()
+        for one in idle:
+            assert read_to_end(one) == b""
+        assert time.monotonic() - start < 10
+    finally:
+        for one in idle:
+            one.close()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert out == "stopped: all requests are answered\n"
+    [line] = err.splitlines()
+    assert line.endswith(
+        "128 connections are open, as many as may be: idle ones are closed for new ones"
+    )
+
+
+def read_to_end(connection):
+    try:
+        return connection.recv(1000)
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "service", [["--max-idle-seconds", "1", "--max-seconds", "2"]], indirect=True
+)
+def test_time_counts_from_the_connection(service):
+    """Half headers, slow headers, a slow body, an idle connection after an answer."""
+    _, port = service
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+    def closed_after(first, more=b"", answers=0):
+        start = time.monotonic()
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            connection.sendall(first)
+            connection.settimeout(0.3)
+            found = b""
+            while time.monotonic() - start < 20:
+                try:
+                    piece = connection.recv(4096)
+                except TimeoutError:
+                    connection.sendall(more)
+                    continue
+                except (ConnectionResetError, BrokenPipeError):
+                    break
+                if not piece:
+                    break
+                found += piece
+        assert found.count(b"HTTP/1.1 ") == answers, found
+        return time.monotonic() - start, found
+
+    assert 0.9 < closed_after(b"")[0] < 2.5
+    assert 0.9 < closed_after(head, b"A: b\r\n")[0] < 2.5
+    seconds, found = closed_after(head + b"Content-Length: 9999\r\n\r\n", b" ", answers=1)
+    assert found.startswith(b"HTTP/1.1 504 ")
+    assert 1.9 < seconds < 6
+    seconds, found = closed_after(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", answers=1)
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert 0.9 < seconds < 3.5
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_it_at_once(service):
+    process, port = service
+    body = json.dumps({"q": ["slow"] * 2000}).encode()
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(
+            b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=3)
+    assert err == "stopped at once: some requests are not answered\n"
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.slow
@@ -210,6 +310,7 @@ def test_an_address_that_can_not_be_is_named(tmp_path, host, port):
 
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "diet_fairseq.inference.service.server", raising=False)
     with pytest.raises(SystemExit, match="1"):
         main(["serve", "nosuch"])
     assert capsys.readouterr().err == (

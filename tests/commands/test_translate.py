@@ -76,6 +76,23 @@ def test_what_is_no_text_stops_it_when_all_before_it_is_written(model, tmp_path,
     assert capsys.readouterr().out == "b a\n"
 
 
+def test_a_line_of_100_000_words_is_refused_in_one_line(model, tmp_path, capsys):
+    path = tmp_path / "long"
+    path.write_text("a b\n" + "word " * 100_000 + "\nlast\n")
+    with pytest.raises(UserError, match=r"long, line 2 has more than 20,000 characters: split it"):
+        run(model, path)
+    assert capsys.readouterr().out == "b a\n"
+    path.write_text("word " * 30_000)
+    assert run(model, path, "--max-characters", 150_000) == 0
+
+
+def test_a_file_may_come_after_the_options(model, text, capsys):
+    assert run(model, "--beam", 2, text) == 0
+    assert run(model, text, "--beam", 2) == 0
+    assert run("--beam", 2, model, text) == 0
+    assert capsys.readouterr().out == 3 * "two one\n\nc b a\nlast\n"
+
+
 def test_a_file_that_can_not_be_read_is_named(model, tmp_path):
     with pytest.raises(UserError, match="nosuch can't be read: No such file or directory"):
         run(model, tmp_path / "nosuch")
@@ -95,7 +112,7 @@ def test_windows_are_written_as_they_are_done(model, tmp_path, monkeypatch, caps
         return candidates(self, some, **options)
 
     monkeypatch.setattr(translate.Translator, "candidates", watched)
-    monkeypatch.setattr(translate, "windows", lambda *args: lines.windows(*args, 2))
+    monkeypatch.setattr(translate, "windows", lambda *args: lines.windows(*args, size=2))
     run(model, path)
     assert seen == [(2, 0), (2, 2), (1, 2)]
 

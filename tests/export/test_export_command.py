@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,13 +16,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from diet_fairseq import model_json
+from diet_fairseq.errors import UserError
 from diet_fairseq.export import checkpoint, to_hf
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
 from diet_fairseq.export.checkpoint import Trained
 from diet_fairseq.export.description import exported
 from diet_fairseq.model_json import ModelDescription
-from diet_fairseq.recipes.common.stages import digest_of
 from diet_fairseq_cli import main
 from tests.support import tiny
 from tests.support.checkpoints import Touch
@@ -75,8 +76,6 @@ def run(*words):
 
 def refusal(capsys, *words):
     """The one line that is said of it, as the command line would."""
-    from diet_fairseq.errors import UserError
-
     with pytest.raises((UserError, SystemExit)) as error:
         run(*words)
     text = str(error.value) if isinstance(error.value, UserError) else capsys.readouterr().err
@@ -101,7 +100,8 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
     said = capsys.readouterr().out
     assert said.startswith(f"wrote {out}: log-probabilities of random sentences differ by at most ")
     assert names_in(out) == {
-        "config.json", "model.bin", "model.json", "sentencepiece.model", "shared_vocabulary.json",
+        ".diet_fairseq.json", "config.json", "model.bin", "model.json", "sentencepiece.model",
+        "shared_vocabulary.json",
     }  # fmt: skip
     assert (out / "sentencepiece.model").read_bytes() == (place / "own.model").read_bytes()
     assert model_json.read(out) == ModelDescription(
@@ -149,7 +149,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
         ((place / "missing.pt",), f"there is no model {place / 'missing.pt'}: check the path"),
         ((hostile, "--data", place / "data-bin"), f"{hostile} is "),
         ((good, "--data", tmp_path / "nowhere"), "there is no dictionary "),
-        ((good, "--subwords", tmp_path / "no"), f"--subwords {tmp_path / 'no'} can't be read: No"),
+        ((good, "--subwords", tmp_path / "no"), f"{tmp_path / 'no'} can't be read: No such file"),
         (
             (good, "--subwords", place / "other.model"),
             f"{data} and {place / 'other.model'} don't belong together: 24 of 24 subwords of ",
@@ -175,37 +175,112 @@ def test_an_old_version_is_refused_before_anything_is_read(place, tmp_path, caps
     assert said.startswith("CTranslate2 4.8.2 can't be trusted")
 
 
-def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(export, "difference", lambda *_: 0.5)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "words", [("export", "hf"), ("export", "ctranslate2"), ("export", "safetensors"), ("look",)]
+)
+def test_a_checkpoint_that_has_diverged_is_refused(place, tmp_path, capsys, words, value):
+    state = torch.load(place / "checkpoint.pt", weights_only=False)
+    state["model"]["encoder.layers.0.fc1.weight"][0, 0] = value
+    diverged, out = tmp_path / "diverged.pt", tmp_path / "out"
+    torch.save(state, diverged)
+    given = ("--out", out) if words == ("look",) else (out,)
+    assert refusal(capsys, *words, diverged, *given, "--data", place / "data-bin").startswith(
+        f"{diverged} holds numbers that are not finite (encoder.layers.0.fc1.weight): its training"
+    )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("furthest", [0.5, float("nan")])
+def test_an_export_that_computes_something_else_is_not_kept(
+    place, tmp_path, capsys, monkeypatch, furthest
+):
+    monkeypatch.setattr(export, "difference", lambda *_: furthest)
     words = ("export", "ctranslate2", place / "checkpoint.pt", tmp_path / "out")
-    assert "outputs differ by 0.5; nothing was written" in refusal(capsys, *words)
+    assert f"outputs differ by {furthest}; nothing was written" in refusal(capsys, *words)
     assert names_in(tmp_path) == set()
     run(*words, "--quantization", "int8")  # which differs by its nature
-    assert "differ by at most 0.5" in capsys.readouterr().out
+    assert f"differ by at most {furthest}" in capsys.readouterr().out
 
 
 def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, capsys):
     out = tmp_path / "out"
     words = ("export", "safetensors", place / "checkpoint.pt", out)
     run(*words)
-    (out / "left over").touch()
+    files = {"config.json", "dict.de.txt", "dict.en.txt", "model.safetensors", folders.MARK}
     assert refusal(capsys, *words) == (
         f"{out} exists: give another folder, or --force to replace it"
     )
-    assert (out / "left over").exists()
+    (out / "model.safetensors").write_text("changed")
     run(*words, "--force")
-    assert names_in(out) == {"config.json", "dict.de.txt", "dict.en.txt", "model.safetensors"}
-    (tmp_path / "letters").mkdir()
-    (tmp_path / "letters" / "dear.txt").touch()
-    said = refusal(capsys, *words[:-1], tmp_path / "letters", "--force")
-    assert said.startswith("--force replaces what this command wrote, but ")
-    assert names_in(tmp_path / "letters") == {"dear.txt"}
+    assert names_in(out) == files
+    assert (out / "model.safetensors").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "runs/model.pt", "linked"])
+def test_a_file_of_others_is_not_removed(tmp_path, name):
+    out = tmp_path / "out"
+    with folders.written(out, force=False) as new:
+        (new / "model.json").touch()
+    place = out / name
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(tmp_path) if name == "linked" else place.write_text("years of work")
+    rule = rf"^--force replaces folders .* holds {name}, which it did not write: move it, or"
+    with pytest.raises(UserError, match=rule):
+        folders.check(out, force=True)
+    assert place.exists()
+
+
+@pytest.mark.parametrize("name", ["config.json", "look.json", "model.pt", "extrapolate.csv"])
+def test_a_folder_that_looks_like_an_export_is_not_removed(tmp_path, name):
+    (tmp_path / name).write_text("{}")
+    rule = r"^--force replaces folders that this command wrote, but .* has no \.diet_fairseq\.json"
+    with pytest.raises(UserError, match=rule):
+        folders.check(tmp_path, force=True)
+    linked = tmp_path / "linked"
+    linked.symlink_to(tmp_path)
+    with pytest.raises(UserError, match=rule):
+        folders.check(linked, force=True)
+
+
+def test_an_export_of_before_the_mark_is_known_by_its_model_json(tmp_path):
+    ModelDescription("ctranslate2", "en", "de", tmp_path).write()
+    for name in ("config.json", "model.bin", "dict.en.txt"):
+        (tmp_path / name).touch()
+    folders.check(tmp_path, force=True)
+    (tmp_path / "dict.fr.txt").touch()
+    with pytest.raises(UserError, match=r"holds dict\.fr\.txt, which it did not write"):
+        folders.check(tmp_path, force=True)
+
+
+def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
+    out = tmp_path / "out"
+    with folders.written(out, force=False):
+        pass
+    with pytest.raises(UserError, match="holds late"), folders.written(out, force=True):
+        (out / "late").touch()
+    assert names_in(tmp_path) == {"out"}
+    assert (out / "late").exists()
+
+
+@pytest.mark.parametrize("target", ["safetensors", "hf", "ctranslate2"])
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, target, capsys):
+    """A limit on the size of files fails as a full disk does, within each library's own writer."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    words = ("--subwords", place / "own.model") if target != "safetensors" else ()
+    try:
+        said = refusal(capsys, "export", target, place / "checkpoint.pt", tmp_path / "out", *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert re.fullmatch(rf"{tmp_path}/out can't be written: .*; make room or give another .*", said)
+    assert names_in(tmp_path) == set()
 
 
 def test_a_failure_on_the_way_leaves_the_earlier_export(tmp_path):
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "config.json").write_text("earlier")
+    with folders.written(out, force=False) as new:
+        (new / "config.json").write_text("earlier")
 
     def fail():
         with folders.written(out, force=True) as new:
@@ -272,44 +347,6 @@ def documented():
 def test_every_parameter_has_a_documented_name(case):
     names = [name for name in tiny.model_of(case).state_dict() if not name.endswith(".version")]
     assert [name for name in names if not documented().fullmatch(name)] == []
-
-
-def scored(folder, **given):
-    folder.mkdir()
-    (folder / "scores.json").write_text(json.dumps({"BLEU": 30.0, **given}))
-
-
-def test_scores_are_of_this_checkpoint(tmp_path):
-    for name in ("checkpoint_last.pt", "average-5.pt"):
-        (tmp_path / name).write_text(name)
-    digest = digest_of(tmp_path / "average-5.pt")
-    scored(tmp_path / "evaluation-test", model="x/average-5.pt", sha256=digest)
-    assert to_hf.scores_of(None, tmp_path / "checkpoint_last.pt") is None
-    assert to_hf.scores_of(None, tmp_path / "average-5.pt")["BLEU"] == 30.0
-    (tmp_path / "average-5.pt").write_text("trained on, and averaged again")
-    assert to_hf.scores_of(None, tmp_path / "average-5.pt") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "again"),
-    [("checkpoint_last.pt", True), ("checkpoint_best.pt", True), ("average-5.pt", True),
-     ("checkpoint_1_1000.pt", False), ("checkpoint3.pt", False)],
-)  # fmt: skip
-def test_scores_without_a_digest_are_of_names_that_are_not_written_again(name, again, tmp_path):
-    (tmp_path / name).touch()
-    scored(tmp_path / "evaluation-test", model=f"x/{name}")
-    assert (to_hf.scores_of(None, tmp_path / name) is None) == again
-
-
-def test_damaged_scores_of_another_test_set_are_passed_over(tmp_path, capsys):
-    (tmp_path / "checkpoint3.pt").touch()
-    (tmp_path / "evaluation-a").mkdir()
-    (tmp_path / "evaluation-a" / "scores.json").touch()
-    scored(tmp_path / "evaluation-b", model="checkpoint3.pt")
-    assert to_hf.scores_of(None, tmp_path / "checkpoint3.pt")["BLEU"] == 30.0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{tmp_path / 'evaluation-a' / 'scores.json'} is damaged (")
-    assert said.endswith("): the card is written without it\n")
 
 
 def test_of_several_heads_the_one_that_was_trained_last_is_taken():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from diet_fairseq.export import checkpoint, from_hf, to_hf
-from diet_fairseq.inference.found import NONE, Pieces, find
+from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
 from tests.support import hugging
 
 
@@ -27,7 +27,7 @@ def take_back(*words):
 
 def loaded(path, data=None):
     """The model of a checkpoint, with its task."""
-    return checkpoint.trained(find(path, Pieces(data, NONE), translates=False))
+    return checkpoint.trained(resolve_model(path, Pieces(data, NONE), translates=False))
 
 
 @pytest.fixture(scope="session")

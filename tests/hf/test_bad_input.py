@@ -26,12 +26,11 @@ def test_a_folder_that_is_there_is_left_alone(call, translation, translation_fol
     (tmp_path / "out").mkdir()
     given = translation if call is export else translation_folder
     assert refused(call, given, tmp_path / "out").endswith("or --force to replace it")
-    mark = "config.json" if call is export else "model.pt"
-    assert f"has no {mark}" in refused(call, given, tmp_path / "out", "--force")
+    assert "has no .diet_fairseq.json" in refused(call, given, tmp_path / "out", "--force")
     assert list((tmp_path / "out").iterdir()) == []
-    (tmp_path / "out" / mark).write_text("earlier")
-    call(given, tmp_path / "out", "--force")
-    assert (tmp_path / "out" / mark).stat().st_size > 10
+    call(given, tmp_path / "new")
+    call(given, tmp_path / "new", "--force")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "new"}
 
 
 def test_a_hostile_checkpoint_runs_nothing(translation, tmp_path):
@@ -91,12 +90,20 @@ def test_a_missing_dictionary_is_named(encoder, tmp_path):
     )
 
 
-def test_scores_that_are_none_are_refused(translation, tmp_path):
-    (tmp_path / "scores.json").write_text("[]")
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("[]", " is no JSON object: give another file"),
+        ('{"BLEU": "x"}', ": BLEU must be a valid number"),
+        ('{"BLEU": NaN}', ": BLEU must be a finite number"),
+        ('{"BLEU": 1, "BLEU signature": 2}', ": BLEU signature must be a valid string"),
+    ],
+)
+def test_scores_of_another_form_are_refused(translation, tmp_path, content, text):
+    (tmp_path / "scores.json").write_text(content)
     words = ("--scores", tmp_path / "scores.json")
-    assert refused(export, translation, tmp_path / "out", *words) == (
-        f"{tmp_path / 'scores.json'} is damaged (no JSON object): give the recipe's scores.json"
-    )
+    found = refused(export, translation, tmp_path / "out", *words)
+    assert found.startswith(f"{tmp_path / 'scores.json'}{text}")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +130,11 @@ def test_a_folder_that_is_not_ours_is_not_imported(content, says, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"encoder_layers": 10**8}, "larger model than the file can hold"),
+        ({"encoder_layers": 10**8}, "encoder_layers must be at most 16,384, but is 100000000"),
+        ({"encoder_layers": 10**4}, "larger model than the file can hold"),
+        ({"max_source_positions": 10**9}, "max_source_positions must be at most 1,048,576, but"),
+        ({"max_source_positions": 10**6}, "the folder's files don't belong together"),
+        ({"position_options": {"position_clip": 10**9}}, "position_clip must be at most 65,536"),
         ({"encoder_ffn_embed_dim": 24}, "the folder's files don't belong together"),
         ({"activation_fn": "mish"}, "mish has no counterpart in fairseq"),
         ({"vocab_size": 11, "source_vocab_size": 11}, "put the dictionary of the model there"),
@@ -144,8 +155,24 @@ def test_a_tokenizer_s_configuration_that_is_no_object_is_refused(
     shutil.copytree(translation_folder, tmp_path / "folder")
     (tmp_path / "folder" / "tokenizer_config.json").write_text(content)
     text = refused(take_back, tmp_path / "folder", tmp_path / "out")
-    assert text.startswith(f"{tmp_path / 'folder' / 'tokenizer_config.json'} is damaged (")
-    assert text.endswith("): give another folder")
+    assert text.startswith(f"{tmp_path / 'folder' / 'tokenizer_config.json'} is no JSON")
+    assert text.endswith(": give another folder")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"word\n", "line 1, is no line of a fairseq dictionary"),
+        (b"word x\n", "line 1, is no line of a fairseq dictionary"),
+        (b"\xff 1\n", "is not UTF-8: give the dict.txt that fairseq-preprocess wrote"),
+        (b"word 1\nword 1\n", "is no dictionary (RuntimeError: Duplicate word found"),
+    ],
+)
+def test_a_damaged_dictionary_is_refused(content, says, translation_folder, tmp_path):
+    shutil.copytree(translation_folder, tmp_path / "folder")
+    (tmp_path / "folder" / "dict.txt").write_bytes(content)
+    assert says in refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder"}
 
 
 def test_damaged_weights_are_refused(translation_folder, tmp_path):

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from diet_fairseq import Translator, model_json
-from diet_fairseq.inference.found import Pieces, find
+from diet_fairseq.inference.model_files import Pieces, resolve_model
 from diet_fairseq.inference.text import Text
 from tests.hf.conftest import export, loaded, take_back
 from tests.support import hugging
@@ -182,8 +182,8 @@ def test_text_becomes_what_the_encoder_was_trained_on(task, tmp_path):
     take_back(tmp_path / "hf", tmp_path / "back")
     pieces = Pieces(tmp_path / "back", tmp_path / "back" / "sentencepiece.model")
     for about in (
-        find(checkpoint, translates=False),
-        find(tmp_path / "back" / "model.pt", pieces, translates=False),
+        resolve_model(checkpoint, translates=False),
+        resolve_model(tmp_path / "back" / "model.pt", pieces, translates=False),
     ):
         assert (about.lower, about.language) == (True, "fr")
         assert Text(about).tokens("The Quick") == Text(about).tokens("the quick")

@@ -12,7 +12,7 @@ from diet_fairseq import Translator
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine
 from diet_fairseq.inference.engine import Search
-from diet_fairseq.inference.found import find
+from diet_fairseq.inference.model_files import resolve_model
 from diet_fairseq_cli import main
 from tests.support.road import sentences
 from tests.support.translating import untrained
@@ -41,7 +41,7 @@ def test_what_fairseq_s_own_interface_says_is_said(folder, translator):
 
 
 def test_tokens_and_scores_are_those_of_the_search_whatever_the_batch(folder):
-    model = engine.load(find(folder))
+    model = engine.load(resolve_model(folder))
     short, long = ["▁b", "a", "n"], ["▁k", "o", "n", "▁d", "i", "n"]
     search = Search(beam=3, nbest=3)
     [alone] = model.translate([short], search)
@@ -53,7 +53,7 @@ def test_tokens_and_scores_are_those_of_the_search_whatever_the_batch(folder):
 
 
 def test_tensor2tensor_s_penalty_divides_by_its_own_formula(folder):
-    model = engine.load(find(folder))
+    model = engine.load(resolve_model(folder))
     plain, other = (
         model.translate([["▁b", "a"]], Search(beam=1, lenpen=alpha, penalty=penalty))[0][0]
         for alpha, penalty in ((0.0, "fairseq"), (0.6, "tensor2tensor"))
@@ -64,7 +64,7 @@ def test_tensor2tensor_s_penalty_divides_by_its_own_formula(folder):
 
 
 def test_a_mark_of_fairseq_s_in_the_text_is_an_unknown_word(folder):
-    model = engine.load(find(folder))
+    model = engine.load(resolve_model(folder))
     marks = [["▁b", mark, "a"] for mark in ("</s>", "<pad>", "<s>", "nosuch")]
     found = [hypotheses[0].tokens for hypotheses in model.translate(marks, Search())]
     assert len(set(map(tuple, found))) == 1
@@ -115,7 +115,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
 def test_ctranslate2_says_what_fairseq_says(exported, penalty):
-    engines = [engine.load(find(folder)) for folder in exported]
+    engines = [engine.load(resolve_model(folder)) for folder in exported]
     sources = [["▁b", "a", "n"], ["▁k", "o", "n", "▁d", "i", "n"], ["▁d", "</s>", "n"]]
     for source in sources:
         search = Search(beam=3, nbest=2, lenpen=0.6, penalty=penalty)
@@ -128,16 +128,45 @@ def test_ctranslate2_says_what_fairseq_says(exported, penalty):
 def test_a_translation_ends_where_the_decoder_has_no_more_positions(scheme, tmp_path):
     """This model never says the end by itself."""
     folders = export(tmp_path, -50, scheme, "--max-target-positions", "12")
-    engines = [engine.load(find(folder)) for folder in folders]
+    engines = [engine.load(resolve_model(folder)) for folder in folders]
     for source in (["▁b"], 6 * ["▁b", "a", "n"]):
         ours, theirs = (one.translate([source], Search(beam=2, nbest=1))[0] for one in engines)
-        # 12 steps: fairseq's last is the end, CTranslate2's what the search comes to
-        assert (len(ours[0].tokens), len(theirs[0].tokens)) == (11, 12)
+        assert (len(ours[0].tokens), len(theirs[0].tokens)) == (11, 11)  # and </s>
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory):
+    """A checkpoint and its export; the model never ends a translation by itself."""
+    return export(tmp_path_factory.mktemp("endless"), towards_end=-50)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["fairseq", "ctranslate2"])
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "endless"])
+def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
+    folder = request.getfixturevalue("exported" if ends else "endless")[place]
+    lines = [*TEXTS, "ban", "kon din", " ".join(TEXTS)]
+    alone = [Translator(folder).candidates([line], nbest=2)[0] for line in lines]
+    for max_tokens in (30, 100, 4000):
+        together = Translator(folder, max_tokens=max_tokens).candidates(lines, nbest=2)
+        for one, other in zip(alone, together, strict=True):
+            assert one[0].text == other[0].text  # later ones may have equal scores
+            for some, another in zip(one, other, strict=True):
+                assert some.score == pytest.approx(another.score, abs=1e-4)
+    if not ends:
+        engines = [engine.load(resolve_model(path)) for path in request.getfixturevalue("endless")]
+        for source in (["▁b"], 4 * ["▁b", "a", "n"]):
+            found = engines[place].translate([source, 9 * source], Search(beam=2))
+            assert [len(some[0].tokens) for some in found] == [
+                len(source) + 51,
+                9 * len(source) + 51,
+            ]
 
 
 def test_scores_differ_by_what_an_empty_translation_has(tmp_path):
     """Neither search ends at once. fairseq's scores keep the end's share, CTranslate2's don't."""
-    ours, theirs = (engine.load(find(folder)) for folder in export(tmp_path, towards_end=3))
+    ours, theirs = (
+        engine.load(resolve_model(folder)) for folder in export(tmp_path, towards_end=3)
+    )
     source, search = ["▁b", "a", "n"], Search(beam=3, nbest=3, lenpen=0)
     [nothing] = theirs.model.score_batch([source], [[]])
     others = math.log1p(-math.exp(nothing.log_probs[0]))
@@ -166,7 +195,7 @@ def test_a_damaged_export_is_named(exported, tmp_path):
     for name in ("model.json", "sentencepiece.model", "config.json"):
         (tmp_path / name).write_bytes((out / name).read_bytes())
     (tmp_path / "model.bin").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"can't be loaded by CTranslate2 \(.*\): export the model"):
+    with pytest.raises(UserError, match=r"vocabulary\.json, but has none: export the model again"):
         Translator(tmp_path)
 
 

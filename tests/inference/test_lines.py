@@ -10,9 +10,9 @@ from diet_fairseq.inference.lines import windows
 from tests.support.road import ODD
 
 
-def lines_of(path, size=3):
+def lines_of(path, size=3, longest=200_000):
     with open(path, "rb") as file:
-        return list(windows(file, "text", size))
+        return list(windows(file, "text", longest, size))
 
 
 def test_a_file_comes_in_windows(tmp_path):
@@ -40,16 +40,16 @@ def test_what_is_no_text_is_named_when_all_before_it_was_given(tmp_path):
         open(path, "rb") as file,
         pytest.raises(UserError, match=r"^text, line 5: byte 3 \(0xff\) is not UTF-8: convert"),
     ):
-        given.extend(windows(file, "text", 3))
+        given.extend(windows(file, "text", 1000, 3))
     with open(path, "rb") as file:
-        found = windows(file, "text", 3)
+        found = windows(file, "text", 1000, 3)
         assert [next(found), next(found)] == [["a", "b", "c"], ["d"]]
 
 
 def test_a_pipe_s_lines_are_not_held_back(tmp_path):
     reading, writing = os.pipe()
     with open(reading, "rb") as file:
-        found = windows(file, "text")
+        found = windows(file, "text", 1000)
         os.write(writing, b"first\nhalf a")
         assert next(found) == ["first"]
         late = threading.Timer(0.05, lambda: (os.write(writing, b" line\n"), os.close(writing)))
@@ -57,3 +57,19 @@ def test_a_pipe_s_lines_are_not_held_back(tmp_path):
         assert next(found) == ["half a line"]
         assert list(found) == []
         late.join()
+
+
+@pytest.mark.parametrize("line", ["ä" * 11, "a" * 11, "\0" * 10_000_000, "ä" * 50], ids=len)
+def test_a_line_that_is_too_long_is_named_after_those_before_it(tmp_path, line):
+    path = tmp_path / "text"
+    path.write_text(f"\ufeff{'ä' * 10}\r\n{line}\nlast\n", encoding="utf-8", newline="")
+    with open(path, "rb") as file:
+        found = windows(file, "text", 10)
+        assert next(found) == ["ä" * 10]
+        with pytest.raises(UserError, match=r"^text, line 2 has more than 10 characters: split it"):
+            next(found)
+
+
+def test_a_line_that_never_ends_is_named():
+    with open("/dev/zero", "rb") as file, pytest.raises(UserError, match="line 1 has more than 99"):
+        next(windows(file, "text", 99))

@@ -14,6 +14,8 @@ from starlette.testclient import TestClient
 from diet_fairseq.inference.service.app import Limits, application
 from diet_fairseq.inference.service.batching import USUAL
 
+JSON = {"Content-Type": "application/json"}
+
 
 class Mirror:
     """Says every line backwards; waits at its gate before it does."""
@@ -44,7 +46,9 @@ def serve(mirror):
     clients = []
 
     def start(**limits):
-        client = TestClient(application(mirror, Limits(**limits)), raise_server_exceptions=False)
+        client = TestClient(
+            application(mirror, Limits(**limits), ["testserver"]), raise_server_exceptions=False
+        )
         clients.append(client)
         return client.__enter__()
 
@@ -92,24 +96,20 @@ def test_a_form_may_hold_as_much_as_json(serve, how):
     assert more.status_code == 400
 
 
-MISSING = (
-    "q is missing: give the text to translate (JSON needs the header content-type: "
-    "application/json)"
-)
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({}, MISSING),
-        ({"q": []}, MISSING),
-        ({"q": 7}, "q must be text or a list of texts"),
-        ({"q": ["a", None]}, "q must be text or a list of texts"),
+        ({}, "q is missing"),
+        ({"q": []}, "q must be the text to translate, but is []"),
+        ({"q": ""}, 'q must be the text to translate, but is ""'),
+        ({"q": 7}, "q must be a valid list, but is 7"),
+        ({"q": ["a", None]}, "q.1 must be a valid string, but is null"),
         ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"
          " to de"),
-        ({"q": "a", "target": ["x"]}, "target \"['x']\" is not supported: this model translates en"
+        ({"q": "a", "target": "fr"}, "target 'fr' is not supported: this model translates en"
          " to de"),
-        ({"q": "a", "format": "html"}, "format 'html' is not supported: send text"),
+        ({"q": "a", "target": ["x"]}, 'target must be a valid string, but is ["x"]'),
+        ({"q": "a", "format": "html"}, "format must be 'text', but is \"html\""),
         ({"q": "a\n" + "b" * 31}, "line 2 of q has 31 characters, more than 30: shorten it"),
         ({"q": "\n" * 9}, "q has 10 lines, more than 8: send fewer"),
     ],
@@ -123,7 +123,7 @@ def test_a_wrong_request_is_refused_in_one_line(serve, values, text):
     "body", [b"", b"{", b"\xff", b'"text"', b"[" * 100_000, b'{"q": "\xe4"}', b"1" * 5000]
 )
 def test_what_is_no_json_is_refused(serve, body):
-    answer = serve().post("/translate", content=body)
+    answer = serve().post("/translate", content=body, headers=JSON)
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("the body is no JSON")
 
@@ -133,7 +133,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(serve, mirror):
     body = json.dumps({"q": "a" * 10_000_000}).encode()
     pieces = (body[start : start + (1 << 20)] for start in range(0, len(body), 1 << 20))
     for content in (body, pieces):
-        answer = client.post("/translate", content=content)
+        answer = client.post("/translate", content=content, headers=JSON)
         assert answer.status_code == 413
         text = "the body has more than 10,000,000 bytes: send less text"
         assert answer.json() == {"error": text}
@@ -150,7 +150,7 @@ def test_other_addresses_and_methods_are_refused_in_the_same_form(serve):
 
 def test_halves_of_characters_reach_the_translator_as_they_are(serve, mirror):
     content = b'{"q": "a\\ud83d\\ude00"}'
-    answer = serve().post("/translate", content=content)
+    answer = serve().post("/translate", content=content, headers=JSON)
     assert answer.json() == {"translatedText": "\U0001f600a"}
 
 
@@ -233,6 +233,79 @@ def test_a_request_that_takes_too_long_is_ended_and_others_go_on(serve, mirror):
         mirror.gate.set()
     assert post(client, q="abc").json() == {"translatedText": "cba"}
     assert ["waited"] not in mirror.batches  # nobody waited for it any more
+
+
+def test_one_bad_request_fails_no_other_of_its_batch(serve, mirror):
+    client = serve()
+    mirror.gate.clear()
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(post, client, q="first")
+        until(lambda: mirror.batches)
+        answers = [threads.submit(post, client, q=text) for text in ("ab\ncd", "fail", "ef")]
+        until(lambda: "diet_fairseq_waiting_lines 4.0" in client.get("/metrics").text)
+        mirror.gate.set()
+        assert [answer.result().status_code for answer in answers] == [200, 500, 200]
+        assert answers[0].result().json() == {"translatedText": "ba\ndc"}
+        assert first.result().status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "is_served"),
+    [("testserver", True), ("TestServer.:80", True), ("localhost:5000", True), ("127.0.0.1", True),
+     ("[::1]:5000", True), ("10.1.2.3:80", True), ("evil.example", False), ("testserver.x", False),
+     ("127.0.0.1.evil.example", False), ("[::1", False), ("a@localhost", False), ("", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/", "/metrics", "/health", "/nosuch"])
+def test_other_host_names_are_refused(serve, host, is_served, path):
+    answer = serve().get(path, headers={"Host": host})
+    assert (answer.status_code != 400) == is_served
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    if not is_served:
+        assert answer.json()["error"].startswith(f"Host {host!r} is not served: use an address")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/jsonp", "text/json", None])
+def test_json_of_another_type_is_refused(serve, mirror, kind):
+    headers = {"Content-Type": kind} if kind else {}
+    answer = serve().post("/translate", content=b'{"q": "a"}', headers=headers)
+    assert answer.status_code == 415
+    assert answer.json() == {"error": "send JSON, with Content-Type application/json, or a form"}
+    assert mirror.batches == []
+
+
+def test_no_redirect_is_made(serve):
+    answer = serve().get("/health/", follow_redirects=False)
+    assert answer.status_code == 404
+
+
+def test_two_lengths_of_a_body_are_refused(serve, mirror):
+    headers = {**JSON, "Content-Length": "10", "Transfer-Encoding": "chunked"}
+    answer = serve().post("/translate", content=iter([b'{"q": "a"}']), headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("Content-Length and Transfer-Encoding must not come")
+    assert answer.headers["connection"] == "close"
+    assert mirror.batches == []
+
+
+def multipart(*parts):
+    body = b"".join(b"--x\r\n" + part + b"\r\n" for part in parts) + b"--x--\r\n"
+    return {"content": body, "headers": {"Content-Type": "multipart/form-data; boundary=x"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        multipart(*[b'Content-Disposition: form-data; name="a"\r\n\r\nb'] * 3000),
+        multipart(*[b'Content-Disposition: form-data; name="a"; filename="b"\r\n\r\nc'] * 9),
+        multipart(b"A: b\r\n" * 100 + b'Content-Disposition: form-data; name="q"\r\n\r\na'),
+        multipart(b"A: " + b"b" * 99_999 + b"\r\n\r\na"),
+        {"content": b"a=b&" * 3000,
+         "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+    ],
+    ids=["fields", "files", "headers", "long header", "urlencoded"],
+)  # fmt: skip
+def test_a_form_of_too_many_parts_is_refused(serve, body):
+    assert serve().post("/translate", **body).status_code == 400
 
 
 def test_a_failure_of_the_model_is_told_to_those_concerned_alone(serve, caplog):

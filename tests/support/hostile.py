@@ -7,6 +7,7 @@ a process of its own, which is watched: for how it ends, and for what it touches
 
 import faulthandler
 import io
+import json
 import os
 import pickletools
 import random
@@ -136,6 +137,8 @@ def _watch(note: int, folder: str) -> Callable[[str, tuple], None]:
             path, bad = str(args[1]), isinstance(args[1], tuple)
         else:
             path = str(args[0]) if args else ""
+            if event in ("os.remove", "os.rmdir") and args[1] >= 0:  # in an open folder
+                path = os.path.join(os.readlink(f"/proc/self/fd/{args[1]}"), path)
             bad = event.startswith(forbidden) and not path.startswith(folder)
         if bad:
             os.write(note, f"{event} {path[:200]!r}\n".encode())
@@ -198,7 +201,7 @@ def of_a_value(good: bytes, draw: random.Random) -> bytes:
     state = loading.read(io.BytesIO(good))
     if draw.random() < 0.3:  # as fairseq wrote them until 2020
         state["args"], state["cfg"] = state["cfg"]["model"], None
-    state.pop("last_optimizer_state") if draw.random() < 0.5 else None
+    state.pop("last_optimizer_state", None) if draw.random() < 0.5 else None
     options = [part for part in (state["args"], *(state["cfg"] or {}).values()) if part]
     for _ in range(draw.choice([1, 1, 2])):
         if draw.random() < 0.6:
@@ -219,6 +222,35 @@ def of_a_value(good: bytes, draw: random.Random) -> bytes:
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()
+
+
+def of_json(good: bytes, draw: random.Random) -> bytes:
+    """A value of a file of JSON is another, of another type, deep, long, or gone."""
+    value = json.loads(good)
+    for _ in range(draw.choice([1, 1, 2])):
+        holder = draw.choice(list(_holders(value)))
+        keys = list(range(len(holder)) if isinstance(holder, list) else holder)
+        if not keys:
+            continue
+        key = draw.choice(keys)
+        if draw.random() < 0.15:
+            del holder[key]
+        else:
+            holder[key] = draw.choice(
+                [draw.choice(STRINGS), draw.choice(NUMBERS), None, True, [], {}, [[1]], {"a": {}}]
+            )
+    text = json.dumps(value).encode()
+    if draw.random() < 0.1:
+        place = draw.randrange(len(text))
+        text = text[:place] + draw.choice([b"[" * 100_000, b"9" * 5000, b"\xff"]) + text[place:]
+    return text
+
+
+def of_safetensors(good: bytes, draw: random.Random) -> bytes:
+    """The header of a file of safetensors, with a length that is right, mutated as JSON."""
+    (length,) = struct.unpack("<Q", good[:8])
+    header = of_json(good[8 : 8 + length], draw)
+    return struct.pack("<Q", len(header)) + header + good[8 + length :]
 
 
 NAMES = ["encoder_embed_path", "decoder_embed_path", "bpe_codes", "bpe", "tokenizer", "scoring",

@@ -53,6 +53,7 @@ def untrained(folder: Path, *architecture: str, towards_end: float = 2.5) -> Pat
     Larger numbers than those it starts with make it say different things to different sentences,
     and a bias towards the end makes it come to one.
     """
+    folder.mkdir(exist_ok=True)
     SentencePiece.learn(folder, {"en": sentences(200)}, 90, 1)
     subwords = folder / "sentencepiece.model"
     model = sentencepiece.SentencePieceProcessor(model_file=str(subwords))

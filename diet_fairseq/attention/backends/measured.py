@@ -20,6 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...atomic import written
 from ...errors import UserError
+from ...input_files import DESCRIPTION, read_bytes
 from ...positions import PositionScheme
 from ..context import Schemes, Term
 from .call import AttentionCall, Backend, Request
@@ -291,12 +292,14 @@ def cache() -> Path:
 def remembered() -> dict[str, str]:
     """What earlier processes chose; nothing where the file can't be read."""
     try:
-        found = json.loads(cache().read_text(encoding="utf-8"))
+        if not os.path.lexists(cache()):
+            return {}
+        found = json.loads(read_bytes(cache(), DESCRIPTION))
         return {str(name): str(backend) for name, backend in found.items()}
-    except (FileNotFoundError, RuntimeError):
-        return {}
-    except (OSError, ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         logger.warning(f"{cache()} can't be read ({error}): what it had is measured again")
+        return {}
+    except RuntimeError:
         return {}
 
 

@@ -43,7 +43,7 @@ def run(args: Namespace) -> None:
         if not trained.is_encoder:
             description.write(trained, "ctranslate2", new)
         furthest = difference(trained, str(new))
-        if args.quantization == "float32" and furthest > TOLERANCE:
+        if args.quantization == "float32" and not furthest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 computes something else than {args.checkpoint}: outputs differ by "
                 f"{furthest:.1g}; nothing was written; please report this, with --arch and options"

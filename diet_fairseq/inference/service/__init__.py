@@ -1,4 +1,5 @@
 """``diet-fairseq serve``: a model behind HTTP.
 
-request -> app.py: addresses, limits -> asked.py: texts -> batching.py: batches -> Translator
+server.py: connections -> headers.py: hosts -> app.py: addresses -> requests.py: fields
+-> batching.py: batches -> Translator
 """

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -13,18 +12,22 @@ from typing import Any, Protocol
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from . import asked
 from .batching import Batches, Full
+from .headers import HeaderChecks
 from .metrics import Metrics
+from .requests import bound_body, read_request
 
 logger = logging.getLogger(__name__)
-#: nginx's status of a request whose client has left; nobody sees it but who reads the metrics
-LEFT = 499
-#: the page is all that it needs, and talks to this service alone
+#: nginx's status of a request whose client has disconnected; only metrics show it
+DISCONNECTED = 499
+#: key of the ASGI scope: the event loop's time at which the request's connection opened
+BEGAN = "diet_fairseq.began"
+#: the page loads nothing, and talks to this service alone
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -32,7 +35,7 @@ POLICY = (
 
 
 class Translates(Protocol):
-    """What the service needs of a `Translator`."""
+    """The part of `Translator` that the service uses."""
 
     source_lang: str
     target_lang: str
@@ -42,14 +45,14 @@ class Translates(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may ask for, and how long it is waited for.
+    """Limits of requests.
 
     Attributes:
         body: bytes of a request (413)
-        characters: in a line (400)
-        waiting: lines that may wait, of all requests (503)
-        seconds: for a request, from its first byte to its answer (504)
-        together: lines that are translated at once, fewer where they are long (`batching.weight`)
+        characters: characters in a line (400)
+        waiting: lines of all requests in the queue (503)
+        seconds: for a request, from its connection to its answer (504)
+        together: lines in a batch, fewer where they are long (`batching.weight`)
     """
 
     body: int = 10 * 1000 * 1000
@@ -59,8 +62,14 @@ class Limits:
     together: int = 64
 
 
-def application(translator: Translates, limits: Limits = Limits()) -> Starlette:
-    """The service as an ASGI application, for any server of such."""
+def application(
+    translator: Translates, limits: Limits = Limits(), host_names: Collection[str] = ()
+) -> Starlette:
+    """The service as an ASGI application.
+
+    Args:
+        host_names: names that clients call the service by, beside addresses and ``localhost``
+    """
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     batches = Batches(
@@ -84,13 +93,14 @@ def application(translator: Translates, limits: Limits = Limits()) -> Starlette:
                 await running
 
     async def translate(request: Request) -> Response:
-        wanted = await asked.read(
+        fields, is_list = await read_request(
             request, source, target, limits.body, limits.characters, limits.waiting
         )
-        lines = wanted.lines
-        found = await _unless_left(request, batches.translated(lines))
+        lines = fields.lines
+        translations = await _while_connected(request, batches.translate(lines))
         metrics.lines.inc(len(lines))
-        return JSONResponse({"translatedText": wanted.answered(found)})
+        texts = fields.join(translations)
+        return JSONResponse({"translatedText": texts if is_list else texts[0]})
 
     async def languages(_: Request) -> Response:
         return JSONResponse(
@@ -112,30 +122,34 @@ def application(translator: Translates, limits: Limits = Limits()) -> Starlette:
     async def home(_: Request) -> Response:
         return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
 
-    return Starlette(
+    service = Starlette(
         routes=[
             Route("/", home),
-            Route("/translate", _guarded(translate, limits, metrics), methods=["POST"]),
+            Route("/translate", _within_limits(translate, limits, metrics), methods=["POST"]),
             Route("/languages", languages),
             Route("/health", health),
             Route("/metrics", numbers),
         ],
-        exception_handlers={HTTPException: _refused},
+        exception_handlers={HTTPException: _refuse},
+        middleware=[Middleware(HeaderChecks, host_names=host_names)],
         lifespan=lifespan,
     )
+    service.router.redirect_slashes = False  # to an address made of the client's Host
+    return service
 
 
-def _guarded(
+def _within_limits(
     answer: Callable[[Request], Awaitable[Response]], limits: Limits, metrics: Metrics
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The answer within its time, every failure with a status and one line, all of it counted."""
+    """The answer within its time, failures as a status and one line; all are counted."""
 
     @wraps(answer)
     async def wrapper(request: Request) -> Response:
-        start = time.monotonic()
+        now = asyncio.get_running_loop().time
+        start = request.scope.get(BEGAN, now())
         try:
-            async with asyncio.timeout(limits.seconds):
-                response = await answer(asked.limited(request, limits.body))
+            async with asyncio.timeout_at(start + limits.seconds):
+                response = await answer(bound_body(request, limits.body))
         except Full:
             response = _error(503, "too many lines wait to be translated: try again later")
             response.headers["Retry-After"] = "1"
@@ -144,39 +158,39 @@ def _guarded(
                 504, f"there is no translation after {limits.seconds:g} seconds: send less text"
             )
         except ClientDisconnect:
-            response = Response(status_code=LEFT)
+            response = Response(status_code=DISCONNECTED)
         except HTTPException as error:
-            response = await _refused(request, error)
+            response = await _refuse(request, error)
         except Exception:
             logger.exception("a request failed")
             response = _error(500, "this could not be translated: see the service's log")
         metrics.requests.labels(str(response.status_code)).inc()
-        metrics.seconds.observe(time.monotonic() - start)
+        metrics.seconds.observe(now() - start)
         return response
 
     return wrapper
 
 
-async def _unless_left(request: Request, work: Awaitable[list[str]]) -> list[str]:
-    """What the work gives; it is cancelled if the client leaves."""
+async def _while_connected(request: Request, work: Awaitable[list[str]]) -> list[str]:
+    """The result of ``work``, which is cancelled if the client disconnects."""
     working = asyncio.ensure_future(work)
-    # The body was read to its end: the next that comes is that nobody is there any more.
-    left = asyncio.ensure_future(request.receive())
+    # The body was read to its end: the next message is that the client has disconnected.
+    disconnected = asyncio.ensure_future(request.receive())
     try:
-        await asyncio.wait({working, left}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
         return working.result()
     finally:
         working.cancel()
-        left.cancel()
+        disconnected.cancel()
 
 
 def _error(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status_code=status)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refuse(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     response = _error(error.status_code, error.detail)
     response.headers.update(error.headers or {})

@@ -1,7 +1,7 @@
-"""Lines of all requests that wait, translated together, a batch at a time.
+"""Dynamic batches: lines of all requests in the queue, translated together.
 
-While the model is at work, requests wait; what waits then is the next batch. Requests take turns
-with a few lines each, so that a long one holds up no short one; where lines are long, with fewer.
+While the model works, requests queue; the queue is the next batch. Requests take turns with a few
+lines each, so that a long one holds up no short one; long lines count more.
 """
 
 import asyncio
@@ -23,34 +23,35 @@ def weight(line: str) -> int:
 
 
 class Full(Exception):
-    """As many lines wait as may."""
+    """The queue is full."""
 
 
 class _Request:
-    """Lines, and what has become of them."""
+    """Lines in the queue, and the translations so far."""
 
     def __init__(self, lines: Sequence[str], answer: asyncio.Future) -> None:
         self.lines, self.answer = lines, answer
-        self.found: list[str] = []
-        self.given = 0  # lines that were taken to be translated
+        self.translations: list[str] = []
+        self.taken = 0  # lines that were taken out of the queue
 
     def take(self, most: int) -> Sequence[str]:
         """The next lines until their weight reaches ``most``: at least one."""
-        start = self.given
-        while most > 0 and self.given < len(self.lines):
-            most -= weight(self.lines[self.given])
-            self.given += 1
-        return self.lines[start : self.given]
+        start = self.taken
+        while most > 0 and self.taken < len(self.lines):
+            most -= weight(self.lines[self.taken])
+            self.taken += 1
+        return self.lines[start : self.taken]
 
 
 class Batches:
-    """Takes lines while `run` is running, and gives their translations.
+    """Translates lines of many requests while `run` is running.
 
-    :param translate: is called in a thread of its own, one call at a time
-    :param most_waiting: lines that may wait
-    :param most_together: lines in a batch, by their `weight`
-    :param turn: lines that a request has in it before others had theirs, likewise
-    :param observe: is called with the number of lines of every batch
+    Args:
+        translate: is called in a thread of its own, one call at a time
+        most_waiting: lines in the queue
+        most_together: lines in a batch, by their `weight`
+        turn: lines of one request in a batch before others have their turn, likewise
+        observe: is called with the number of lines of every batch
     """
 
     def __init__(
@@ -61,22 +62,23 @@ class Batches:
         turn: int = 8,
         observe: Callable[[int], Any] = lambda lines: None,
     ) -> None:
-        self.translate, self.observe = translate, observe
+        self._translate, self.observe = translate, observe
         self.most_waiting, self.most_together, self.turn = most_waiting, most_together, turn
         self._waiting: deque[_Request] = deque()
         self._came = asyncio.Event()
 
     @property
     def waiting(self) -> int:
-        """Lines that wait; those of requests that nobody wants an answer to don't count."""
+        """Lines in the queue, without those of cancelled requests."""
         return sum(
-            len(one.lines) - one.given for one in self._waiting if not one.answer.cancelled()
+            len(one.lines) - one.taken for one in self._waiting if not one.answer.cancelled()
         )
 
-    async def translated(self, lines: Sequence[str]) -> list[str]:
-        """The lines' translations, in their order; cancelled, what is left of them is dropped.
+    async def translate(self, lines: Sequence[str]) -> list[str]:
+        """The lines' translations, in their order; lines of a cancelled call are dropped.
 
-        :raises Full: if there is no room for all of them
+        Raises:
+            Full: the queue has no room for all of them
         """
         if not lines:
             return []
@@ -85,8 +87,8 @@ class Batches:
         request = _Request(lines, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._came.set()
-        found: list[str] = await request.answer
-        return found
+        translations: list[str] = await request.answer
+        return translations
 
     async def run(self) -> None:
         """Translate until cancelled."""
@@ -98,17 +100,27 @@ class Batches:
                 if not batch:
                     self._came.clear()
                     continue
-                lines = [line for _, part in batch for line in part]
-                self.observe(len(lines))
+                self.observe(sum(len(part) for _, part in batch))
+
+                async def translate(parts: Sequence[Sequence[str]]) -> list[str]:
+                    lines = [line for part in parts for line in part]
+                    return await loop.run_in_executor(thread, self._translate, lines)
+
                 try:
-                    found = await loop.run_in_executor(thread, self.translate, lines)
+                    self._give(batch, await translate([part for _, part in batch]))
                 except Exception as error:
-                    self._fail({request for request, _ in batch}, error)
-                    continue
-                self._give(batch, found)
+                    if len(batch) == 1:
+                        self._fail(batch[0][0], error)
+                        continue
+                    # it may be the fault of one request's lines: each by itself
+                    for request, part in batch:
+                        try:
+                            self._give([(request, part)], await translate([part]))
+                        except Exception as its_error:
+                            self._fail(request, its_error)
 
     def _next(self) -> list[tuple[_Request, Sequence[str]]]:
-        """Some lines of the requests that wait, in turn; what is left of them comes last."""
+        """Some lines of each request in the queue, in turn; those with more lines queue again."""
         batch: list[tuple[_Request, Sequence[str]]] = []
         room = self.most_together
         while room > 0 and self._waiting:
@@ -118,21 +130,20 @@ class Batches:
             part = request.take(min(room, self.turn))
             room -= sum(map(weight, part))
             batch.append((request, part))
-            if request.given < len(request.lines):
+            if request.taken < len(request.lines):
                 self._waiting.append(request)
         return batch
 
     @staticmethod
-    def _give(batch: list[tuple[_Request, Sequence[str]]], found: list[str]) -> None:
+    def _give(batch: list[tuple[_Request, Sequence[str]]], translations: list[str]) -> None:
         start = 0
         for request, part in batch:
-            request.found += found[start : start + len(part)]
+            request.translations += translations[start : start + len(part)]
             start += len(part)
-            if len(request.found) == len(request.lines) and not request.answer.done():
-                request.answer.set_result(request.found)
+            if len(request.translations) == len(request.lines) and not request.answer.done():
+                request.answer.set_result(request.translations)
 
     @staticmethod
-    def _fail(requests: set[_Request], error: Exception) -> None:
-        for request in requests:
-            if not request.answer.done():
-                request.answer.set_exception(error)
+    def _fail(request: _Request, error: Exception) -> None:
+        if not request.answer.done():
+            request.answer.set_exception(error)

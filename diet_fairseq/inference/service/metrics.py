@@ -1,10 +1,10 @@
-"""What ``/metrics`` counts."""
+"""Counters of ``/metrics``."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Metrics:
-    """Requests, lines, and how long and how full it all is."""
+    """Counts of requests and lines, durations, sizes of batches."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         name = "diet_fairseq"
@@ -12,7 +12,7 @@ class Metrics:
             f"{name}_requests", "Requests to translate, by status", ["status"], registry=registry
         )
         self.lines = Counter(f"{name}_lines", "Lines translated", registry=registry)
-        self.waiting = Gauge(f"{name}_waiting_lines", "Lines that wait", registry=registry)
+        self.waiting = Gauge(f"{name}_waiting_lines", "Lines in the queue", registry=registry)
         self.seconds = Histogram(
             f"{name}_request_seconds",
             "From a request to its answer",

@@ -16,13 +16,11 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import override_module_args
 from fairseq.registry import REGISTRIES
 
+from ...checks import LARGEST
 from ..option_rules import PROBABILITIES
 from .plain import quoted, shown
 
 _LARGEST = 1_000_000  # characters and values, those of shared lists counted each time
-#: parts of the names of options that cost time and memory without parameters, and their largest
-#: values
-_MOST = {"positions": 1 << 20, "position_max_distance": 1 << 16, "position_clip": 1 << 16}
 #: a model's dropout probabilities
 _PROBABILITIES = frozenset(name for name in PROBABILITIES.split() if "drop" in name)
 
@@ -44,7 +42,7 @@ class Refused(ValueError):
 def check(args: Any, cfg: Any) -> None:
     """Refuse a configuration that does more than describe the model."""
     for place, value in values(args, cfg):
-        for name, most in _MOST.items():
+        for name, most in LARGEST.items():
             if name in place.rpartition(".")[2] and _is_beyond(most, value):
                 raise Refused(
                     f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint's "

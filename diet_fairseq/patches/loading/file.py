@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ... import input_files
 from ...errors import UserError
 from ..explaining import PATHS
 from . import arrays, configuration
@@ -31,9 +32,8 @@ READING = threading.RLock()
 
 def check_regular(path: Any) -> None:
     """Refuse a folder, a pipe or a device in the place of a checkpoint."""
-    if os.path.lexists(path) and not os.path.isfile(path):
-        what = "a folder" if os.path.isdir(path) else "not a regular file"
-        raise UserError(f"{path} is {what}: give a checkpoint, such as checkpoint_best.pt")
+    if os.path.lexists(path):
+        input_files.check_regular(path, advice="give a checkpoint, such as checkpoint_best.pt")
 
 
 def read(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def load(file: Any, map_location: Any = None, others: tuple[type, ...] = ()) -> 
 
 def _check_archive(file: Any) -> None:
     """Refuse an archive that unpacks to more than it is: torch.save never compresses."""
-    with nullcontext(file) if hasattr(file, "read") else open(file, "rb") as archive:
+    with nullcontext(file) if hasattr(file, "read") else input_files.open_regular(file) as archive:
         start = archive.tell()
         try:
             size = archive.seek(0, os.SEEK_END)

@@ -325,3 +325,15 @@ def test_ast_finds_what_the_pattern_finds():
             isinstance(n, ast.Attribute) and n.attr == "load" and isinstance(n.value, ast.Name)
             and n.value.id == "torch" for n in ast.walk(tree)
         ), name  # fmt: skip
+
+
+def test_buffers_count_among_the_numbers_of_a_model():
+    from diet_fairseq.patches.loading.configuration import Refused
+    from diet_fairseq.patches.loading.model import no_larger_than
+
+    module, numbers = torch.nn.Module(), torch.empty(1 << 30, device="meta")
+    with no_larger_than(1000), pytest.raises(Refused, match="a larger model than the file can"):
+        module.register_buffer("table", numbers)
+    with no_larger_than(1000):
+        module.register_buffer("none", None)
+        module.register_buffer("small", torch.empty(9))

@@ -8,19 +8,28 @@ import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine, subwords
-from diet_fairseq.inference.found import NONE, Pieces, find
+from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
 from diet_fairseq.inference.text import Text
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.recipes.common.subwords import SentencePiece, SubwordNmt
+from diet_fairseq_cli import main
 from tests.support.road import sentences
-from tests.support.translating import words_only
+from tests.support.translating import untrained, words_only
 
 NOTHING = Pieces()
 
 
+def save(path, task):
+    """A checkpoint without parameters, of a run with these options of the task."""
+    history = [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
+    extra = {"epoch": 1, "train_iterator": {"epoch": 1}}
+    cfg = {"task": task, "model": {"_name": ""}}
+    torch.save({"model": {}, "cfg": cfg, "optimizer_history": history, "extra_state": extra}, path)
+
+
 def refusal(model, pieces=NOTHING):
     with pytest.raises(UserError) as error:
-        find(model, pieces)
+        resolve_model(model, pieces)
     return str(error.value)
 
 
@@ -28,7 +37,7 @@ def refusal(model, pieces=NOTHING):
 def checkpoint(tmp_path):
     """One that says its languages, and nothing beside it."""
     task = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
-    torch.save({"model": {}, "cfg": {"task": task}}, tmp_path / "model.pt")
+    save(tmp_path / "model.pt", task)
     (tmp_path / "data").mkdir()
     for language in ("en", "de"):
         (tmp_path / "data" / f"dict.{language}.txt").touch()
@@ -39,28 +48,31 @@ def test_a_checkpoint_of_a_run_takes_the_rest_from_the_run(tmp_path):
     folder = words_only(tmp_path, beam=7)
     other = tmp_path / "checkpoint_best.pt"
     other.touch()
-    assert find(folder).checkpoint == tmp_path / "checkpoint_last.pt"
-    assert find(other).checkpoint == other
-    assert find(other).beam == 7
+    assert resolve_model(folder).checkpoint == tmp_path / "checkpoint_last.pt"
+    assert resolve_model(other).checkpoint == other
+    assert resolve_model(other).beam == 7
 
 
 def test_a_checkpoint_alone_takes_what_is_given(checkpoint):
     folder = checkpoint.parent
     codes = folder / "codes"
     codes.write_text("#version: 0.2\na b</w>\n")
-    found = find(checkpoint, Pieces(folder / "data", codes, "moses"))
+    found = resolve_model(checkpoint, Pieces(folder / "data", codes, "moses"))
     assert found == ModelDescription(
         "fairseq", "en", "de", folder, checkpoint, folder / "data", "subword_nmt", codes, "moses"
     )
     (folder / "spm").write_bytes(b"\x0a\0")
-    assert find(checkpoint, Pieces(folder / "data", folder / "spm")).subwords == "sentencepiece"
+    assert (
+        resolve_model(checkpoint, Pieces(folder / "data", folder / "spm")).subwords
+        == "sentencepiece"
+    )
 
 
 def test_what_is_missing_is_named(checkpoint):
     folder = checkpoint.parent
     data = Pieces(folder / "data")
     assert refusal(folder / "nosuch") == f"there is no model {folder / 'nosuch'}: check the path"
-    assert refusal(folder).startswith(f"{folder} has no model.json: name a run of `diet-fairseq ")
+    assert refusal(folder).startswith(f"{folder} has no model.json: name a folder that ")
     assert refusal(checkpoint).startswith(
         f"{checkpoint} has no model.json beside it: give --data, the folder of fairseq-preprocess"
     )
@@ -71,9 +83,9 @@ def test_what_is_missing_is_named(checkpoint):
         f"{checkpoint} does not say its languages: give --target-lang"
     )
     assert refusal(checkpoint, Pieces(folder / "data", folder / "nosuch")).startswith(
-        f"--subwords {folder / 'nosuch'} can't be read: No such file"
+        f"{folder / 'nosuch'} can't be read: No such file"
     )
-    torch.save({"model": {}, "cfg": {"task": {"_name": "translation"}}}, checkpoint)
+    save(checkpoint, {"_name": "translation"})
     assert (
         refusal(checkpoint, data) == f"{checkpoint} does not say its languages: give --source-lang"
     )
@@ -159,21 +171,47 @@ def test_an_encoder_s_text_is_split_into_words_by_the_rules_of_its_language(tmp_
     ["", "[]", '{"lower": 1, "language": "en"}', '{"lower": true, "language": "../en"}'],
 )
 def test_data_that_does_not_say_how_an_encoder_s_text_was_made_is_refused(tmp_path, content):
-    torch.save({"model": {}, "cfg": {"task": {"_name": "masked_lm"}}}, tmp_path / "model.pt")
+    save(tmp_path / "model.pt", {"_name": "masked_lm"})
     (tmp_path / "dict.txt").write_text("a 1\n")
-    assert find(tmp_path / "model.pt", Pieces(tmp_path), translates=False).lower is False
+    assert resolve_model(tmp_path / "model.pt", Pieces(tmp_path), translates=False).lower is False
     (tmp_path / "made-from.json").write_text(content)
     with pytest.raises(UserError) as error:
-        find(tmp_path / "model.pt", Pieces(tmp_path), translates=False)
+        resolve_model(tmp_path / "model.pt", Pieces(tmp_path), translates=False)
     assert str(error.value).startswith(str(tmp_path / "made-from.json"))
-    assert str(error.value).endswith(": prepare the data again, or give another folder by --data")
+    assert str(error.value).endswith(" prepare the data again, or give another folder by --data")
+
+
+def test_a_checkpoint_is_read_once_for_each_command(tmp_path, monkeypatch, capsys):
+    """Also where its languages are not beside it."""
+    folder, reads = untrained(tmp_path / "run", "--arch", "transformer_t5_tiny"), []
+    load = torch.load
+    monkeypatch.setattr(
+        torch, "load", lambda *args, **given: reads.append(1) or load(*args, **given)
+    )
+    (folder / "model.json").unlink()
+    options = [f"--data={folder}", f"--subwords={folder / 'sentencepiece.model'}"]
+    (tmp_path / "text").write_text("ban\n")
+    for words in (
+        ["translate", str(folder / "checkpoint_last.pt"), str(tmp_path / "text"), *options],
+        [
+            "export",
+            "ctranslate2",
+            str(folder / "checkpoint_last.pt"),
+            str(tmp_path / "a"),
+            *options,
+        ],
+        ["export", "hf", str(folder / "checkpoint_last.pt"), str(tmp_path / "b"), *options],
+    ):
+        reads.clear()
+        assert main(words) == 0
+        assert len(reads) == 1
 
 
 def test_a_checkpoint_of_the_recipe_finds_its_data_and_subwords_by_their_places(tmp_path):
     checkpoint = tmp_path / "runs" / "one" / "model.pt"
     checkpoint.parent.mkdir(parents=True)
     named = {"source_lang": "en", "target_lang": "de", "data": str(tmp_path / "named")}
-    torch.save({"model": {}, "cfg": {"task": named}}, checkpoint)
+    save(checkpoint, named)
     for folder in ("named", "data-bin", "subwords"):
         (tmp_path / folder).mkdir()
     for folder in ("named", "data-bin"):
@@ -183,9 +221,9 @@ def test_a_checkpoint_of_the_recipe_finds_its_data_and_subwords_by_their_places(
         f"{tmp_path / 'data-bin' / 'dict.en.txt'} is of subwords (such as ab@@), but their model "
         "is not beside it: give --subwords, or --subwords none to take words as they are"
     )
-    assert find(checkpoint, Pieces(subwords=NONE)).subwords == "none"
+    assert resolve_model(checkpoint, Pieces(subwords=NONE)).subwords == "none"
     codes = tmp_path / "subwords" / "codes"
     codes.write_text("#version: 0.2\na b\n")
-    found = find(checkpoint)
+    found = resolve_model(checkpoint)
     assert (found.data, found.subword_model) == (tmp_path / "data-bin", codes)
     assert (found.subwords, found.preprocessing) == ("subword_nmt", "moses")

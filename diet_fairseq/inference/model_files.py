@@ -1,0 +1,240 @@
+"""The files of a model that is named on a command line: checkpoint, dictionaries, subwords.
+
+Options come first, then ``model.json`` beside the checkpoint, then the usual places above it. Files
+that the checkpoint itself names are never opened (SECURITY.md).
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.data.data_utils import infer_language_pair
+from fairseq.dataclass.utils import overwrite_args_by_name
+from pydantic import BaseModel
+
+from .. import input_files, model_json
+from ..errors import UserError
+from ..model_json import Language, ModelDescription
+from .subwords import kind_of, marked
+
+#: value of --subwords where the vocabulary has the words themselves
+NONE = Path("none")
+#: checkpoints are usually in FOLDER/runs/NAME, their data in FOLDER/data-bin
+DATA, LEVELS = "data-bin", 3
+#: file in the folder of an encoder's data that says how its text was made
+MADE_FROM = "made-from.json"
+#: files in FOLDER/subwords -> kind of subwords, and the tokenizer before them
+SUBWORDS = {
+    "sentencepiece.model": ("sentencepiece", "none"),
+    "codes": ("subword_nmt", "moses"),
+}
+DATA_HELP = "folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
+
+
+class TextOptions(BaseModel, strict=True):
+    """How the text of an encoder was made."""
+
+    lower: bool
+    language: Language
+
+
+class MadeFrom(BaseModel):
+    """The content of `MADE_FROM`; a task has the options of its encoder as ``text``."""
+
+    text: TextOptions
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Files and options that the user gives."""
+
+    data: Path | None = None
+    subwords: Path | None = None
+    tokenizer: str | None = None
+    source_lang: str | None = None
+    target_lang: str | None = None
+
+    @classmethod
+    def of(cls, args: Namespace) -> "Pieces":
+        """The values of the options of `add_arguments`."""
+        return cls(**{name: getattr(args, name) for name in cls.__dataclass_fields__})
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options for the files of a model."""
+    add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
+    add("--data", type=Path, metavar="DIR", help=DATA_HELP)
+    add("--subwords", type=Path, metavar="FILE",
+        help="SentencePiece model or subword-nmt codes, or none (default: in the folder subwords "
+             "beside the data)")  # fmt: skip
+    add("--tokenizer", choices=model_json.PREPROCESSING,
+        help="tokenizer before the subwords (default: none)")  # fmt: skip
+    add("--source-lang", metavar="SRC", help="source language (default: the checkpoint's)")
+    add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
+
+
+def resolve_model(
+    model: Path,
+    pieces: Pieces = Pieces(),  # frozen
+    translates: bool = True,
+) -> ModelDescription:
+    """The description of the model in a folder with ``model.json``, or in a checkpoint.
+
+    For a checkpoint the ``model.json`` beside it counts, but for the checkpoint's name.
+
+    Args:
+        translates: whether the model must have languages; an encoder's are empty
+
+    Raises:
+        UserError: a file is missing, which is named, or not as it should be
+    """
+    folder = model if model.is_dir() else model.parent
+    if not model.exists():
+        raise UserError(f"there is no model {model}: check the path")
+    if (folder / model_json.NAME).exists():
+        description = model_json.read(folder)
+        if not model.is_dir():
+            if description.engine != "fairseq":
+                raise UserError(
+                    f"{model} is a file of an exported model: name its folder, {folder}"
+                )
+            description = replace(description, checkpoint=model)
+        return _completed(description, pieces)
+    if model.is_dir():
+        raise UserError(
+            f"{model} has no {model_json.NAME}: name a folder that has one, an "
+            "exported model, or one checkpoint with --data and --subwords"
+        )
+    description = _completed(_of_checkpoint(model, pieces, translates), pieces)
+    if description.subwords == "none" and pieces.subwords is None:
+        _check_words(dictionaries(description)[0])
+    return description
+
+
+def dictionaries(about: ModelDescription) -> list[Path]:
+    """The fairseq dictionaries of source and target, or of an encoder.
+
+    Raises:
+        UserError: one is missing, not a regular file, or too large
+    """
+    data = about.data or about.folder
+    names = [f"dict.{language}.txt" for language in (about.source_lang, about.target_lang)]
+    if not about.source_lang:
+        in_folder = (data / "input0" / "dict.txt").is_file()  # of a task of several inputs
+        names = ["input0/dict.txt" if in_folder else "dict.txt"]
+    for name in names:
+        if not (data / name).is_file():
+            raise UserError(
+                f"there is no dictionary {data / name}: give by --data the folder that "
+                "fairseq-preprocess wrote for this model"
+            )
+        input_files.check_regular(data / name, input_files.VOCABULARY)
+    return [data / name for name in names]
+
+
+def load_state(about: ModelDescription, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The checkpoint as fairseq loads it, read once per command, with options replaced."""
+    state = about.state or checkpoint_utils.load_checkpoint_to_cpu(str(about.checkpoint))
+    if state.get("args") is not None:
+        vars(state["args"]).update(overrides)
+    overwrite_args_by_name(state["cfg"], dict(overrides))
+    return state
+
+
+def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelDescription:
+    above = [folder / DATA for folder in checkpoint.absolute().parents[:LEVELS]]
+    data = pieces.data or next((place for place in above if place.is_dir()), None)
+    if data is None:
+        raise UserError(
+            f"{checkpoint} has no {model_json.NAME} beside it: give --data, the folder of "
+            "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
+        )
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
+    source, target = _languages(state, checkpoint, data, pieces, translates)
+    description = ModelDescription(
+        "fairseq", source, target, checkpoint.parent, checkpoint, data, state=state
+    )
+    if not source:
+        description = replace(description, **_text_options(data))
+    for name, (kind, tokenizer) in SUBWORDS.items():
+        model = data.absolute().parent / "subwords" / name
+        if model.is_file():
+            return replace(description, subwords=kind, subword_model=model, preprocessing=tokenizer)
+    return description
+
+
+def _text_options(data: Path) -> dict[str, Any]:
+    """How an encoder's text was made, from the file beside its data; nothing without the file."""
+    path, again = data / MADE_FROM, "prepare the data again, or give another folder by --data"
+    if not path.exists():
+        return {}
+    content = input_files.read_json(path, advice=again)
+    is_task = isinstance(content, dict) and "text" in content
+    content = content if is_task else {"text": content}
+    return dict(input_files.validated(content, MadeFrom, f"{path}: ", again).text)
+
+
+def _languages(
+    state: dict[str, Any], checkpoint: Path, data: Path, pieces: Pieces, needed: bool
+) -> list[str]:
+    task = state["cfg"]["task"]
+    # fairseq infers languages that no option names from the names of the data's files
+    inferred = infer_language_pair(str(data)) if data.is_dir() else (None, None)
+    languages = []
+    for side, name_of_data in zip(("source_lang", "target_lang"), inferred, strict=True):
+        name = getattr(pieces, side) or (task and task.get(side)) or name_of_data
+        if name is None and not needed:
+            name = ""
+        elif not isinstance(name, str) or not model_json.LANGUAGE.fullmatch(name):
+            flag = "--" + side.replace("_", "-")
+            raise UserError(f"{checkpoint} does not say its languages: give {flag}")
+        languages.append(name)
+    return languages
+
+
+def _completed(description: ModelDescription, pieces: Pieces) -> ModelDescription:
+    """The description with the user's files and options."""
+    for name in ("source_lang", "target_lang"):
+        value = getattr(pieces, name)
+        if value is not None and not model_json.LANGUAGE.fullmatch(value):
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} must be a language's code such as en, but is {value}")
+    description = replace(
+        description,
+        source_lang=pieces.source_lang or description.source_lang,
+        target_lang=pieces.target_lang or description.target_lang,
+        data=pieces.data or description.data,
+    )
+    if pieces.subwords == NONE:
+        description = replace(
+            description, subwords="none", subword_model=None, preprocessing="none"
+        )
+    elif pieces.subwords:
+        description = replace(
+            description,
+            subwords=kind_of(pieces.subwords),
+            subword_model=pieces.subwords,
+            preprocessing="none",
+        )
+    if pieces.tokenizer:
+        description = replace(description, preprocessing=pieces.tokenizer)
+    if description.engine == "fairseq":
+        dictionaries(description)
+    return description
+
+
+def _check_words(dictionary: Path) -> None:
+    """Refuse a vocabulary of subwords where there is no subword model."""
+    try:
+        with input_files.open_text(dictionary, newline="\n") as lines:
+            subword = marked([line.rpartition(" ")[0] for line in lines])
+    except UnicodeDecodeError as error:
+        raise UserError(f"{dictionary} is not UTF-8: give the dictionary of this model") from error
+    if subword is not None:
+        raise UserError(
+            f"{dictionary} is of subwords (such as {subword}), but their model is not beside it: "
+            "give --subwords, or --subwords none to take words as they are"
+        )

@@ -1,0 +1,63 @@
+"""Checks of every request's headers, and headers of every answer."""
+
+import re
+from collections.abc import Collection
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
+
+
+class HeaderChecks:
+    """ASGI middleware that refuses ambiguous requests and those to other hosts.
+
+    A page of another site may lead its own name to this service (DNS rebinding), and then reads the
+    service's answers. Its name is the Host of such requests, so only addresses, ``localhost`` and
+    names that the user has given are served.
+    """
+
+    def __init__(self, app: ASGIApp, host_names: Collection[str] = ()) -> None:
+        self.app = app
+        self.host_names = {"localhost", *(name.lower().rstrip(".") for name in host_names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        fault = self._fault(Headers(scope=scope))
+        if fault is None:
+            await self.app(scope, receive, send_with_headers)
+        else:
+            answer = JSONResponse({"error": fault}, 400, {"Connection": "close"})
+            await answer(scope, receive, send_with_headers)
+
+    def _fault(self, headers: Headers) -> str | None:
+        for host in headers.getlist("host"):
+            if not self._is_ours(host):
+                return (
+                    f"Host {host[:80]!r} is not served: use an address, or start the service with "
+                    "--host-names"
+                )
+        if "content-length" in headers and "transfer-encoding" in headers:
+            return "Content-Length and Transfer-Encoding must not come together"
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        match = HOST.fullmatch(host)
+        name = match[1].lower().rstrip(".") if match else ""
+        if name in self.host_names:
+            return True
+        try:
+            return bool(ip_address(name.strip("[]")))
+        except ValueError:
+            return False

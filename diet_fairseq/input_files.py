@@ -1,0 +1,169 @@
+"""Files that come from elsewhere: regular ones alone are opened, and a limit bounds what is read.
+
+A pipe that nobody writes to, a device that never ends, a link to either, a gzip file that unpacks
+to more than memory holds, and JSON nested without end are refused before they cost time or memory.
+"""
+
+import gzip
+import json
+import os
+import re
+import stat
+import zlib
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from .errors import UserError, one_line
+
+Model = TypeVar("Model")
+#: bytes that a description such as `config.json` may have; usual ones have some hundred
+DESCRIPTION = 1 << 20
+#: bytes that a vocabulary, subword model or list of merges may have; usual ones have a million
+VOCABULARY = 1 << 26
+ADVICE = "give another file"
+
+
+def check_regular(
+    path: str | os.PathLike[str], most: int | None = None, advice: str = ADVICE
+) -> None:
+    """Refuse all but a regular file of at most ``most`` bytes, for libraries that open it by name.
+
+    Raises:
+        UserError: the file is missing, a folder, a pipe or a device, or is larger
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        if os.path.islink(path):  # to nothing, or in a circle
+            raise UserError(f"{one_line(str(path))} is not a regular file: {advice}") from error
+        raise _unreadable(path, error, advice) from error
+    _check(status, path, most, advice)
+
+
+def open_regular(
+    path: str | os.PathLike[str], most: int | None = None, advice: str = ADVICE
+) -> BinaryIO:
+    """A regular file of at most ``most`` bytes (None: of any size), open to read bytes.
+
+    Raises:
+        UserError: as `check_regular`, or it can't be opened
+    """
+    check_regular(path, most, advice)  # opening some devices has effects of its own
+    try:
+        # By now something else may have the name: O_NONBLOCK opens a pipe without a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unreadable(path, error, advice) from error
+    try:
+        _check(os.fstat(descriptor), path, most, advice)
+    except UserError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "rb")
+
+
+def open_text(
+    path: str | os.PathLike[str],
+    most: int | None = VOCABULARY,
+    advice: str = ADVICE,
+    newline: str | None = None,
+) -> TextIOWrapper:
+    """A regular file, open to read UTF-8; ``newline`` is that of `open`."""
+    return TextIOWrapper(open_regular(path, most, advice), encoding="utf-8", newline=newline)
+
+
+def read_bytes(path: Path, most: int, advice: str = ADVICE) -> bytes:
+    """All bytes of a regular file, unpacked where it is called ``.gz``: at most ``most``.
+
+    Raises:
+        UserError: as `open_regular`; the file is damaged, or unpacks to more
+    """
+    with open_regular(path, most, advice) as file:
+        try:
+            source: Any = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            content = source.read(most + 1)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UserError(f"{path} is truncated or damaged ({error}): {advice}") from error
+        except OSError as error:
+            raise _unreadable(path, error, advice) from error
+    if len(content) > most:
+        raise UserError(f"{path} is too large: it may have {most:,} bytes; {advice}")
+    return content
+
+
+def read_json(path: Path, most: int = DESCRIPTION, advice: str = ADVICE) -> Any:
+    """The value in a file of JSON.
+
+    Raises:
+        UserError: as `read_bytes`; the file is no JSON, nested deeper than 200 levels, or has a
+            whole number of more than 4,300 digits
+    """
+    from pydantic_core import from_json
+
+    try:
+        return from_json(read_bytes(path, most, advice).removeprefix(b"\xef\xbb\xbf"))
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is no JSON ({one_line(str(error))}): {advice}") from error
+
+
+def read_object(
+    path: Path, model: type[Model], most: int = DESCRIPTION, advice: str = ADVICE
+) -> Model:
+    """The object in a file of JSON, as the pydantic ``model`` describes it.
+
+    Raises:
+        UserError: as `read_json`; or a value, which is named with its rule, is not as described
+    """
+    value = read_json(path, most, advice)
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is no JSON object: {advice}")
+    return validated(value, model, f"{path}: ", advice)
+
+
+def validated(value: Any, model: type[Model], where: str, advice: str = ADVICE) -> Model:
+    """The value as the pydantic ``model`` describes it; ``where`` begins the error."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(model).validate_python(value)
+    except ValidationError as error:
+        raise UserError(f"{where}{broken_rule(error)}; {advice}") from error
+
+
+def broken_rule(error: Any) -> str:
+    """The first fault of a pydantic ``ValidationError``: key, rule and value, on one line."""
+    fault = error.errors(include_url=False)[0]
+    key = one_line(".".join(map(str, fault["loc"])))
+    if fault["type"] == "missing":
+        return f"{key} is missing"
+    rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+    rule = re.sub(r"a valid dictionary or instance of \w+", "an object", rule)
+    try:
+        value = json.dumps(fault["input"])
+    except (TypeError, ValueError):  # such as a number of too many digits
+        value = f"a {type(fault['input']).__name__}"
+    shown = value if len(value) < 80 else f"{value[:76]} ..."
+    return f"{key} {one_line(rule)}, but is {shown}"
+
+
+def _check(
+    status: os.stat_result, path: str | os.PathLike[str], most: int | None, advice: str
+) -> None:
+    name = one_line(str(path))
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise UserError(f"{name} is {kind}: {advice}")
+    if most is not None and status.st_size > most:
+        raise UserError(
+            f"{name} is too large: it has {status.st_size:,} bytes, and may have {most:,}; {advice}"
+        )
+
+
+def _unreadable(
+    path: str | os.PathLike[str], error: OSError | ValueError, advice: str
+) -> UserError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return UserError(f"{one_line(str(path))} can't be read: {reason}; {advice}")

@@ -1,0 +1,219 @@
+"""A forged CTranslate2 folder is refused before CTranslate2 reads it, which ends the process."""
+
+import json
+import shutil
+import struct
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ctranslate2")
+from diet_fairseq import Translator
+from diet_fairseq.errors import UserError
+from diet_fairseq.inference.ctranslate2_files import FORMATS, TYPES
+from diet_fairseq_cli import main
+from tests.support.hostile import attempt
+from tests.support.translating import untrained
+
+QUANTIZATIONS = {
+    "diet_rel": "float32", "sinusoidal": "int8", "shaw": "int8_float16", "learned": "int16",
+    "t5": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("run"))
+
+
+def export(run, scheme="diet_rel", *options, quantization="float32"):
+    untrained(run, "--arch", f"transformer_{scheme}_tiny", *options)
+    out = run / "out"
+    assert main(["export", "ctranslate2", str(run), str(out), "--quantization", quantization]) == 0
+    (run / "text").write_text("ban din kon\n")
+    return out
+
+
+def translate(folder, text, *words):
+    main(["translate", str(folder), str(text), *words])
+
+
+def parse(data):
+    """What stands before the variables of a model.bin, its variables and its aliases, as lists."""
+    place = 0
+
+    def take(form):
+        nonlocal place
+        values = struct.unpack_from(form, data, place)
+        place += struct.calcsize(form)
+        return values
+
+    def name():
+        return take(f"<{take('<H')[0]}s")[0][:-1].decode()
+
+    head = [take("<I")[0], name(), take("<I")[0]]
+    variables, aliases = [], []
+    for _ in range(take("<I")[0]):
+        key, (rank,) = name(), take("<B")
+        shape = list(take(f"<{rank}I"))
+        kind, length = take("<BI")
+        variables.append([key, shape, kind, take(f"<{length}s")[0]])
+    for _ in range(take("<I")[0]):
+        aliases.append([name(), name()])
+    assert place == len(data)
+    return head, variables, aliases
+
+
+def pack(head, variables, aliases):
+    def name(text):
+        return struct.pack("<H", len(text.encode()) + 1) + text.encode() + b"\0"
+
+    out = [struct.pack("<I", head[0]), name(head[1]), struct.pack("<II", head[2], len(variables))]
+    for key, shape, kind, content in variables:
+        out += [name(key), struct.pack(f"<B{len(shape)}I", len(shape), *shape)]
+        out += [struct.pack("<BI", kind, len(content)), content]
+    out.append(struct.pack("<I", len(aliases)))
+    out += [name(text) for pair in aliases for text in pair]
+    return b"".join(out)
+
+
+def forge(folder, change):
+    """Change the variables, each [name, shape, type, bytes], of the folder's model."""
+    path = folder / "model.bin"
+    head, variables, aliases = parse(path.read_bytes())
+    named = {variable[0]: variable for variable in variables}
+    change(named)
+    path.write_bytes(pack(head, list(named.values()), aliases))
+
+
+def number(name, value):
+    def change(named):
+        named[name][3] = struct.pack(FORMATS[named[name][2]], value)
+
+    return change
+
+
+def shape(name, *dimensions):
+    def change(named):
+        variable = named[name]
+        numbers = 1
+        for dimension in dimensions:
+            numbers *= dimension
+        variable[1] = list(dimensions)
+        variable[3] = (variable[3] * (1 + numbers))[: numbers * TYPES[variable[2]]]
+
+    return change
+
+
+def rename(before, after):
+    def change(named):
+        named[before][0] = after
+
+    return change
+
+
+FIRST = "decoder/layer_0"
+FORGERIES = {
+    "bias of swapped dimensions": (
+        shape(f"{FIRST}/self_attention/relative_attention_bias", 2, 2048),
+        "relative_attention_max_distance is not that of 2 buckets",
+    ),
+    "alignment layer": (number("decoder/alignment_layer", 77), "decoder/alignment_layer is 77"),
+    "no heads": (number("encoder/num_heads", 0), "encoder/num_heads is 0, which does not divide"),
+    "heads": (number("decoder/num_heads", 3), "decoder/num_heads is 3, which does not divide"),
+    "distance": (
+        number(f"{FIRST}/self_attention/relative_attention_max_distance", 1),
+        "relative_attention_max_distance is not that of 2048 buckets",
+    ),
+    "activation": (number("encoder/activation", 99), "encoder/activation is 99"),
+    "scale": (number("encoder/scale_embeddings", float("nan")), "scale_embeddings is not finite"),
+    "embeddings": (shape("encoder/embeddings_0/weight", 40, 16), "has the shape (40, 16), not"),
+    "rank": (shape("encoder/embeddings_0/weight", 91), "embeddings_0/weight has the shape (91,)"),
+    "short bias": (shape(f"{FIRST}/ffn/linear_0/bias", 1), "linear_0/bias has the shape (1,)"),
+    "missing": (
+        lambda named: named.pop(f"{FIRST}/self_attention/linear_0/weight"),
+        "self_attention/linear_0/weight is missing",
+    ),
+    "further": (
+        rename("decoder/projection/weight", "decoder/projection/weights"), "is missing"
+    ),
+    "layers": (
+        rename(f"{FIRST}/ffn/linear_0/bias", "decoder/layer_7/ffn/linear_0/bias"),
+        "the layers of the decoder are not counted from 0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_model_is_refused_and_ends_no_process(exported, tmp_path, forgery):
+    change, fault = FORGERIES[forgery]
+    folder = tmp_path / "folder"
+    shutil.copytree(exported, folder)
+    forge(folder, change)
+    outcome = attempt(partial(translate, folder, exported.parent / "text"), tmp_path / "tried")
+    assert outcome.fault is None
+    assert outcome.status == 1
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith(f"error: {folder / 'model.bin'} is not as `diet-fairseq export ctrans")
+    assert fault in last
+    assert last.endswith("which can run into memory errors")
+
+
+@pytest.mark.parametrize("forgery", ["no heads", "alignment layer"])
+def test_ctranslate2_itself_does_not_survive_some_forgeries(exported, tmp_path, forgery):
+    """So the checks are needed, and ``--any-ctranslate2`` leaves them out."""
+    folder = tmp_path / "folder"
+    shutil.copytree(exported, folder)
+    forge(folder, FORGERIES[forgery][0])
+    action = partial(translate, folder, exported.parent / "text", "--any-ctranslate2")
+    assert attempt(action, tmp_path / "tried").status < 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fault"),
+    [
+        (
+            "shared_vocabulary.json",
+            lambda words: words[:-1],
+            "(91, 16), not (90, 16)",
+        ),
+        ("shared_vocabulary.json", lambda words: [*words[1:], 7], "is no list of words"),
+        ("shared_vocabulary.json", lambda words: dict.fromkeys(words), "is no list of words"),
+        ("config.json", lambda config: config | {"unk_token": 7}, "unk_token must be a valid"),
+        ("config.json", lambda config: config | {"layer_norm_epsilon": "x"}, "layer_norm_epsilon"),
+    ],
+)
+def test_other_files_of_the_folder_are_checked(exported, tmp_path, name, change, fault):
+    folder = tmp_path / "folder"
+    shutil.copytree(exported, folder)
+    path = folder / name
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    outcome = attempt(partial(translate, folder, exported.parent / "text"), tmp_path / "tried")
+    assert outcome.fault is None
+    assert fault in outcome.err.splitlines()[-1]
+    (folder / "source_vocabulary.txt").write_text("a\n")
+    outcome = attempt(partial(translate, folder, exported.parent / "text"), tmp_path / "tried")
+    assert "must have shared_vocabulary.json, or source_vocabulary.json and" in outcome.err or (
+        name == "config.json"
+    )
+
+
+@pytest.mark.parametrize("scheme", QUANTIZATIONS)
+def test_all_that_is_exported_is_loaded(tmp_path, scheme, capsys):
+    options = ["--share-all-embeddings", "--layernorm-embedding", "--encoder-normalize-before"]
+    given = options if scheme == "shaw" else ["--decoder-layers=2", "--decoder-ffn-embed-dim=24"]
+    out = export(tmp_path / "run", scheme, *given, quantization=QUANTIZATIONS[scheme])
+    capsys.readouterr()
+    translate(out, tmp_path / "run" / "text")
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_failure_while_translating_is_named(exported):
+    def fail(*_, **__):
+        raise IndexError("vector::_M_range_check")
+
+    translator = Translator(exported)
+    translator._engine.model = SimpleNamespace(translate_batch=fail)
+    with pytest.raises(UserError, match=r"^CTranslate2 can't translate with .* \(vector::_M_range"):
+        translator.translate("ban")
