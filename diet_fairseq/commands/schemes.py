@@ -1,15 +1,14 @@
 """``schemes``: each scheme's sizes and options, which ``fairseq-train --help`` can't show."""
 
-import dataclasses
 import inspect
 import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from ..config import TRANSLATION, PositionConfig, acts_in_attention, flag, options_of
+from ..config import OPTIONS, TRANSLATION, acts_in_attention, options_of
 from ..errors import UserError
 from ..models import diet_bert, diet_electra, diet_roberta
 from ..positions import SCHEMES
@@ -21,7 +20,6 @@ FAMILIES = {
     "bert": diet_bert.defaults,
     "electra": diet_electra.defaults,
 }
-FIELDS = {field.name: field for field in dataclasses.fields(PositionConfig)}
 WIDTH = 100
 
 
@@ -73,20 +71,17 @@ def said(takes: dict[str, Any]) -> str:
 
 def option_lines(name: str, default: str = "") -> Iterator[str]:
     """The option as a command line has it, its default, and its help."""
-    field = FIELDS[name]
-    choices = field.metadata["choices"]
-    kinds = [kind for kind in (get_args(field.type) or (field.type,)) if kind in (int, float, str)]
-    value = "|".join(choices) if choices else "".join(kind.__name__.upper() for kind in kinds)
-    yield f"    {flag(name)} {value}{f'  (default: {default})' if default else ''}".rstrip()
+    option = OPTIONS[name]
+    value = "" if option.type is bool else option.type.__name__.upper()
+    value = "|".join(option.choices) if option.choices else value
+    yield f"    {option.flag} {value}{f'  (default: {default})' if default else ''}".rstrip()
     indent = " " * 8
-    yield textwrap.fill(
-        field.metadata["help"], WIDTH, initial_indent=indent, subsequent_indent=indent
-    )
+    yield textwrap.fill(option.help, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def common() -> Iterator[str]:
     """The options that belong to no scheme in particular."""
     own = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
-    for name, field in FIELDS.items():
+    for name, option in OPTIONS.items():
         if name not in own and name != "position_scheme":
-            yield from option_lines(name, said({"": field.default}))
+            yield from option_lines(name, said({"": option.default}))

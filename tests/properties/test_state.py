@@ -5,7 +5,6 @@ import io
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 
 import pytest
@@ -63,7 +62,7 @@ def check_arguments(case: Case) -> None:
     kept = pickle.loads(pickle.dumps(args))
     assert kept.position_scheme == case.scheme
     in_force = PositionConfig.of(kept)
-    for name, value in asdict(in_force).items():
+    for name, value in vars(in_force).items():
         assert vars(kept).get(name, "absent") == value, name
         # a gain that is not given stands in the state dict alone
         wanted = dict(case.options) if name == "position_gain" else {name: case.option(name)}
