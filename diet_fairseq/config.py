@@ -8,7 +8,8 @@ from .attention.backends import BACKENDS
 from .checks import not_below
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
-from .positions.options import Option, flag
+from .positions.options import Option
+from .positions.options import flag as flag
 from .positions.segments import SegmentScores
 
 #: schemes for encoder-decoder models

@@ -8,15 +8,15 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 
 from ..errors import UserError, one_line
-from ..recipes.common.options import at_least
-from .translate import add_model_arguments, loaded
+from .arguments import add_model, at_least
+from .translate import loaded
 
 #: seconds that clients have at the end to read their answers
 READING = 5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model_arguments(parser)
+    add_model(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen at (%(default)s: this machine only)")
     add("--port", type=int, default=5000, help="0: any that is free (%(default)s)")

@@ -7,37 +7,26 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..inference import found as pieces
-from ..inference.lines import windows
-from ..inference.translator import MAX_TOKENS, TooLong, Translation, Translator
-from ..interrupts import interruptible
-from ..progress import heartbeat
-from ..recipes.common.options import at_least
+from .arguments import add_model, at_least
+
+if TYPE_CHECKING:
+    from ..inference.translator import Translation, Translator
 
 
-def add_model_arguments(parser: ArgumentParser) -> None:
-    """What names a model, and where it is to work."""
-    add = parser.add_argument
-    add("model", type=Path, metavar="MODEL",
-        help="run of `translation`, exported model, or checkpoint")  # fmt: skip
-    add("--threads", type=at_least(1), help="of the CPU (as PyTorch or CTranslate2 choose)")
-    add("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
-    pieces.add_arguments(parser)
+def loaded(args: Namespace) -> "Translator":
+    """The translator that the arguments of `add_model` name."""
+    from ..inference.translator import Translator
 
-
-def loaded(args: Namespace) -> Translator:
     names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
     given = {name: getattr(args, name) for name in names}
     return Translator(args.model, **given, max_tokens=args.max_tokens)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model_arguments(parser)
+    add_model(parser)
     add = parser.add_argument
     add("file", type=Path, nargs="?", metavar="FILE", help="text in UTF-8 (standard input)")
     add("--beam", type=at_least(1), help="hypotheses to keep (the model's own)")
@@ -48,12 +37,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--max-tokens",
         type=at_least(1),
-        default=MAX_TOKENS,
+        default=4000,
         help="subwords in a batch (%(default)s)",
     )
 
 
 def run(args: Namespace) -> None:
+    from tqdm import tqdm
+
+    from ..inference.lines import windows
+    from ..inference.translator import TooLong
+    from ..interrupts import interruptible
+    from ..progress import heartbeat
+
     written = completed = 0
     with interruptible(lambda: f"{written:,} lines were translated and written"):
         name = str(args.file or "standard input")
@@ -92,8 +88,8 @@ def run(args: Namespace) -> None:
 
 
 def _translated(
-    translator: Translator, lines: list[str], args: Namespace, done: Callable[[int], Any]
-) -> list[list[Translation]]:
+    translator: "Translator", lines: list[str], args: Namespace, done: Callable[[int], Any]
+) -> "list[list[Translation]]":
     return translator.candidates(
         lines,
         nbest=args.nbest,
@@ -104,7 +100,7 @@ def _translated(
     )
 
 
-def _shown(found: list[Translation], number: int, scores: bool) -> str:
+def _shown(found: "list[Translation]", number: int, scores: bool) -> str:
     if not scores:
         return "\n".join(one.text for one in found)
     translations = [{"text": one.text, "score": round(one.score, 6)} for one in found]

@@ -1,8 +1,7 @@
 """A model out of a checkpoint, with its dictionaries: what every target begins with."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -14,7 +13,6 @@ from ..errors import UserError
 from ..inference import found, subwords
 from ..inference.found import Pieces
 from ..model_json import ModelDescription
-from . import folder
 
 
 @dataclass(frozen=True)
@@ -40,22 +38,8 @@ class Trained:
         return isinstance(self.model, RobertaModel)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """What names the checkpoint, what belongs to it, and the folder to write."""
-    add_places(parser)
-    found.add_arguments(parser)
-
-
-def add_places(parser: ArgumentParser) -> None:
-    """What names the checkpoint and the folder to write."""
-    parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=Path, help="of fairseq-train, or its run's folder"
-    )
-    folder.add_arguments(parser)
-
-
 def read(args: Namespace) -> Trained:
-    """What `add_arguments` named."""
+    """The model that the arguments of an export name."""
     return trained(found.find(args.checkpoint, Pieces.of(args), translates=False))
 
 

@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +11,6 @@ from ..errors import UserError
 
 #: what every export has in it
 MARK = "config.json"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """The folder to write, after what it is made of."""
-    parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
-    parser.add_argument(
-        "--force", action="store_true", help="replace OUT, if this command wrote it earlier"
-    )
 
 
 def check(out: Path, force: bool, mark: str = MARK) -> None:

@@ -1,8 +1,7 @@
 """``diet-fairseq export hf``: a checkpoint as a folder that transformers loads."""
 
-import json
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,8 @@ from ..recipes.common.stages import digest_of
 from . import checkpoint, description, folder
 from .checkpoint import Trained
 
-#: the file that travels along, and what of it the Auto classes load
-CODE = "modeling_diet"
-HEADS = {
-    "AutoModelForMaskedLM": "DietForMaskedLM",
-    "AutoModelForSequenceClassification": "DietForSequenceClassification",
-    "AutoModelForQuestionAnswering": "DietForQuestionAnswering",
-}
 #: names that fairseq and the recipe give to one checkpoint after the other
 WRITTEN_AGAIN = re.compile(r"checkpoint_(last|best)\.pt|average-\d+\.pt")
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    checkpoint.add_arguments(parser)
-    add = parser.add_argument_group("for the model card").add_argument
-    add("--scores", type=Path, metavar="FILE",
-        help="the recipe's scores.json (beside CHECKPOINT)")  # fmt: skip
-    add("--dataset", metavar="NAME", help="what it was trained on")
-    add("--license", metavar="NAME", help="of the weights, such as mit")
 
 
 def run(args: Namespace) -> None:
@@ -105,19 +88,15 @@ def tokenizer_files(trained: Trained) -> dict[str, Any]:
 
 
 def write_model(folder: Path, found: Any) -> None:
-    """config.json, the weights, and the code for where the package isn't installed."""
+    """Write config.json and the weights; for translation also generation_config.json."""
     from safetensors.torch import save_file
     from transformers import GenerationConfig
-
-    from .bundle import bundle
 
     config, name = found.model.config, type(found.model).__name__
     config.architectures = [name]
     config.save_pretrained(folder)
     save_file(found.tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    code = {"AutoConfig": type(config).__name__}
     if config.is_encoder_decoder:
-        code |= {"AutoModel": "DietTransformerModel", "AutoModelForSeq2SeqLM": name}
         GenerationConfig(
             bos_token_id=config.bos_token_id,
             eos_token_id=config.eos_token_id,
@@ -131,22 +110,6 @@ def write_model(folder: Path, found: Any) -> None:
             min_new_tokens=1,
             suppress_tokens=[config.pad_token_id],
         ).save_pretrained(folder)
-    else:
-        code |= {"AutoModel": "DietEncoderModel", **HEADS}
-    add_to_json(
-        folder / "config.json",
-        auto_map={auto: f"{CODE}.{known}" for auto, known in code.items()},
-    )
-    text = bundle(
-        {
-            "hf/configuration.py": [type(config).__name__],
-            "hf/tokenizer.py": ["DietTokenizer"],
-            ("hf/transformer.py" if config.is_encoder_decoder else "hf/encoders.py"): [
-                known for auto, known in code.items() if auto != "AutoConfig"
-            ],
-        }
-    )
-    (folder / f"{CODE}.py").write_text(text, encoding="utf-8")
 
 
 def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> None:
@@ -170,10 +133,6 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
             segments=bool(getattr(config, "type_vocab_size", 0)),
         )
         tokenizer.save_pretrained(folder)
-        add_to_json(
-            folder / "tokenizer_config.json",
-            auto_map={"AutoTokenizer": [f"{CODE}.DietTokenizer", None]},
-        )
 
 
 def write_card(
@@ -205,9 +164,3 @@ def scores_of(given: Path | None, checkpoint: Path) -> dict[str, Any] | None:
         if same:
             return scores
     return None
-
-
-def add_to_json(path: Path, **more: Any) -> None:
-    """Add entries to a file that holds an object."""
-    content = json.loads(path.read_text(encoding="utf-8")) | more
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

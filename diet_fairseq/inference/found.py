@@ -4,7 +4,7 @@ What is given by hand goes first, then what ``model.json`` beside the checkpoint
 lies where the recipes put it. What the checkpoint itself names is never opened (SECURITY.md).
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from .subwords import kind_of, marked
 NONE = Path("none")
 #: the recipe's checkpoints are in FOLDER/runs/NAME, their data in FOLDER/data-bin
 DATA, LEVELS = "data-bin", 3
-DATA_HELP = "folder of fairseq-preprocess: dictionaries (data-bin, where the recipe puts it)"
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,8 @@ class Pieces:
 
     @classmethod
     def of(cls, args: Namespace) -> "Pieces":
-        """Those of `add_arguments`."""
+        """The options of `commands.arguments.add_model_files`."""
         return cls(**{name: getattr(args, name) for name in cls.__dataclass_fields__})
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """What belongs to a model."""
-    add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
-    add("--data", type=Path, metavar="DIR", help=DATA_HELP)
-    add("--subwords", type=Path, metavar="FILE",
-        help="SentencePiece's model or subword-nmt's codes; none: there are none (in the folder "
-             "subwords beside the data)")  # fmt: skip
-    add("--tokenizer", choices=model_json.PREPROCESSING,
-        help="what parted words before that (none)")  # fmt: skip
-    add("--source-lang", metavar="SRC", help="where the checkpoint does not say it")
-    add("--target-lang", metavar="TGT", help="where the checkpoint does not say it")
 
 
 def find(

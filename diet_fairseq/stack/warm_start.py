@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.context import score_terms
-from ..attention.multihead import PositionalAttention
 from ..positions import PositionScheme
 from ..positions.gain import ScoreParameters
+from .attention import PositionalAttention
 from .lengthening import lengthened
 
 logger = logging.getLogger(__name__)

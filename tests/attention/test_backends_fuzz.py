@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention import multihead as attention
+from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import Request
 from diet_fairseq.attention.context import Schemes
 from diet_fairseq.config import OPTIONS, TRANSLATION, PositionConfig, options_of
@@ -156,7 +156,7 @@ def compare(chance: random.Random) -> None:
         model.load_state_dict(state)
         with pytest.MonkeyPatch.context() as patch:
             if backend == "any":
-                patch.setattr(attention, "quickest", at_random(chance, ["reference", *fast]))
+                patch.setattr(backends, "quickest", at_random(chance, ["reference", *fast]))
             found = drawn.read(model.to(drawn.dtype))
         assert found.keys() <= expected.keys(), (backend, str(drawn))
         for name, error in errors(found, expected).items():

@@ -1,0 +1,57 @@
+"""Arguments that several commands take, and their types; nothing heavy is imported here."""
+
+import math
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
+
+DATA_HELP = "folder of fairseq-preprocess: dictionaries (data-bin, where the recipe puts it)"
+
+
+def at_least(least: Number) -> Callable[[str], Number]:
+    """For ``add_argument(type=...)``: a finite number of ``least``'s type, not below it."""
+    kind = type(least)
+
+    def read(text: str) -> Number:
+        value = kind(text)
+        if not (least <= value and math.isfinite(value)):
+            rule = f"at least {least:g} and finite" if kind is float else f"at least {least}"
+            rule = rule if math.isfinite(least) else "a finite number"
+            raise ArgumentTypeError(f"must be {rule}, but is {text}")
+        return value
+
+    read.__name__ = kind.__name__  # argparse says "invalid int value" of other text
+    return read
+
+
+def add_model_files(parser: ArgumentParser) -> None:
+    """Add the options that name the files of a model: `inference.found.Pieces` reads them."""
+    add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
+    add("--data", type=Path, metavar="DIR", help=DATA_HELP)
+    add("--subwords", type=Path, metavar="FILE",
+        help="SentencePiece's model or subword-nmt's codes; none: there are none (in the folder "
+             "subwords beside the data)")  # fmt: skip
+    add("--tokenizer", choices=("none", "moses"), help="what parted words before that (none)")
+    add("--source-lang", metavar="SRC", help="where the checkpoint does not say it")
+    add("--target-lang", metavar="TGT", help="where the checkpoint does not say it")
+
+
+def add_model(parser: ArgumentParser) -> None:
+    """Add a translation model, its files, and its device."""
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL",
+        help="run of `translation`, exported model, or checkpoint")  # fmt: skip
+    add("--threads", type=at_least(1), help="of the CPU (as PyTorch or CTranslate2 choose)")
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
+    add_model_files(parser)
+
+
+def add_out_folder(parser: ArgumentParser) -> None:
+    """Add the folder that an export writes."""
+    parser.add_argument("out", metavar="OUT", type=Path, help="the folder to write")
+    parser.add_argument(
+        "--force", action="store_true", help="replace OUT, if this command wrote it earlier"
+    )
