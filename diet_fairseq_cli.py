@@ -238,10 +238,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # while the package is imported; later, it has more to say
         parser.exit(130, "\ninterrupted: run the same command to start over\n")
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
-        parser.exit(1, f"error: this needs {error.name}: pip install 'diet_fairseq[{extra}]'\n")
+        extra = EXTRAS[package]
+        parser.exit(1, f"error: this needs {package}: pip install 'diet_fairseq[{extra}]'\n")
 
 
 def _call(parser: Parser, args: Namespace, more: list[str]) -> int:

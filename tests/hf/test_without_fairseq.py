@@ -27,7 +27,7 @@ from importlib.machinery import PathFinder
 find = PathFinder.find_spec
 def find_spec(name, *rest):
     return None if name.partition(".")[0] in {HIDDEN} else find(name, *rest)
-PathFinder.find_spec = find_spec
+PathFinder.find_spec = staticmethod(find_spec)
 """
 TRAIN = """
 import torch, diet_fairseq.hf as hf
