@@ -19,7 +19,7 @@ class Command(NamedTuple):
         help: one line
         module: of the package
         run: takes the parsed arguments, and returns the status to exit with, or None for 0
-        add_arguments: takes the parser
+        add_arguments: takes the parser; its module imports neither PyTorch nor fairseq
         by_corpus: ``add_arguments`` also takes the words to parse: defaults depend on ``--corpus``,
             which it would miss as an abbreviation
         passes_on: ``run`` also takes the words that the parser does not know, for fairseq-train
@@ -119,12 +119,29 @@ ENCODER = {
     ),
 }
 EXPORT = {
-    "ctranslate2": Command("a folder that CTranslate2 translates with", "export.ctranslate2"),
-    "hf": Command("a folder that transformers loads", "export.to_hf"),
-    "safetensors": Command("parameters and configuration, to read", "export.safetensors"),
+    "ctranslate2": Command(
+        "a folder that CTranslate2 translates with",
+        "commands.exports",
+        "export_ctranslate2",
+        "add_ctranslate2_arguments",
+    ),
+    "hf": Command(
+        "a folder that transformers loads", "commands.exports", "export_hf", "add_hf_arguments"
+    ),
+    "safetensors": Command(
+        "parameters and configuration, to read",
+        "commands.exports",
+        "export_safetensors",
+        "add_safetensors_arguments",
+    ),
 }
 IMPORT = {
-    "hf": Command("a folder of transformers as a checkpoint of fairseq", "export.from_hf"),
+    "hf": Command(
+        "a folder of transformers as a checkpoint of fairseq",
+        "commands.exports",
+        "import_hf",
+        "add_import_hf_arguments",
+    ),
 }
 COMMANDS: dict[str, Command | Group] = {
     "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
@@ -224,10 +241,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # while the package is imported; later, it has more to say
         parser.exit(130, "\ninterrupted: run the same command to start over\n")
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
-        parser.exit(1, f"error: this needs {error.name}: pip install 'diet_fairseq[{extra}]'\n")
+        extra = EXTRAS[package]
+        parser.exit(1, f"error: this needs {package}: pip install 'diet_fairseq[{extra}]'\n")
 
 
 def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
@@ -236,7 +254,7 @@ def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
     command: Command = args.command
     if more and not command.passes_on:
         parser.error(f"unknown: {' '.join(more)}")
-    # Importing fairseq makes the loggers of all libraries verbose.
+    import_module("diet_fairseq.plugin")  # and fairseq, which makes all loggers verbose
     logging.getLogger().setLevel(logging.WARNING)
     run = command.function(command.run)
     with interruptible(lambda: "run the same command to continue"):

@@ -70,7 +70,7 @@ def request(
     sentences = tokens // length
     padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
     layout = Layout.of_self_attention(padding)
-    some = (SCHEMES[scheme](shape).to(device),) if SCHEMES[scheme].in_attention else ()
+    some = (SCHEMES[scheme].create(shape).to(device),) if SCHEMES[scheme].in_attention else ()
     return Request(some, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
 
 

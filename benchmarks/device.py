@@ -23,10 +23,10 @@ from fairseq.trainer import Trainer
 
 import diet_fairseq
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
+from diet_fairseq.stack.encoder import PositionalEncoder
 
 from .encoders import ROWS, SHAPES, batch_of, lengths_of, trainer_of
 from .harness import Timing, in_turn, machine, save
@@ -65,8 +65,8 @@ def trainers_of(args: argparse.Namespace) -> dict[str, Trainer]:
 def step(trainer: Trainer, backend: str, batch: dict[str, Any]) -> None:
     """A training step with this backend, which is no part of the model's state."""
     for module in trainer.get_model().modules():
-        if isinstance(module, PositionalAttention):
-            module.backend = backend
+        if isinstance(module, PositionalEncoder):
+            module.placement.config.attention_backend = backend
     trainer.train_step([batch], raise_oom=True)
 
 

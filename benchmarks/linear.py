@@ -29,7 +29,7 @@ import diet_fairseq
 from diet_fairseq.attention.context import present
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack.encoder import PositionalEncoder
-from diet_fairseq.stack.passes import context_of
+from diet_fairseq.stack.forward_context import create_context
 
 from .encoders import SHAPES, STOCK, words
 from .harness import Timing, forget_peak, in_fork, in_turn, machine, memory, save
@@ -87,7 +87,7 @@ def through(encoder: Any, x: Tensor, part: str) -> Tensor:
     if isinstance(encoder, PositionalEncoder):
         layout = Layout.of_self_attention(torch.zeros(x.size(1), x.size(0), dtype=torch.bool))
         shared = present(encoder.positions, encoder.segments)
-        context = context_of(encoder, layout, shared, x.size(1))
+        context = create_context(encoder, layout, shared, x.size(1))
     for layer in encoder.layers:
         if part == "layer":
             x = layer(x, encoder_padding_mask=context)

@@ -1,37 +1,52 @@
 """Decoupled positional attention (DIET, TUPE and their baselines) for fairseq.
 
-Importing it, as ``--user-dir diet_fairseq`` does, registers everything with fairseq and makes
-fairseq run safely on today's PyTorch: `patches.table` lists what is changed.
+Importing it registers everything with fairseq (`plugin`) where fairseq is imported, before or
+after: ``--user-dir diet_fairseq`` does so. It doesn't import fairseq or PyTorch by itself, so that
+commands start quickly, and `diet_fairseq.hf` needs no fairseq.
 """
 
+import sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import criterions, optim, tasks
-from .models import diet_bert, diet_electra, diet_roberta, diet_transformer
-from .patches.table import PATCHES
 from .version import __version__
 
 if TYPE_CHECKING:
     from .inference.translator import Translation, Translator
 
-PATCHES.apply()
+__all__ = ["Translation", "Translator", "__version__"]
 
-__all__ = [
-    "Translation",
-    "Translator",
-    "__version__",
-    "criterions",
-    "diet_bert",
-    "diet_electra",
-    "diet_roberta",
-    "diet_transformer",
-    "optim",
-    "tasks",
-]
+
+class PluginFinder(MetaPathFinder):
+    """Imports the plugin at the end of the first import of fairseq."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        if name != "fairseq":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            load: Any = spec.loader.exec_module
+
+            def load_with_plugin(module: ModuleType) -> None:
+                load(module)
+                import_module(".plugin", __name__)
+
+            spec.loader.exec_module = load_with_plugin  # type: ignore[method-assign]
+        return spec
+
+
+if sys.modules.get("fairseq") is not None:
+    from . import plugin  # noqa: F401
+else:
+    sys.meta_path.insert(0, PluginFinder())
 
 
 def __getattr__(name: str) -> Any:
-    """`Translator` and `Translation`, which `--user-dir` has no need to import."""
+    """Import `Translator` and `Translation` when they are first used."""
     if name in ("Translation", "Translator"):
         from .inference import translator
 

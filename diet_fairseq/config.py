@@ -1,105 +1,121 @@
-"""The position options in one flat dataclass, with their defaults and checks."""
+"""The position options: their table, their defaults in force, and their checks."""
 
-import dataclasses
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any
 
 from .attention.backends import BACKENDS
 from .checks import not_below
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
-from .positions.options import Check, Option, common, options_in
+from .positions.options import Option
+from .positions.options import flag as flag
 from .positions.segments import SegmentScores
 
 #: schemes for encoder-decoder models
 TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
-SHARING = ("none", "head", "layer")
-INPUTS = ("none", "sinusoidal", "learned")
-SEGMENTS = ("none", "input", "per-head")
-#: what segments per head have with any scheme
-OF_SEGMENTS = ("position_sharing", "position_gain")
-PROJECTIONS = ("none", "key-value", "layer")
+#: options that per-head segments have with any scheme
+SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 BACKEND_CHOICES = ("auto", "auto-measured", *BACKENDS)
 
-
-def option(
-    help: str,
-    choices: Iterable[str] | None = None,
-    default: Any = None,
-    check: Check | None = None,
-) -> Any:
-    metadata = {"help": help, "choices": choices, "check": check}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def declared() -> Iterator[tuple[str, Any, Any]]:
-    """The fields for the options that schemes declare: name, type, field."""
-    found: dict[str, Option] = {}
-    for scheme in SCHEMES.values():
-        for name, given in options_in(scheme).items():
-            found[name] = given if name not in found else common(name, found[name], given)
-    for name, given in found.items():
-        kind = bool if given.type is bool else given.type | None
-        default = False if given.type is bool else None
-        yield f"position_{name}", kind, option(given.help, given.choices, default, given.check)
-
-
-#: the schemes' options: "position_" and the name of a constructor's argument
-SchemeOptions: Any = dataclasses.make_dataclass("SchemeOptions", declared(), frozen=True)
-
-
-@dataclass(frozen=True)
-class PositionConfig(SchemeOptions):
-    """How position information enters the model. None: the scheme's default."""
-
-    position_scheme: str = option("the position scheme (default: that of --arch)", SCHEMES)
-    position_sharing: str | None = option(
-        "parameters that are not shared, shared by the heads of a layer, or by all layers", SHARING
-    )
-    position_input: str | None = option(
-        "positions added to the input as well, with any scheme", INPUTS
-    )
-    position_cross_attention: bool = option(
-        "diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention", default=False
-    )
-    projection_length: int | None = option(
-        "linear schemes: number k of compressed keys (default: --max-positions / 4)"
-    )
-    projection_sharing: str | None = option(
+#: options that no scheme declares
+GENERAL_OPTIONS = (
+    Option(
+        "position_scheme",
+        str,
+        "the position scheme (default: that of --arch)",
+        choices=tuple(SCHEMES),
+    ),
+    Option(
+        "position_sharing",
+        str,
+        "parameters that are not shared, shared by the heads of a layer, or by all layers",
+        choices=("none", "head", "layer"),
+    ),
+    Option(
+        "position_input",
+        str,
+        "positions added to the input as well, with any scheme",
+        choices=("none", "sinusoidal", "learned"),
+    ),
+    Option(
+        "position_cross_attention",
+        bool,
+        "diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention",
+        default=False,
+    ),
+    Option(
+        "projection_length",
+        int,
+        "linear schemes: number k of compressed keys (default: --max-positions / 4)",
+    ),
+    Option(
+        "projection_sharing",
+        str,
         "linear schemes: matrices for the keys and for the values of every layer (none), one for "
         "both (key-value), or one for all layers (layer) (default: none)",
-        PROJECTIONS,
-    )
-    segment_scheme: str | None = option(
+        choices=("none", "key-value", "layer"),
+    ),
+    Option(
+        "segment_scheme",
+        str,
         "segments are ignored, an embedding at the input, or a score in every head",
-        SEGMENTS,
-    )
-    num_segments: int | None = option("number of segments (default: 2)")
-    attention_backend: str = option(
+        choices=("none", "input", "per-head"),
+    ),
+    Option("num_segments", int, "number of segments (default: 2)"),
+    Option(
+        "attention_backend",
+        str,
         "how attention is computed; auto: the fastest, by what was measured on CPUs, and on other "
         "devices by measuring there; auto-measured: by measuring on a CPU, too",
-        BACKEND_CHOICES,
         default="auto",
-    )
+        choices=BACKEND_CHOICES,
+    ),
+)
+
+
+def scheme_options() -> dict[str, Option]:
+    """The options that schemes declare, by name; the default of each is that of no scheme.
+
+    Raises:
+        TypeError: two schemes declare one option differently
+    """
+    options: dict[str, Option] = {}
+    for scheme in SCHEMES.values():
+        for declared in scheme.options:
+            option = declared.with_default(False if declared.type is bool else None)
+            if options.setdefault(option.name, option) != option:
+                raise TypeError(
+                    f"two schemes declare the option {option.name!r} differently: give both one "
+                    "declaration, or rename one"
+                )
+    return options
+
+
+#: all position options, by name
+OPTIONS = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
+
+
+class PositionConfig(SimpleNamespace):
+    """How position information enters the model: an attribute for each of `OPTIONS`.
+
+    Of an option that is not given, and that the scheme decides, the value is None.
+    """
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """Add one flag per field, without defaults: architectures fill in what is not given."""
-        for field in dataclasses.fields(PositionConfig):
+        """Add one flag per option, without defaults: architectures fill in what is not given."""
+        for option in OPTIONS.values():
             kind: dict[str, Any] = {"action": "store_true"}
-            if field.type is not bool:
-                [numeric] = {*get_args(field.type), field.type} & {int, float, str}
-                kind = {"type": numeric, "choices": field.metadata["choices"]}
-            parser.add_argument(flag(field.name), help=field.metadata["help"], **kind)
+            if option.type is not bool:
+                kind = {"type": option.type, "choices": option.choices}
+            parser.add_argument(option.flag, help=option.help, **kind)
 
     @staticmethod
     def of(args: Namespace | Any) -> "PositionConfig":
         """Read and check the options among fairseq's arguments, and fill in the defaults."""
         given: dict[str, Any] = {
-            field.name: getattr(args, field.name, field.default)
-            for field in dataclasses.fields(PositionConfig)
+            name: getattr(args, name, option.default) for name, option in OPTIONS.items()
         }
         if given["position_scheme"] is None:
             raise UserError(
@@ -121,7 +137,7 @@ class PositionConfig(SchemeOptions):
 
     def write_to(self, args: Namespace | Any) -> None:
         """Write every option into fairseq's arguments, which the checkpoint saves."""
-        for name, value in dataclasses.asdict(self).items():
+        for name, value in vars(self).items():
             setattr(args, name, value)
 
     @property
@@ -136,7 +152,7 @@ class PositionConfig(SchemeOptions):
         return options_of(self.scheme).get("position_gain")
 
     def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
-        """What self-attention, or cross-attention, has of the scheme."""
+        """The scheme that acts in self-attention, or in cross-attention; None: none does."""
         if cross:
             return self.scheme.cross if self.position_cross_attention else None
         return self.scheme if self.scheme.in_attention else None
@@ -144,7 +160,7 @@ class PositionConfig(SchemeOptions):
     def attention_shape(
         self, heads: int, embed_dim: int, queries: Limit, keys: Limit, **where: Any
     ) -> AttentionShape:
-        """What the schemes are built from; ``where``: causal, cross, layer.
+        """The shape that schemes are built for; ``where``: causal, cross, layer.
 
         Args:
             queries: the number of query positions
@@ -162,13 +178,13 @@ class PositionConfig(SchemeOptions):
         )
 
     def build(self, shape: AttentionShape, segment_gain: float | None) -> dict[str, PositionScheme]:
-        """``positions`` and ``segments`` of attention of this shape, where there are such."""
+        """The schemes ``positions`` and ``segments`` of one attention, where it has them."""
         built: dict[str, PositionScheme] = {}
         scheme = self.scheme_in(shape.cross)
         if scheme is not None:
-            given = {name: getattr(self, f"position_{name}") for name in options_in(scheme)}
+            given = {option.argument: getattr(self, option.name) for option in scheme.options}
             options = {name: value for name, value in given.items() if value is not None}
-            built["positions"] = scheme(shape, **options)
+            built["positions"] = scheme.create(shape, **options)
         if self.segment_scheme == "per-head":
             gain = {} if segment_gain is None else {"gain": segment_gain}
             built["segments"] = SegmentScores(shape, self.num_segments or 0, **gain)
@@ -176,7 +192,7 @@ class PositionConfig(SchemeOptions):
 
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""
-        given = dataclasses.asdict(self) | {"position_gain": self.gain}
+        given = vars(self) | {"position_gain": self.gain}
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
             for name, value in sorted(given.items(), key=lambda item: item[0] != "position_scheme")
@@ -184,32 +200,32 @@ class PositionConfig(SchemeOptions):
         )
 
     def _check(self) -> None:
-        for field in dataclasses.fields(self):
-            value, choices = getattr(self, field.name), field.metadata["choices"]
+        for option in OPTIONS.values():
+            value, choices = getattr(self, option.name), option.choices
             if choices is not None and value is not None and value not in choices:
                 raise UserError(
-                    f"{flag(field.name)} must be one of {', '.join(choices)}, but is {value}"
+                    f"{option.flag} must be one of {', '.join(choices)}, but is {value}"
                 )
-            if field.metadata["check"] is not None and value is not None:
-                field.metadata["check"](flag(field.name), value)
+            if option.check is not None and value is not None:
+                option.check(option.flag, value)
         name, options = self.position_scheme, options_of(self.scheme)
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+        for option in OPTIONS.values():
+            value = getattr(self, option.name)
             if (
-                not field.name.startswith(("position_", "projection_"))
-                or field.name == "position_scheme"
-                or value in (field.default, options.get(field.name))
-                or (field.name in options and acts_in_attention(self.scheme))
-                or (field.name in OF_SEGMENTS and self.segment_scheme == "per-head")
+                not option.name.startswith(("position_", "projection_"))
+                or option.name == "position_scheme"
+                or value in (option.default, options.get(option.name))
+                or (option.name in options and acts_in_attention(self.scheme))
+                or (option.name in SEGMENT_OPTIONS and self.segment_scheme == "per-head")
             ):
                 continue
             having = [
                 n
                 for n, s in SCHEMES.items()
-                if acts_in_attention(s) and field.name in options_of(s)
+                if acts_in_attention(s) and option.name in options_of(s)
             ]
             raise UserError(
-                f"{flag(field.name)}{'' if value is True else f' {value}'} is not an option of the "
+                f"{option.flag}{'' if value is True else f' {value}'} is not an option of the "
                 f"position scheme {name}: leave it out, or take one of {', '.join(having)}"
             )
         if self.position_start == "blind" and self.position_peak not in (
@@ -244,7 +260,7 @@ class PositionConfig(SchemeOptions):
 
 
 def projection_length(given: int | None, limit: Limit) -> int:
-    """k: what ``--projection-length`` says, or a quarter of the positions."""
+    """The number k of compressed keys: as given, or a quarter of the positions."""
     if given is None:
         return max(1, limit.positions // 4)
     not_below("--projection-length", given, 1)
@@ -255,19 +271,14 @@ def projection_length(given: int | None, limit: Limit) -> int:
     return given
 
 
-def flag(field: str) -> str:
-    """The option of a field, as it is typed."""
-    return "--" + field.replace("_", "-")
-
-
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:
     """Whether the scheme changes attention, so that positions at the input are an option."""
     return scheme.in_attention or scheme.compressed
 
 
 def options_of(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """The fields of `PositionConfig` that apply to the scheme, with their defaults."""
-    options = {f"position_{name}": given.default for name, given in options_in(scheme).items()}
+    """The names of the options that apply to the scheme, with their defaults."""
+    options = {option.name: option.default for option in scheme.options}
     options["position_input"] = scheme.input
     if scheme.in_attention:
         options["position_sharing"] = scheme.sharing

@@ -18,7 +18,7 @@ from ..inference.text import Text
 from ..models.diet_electra import DietElectraModel
 from ..recipes.common.text import read_lines
 from .lengths import Point, Reading
-from .trained import Trained, check_known
+from .loaded_model import Trained, check_known
 
 #: the share of tokens that is masked, and the seed by which they are drawn
 SHARE, SEED = 0.15, 1

@@ -11,9 +11,9 @@ import torch
 from ..atomic import written
 from ..version import __version__
 from . import figures, tables
+from .loaded_model import Batch, Trained
 from .page import Described, Item, Section, inline, render
 from .scores import Found, Scores
-from .trained import Batch, Trained
 
 INTRODUCTION = (
     "What this model's attention has learned about positions. A score is what is added before "

@@ -1,8 +1,7 @@
-"""Scores of every layer and head of a model: those of positions, and whole ones on a text.
+"""Scores of every layer and head of a model: of positions alone, and of whole attention on a text.
 
-They are taken where attention is computed: a hook sees what each attention is given, and computes
-its score from the same parts (`attention/multihead.py` has the equation, stock fairseq's is the
-same without positions).
+A hook records the inputs of each attention, and the reference backend computes the scores of them.
+Stock fairseq's attention is the same without positions.
 """
 
 from collections.abc import Iterator
@@ -14,20 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention.compressed import LinformerAttention
-from ..attention.context import Term, present, score_terms
-from ..attention.multihead import PositionalAttention
+from ..attention.backends import AttentionCall
+from ..attention.backends.reference import added_scores, attention_scores
+from ..attention.context import Schemes, Term, present, query_scale
 from ..positions.layout import Layout
 from ..positions.segments import SegmentScores
+from ..stack.attention import LinformerAttention, PositionalAttention
 from . import measures
-from .trained import Trained
+from .loaded_model import Trained
 
 # Notation: B windows of T tokens, H heads, S keys (T, or k compressed ones), d = H d_h.
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What one attention adds for positions, in nats; layers that share it have it once.
+    """The score of positions in one attention, in nats; layers that share it have it once.
 
     Attributes:
         place: "encoder", "decoder", "cross-attention", or "encoder's input", "decoder's input"
@@ -81,7 +81,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Found:
-    """All that is to be seen in one model.
+    """The scores of one model.
 
     Attributes:
         positions: scores of positions
@@ -98,7 +98,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Call:
-    """What one attention was given: its place, and (T, B, d) queries and keys."""
+    """The inputs of one attention: its place, and (T, B, d) queries and keys."""
 
     place: str
     layer: int
@@ -197,23 +197,12 @@ def own(call: Call, found: Found) -> None:
     if call.compressed:
         key = (module.compress_k or context.compress)(key, layout)
         layout = layout.compressed(len(key))
-    of_layer = present(module.positions, module.segments)
-    schemes, shared = of_layer or context.shared, not of_layer
-    scale = (score_terms(schemes) * module.head_dim) ** -0.5
-    q = split(module.q_proj(call.query), module.num_heads) * scale
+    schemes, shared = module.layer_schemes or context.shared, not module.layer_schemes
+    q = split(module.q_proj(call.query), module.num_heads) * query_scale(schemes, module.head_dim)
     k = split(module.k_proj(key), module.num_heads)
     positions = tuple(scheme for scheme in schemes if not isinstance(scheme, SegmentScores))
     matrix, rank = added(positions, layout, q)
-    whole_term = Term.of(schemes, layout)
-    shifted_q, shifted_k = whole_term.shifted(q, k)
-    scores = shifted_q @ shifted_k.mT  # (B, H, T, S)
-    dense = whole_term.dense()
-    if dense is not None:
-        scores = scores + dense
-    for scheme in schemes:
-        query_score = scheme.query_score(q, layout)
-        if query_score is not None:
-            scores = scores + query_score
+    scores = attention_scores(reference_call(schemes, layout, q, k), masked=False)  # (B, H, T, S)
     bounded = rank is not None or matrix is None
     bound = measures.theorem_1(q.size(2), module.head_dim, rank) if bounded else None
     if any(scheme.shifting for scheme in schemes):
@@ -235,18 +224,21 @@ def own(call: Call, found: Found) -> None:
             found.segments.append(Scores(call.place, layer, both, compressed=call.compressed))
 
 
-def added(schemes: Any, layout: Layout, q: Tensor) -> tuple[Tensor | None, int | None]:
-    """What schemes add whatever the words are, (H|1, T, S), and the rank that it can't exceed."""
+def reference_call(schemes: Schemes, layout: Layout, q: Tensor, k: Tensor) -> AttentionCall:
+    """The attention call of queries (B, H, T, d_h), scaled, and keys, before they are shifted."""
+    term = Term.of(schemes, layout)
+    q, k = term.shifted(q, k)
+    return AttentionCall(q, k, k, term, schemes, layout, dropout=0.0)
+
+
+def added(schemes: Schemes, layout: Layout, q: Tensor) -> tuple[Tensor | None, int | None]:
+    """The input-independent score of schemes, (H|1, T, S), and a bound of its rank."""
     if not schemes:
         return None, None
     term = Term.of(schemes, layout)
-    matrix = term.dense()
-    parts = [] if matrix is None else [matrix[0]]
+    call = AttentionCall(q, q, q, term, schemes, layout, dropout=0.0)
+    parts = [score.mean(0) for score in added_scores(call)]
     parts += [(query.float() @ key.float().mT)[0] for query, key in term.shifts]
-    for scheme in schemes:
-        query_score = scheme.query_score(q, layout)
-        if query_score is not None:
-            parts.append(query_score.mean(0))
     if not parts:
         return None, None
     factors = Term.of(schemes, layout, "factors").factors
@@ -299,13 +291,12 @@ def at_input(name: str, stack: Any, tokens: Tensor, found: Found) -> None:
     if isinstance(attention, LinformerAttention):
         compress = attention.compress_k or stack.compress_layer
         keys = compress.weight[:, : len(rows)] @ rows  # (k, d)
-    terms = 1
+    scale = attention.head_dim**-0.5
     if isinstance(attention, PositionalAttention):
-        own_schemes = present(attention.positions, attention.segments)
-        terms = score_terms(own_schemes or present(stack.positions))
+        scale = query_scale(attention.layer_schemes or present(stack.positions), attention.head_dim)
     query = (rows @ attention.q_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
     key = (keys @ attention.k_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
-    matrix = torch.einsum("thd,shd->hts", query, key) * (terms * attention.head_dim) ** -0.5
+    matrix = torch.einsum("thd,shd->hts", query, key) * scale
     found.positions.append(
         Scores(
             f"{name}'s input",

@@ -14,7 +14,7 @@ from ..model_json import ModelDescription
 from ..recipes.common.text import read_lines
 from ..recipes.translation.score import score
 from .lengths import Point, Reading
-from .trained import Trained
+from .loaded_model import Trained
 
 
 def pairs(text: Path, reference: Path) -> list[tuple[str, str]]:

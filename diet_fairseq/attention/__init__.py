@@ -1,1 +1,1 @@
-"""Multi-head attention with positions in every head, and what makes it quick."""
+"""The attention equation with position schemes, and quicker ways to compute it; torch only."""

@@ -1,7 +1,6 @@
-"""Linformer: the same attention with compressed keys and values, at a cost linear in n."""
+"""Linformer's compression of keys and values, which makes the cost of attention linear in n."""
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +8,6 @@ from torch import Tensor, nn
 
 from ..positions.base import look_up
 from ..positions.layout import Layout
-from .context import Context
-from .multihead import PositionalAttention
 
 # Notation: B sentences, T tokens, k compressed keys, n positions, d model dimension.
 
@@ -53,58 +50,6 @@ class Compression(nn.Module):
         positions = layout.key_positions.clamp(max=self.positions - 1)  # (B|1, T)
         columns = look_up(positions, self.weight.T).to(x.dtype)  # (B|1, T, k)
         return torch.einsum("btk,tbd->kbd", columns, x)
-
-
-class LinformerAttention(PositionalAttention):
-    """softmax(q (E X W_K)^T / sqrt(d_h) + position) (F X W_V): Linformer, eq. 7; DIET, eq. 4.
-
-    As in eq. 4 and in fairseq's Linformer keys and values are compressed before they are projected;
-    the paper's figure has it the other way round, which differs by a bias. Padding contributes
-    nothing, and nothing of it is left to be masked: all k keys are seen by all queries.
-
-    Args:
-        compress_k: E of this layer; None: the one in the `Context`
-        compress_v: F of this layer; None: it is E
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        compress_k: Compression | None = None,
-        compress_v: Compression | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(*args, **options)
-        self.compress_k = compress_k
-        self.compress_v = compress_v
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        key_padding_mask: Context | None = None,
-        *rest: Any,
-        **options: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        """As `PositionalAttention.forward` in self-attention; weights are (.., Tq, k)."""
-        context = key_padding_mask
-        if context is None or key is None:
-            raise TypeError("LinformerAttention takes its keys and a Context")
-        compress, layout = self.compress_k or context.compress, context.layout
-        if compress is None:
-            raise TypeError("LinformerAttention has no E, of its own or in the Context")
-        if layout.causal:
-            raise TypeError("compressed keys mix all tokens: they can't be causal")
-        if context.packing is not None:
-            tokens = context.packing.unpack(key)  # (T, B, d)
-        else:
-            tokens = without_padding(key, layout)  # (T, B, d)
-        keys = values = compress(tokens, layout)  # (k, B, d)
-        if self.compress_v is not None:
-            values = self.compress_v(tokens, layout)  # (k, B, d)
-        compressed = replace(context, layout=layout.compressed(len(keys)))
-        return super().forward(query, keys, values, compressed, *rest, **options)
 
 
 def without_padding(x: Tensor, layout: Layout) -> Tensor:

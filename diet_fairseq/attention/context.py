@@ -88,7 +88,7 @@ class Context:
     layout: Layout
     shared: Schemes = ()
     term: Term | None = None
-    backend: str = ""
+    backend: str = "reference"
     compress: nn.Module | None = None
     packing: Packing | None = None
 
@@ -98,11 +98,16 @@ def score_terms(schemes: Schemes) -> int:
     return max((scheme.score_terms for scheme in schemes), default=1)
 
 
+def query_scale(schemes: Schemes, head_dim: int) -> float:
+    """The factor of queries where these schemes act: (score_terms d_h)^-1/2."""
+    return (score_terms(schemes) * head_dim) ** -0.5
+
+
 def unfused(schemes: Schemes) -> bool:
-    """Whether one of them does what no fused attention can."""
+    """Whether one of the schemes needs the reference backend."""
     return any(scheme.reads_queries or scheme.adds_to_values for scheme in schemes)
 
 
 def present(*schemes: PositionScheme | None) -> Schemes:
-    """Those that are not None."""
+    """The schemes that are not None."""
     return tuple(scheme for scheme in schemes if scheme is not None)

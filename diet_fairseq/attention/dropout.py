@@ -6,8 +6,7 @@ it. Here one draw of 64 bits decides over four elements, 16 bits each.
 
 import torch
 import torch.nn.functional as F
-from fairseq.modules import FairseqDropout
-from torch import Tensor, nn
+from torch import Tensor
 
 #: values of 16 bits; a probability is rounded to a multiple of 1 / PARTS
 PARTS = 2**16
@@ -28,19 +27,3 @@ def dropout(x: Tensor, p: float) -> Tensor:
     numbers = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 ... 2^15 - 1
     kept = numbers.ge_(parts - PARTS // 2)  # 1 or 0
     return x * kept.to(x.dtype).mul_(PARTS / (PARTS - parts))
-
-
-class QuickDropout(FairseqDropout):
-    """fairseq's dropout module, with `dropout` above."""
-
-    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
-        acts = self.p > 0 and (self.training or self.apply_during_inference)
-        return dropout(x, self.p) if acts else x
-
-
-def quicken(module: nn.Module) -> None:
-    """Replace every `FairseqDropout` in a module by `QuickDropout`."""
-    for parent in list(module.modules()):
-        for name, child in parent.named_children():
-            if type(child) is FairseqDropout:
-                setattr(parent, name, QuickDropout(child.p, child.module_name))

@@ -1,11 +1,14 @@
-"""Types of arguments that several commands take."""
+"""Arguments that several commands take, and their types; nothing heavy is imported here."""
 
 import math
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
+
+DATA_HELP = "folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
 
 
 def at_least(least: Number) -> Callable[[str], Number]:
@@ -22,3 +25,38 @@ def at_least(least: Number) -> Callable[[str], Number]:
 
     read.__name__ = kind.__name__  # argparse says "invalid int value" of other text
     return read
+
+
+def add_model_files(parser: ArgumentParser) -> None:
+    """Add the options that name the files of a model: `inference.model_files.Pieces` reads them."""
+    add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
+    add("--data", type=Path, metavar="DIR", help=DATA_HELP)
+    add("--subwords", type=Path, metavar="FILE",
+        help="SentencePiece model or subword-nmt codes, or none (default: in the folder subwords "
+             "beside the data)")  # fmt: skip
+    add("--tokenizer", choices=("none", "moses"),
+        help="tokenizer before the subwords (default: none)")  # fmt: skip
+    add("--source-lang", metavar="SRC", help="source language (default: the checkpoint's)")
+    add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
+
+
+def add_model(parser: ArgumentParser) -> None:
+    """Add a translation model, its files, and its device."""
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL",
+        help="folder with model.json, exported model, or checkpoint")  # fmt: skip
+    add("--threads", type=at_least(1),
+        help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
+    add("--any-ctranslate2", action="store_true",
+        help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
+             "corrupt memory")  # fmt: skip
+    add_model_files(parser)
+
+
+def add_out_folder(parser: ArgumentParser) -> None:
+    """Add the folder that an export writes."""
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write")
+    parser.add_argument(
+        "--force", action="store_true", help="replace OUT, if this command wrote all files in it"
+    )

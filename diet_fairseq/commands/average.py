@@ -10,14 +10,14 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..patches import loading, saving
 
-#: What the number of --num-KIND-checkpoints counts, and how such files are called.
+if TYPE_CHECKING:
+    import torch
+
+#: The unit of --num-KIND-checkpoints, and the names of such files.
 _KINDS = {
     "epoch": re.compile(r"checkpoint(\d+)\.pt"),
     "update": re.compile(r"checkpoint_\d+_(\d+)\.pt"),
@@ -52,6 +52,10 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     Without the optimizer's state and the averages of ``--store-ema``, which belong to one of the
     files.
     """
+    import torch
+
+    from ..patches import loading
+
     result = loading.read(str(paths[0]), "cpu")
     result.pop("last_optimizer_state", None)
     for name in ("ema", "ema_fp32_params"):
@@ -88,7 +92,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     return result
 
 
-def _place(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
+def _place(name: str, tensor: "torch.Tensor") -> tuple[Any, ...]:
     """What parameters of one file have in common if they are tied: they are one tensor."""
     if not tensor.numel():
         return (name,)
@@ -109,6 +113,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
+    from ..patches import saving
+
     paths, bound = args.inputs, args.checkpoint_upper_bound
     chosen = [kind for kind in _KINDS if getattr(args, kind) is not None]
     if bound is not None and not chosen:

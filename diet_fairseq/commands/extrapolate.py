@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..export import folder
-from ..inference import model_files
-from ..model_json import ModelDescription
-from .arguments import at_least
+from .arguments import add_model_files, at_least
 
-if TYPE_CHECKING:  # the libraries that draw are optional
+if TYPE_CHECKING:
     from ..analysis.lengths import Reading
+    from ..model_json import ModelDescription
 
 WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
 
@@ -46,11 +44,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
     )
-    model_files.add_arguments(parser)
+    add_model_files(parser)
 
 
 def run(args: Namespace) -> None:
     from ..analysis import lengths as measured
+    from ..export import folder
+    from ..inference import model_files
 
     folder.check(args.out, args.force)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -67,23 +67,24 @@ def run(args: Namespace) -> None:
     print(f"\nwrote {args.out / measured.CSV} and {args.out / measured.PNG}")
 
 
-def _encoders(args: Namespace, abouts: list[ModelDescription]) -> "list[Reading]":
-    from ..analysis import masked_words, trained
+def _encoders(args: Namespace, abouts: "list[ModelDescription]") -> "list[Reading]":
+    from ..analysis import loaded_model, masked_words
     from ..analysis.lengths import names
 
     if args.reference or args.beam:
         raise UserError("--reference and --beam are for translation models: leave them out")
     return [
         masked_words.reading(
-            name, trained.opened(about), args.text, args.lengths or WINDOWS, args.tokens
+            name, loaded_model.opened(about), args.text, args.lengths or WINDOWS, args.tokens
         )
         for name, about in zip(names(args.checkpoint), abouts, strict=True)
     ]
 
 
-def _translation(args: Namespace, abouts: list[ModelDescription]) -> "list[Reading]":
-    from ..analysis import trained, translations
+def _translation(args: Namespace, abouts: "list[ModelDescription]") -> "list[Reading]":
+    from ..analysis import loaded_model, translations
     from ..analysis.lengths import names
+    from ..inference import model_files
 
     if args.reference is None:
         raise UserError("translation models need --reference FILE: the translation of --text")
@@ -92,7 +93,13 @@ def _translation(args: Namespace, abouts: list[ModelDescription]) -> "list[Readi
     spans = translations.bins(sizes, args.lengths or SOURCES)
     return [
         translations.reading(
-            name, trained.opened(about), model_files.Pieces.of(args), lines, sizes, spans, args.beam
+            name,
+            loaded_model.opened(about),
+            model_files.Pieces.of(args),
+            lines,
+            sizes,
+            spans,
+            args.beam,
         )
         for name, about in zip(names(args.checkpoint), abouts, strict=True)
     ]

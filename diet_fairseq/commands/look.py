@@ -5,8 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ..errors import UserError
-from ..export import folder
-from ..inference import model_files
+from .arguments import add_model_files
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,33 +24,38 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
     )
-    model_files.add_arguments(parser)
+    add_model_files(parser)
 
 
 def run(args: Namespace) -> None:
+    from ..export import folder
+    from ..inference import model_files
+
     if len(args.checkpoint) > 2:
         raise UserError(f"look shows one checkpoint or two, but there are {len(args.checkpoint)}")
     folder.check(args.out, args.force)
     # The libraries that draw are optional: what is not installed is named before work begins.
-    from ..analysis import trained
+    from ..analysis import loaded_model
     from ..analysis.report import Report, Seen
     from ..analysis.scores import look
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
     pieces, reads = model_files.Pieces.of(args), args.text is not None
-    models = [trained.load(path, pieces, reads) for path in args.checkpoint]
-    length = trained.length_of(models, args.length)
+    models = [loaded_model.load(path, pieces, reads) for path in args.checkpoint]
+    length = loaded_model.length_of(models, args.length)
 
-    def seen(model: trained.Trained) -> Seen:
-        batch = trained.read(model, length, args.text)
+    def seen(model: loaded_model.Trained) -> Seen:
+        batch = loaded_model.read(model, length, args.text)
         return Seen(model, batch, look(model, batch.tokens))
 
     shown = [seen(model) for model in models]
     frames = []
     if args.epochs:
         for model in models:
-            others = (trained.load(path, pieces, reads) for path in trained.run_of(model.path))
+            others = (
+                loaded_model.load(path, pieces, reads) for path in loaded_model.run_of(model.path)
+            )
             run = {other.updates: seen(other) for other in others}
             frames.append([run[updates] for updates in sorted(run)])
     with folder.written(args.out, args.force) as new:

@@ -10,12 +10,6 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from torch._subclasses.fake_tensor import FakeTensorMode
-
-from .. import diet_bert  # noqa: F401  registers the architectures
-
 #: Solved from the paper's rounded counts; its text says "30,000" and 120,000.
 VOCABULARIES = {"English": 30_522, "multilingual": 120_000}
 POSITIONS = 512
@@ -101,12 +95,18 @@ class _Words:
 
 
 def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any) -> int:
-    """How many parameters the model of the architecture has.
+    """The number of parameters of the architecture's model.
 
     Args:
         pretraining: of an ELECTRA, count the generator and the discriminator's head as well
         options: as on fairseq's command line, with underscores
     """
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+    from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from .. import plugin  # noqa: F401  registers the architectures
+
     args = Namespace(**{"arch": arch, "nsp": True, "max_positions": POSITIONS} | options)
     ARCH_CONFIG_REGISTRY[arch](args)
     words: Any = _Words(vocabulary)

@@ -1,10 +1,11 @@
-"""``patches``: what importing the plugin, or `diet_fairseq.hf`, changes elsewhere, and why."""
+"""``diet-fairseq patches``: the changes that the plugin makes to fairseq, and their reasons."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ..patches.patch import Patch, Setting
-from ..patches.table import TABLE, TABLE_OF_HF
+if TYPE_CHECKING:
+    from ..patches.patch import Patch, Setting
 
 HEADS = ("target", "what stands there", "why", "until", "needed with")
 
@@ -14,16 +15,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
+    from ..patches.table import TABLE
+
     show = markdown if args.markdown else plain
-    print(show([*TABLE, *TABLE_OF_HF]))
+    print(show(TABLE))
 
 
-def cells_of(change: Patch | Setting) -> tuple[str, ...]:
-    how = f"{change.how}: " if isinstance(change, Patch) else ""
+def cells_of(change: "Patch | Setting") -> tuple[str, ...]:
+    how = f"{change.how}: " if hasattr(change, "how") else ""
     return change.target, how + change.what(), change.why, change.until, change.needed_with
 
 
-def plain(table: Iterable[Patch | Setting]) -> str:
+def plain(table: "Iterable[Patch | Setting]") -> str:
     """Each target with its other columns below it: a row is wider than a screen."""
     width = max(map(len, HEADS))
     blocks = []
@@ -33,7 +36,7 @@ def plain(table: Iterable[Patch | Setting]) -> str:
     return "\n\n".join(blocks)
 
 
-def markdown(table: Iterable[Patch | Setting]) -> str:
+def markdown(table: "Iterable[Patch | Setting]") -> str:
     rows = [HEADS, ("---",) * len(HEADS)]
     for target, what, *words in map(cells_of, table):
         rows.append((f"`{target}`", f"`{what}`", *words))

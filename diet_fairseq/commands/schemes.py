@@ -1,27 +1,17 @@
 """``schemes``: each scheme's sizes and options, which ``fairseq-train --help`` can't show."""
 
-import dataclasses
 import inspect
 import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from fairseq.models import ARCH_CONFIG_REGISTRY
-
-from ..config import TRANSLATION, PositionConfig, acts_in_attention, flag, options_of
 from ..errors import UserError
-from ..models import diet_bert, diet_electra, diet_roberta
-from ..positions import SCHEMES
 
-#: family of architectures -> what it takes for options that are not given, by scheme
-FAMILIES = {
-    "transformer": lambda scheme: {},
-    "roberta": diet_roberta.defaults,
-    "bert": diet_bert.defaults,
-    "electra": diet_electra.defaults,
-}
-FIELDS = {field.name: field for field in dataclasses.fields(PositionConfig)}
+if TYPE_CHECKING:
+    from ..positions import PositionScheme
+
+FAMILIES = ("transformer", "roberta", "bert", "electra")
 WIDTH = 100
 
 
@@ -30,6 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
+    from ..positions import SCHEMES
+
     for name in args.names:
         if name not in SCHEMES:
             raise UserError(f"there is no scheme {name}: take one of {', '.join(SCHEMES)}")
@@ -40,6 +32,9 @@ def run(args: Namespace) -> None:
 
 def described(name: str) -> Iterator[str]:
     """The lines of a scheme: what it is, its architectures, its own options."""
+    from ..config import acts_in_attention, options_of
+    from ..positions import SCHEMES
+
     scheme = SCHEMES[name]
     yield f"{name}: {(inspect.getdoc(scheme) or '').splitlines()[0]}"
     families = {family: sizes for family in FAMILIES if (sizes := sizes_of(family, name))}
@@ -48,12 +43,25 @@ def described(name: str) -> Iterator[str]:
     if not acts_in_attention(scheme):
         return
     for field, default in options_of(scheme).items():
-        takes = {family: FAMILIES[family](scheme).get(field, default) for family in families}
+        takes = {family: defaults_of(family, scheme).get(field, default) for family in families}
         yield from option_lines(field, said(takes))
+
+
+def defaults_of(family: str, scheme: "type[PositionScheme]") -> dict[str, Any]:
+    """The family's values of options that are not given."""
+    from ..models import diet_bert, diet_electra, diet_roberta
+
+    models = {"roberta": diet_roberta, "bert": diet_bert, "electra": diet_electra}
+    return models[family].defaults(scheme) if family in models else {}
 
 
 def sizes_of(family: str, name: str) -> list[str]:
     """The suffixes of the scheme's architectures that the family's tasks can use."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    from ..config import TRANSLATION
+    from ..positions import SCHEMES
+
     if family == "transformer" and name not in TRANSLATION:
         return []
     longer = tuple(f"{family}_{other}" for other in SCHEMES if other.startswith(f"{name}_"))
@@ -73,20 +81,22 @@ def said(takes: dict[str, Any]) -> str:
 
 def option_lines(name: str, default: str = "") -> Iterator[str]:
     """The option as a command line has it, its default, and its help."""
-    field = FIELDS[name]
-    choices = field.metadata["choices"]
-    kinds = [kind for kind in (get_args(field.type) or (field.type,)) if kind in (int, float, str)]
-    value = "|".join(choices) if choices else "".join(kind.__name__.upper() for kind in kinds)
-    yield f"    {flag(name)} {value}{f'  (default: {default})' if default else ''}".rstrip()
+    from ..config import OPTIONS
+
+    option = OPTIONS[name]
+    value = "" if option.type is bool else option.type.__name__.upper()
+    value = "|".join(option.choices) if option.choices else value
+    yield f"    {option.flag} {value}{f'  (default: {default})' if default else ''}".rstrip()
     indent = " " * 8
-    yield textwrap.fill(
-        field.metadata["help"], WIDTH, initial_indent=indent, subsequent_indent=indent
-    )
+    yield textwrap.fill(option.help, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def common() -> Iterator[str]:
     """The options that belong to no scheme in particular."""
+    from ..config import OPTIONS, options_of
+    from ..positions import SCHEMES
+
     own = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
-    for name, field in FIELDS.items():
+    for name, option in OPTIONS.items():
         if name not in own and name != "position_scheme":
-            yield from option_lines(name, said({"": field.default}))
+            yield from option_lines(name, said({"": option.default}))

@@ -7,12 +7,12 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 
 from ..errors import UserError, one_line
-from .arguments import at_least
-from .translate import add_model_arguments, load_translator
+from .arguments import add_model, at_least
+from .translate import load_translator
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model_arguments(parser)
+    add_model(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1",
         help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip

@@ -7,41 +7,26 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..inference import model_files
-from ..inference.lines import windows
-from ..inference.translator import MAX_TOKENS, TooLong, Translation, Translator
-from ..interrupts import interruptible
-from ..progress import heartbeat
-from .arguments import at_least
+from .arguments import add_model, at_least
+
+if TYPE_CHECKING:
+    from ..inference.translator import Translation, Translator
 
 
-def add_model_arguments(parser: ArgumentParser) -> None:
-    """MODEL, and the device it works on."""
-    add = parser.add_argument
-    add("model", type=Path, metavar="MODEL",
-        help="folder with model.json, exported model, or checkpoint")  # fmt: skip
-    add("--threads", type=at_least(1),
-        help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
-    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
-    add("--any-ctranslate2", action="store_true",
-        help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
-             "corrupt memory")  # fmt: skip
-    model_files.add_arguments(parser)
+def load_translator(args: Namespace) -> "Translator":
+    """The translator that the arguments of `add_model` name."""
+    from ..inference.translator import Translator
 
-
-def load_translator(args: Namespace) -> Translator:
     names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
     options = {name: getattr(args, name) for name in (*names, "any_ctranslate2", "max_tokens")}
     return Translator(args.model, **options)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model_arguments(parser)
+    add_model(parser)
     add = parser.add_argument
     add("file", type=Path, nargs="?", metavar="FILE",
         help="text in UTF-8 (default: standard input)")  # fmt: skip
@@ -55,11 +40,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--max-characters", type=at_least(1), default=20_000,
         help="characters of a line; the command stops at a longer one (default: %(default)s)"
         )  # fmt: skip
-    add("--max-tokens", type=at_least(1), default=MAX_TOKENS,
+    add("--max-tokens", type=at_least(1), default=4000,
         help="source subwords in a batch (default: %(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
+    from tqdm import tqdm
+
+    from ..inference.lines import windows
+    from ..inference.translator import TooLong
+    from ..interrupts import interruptible
+    from ..progress import heartbeat
+
     written = translated = 0
     with interruptible(lambda: f"{written:,} lines were translated and written"):
         name = str(args.file or "standard input")
@@ -101,8 +93,8 @@ def run(args: Namespace) -> None:
 
 
 def _translate(
-    translator: Translator, lines: list[str], args: Namespace, count: Callable[[int], Any]
-) -> list[list[Translation]]:
+    translator: "Translator", lines: list[str], args: Namespace, count: Callable[[int], Any]
+) -> "list[list[Translation]]":
     return translator.candidates(
         lines,
         nbest=args.nbest,
@@ -113,7 +105,7 @@ def _translate(
     )
 
 
-def _render(translations: list[Translation], number: int, scores: bool) -> str:
+def _render(translations: "list[Translation]", number: int, scores: bool) -> str:
     if not scores:
         return "\n".join(translation.text for translation in translations)
     values = [{"text": one.text, "score": round(one.score, 6)} for one in translations]

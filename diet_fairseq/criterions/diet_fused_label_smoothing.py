@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..stack.shortcuts import has_hooks, has_methods_of, has_standard_output
+from ..stack.introspection import has_hooks, has_methods_of, has_standard_output
 
 #: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
 ROWS = 128

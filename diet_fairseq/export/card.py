@@ -76,7 +76,7 @@ def card(
         "\n".join(
             [
                 "```python",
-                "import diet_fairseq.hf  # or without it: trust_remote_code=True",
+                "import diet_fairseq.hf  # registers the model with the Auto classes",
                 f"from transformers import {auto}, AutoTokenizer",
                 "",
                 f'model = {auto}.from_pretrained("{name}")',

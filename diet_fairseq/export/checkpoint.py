@@ -1,8 +1,7 @@
 """The model of a checkpoint, with its dictionaries: the input of every export."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -14,7 +13,6 @@ from ..errors import UserError
 from ..inference import model_files, subwords
 from ..inference.model_files import Pieces
 from ..model_json import ModelDescription
-from . import folder
 
 
 @dataclass(frozen=True)
@@ -40,25 +38,8 @@ class Trained:
         return isinstance(self.model, RobertaModel)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """CHECKPOINT, its files, and the folder to write."""
-    add_places(parser)
-    model_files.add_arguments(parser)
-
-
-def add_places(parser: ArgumentParser) -> None:
-    """CHECKPOINT and the folder to write."""
-    parser.add_argument(
-        "checkpoint",
-        metavar="CHECKPOINT",
-        type=Path,
-        help="checkpoint, or its folder",
-    )
-    folder.add_arguments(parser)
-
-
 def read(args: Namespace) -> Trained:
-    """The model that the arguments of `add_arguments` name."""
+    """The model that the arguments of an export name."""
     pieces = Pieces.of(args)
     return trained(model_files.resolve_model(args.checkpoint, pieces, translates=False))
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,14 +38,6 @@ class Mark(BaseModel):
     format: Literal["diet_fairseq folder"] = "diet_fairseq folder"
     version: Literal[1] = 1
     files: list[str]
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """OUT and ``--force``."""
-    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write")
-    parser.add_argument(
-        "--force", action="store_true", help="replace OUT, if this command wrote all files in it"
-    )
 
 
 def check(out: Path, force: bool) -> None:

@@ -1,7 +1,7 @@
 """``diet-fairseq import hf``: a folder of transformers as a checkpoint of fairseq."""
 
 import shutil
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +17,6 @@ from . import folder as folders
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("folder", type=Path, metavar="FOLDER",
-        help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote")  # fmt: skip
-    folders.add_arguments(parser)
 
 
 def run(args: Namespace) -> None:

@@ -1,7 +1,6 @@
 """``diet-fairseq export hf``: a checkpoint as a folder that transformers loads."""
 
-import json
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +12,6 @@ from ..inference.model_files import dictionaries
 from . import checkpoint, description, folder
 from .checkpoint import Trained
 
-#: the file that travels along, and what of it the Auto classes load
-CODE = "modeling_diet"
-HEADS = {
-    "AutoModelForMaskedLM": "DietForMaskedLM",
-    "AutoModelForSequenceClassification": "DietForSequenceClassification",
-    "AutoModelForQuestionAnswering": "DietForQuestionAnswering",
-}
-
 
 class Scores(BaseModel, strict=True):
     """Scores of a test set: the content of the file of ``--scores``."""
@@ -29,15 +20,6 @@ class Scores(BaseModel, strict=True):
     chrF: Annotated[float, Field(allow_inf_nan=False)] | None = None
     bleu_signature: Annotated[str, Field(alias="BLEU signature", max_length=1000)] = ""
     chrf_signature: Annotated[str, Field(alias="chrF signature", max_length=1000)] = ""
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    checkpoint.add_arguments(parser)
-    add = parser.add_argument_group("for the model card").add_argument
-    add("--scores", type=Path, metavar="FILE",
-        help="JSON with BLEU, chrF and their signatures (default: no scores)")  # fmt: skip
-    add("--dataset", metavar="NAME", help="what it was trained on")
-    add("--license", metavar="NAME", help="of the weights, such as mit")
 
 
 def run(args: Namespace) -> None:
@@ -112,35 +94,15 @@ def tokenizer_files(trained: Trained) -> dict[str, Any]:
 
 
 def write_model(folder: Path, found: Any) -> None:
-    """config.json, the weights, and the code for where the package isn't installed."""
+    """Write config.json and the weights; for translation also generation_config.json."""
     from safetensors.torch import save_file
-
-    from .bundle import bundle
 
     config, name = found.model.config, type(found.model).__name__
     config.architectures = [name]
     config.save_pretrained(folder)
     save_file(found.tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    code = {"AutoConfig": type(config).__name__}
     if config.is_encoder_decoder:
-        code |= {"AutoModel": "DietTransformerModel", "AutoModelForSeq2SeqLM": name}
         generation_config(found.model).save_pretrained(folder)
-    else:
-        code |= {"AutoModel": "DietEncoderModel", **HEADS}
-    add_to_json(
-        folder / "config.json",
-        auto_map={auto: f"{CODE}.{known}" for auto, known in code.items()},
-    )
-    text = bundle(
-        {
-            "hf/configuration.py": [type(config).__name__],
-            "hf/tokenizer.py": ["DietTokenizer"],
-            ("hf/transformer.py" if config.is_encoder_decoder else "hf/encoders.py"): [
-                known for auto, known in code.items() if auto != "AutoConfig"
-            ],
-        }
-    )
-    (folder / f"{CODE}.py").write_text(text, encoding="utf-8")
 
 
 def generation_config(model: Any) -> Any:
@@ -187,10 +149,6 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
             segments=bool(getattr(config, "type_vocab_size", 0)),
         )
         tokenizer.save_pretrained(folder)
-        add_to_json(
-            folder / "tokenizer_config.json",
-            auto_map={"AutoTokenizer": [f"{CODE}.DietTokenizer", None]},
-        )
 
 
 def write_card(
@@ -200,9 +158,3 @@ def write_card(
 
     text = card(model, args.out.name, languages, args.dataset, args.license, scores)
     (folder / "README.md").write_text(text, encoding="utf-8")
-
-
-def add_to_json(path: Path, **more: Any) -> None:
-    """Add entries to a file that holds an object."""
-    content = input_files.read_json(path) | more
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -4,16 +4,16 @@
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 
-The schemes, the layout and the attention equation are the package's own. `diet-fairseq export hf`
-writes such folders.
+The schemes, the layout and the attention equation are the package's own; fairseq is not needed.
+`diet-fairseq export hf` writes such folders.
 """
 
 from typing import Any
 
 from ..errors import UserError
-from ..patches.table import PATCHES_OF_HF
+from .broken_torchaudio import hide_broken_torchaudio
 
-PATCHES_OF_HF.apply()
+hide_broken_torchaudio()
 try:
     import transformers
 except ModuleNotFoundError as error:

@@ -1,22 +1,19 @@
-"""The package's attention equation behind transformers' attention interface.
+"""Attention of transformers' models: the reference, or a function registered with transformers.
 
-Positions, segments, padding and what is still to come are one tensor that is added to the content
-score, whichever attention function takes it. So no function can take a part of it and leave out
-another, and none needs to know of the others.
+Such a function gets `attention_bias`, one tensor for positions, segments and masks, as its mask. So
+no function can leave a part of it out.
 """
 
-from functools import reduce
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..attention.backends.call import AttentionCall
-from ..attention.backends.reference import reference
+from ..attention.backends.reference import attention_bias, reference
 from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Term, present, score_terms
+from ..attention.context import Context, Term, present, query_scale
 from ..positions import PositionScheme
 from .configuration import DietConfig
 
@@ -26,12 +23,12 @@ from .configuration import DietConfig
 def schemes_of(
     config: DietConfig, causal: bool = False, cross: bool = False, layer: int = 0
 ) -> dict[str, PositionScheme]:
-    """``positions`` and ``segments`` of one kind of attention, where there are such."""
+    """The schemes ``positions`` and ``segments`` of one kind of attention, where it has them."""
     return config.positions.build(config.attention_shape(causal, cross, layer), config.segment_gain)
 
 
 def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:
-    """The scheme, which may be a part of another one, as it is initially."""
+    """A new scheme of the same kind, with initial values; ``scheme`` may be a part of another."""
     shape = scheme.shape
     fresh = schemes_of(config, shape.causal, shape.cross, shape.layer).values()
     parts = (part for other in fresh for part in other.modules())
@@ -39,33 +36,21 @@ def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:
 
 
 def compression_of(config: DietConfig) -> Compression:
-    """What mixes the keys or values of `linformer` and `diet_abs_lin`."""
+    """The compression of keys or values in `linformer` and `diet_abs_lin`."""
     shape = config.attention_shape()
     start = config.positions.position_start
     return Compression(shape.queries.positions, shape.keys.positions, start)
-
-
-def added(call: AttentionCall) -> Tensor | None:
-    """(B|1, H|1, Tq|1, Tk): what is added to q k^T, -inf where a query doesn't see a key."""
-    scores = [call.term.dense()]
-    scores += [scheme.query_score(call.q, call.layout) for scheme in call.schemes]
-    given = [score.to(call.q.dtype) for score in scores if score is not None]
-    mask = call.layout.mask
-    if not given and mask is None:
-        return None
-    total = reduce(torch.add, given) if given else call.q.new_zeros(mask.shape)  # type: ignore[union-attr]
-    return total if mask is None else total.masked_fill(mask, float("-inf"))
 
 
 class DietAttention(nn.Module):
     """softmax(q k^T / sqrt(score_terms d_h) + position + segment + mask) v, parameters as fairseq.
 
     "eager" is `attention.backends.reference`; every other function that is registered with
-    transformers is given `added` as its mask. Where a scheme adds to the values (Shaw's), the
+    transformers gets `attention_bias` as its mask. Where a scheme adds to the values (Shaw's), the
     weights are needed, which only "eager" has.
     """
 
-    #: the mask has it all, and a function that is given none must not think of one
+    #: the mask is complete: a function must not add a causal one
     is_causal = False
 
     def __init__(
@@ -114,7 +99,7 @@ class DietAttention(nn.Module):
         """
         own = present(self.positions, self.segments)
         schemes, term, layout = own or context.shared, context.term, context.layout
-        scale = (score_terms(schemes) * self.head_dim) ** -0.5
+        scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(hidden_states)) * scale  # (B, H, Tq, d_h)
         keys = values = hidden_states if source is None else source  # (B, Tk, d)
         compress_k = self.compress_k or context.compress
@@ -141,7 +126,7 @@ class DietAttention(nn.Module):
             out = out.transpose(1, 2)  # (B, Tq, H, d_h)
         else:
             out, weights = attend(
-                self, q, k, v, added(call), dropout=dropout, scaling=1.0, **kwargs
+                self, q, k, v, attention_bias(call), dropout=dropout, scaling=1.0, **kwargs
             )
         return self.out_proj(out.flatten(2)), weights
 

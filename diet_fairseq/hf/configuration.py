@@ -93,9 +93,8 @@ class DietConfig(PreTrainedConfig):
         return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As transformers', but it doesn't name the file with code, which isn't written along."""
-        if type(self).__module__.startswith("diet_fairseq."):
-            vars(self).pop("auto_map", None)
+        """As transformers', without the file of code that a folder of version 0.2 names."""
+        vars(self).pop("auto_map", None)
         super().save_pretrained(*args, **kwargs)
 
     def stack(self, side: str) -> Stack:

@@ -109,7 +109,7 @@ class DietTokenizer(PreTrainedTokenizer):
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
         kwargs.pop("special_tokens_pattern", None)
-        kwargs.pop("auto_map", None)  # names a file with code that isn't saved along
+        kwargs.pop("auto_map", None)  # the file of code that a folder of version 0.2 names
         kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
         if segments:
             self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]

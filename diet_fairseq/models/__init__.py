@@ -1,0 +1,3 @@
+"""fairseq models."""
+
+import fairseq  # noqa: F401  # first of all: it imports the plugin

@@ -20,7 +20,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
 from ..errors import UserError
-from ..stack.shortcuts import has_standard_output
+from ..stack.introspection import has_standard_output
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
 # t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.

@@ -15,7 +15,6 @@ from .. import interrupts
 from ..stack import warm_start
 from . import (
     archives,
-    audio,
     batches,
     bfloat16,
     command_line,
@@ -598,16 +597,4 @@ TABLE: tuple[Patch | Setting, ...] = (
     ),
 )
 
-#: what `import diet_fairseq.hf` changes, and nothing else does
-TABLE_OF_HF: tuple[Patch | Setting, ...] = (
-    Setting(
-        "sys.modules:torchaudio",
-        audio.left_out_if_broken,
-        why="transformers imports what fairseq brings along, and no CPU build of PyTorch can",
-        until="fairseq doesn't require torchaudio",
-        needed_with="transformers 5, by diet_fairseq.hf alone",
-    ),
-)
-
 PATCHES = Patches(TABLE, lambda: f"fairseq {version('fairseq-fixed')}")
-PATCHES_OF_HF = Patches(TABLE_OF_HF, lambda: f"transformers {version('transformers')}")

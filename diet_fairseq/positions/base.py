@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .layout import Layout
+from .options import Option
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,16 @@ class PositionScheme(nn.Module):
     that lacks a term of its parent takes the method back: ``factors = PositionScheme.factors``.
     Positions that multiply queries and keys (rotary embeddings) are beyond this interface.
 
-    Keyword-only arguments of ``__init__`` are the scheme's options: ``rank`` becomes
-    ``--position-rank``, and its annotation may hold an `Option` with help, choices and a check.
-    Position options that a scheme does not declare are refused for it. The constructor raises
-    `UserError` for options that contradict one another. Tensors that are not learned are buffers
-    with ``persistent=False``, made from the arguments alone. No parameter is called ``gain`` or
+    ``options`` lists the scheme's position options; the constructor takes the value of
+    ``position_rank`` as its keyword argument ``rank``, and `create` fills in the defaults. Position
+    options that a scheme does not list are refused for it. The constructor raises `UserError` for
+    options that contradict one another. Tensors that are not learned are buffers with
+    ``persistent=False``, made from the arguments alone. No parameter is called ``gain`` or
     ``terms``: state dicts have these names for something else.
     """
 
+    #: the scheme's options, with its defaults
+    options: ClassVar[tuple[Option, ...]] = ()
     #: default of ``--position-sharing``
     sharing: ClassVar[str] = "layer"
     #: default of ``--position-input``
@@ -123,6 +126,12 @@ class PositionScheme(nn.Module):
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
+
+    @classmethod
+    def create(cls, shape: AttentionShape, **options: Any) -> "PositionScheme":
+        """The scheme with these options, by the constructor's keywords, and defaults for others."""
+        defaults = {option.argument: option.default for option in cls.options}
+        return cls(shape, **(defaults | options))
 
     def zero(self) -> None:
         """Make the score zero but trainable, for a model that starts from another one.

@@ -1,20 +1,22 @@
 """DIET-ABS: a freely learned matrix of low rank per head."""
 
 import math
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from .base import AttentionShape, take_rows
-from .gain import ScoreParameters, first_offsets
+from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
-from .options import GainOfRank, Option, Peak, Start, at_least
+from .options import Option, at_least
 
-Rank = Annotated[
-    int | None,
-    Option("rank d_p of DIET-ABS and DIET-ABS-LIN (default: head dimension)", check=at_least(1)),
-]
+RANK = Option(
+    "position_rank",
+    int,
+    "rank d_p of DIET-ABS and DIET-ABS-LIN (default: head dimension)",
+    check=at_least(1),
+)
 
 
 class DietAbs(ScoreParameters):
@@ -29,6 +31,7 @@ class DietAbs(ScoreParameters):
 
     absolute = True
     segment_scheme = "per-head"
+    options = (RANK, GAIN, START, PEAK)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
     #: the default gain at rank 32, see `gain_of`
     gain_at_32: ClassVar[float] = 10.0
@@ -37,10 +40,10 @@ class DietAbs(ScoreParameters):
         self,
         shape: AttentionShape,
         *,
-        rank: Rank = None,
-        gain: GainOfRank = None,
-        start: Start = "local",
-        peak: Peak = 3.0,
+        rank: int | None,
+        gain: float | None,
+        start: str,
+        peak: float,
     ) -> None:
         rank = shape.head_dim if rank is None else rank
         super().__init__(

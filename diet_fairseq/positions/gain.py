@@ -1,12 +1,36 @@
-"""What makes a score learn quickly: its gain, and the offsets that its heads start at."""
+"""Parameters of a score: their gain, and the offsets that heads look at initially."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..checks import positive
 from .base import AttentionShape, PositionScheme
+from .options import Option
 
+GAIN = Option(
+    "position_gain",
+    float,
+    "factor between the parameters and the score, or each factor of the score "
+    "(default: by scheme; 1 with --position-start blind)",
+    check=positive,
+)
+START = Option(
+    "position_start",
+    str,
+    "initial score: as in the papers, with gain 1 (blind), or with a peak at an offset of its "
+    "own in every head (local)",
+    default="local",
+    choices=("blind", "local"),
+)
+PEAK = Option(
+    "position_peak",
+    float,
+    "initial score at the offset of each head with --position-start local (default: 3)",
+    default=3.0,
+    check=positive,
+)
 #: the largest distance of a head's first offset; further heads begin again at 0
 FURTHEST = 4
 

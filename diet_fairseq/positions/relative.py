@@ -10,9 +10,29 @@ from torch import Tensor, nn
 from ..checks import not_below
 from ..errors import UserError
 from .base import AttentionShape, look_up
-from .gain import ScoreParameters, first_offsets
+from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
-from .options import Buckets, Clip, Gain, MaxDistance, Peak, Start
+from .options import Option, at_least
+
+CLIP = Option(
+    "position_clip",
+    int,
+    "largest offset with a parameter of its own (default: 16 for shaw, all for diet_rel)",
+    check=at_least(1),
+)
+BUCKETS = Option(
+    "position_buckets",
+    int,
+    "t5, tupe_r: number of buckets (default: 32)",
+    default=32,
+    check=at_least(4),
+)
+MAX_DISTANCE = Option(
+    "position_max_distance",
+    int,
+    "t5, tupe_r: distance from which on offsets share the last bucket (default: 128)",
+    default=128,
+)
 
 
 class Offsets(ScoreParameters):
@@ -126,15 +146,16 @@ class DietRel(OffsetScalars):
     sharing = "none"
     segment_scheme = "per-head"
     offset_tables: ClassVar[dict[str, int]] = {"weight": 0}
+    options = (CLIP, GAIN.with_default(30.0), START, PEAK)
 
     def __init__(
         self,
         shape: AttentionShape,
         *,
-        clip: Clip = None,
-        gain: Gain = 30.0,
-        start: Start = "local",
-        peak: Peak = 3.0,
+        clip: int | None,
+        gain: float,
+        start: str,
+        peak: float,
     ) -> None:
         if clip is None:
             clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
@@ -148,15 +169,17 @@ class T5(OffsetScalars):
     has buckets for the past only. The content score is divided by sqrt(d_h), as in DIET and TUPE.
     """
 
+    options = (BUCKETS, MAX_DISTANCE, GAIN.with_default(30.0), START, PEAK)
+
     def __init__(
         self,
         shape: AttentionShape,
         *,
-        buckets: Buckets = 32,
-        max_distance: MaxDistance = 128,
-        gain: Gain = 30.0,
-        start: Start = "local",
-        peak: Peak = 3.0,
+        buckets: int,
+        max_distance: int,
+        gain: float,
+        start: str,
+        peak: float,
     ) -> None:
         rows = bucket_of_offset(shape.causal, buckets, max_distance)
         super().__init__(shape, rows, buckets, gain, start, peak, std=shape.embed_dim**-0.5)

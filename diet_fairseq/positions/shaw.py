@@ -1,14 +1,22 @@
 """Shaw et al. (2018): an embedding per clipped offset, added to keys and optionally values."""
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from .base import AttentionShape
-from .gain import ScoreParameters
+from .gain import GAIN, ScoreParameters
 from .layout import Layout
-from .options import Clip, Gain, Option
+from .options import Option
+from .relative import CLIP
+
+VALUES = Option(
+    "position_values",
+    bool,
+    "shaw: also add relative embeddings to the values",
+    default=False,
+)
 
 
 class Shaw(ScoreParameters):
@@ -22,17 +30,10 @@ class Shaw(ScoreParameters):
 
     sharing = "head"
     offset_tables: ClassVar[dict[str, int]] = {"keys": 1, "values": 1}
+    options = (CLIP.with_default(16), VALUES, GAIN.with_default(1.0))
 
-    def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        clip: Clip = 16,
-        values: Annotated[bool, Option("shaw: also add relative embeddings to the values")] = False,
-        gain: Gain = 1.0,
-    ) -> None:
+    def __init__(self, shape: AttentionShape, *, clip: int, values: bool, gain: float) -> None:
         super().__init__(shape, gain)
-        clip = 16 if clip is None else clip
         self.clip = clip
         table = (shape.heads, 2 * clip + 1, shape.head_dim)
         self.keys = nn.Parameter(torch.empty(table))

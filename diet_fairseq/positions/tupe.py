@@ -1,6 +1,6 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions."""
 
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -8,37 +8,46 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .base import AttentionShape, PositionScheme, product, take_rows
+from .gain import GAIN
 from .layout import Layout
-from .options import Buckets, Gain, MaxDistance, Option
-from .relative import OffsetProducts, Offsets, OffsetScalars, bucket_of_offset
+from .options import Option
+from .relative import (
+    BUCKETS,
+    MAX_DISTANCE,
+    OffsetProducts,
+    Offsets,
+    OffsetScalars,
+    bucket_of_offset,
+)
 
-#: values of ``--position-untie-cls``
-UNTIE_CLS = ("no", "paper", "official")
-UntieCls = Annotated[
+UNTIE_CLS = Option(
+    "position_untie_cls",
     str,
-    Option(
-        "tupe: reset the first token's scores as the paper or as the released code does",
-        choices=UNTIE_CLS,
-    ),
-]
-NoLayerNorm = Annotated[
-    bool, Option("tupe_a, tupe_r: positions don't pass through a LayerNorm (ablation)")
-]
-NoRescale = Annotated[
+    "tupe: reset the first token's scores as the paper or as the released code does",
+    default="no",
+    choices=("no", "paper", "official"),
+)
+NO_LAYER_NORM = Option(
+    "position_no_layer_norm",
     bool,
-    Option(
-        "tupe_a, tupe_r: the content and the position score are divided by the root of d_h each, "
-        "not of 2 d_h (ablation)"
-    ),
-]
-Relative = Annotated[
+    "tupe_a, tupe_r: positions don't pass through a LayerNorm (ablation)",
+    default=False,
+)
+NO_RESCALE = Option(
+    "position_no_rescale",
+    bool,
+    "tupe_a, tupe_r: the content and the position score are divided by the root of d_h each, "
+    "not of 2 d_h (ablation)",
+    default=False,
+)
+RELATIVE = Option(
+    "position_relative",
     str,
-    Option(
-        "tupe_r: the score of a bucket is a scalar, or a product of projections of a vector, which "
-        "the paper's appendix D reports as a failed attempt (default: scalar)",
-        choices=("scalar", "product"),
-    ),
-]
+    "tupe_r: the score of a bucket is a scalar, or a product of projections of a vector, which "
+    "the paper's appendix D reports as a failed attempt (default: scalar)",
+    default="scalar",
+    choices=("scalar", "product"),
+)
 
 
 class TupeA(PositionScheme):
@@ -59,6 +68,7 @@ class TupeA(PositionScheme):
 
     absolute = True
     score_terms = 2
+    options = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
     scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
 
@@ -66,14 +76,15 @@ class TupeA(PositionScheme):
         self,
         shape: AttentionShape,
         *,
-        untie_cls: UntieCls = "no",
-        no_layer_norm: NoLayerNorm = False,
-        no_rescale: NoRescale = False,
+        untie_cls: str,
+        no_layer_norm: bool,
+        no_rescale: bool,
     ) -> None:
         super().__init__(shape)
-        if untie_cls not in UNTIE_CLS:
+        choices = UNTIE_CLS.choices or ()
+        if untie_cls not in choices:
             raise UserError(
-                f"--position-untie-cls must be one of {', '.join(UNTIE_CLS)}, but is {untie_cls}"
+                f"--position-untie-cls must be one of {', '.join(choices)}, but is {untie_cls}"
             )
         self.untie_cls = untie_cls
         self.first_row = 0 if untie_cls == "no" else 1
@@ -162,18 +173,27 @@ class TupeR(TupeA):
     """
 
     factors = PositionScheme.factors
+    options = (
+        UNTIE_CLS,
+        BUCKETS,
+        MAX_DISTANCE,
+        GAIN.with_default(10.0),
+        NO_LAYER_NORM,
+        NO_RESCALE,
+        RELATIVE,
+    )
 
     def __init__(
         self,
         shape: AttentionShape,
         *,
-        untie_cls: UntieCls = "no",
-        buckets: Buckets = 32,
-        max_distance: MaxDistance = 128,
-        gain: Gain = 10.0,
-        no_layer_norm: NoLayerNorm = False,
-        no_rescale: NoRescale = False,
-        relative: Relative = "scalar",
+        untie_cls: str,
+        buckets: int,
+        max_distance: int,
+        gain: float,
+        no_layer_norm: bool,
+        no_rescale: bool,
+        relative: str,
     ) -> None:
         super().__init__(
             shape, untie_cls=untie_cls, no_layer_norm=no_layer_norm, no_rescale=no_rescale

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from .base import AttentionShape, PositionScheme, look_up
-from .gain import ScoreParameters, first_offsets
+from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
-from .options import Gain, Peak, Start
-from .tupe import TupeA, UntieCls, reset
+from .tupe import UNTIE_CLS, TupeA, reset
 
 
 class BertAd(TupeA):
@@ -23,9 +22,10 @@ class BertAd(TupeA):
     factors = PositionScheme.factors
     cross = None
     score_terms = 4
+    options = ()
 
     def __init__(self, shape: AttentionShape) -> None:
-        super().__init__(shape)
+        super().__init__(shape, untie_cls="no", no_layer_norm=False, no_rescale=False)
 
     def zero(self) -> None:
         super().zero()
@@ -49,16 +49,17 @@ class TupeFree(ScoreParameters):
 
     absolute = True
     score_terms = 2
+    options = (UNTIE_CLS, GAIN.with_default(30.0), START, PEAK)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
 
     def __init__(
         self,
         shape: AttentionShape,
         *,
-        untie_cls: UntieCls = "no",
-        gain: Gain = 30.0,
-        start: Start = "local",
-        peak: Peak = 3.0,
+        untie_cls: str,
+        gain: float,
+        start: str,
+        peak: float,
     ) -> None:
         super().__init__(shape, gain, start, peak)
         queries, keys = shape.queries.positions, shape.keys.positions

@@ -1,1 +1,3 @@
-"""All hooks into fairseq's transformer: which scheme acts where, in encoders and decoders."""
+"""fairseq's encoders and decoders with position schemes in their attention."""
+
+import fairseq  # noqa: F401  # first of all: it imports the plugin

@@ -1,4 +1,4 @@
-"""fairseq's decoder with positions in self-attention and, where asked for, in cross-attention."""
+"""fairseq's decoder with positions in self-attention and, as an option, in cross-attention."""
 
 from typing import Any
 
@@ -7,11 +7,10 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from ..attention.context import Context, present
-from ..attention.dropout import quicken
-from ..attention.multihead import PositionalAttention
 from ..positions import check_length
 from ..positions.layout import Layout, hidden_keys
-from . import passes
+from . import forward_context
+from .attention import PositionalAttention
 from .placement import Placement
 
 
@@ -19,21 +18,26 @@ class PositionalDecoderLayer(TransformerDecoderLayerBase):
     """fairseq's layer around our attention; its padding masks carry the `Context`."""
 
     def __init__(
-        self, cfg: Any, placement: Placement, crossing: Placement, no_encoder_attn: bool = False
+        self,
+        cfg: Any,
+        placement: Placement,
+        crossing: Placement,
+        index: int,
+        no_encoder_attn: bool = False,
     ) -> None:
         # before fairseq's constructor, which builds the attention
-        self.placement, self.crossing = placement, crossing
+        self.placement, self.crossing, self.index = placement, crossing, index
         super().__init__(cfg, no_encoder_attn)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> PositionalAttention:
-        return self.placement.attention()
+        return self.placement.attention(self.index)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
         if self.crossing.scheme is None:
             return super().build_encoder_attention(embed_dim, cfg)
-        return self.crossing.attention()
+        return self.crossing.attention(self.index)
 
 
 class PositionalDecoder(TransformerDecoderBase):
@@ -51,15 +55,20 @@ class PositionalDecoder(TransformerDecoderBase):
         output_projection: nn.Module | None = None,
     ) -> None:
         self.placement, self.crossing = placement, crossing = Placement.in_decoder(cfg)
+        # fairseq's constructor builds the layers in their order, but doesn't number them
+        self.layer_indices = iter(range(cfg.decoder.layers))
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
+        del self.layer_indices
         self.positions = placement.for_stack().get("positions")
         self.cross_positions = None if no_encoder_attn else crossing.for_stack().get("positions")
         self.limit = placement.limit(self.embed_positions)
-        quicken(self)
+        forward_context.replace_dropout(self)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
-        layer = PositionalDecoderLayer(cfg, self.placement, self.crossing, no_encoder_attn)
-        return passes.wrap_layer(layer, cfg)
+        layer = PositionalDecoderLayer(
+            cfg, self.placement, self.crossing, next(self.layer_indices), no_encoder_attn
+        )
+        return forward_context.wrap_layer(layer, cfg)
 
     def extract_features_scriptable(
         self,
@@ -82,7 +91,9 @@ class PositionalDecoder(TransformerDecoderBase):
         check_length(layout, self.limit)
         x = self._embed(prev_output_tokens, layout, incremental_state).transpose(0, 1)  # (T, B, d)
 
-        context = passes.context_of(self, layout, present(self.positions), len(prev_output_tokens))
+        context = forward_context.create_context(
+            self, layout, present(self.positions), len(prev_output_tokens)
+        )
         source, crossing = None, None  # (S, B, d), and what cross-attention must know
         if encoder_out is not None and encoder_out["encoder_out"]:
             source = encoder_out["encoder_out"][0]
@@ -116,7 +127,7 @@ class PositionalDecoder(TransformerDecoderBase):
         if self.crossing.scheme is None:
             return hidden_keys(source_padding_mask)
         cross_layout = Layout.of_cross_attention(layout, source_padding_mask)
-        return passes.context_of(
+        return forward_context.create_context(
             self,
             cross_layout,
             present(self.cross_positions),
@@ -147,5 +158,5 @@ class PositionalDecoder(TransformerDecoderBase):
         return self.dropout_module(x)
 
     def max_positions(self) -> int:
-        """The longest output; without an absolute table any length goes."""
+        """The length of the longest output; without absolute positions it is not limited."""
         return self.limit.positions

@@ -9,26 +9,26 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from ..attention.context import present
-from ..attention.dropout import quicken
-from ..attention.multihead import PositionalAttention
 from ..attention.packing import Packing
 from ..positions import check_length
 from ..positions.base import look_up
 from ..positions.layout import Layout
 from ..positions.segments import checked_segments
-from . import passes
+from . import forward_context
+from .attention import PositionalAttention
 from .placement import Placement
 
 
 class PositionalEncoderLayer(TransformerEncoderLayerBase):
     """fairseq's layer around our attention; ``encoder_padding_mask`` carries the `Context`."""
 
-    def __init__(self, cfg: Any, placement: Placement) -> None:
-        self.placement = placement  # before fairseq's constructor, which builds the attention
+    def __init__(self, cfg: Any, placement: Placement, index: int) -> None:
+        # before fairseq's constructor, which builds the attention
+        self.placement, self.index = placement, index
         super().__init__(cfg)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> PositionalAttention:
-        return self.placement.attention()
+        return self.placement.attention(self.index)
 
 
 class PositionalEncoder(TransformerEncoderBase):
@@ -41,7 +41,10 @@ class PositionalEncoder(TransformerEncoderBase):
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         self.placement = placement = Placement.in_encoder(cfg)
+        # fairseq's constructor builds the layers in their order, but doesn't number them
+        self.layer_indices = iter(range(cfg.encoder.layers))
         super().__init__(cfg, dictionary, embed_tokens)
+        del self.layer_indices
         width, embedded = cfg.encoder.embed_dim, embed_tokens.embedding_dim
         self.project_in = nn.Linear(embedded, width) if embedded != width else None
         if cfg.encoder.normalize_before:
@@ -54,10 +57,11 @@ class PositionalEncoder(TransformerEncoderBase):
         self.embed_segments = None
         if placement.config.segment_scheme == "input":
             self.embed_segments = nn.Embedding(self.num_segments or 0, embed_tokens.embedding_dim)
-        quicken(self)
+        forward_context.replace_dropout(self)
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
-        return passes.wrap_layer(PositionalEncoderLayer(cfg, self.placement), cfg)
+        layer = PositionalEncoderLayer(cfg, self.placement, next(self.layer_indices))
+        return forward_context.wrap_layer(layer, cfg)
 
     def forward(
         self,
@@ -93,7 +97,7 @@ class PositionalEncoder(TransformerEncoderBase):
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
         shared = present(self.positions, self.segments)
-        context = passes.context_of(self, layout, shared, len(src_tokens), packing)
+        context = forward_context.create_context(self, layout, shared, len(src_tokens), packing)
         states = [x] if return_all_hiddens else []
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=context)
@@ -114,5 +118,5 @@ class PositionalEncoder(TransformerEncoderBase):
         }
 
     def max_positions(self) -> int:
-        """The longest input; without an absolute table any length goes."""
+        """The length of the longest input; without absolute positions it is not limited."""
         return self.limit.positions

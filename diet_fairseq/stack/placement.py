@@ -1,21 +1,20 @@
-"""Which scheme acts where: parsed once a stack, and handed down to its layers."""
+"""The place of a stack's scheme: in every layer's attention, or once for all layers."""
 
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
-from ..attention.compressed import Compression, LinformerAttention
-from ..attention.multihead import PositionalAttention
+from ..attention.compressed import Compression
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
+from .attention import LinformerAttention, PositionalAttention
 
-#: what encoders and decoders without an absolute table accept: as fairseq's sinusoidal table says
+#: the limit of encoders and decoders without absolute positions, as of fairseq's sinusoidal table
 UNLIMITED = int(1e5)
 
 
 class Placement:
-    """Which scheme one kind of attention has, and where: in every layer, or once for all."""
+    """The scheme of one kind of attention of a stack, and whether its layers share it."""
 
     def __init__(
         self,
@@ -28,7 +27,7 @@ class Placement:
         cross: bool = False,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """``options`` are those of fairseq's attention that all layers have in common."""
+        """``options``: fairseq's options of the attention, which all layers have in common."""
         if embed_dim % heads:
             raise UserError(
                 f"a width of {embed_dim} can't be split among {heads} attention heads: change "
@@ -48,11 +47,10 @@ class Placement:
         self.shape = config.attention_shape(
             heads, embed_dim, queries, keys, causal=causal, cross=cross
         )
-        self._layers = count()
 
     @staticmethod
     def in_encoder(cfg: Any) -> "Placement":
-        """Self-attention of an encoder that has these options of fairseq's."""
+        """The placement in the self-attention of an encoder with fairseq's options ``cfg``."""
         flag = "--max-positions" if hasattr(cfg, "max_positions") else "--max-source-positions"
         limit = Limit(cfg.max_source_positions, flag)
         return Placement(
@@ -66,7 +64,7 @@ class Placement:
 
     @staticmethod
     def in_decoder(cfg: Any) -> tuple["Placement", "Placement"]:
-        """Self-attention and cross-attention of such a decoder."""
+        """The placements in a decoder's self-attention and cross-attention."""
         config = PositionConfig.of(cfg)
         heads, embed_dim = cfg.decoder.attention_heads, cfg.decoder.embed_dim
         source = Limit(cfg.max_source_positions, "--max-source-positions")
@@ -81,17 +79,17 @@ class Placement:
         }
         return own, Placement(config, heads, embed_dim, target, source, cross=True, options=options)
 
-    def for_layer(self) -> dict[str, PositionScheme]:
-        """``positions`` and ``segments`` of one layer, where there are such."""
-        shape = replace(self.shape, layer=next(self._layers))
+    def for_layer(self, index: int) -> dict[str, PositionScheme]:
+        """The schemes ``positions`` and ``segments`` of one layer alone, where it has them."""
+        shape = replace(self.shape, layer=index)
         return {} if self.config.position_sharing == "layer" else self._build(shape)
 
     def for_stack(self) -> dict[str, PositionScheme]:
-        """The same, of all layers together."""
+        """The schemes that all layers share."""
         return self._build(self.shape) if self.config.position_sharing == "layer" else {}
 
     def limit(self, embed_positions: Any) -> Limit:
-        """How long an input may be, and by which flag: tables of offsets go on for ever."""
+        """The length limit of inputs and its flag; relative schemes have no limit."""
         absolute = self.config.scheme.absolute
         flag = self.shape.queries.flag
         positions = self.shape.queries.positions if absolute else UNLIMITED
@@ -99,8 +97,8 @@ class Placement:
             positions = min(self.shape.queries.positions, embed_positions.max_positions)
         return Limit(positions, flag)
 
-    def attention(self) -> PositionalAttention:
-        """The attention of one layer."""
+    def attention(self, index: int) -> PositionalAttention:
+        """The attention of the layer of this index, from 0."""
         kind: type[PositionalAttention] = PositionalAttention
         options = self.options
         if self.config.scheme.compressed:
@@ -108,17 +106,16 @@ class Placement:
         return kind(
             self.width,
             self.heads,
-            **self.for_layer(),
-            backend=self.config.attention_backend,
+            **self.for_layer(index),
             **options,
         )
 
     def compression_for_stack(self) -> Compression | None:
-        """What compresses the keys and values of all layers together."""
+        """The compression that all layers share, where they share one."""
         return self._compression() if self.config.projection_sharing == "layer" else None
 
     def _compressions(self) -> dict[str, Compression]:
-        """``compress_k`` and ``compress_v`` of one layer, where there are such."""
+        """The compressions ``compress_k`` and ``compress_v`` of one layer, where it has them."""
         names = {"none": ("compress_k", "compress_v"), "key-value": ("compress_k",)}
         sharing = self.config.projection_sharing or "none"
         return {name: self._compression() for name in names.get(sharing, ())}
@@ -132,7 +129,7 @@ class Placement:
 
 
 def _options(cfg: Any) -> dict[str, Any]:
-    """What fairseq's layers give their attention."""
+    """The options that fairseq's layers give their attention."""
     return {
         "dropout": cfg.attention_dropout,
         "q_noise": cfg.quant_noise.pq,

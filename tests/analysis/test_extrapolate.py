@@ -13,7 +13,7 @@ import torch
 from fairseq.data import indexed_dataset
 from sacrebleu.metrics import BLEU, CHRF
 
-from diet_fairseq.analysis import lengths, masked_words, trained, translations
+from diet_fairseq.analysis import lengths, loaded_model, masked_words, translations
 from diet_fairseq.analysis.lengths import Point, Reading
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import model_files
@@ -70,7 +70,9 @@ def measured(encoders, text, tmp_path_factory):
 
 
 def opened(path):
-    return trained.opened(model_files.resolve_model(path, model_files.Pieces(), translates=False))
+    return loaded_model.opened(
+        model_files.resolve_model(path, model_files.Pieces(), translates=False)
+    )
 
 
 @torch.no_grad()
@@ -264,7 +266,7 @@ def test_lengths_are_numbers(given, capsys):
 def test_an_electra_predicts_no_words(text):
     about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
     config = Namespace(arch="electra_t5")
-    model = trained.Trained(about, electra.build("electra_t5"), config, electra.TASK)
+    model = loaded_model.Trained(about, electra.build("electra_t5"), config, electra.TASK)
     match = r"^checkpoint.pt predicts no masked words \(--arch electra_t5\): give a model that was "
     with pytest.raises(UserError, match=match):
         masked_words.reading("electra", model, text, LENGTHS, 100)

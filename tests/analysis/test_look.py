@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from diet_fairseq.analysis import measures, tables, trained
+from diet_fairseq.analysis import loaded_model, measures, tables
 from diet_fairseq.analysis.page import Described, Item, Section, render
 from diet_fairseq.analysis.scores import look
 from diet_fairseq.errors import UserError
@@ -28,15 +28,15 @@ class Task(tiny.Task):
     cfg = Namespace()
 
 
-def of(model) -> trained.Trained:
+def of(model) -> loaded_model.Trained:
     """A tiny model as if it had been read from a checkpoint."""
     about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
-    return trained.Trained(about, model, Namespace(), Task)
+    return loaded_model.Trained(about, model, Namespace(), Task)
 
 
 def seen(model):
     one = of(model)
-    return one, look(one, trained.read(one, LENGTH).tokens)
+    return one, look(one, loaded_model.read(one, LENGTH).tokens)
 
 
 @tiny.each(tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(tiny.ENCODERS))
@@ -44,7 +44,7 @@ def test_whole_scores_are_those_that_the_model_attends_by(case):
     """softmax of what `look` computes is what the model's own attention computes."""
     model = tiny.model_of(case)
     one = of(model)
-    tokens = trained.read(one, LENGTH).tokens
+    tokens = loaded_model.read(one, LENGTH).tokens
     found = look(one, tokens)
     if case.family == "transformer":
         attention = model.encoder.layers[0].self_attn
@@ -246,11 +246,11 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
     [absolute] = [case for case in tiny.CASES if str(case) == "diet_abs-roberta"]
     [relative] = [case for case in tiny.CASES if str(case) == "diet_rel-roberta"]
     models = [of(tiny.model_of(case)) for case in (relative, absolute)]
-    assert trained.length_of(models[:1], 40) == 40
-    assert trained.length_of(models, None) == tiny.LIMIT
+    assert loaded_model.length_of(models[:1], 40) == 40
+    assert loaded_model.length_of(models, None) == tiny.LIMIT
     match = f"^--length 40 is more than the {tiny.LIMIT} positions of checkpoint.pt: give at most"
     with pytest.raises(UserError, match=match):
-        trained.length_of(models, 40)
+        loaded_model.length_of(models, 40)
 
 
 def test_a_folder_that_is_no_page_stays_as_it_is(encoder, tmp_path):

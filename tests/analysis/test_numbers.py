@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diet_fairseq.analysis import lengths, measures, tables, trained
+from diet_fairseq.analysis import lengths, loaded_model, measures, tables
 from diet_fairseq.analysis.lengths import Point
 from diet_fairseq.analysis.scores import Call, Found, Scores, look, reduced
 from tests.analysis.test_look import of, seen
@@ -26,7 +26,7 @@ def test_whole_scores_of_stock_models_are_scaled(family):
         lambda _, a, k: given.append(k["query"]), with_kwargs=True
     )
     with torch.enable_grad():
-        stack(trained.read(one, 12).tokens, src_lengths=torch.full((8,), 12))
+        stack(loaded_model.read(one, 12).tokens, src_lengths=torch.full((8,), 12))
     hook.remove()
     [query] = given
     q, k = (

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from diet_fairseq.attention import multihead as attention
-from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.attention import backends
 from diet_fairseq.positions.layout import Layout
+from diet_fairseq.stack.attention import PositionalAttention
+from diet_fairseq.stack.forward_context import create_context
 from tests.support import mutants, tiny
 from tests.support.tiny import Case, Model
 
@@ -46,7 +47,7 @@ def check_one_decision(case: Case) -> None:
     """Factors go to the backend that appends them, and to nobody else, whatever acts."""
     model = with_attention_dropout(tiny.own(case))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "quickest", lambda one: "reference" if one.dropout else "factors")
+        patch.setattr(backends, "quickest", lambda one: "reference" if one.dropout else "factors")
         calls = Calls(patch)
         for training, retained, backend in [
             (False, False, "factors"),
@@ -80,11 +81,11 @@ def test_long_inputs_append_factors_at_inference_whatever_dropout_training_had(s
 @torch.no_grad()
 def test_decoding_one_token_appends_nothing_to_all_keys():
     """16 times as slow as a row of scores that is added, measured at 2,100 keys."""
-    decoder = tiny.model_of(Case("diet_abs")).decoder
+    decoder = tiny.fresh(Case("diet_abs"), max_target_positions=2048).decoder.eval()
     padding, shared = torch.zeros(1, 2048, dtype=torch.bool), (decoder.positions,)
     for queries, backend in ((None, "factors"), (1, "sdpa")):
         layout = Layout.of_self_attention(padding, causal=True, queries=queries)
-        assert decoder.layers[0].self_attn.backend_for(shared, layout, 1) == backend
+        assert create_context(decoder, layout, shared, batch=1).backend == backend
 
 
 @torch.no_grad()

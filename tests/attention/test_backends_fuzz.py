@@ -13,21 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention import multihead as attention
+from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import Request
 from diet_fairseq.attention.context import Schemes
-from diet_fairseq.config import (
-    INPUTS,
-    PROJECTIONS,
-    SEGMENTS,
-    SHARING,
-    TRANSLATION,
-    PositionConfig,
-    options_of,
-)
+from diet_fairseq.config import OPTIONS, TRANSLATION, PositionConfig, options_of
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
-from diet_fairseq.positions.tupe import UNTIE_CLS
 from tests.support import mutants, tiny
 from tests.support.tiny import Case, Model
 
@@ -38,18 +29,18 @@ LIMIT = 160
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.5}
 
 VALUES: dict[str, tuple[Any, ...]] = {
-    "position_sharing": SHARING,
-    "position_input": INPUTS,
+    "position_sharing": OPTIONS["position_sharing"].choices or (),
+    "position_input": OPTIONS["position_input"].choices or (),
     "position_rank": (1, 3, 9),
     "position_clip": (1, 5, 200),
     "position_values": (True,),
     "position_buckets": (8, 16),
     "position_max_distance": (20, 100),
-    "position_untie_cls": UNTIE_CLS,
+    "position_untie_cls": OPTIONS["position_untie_cls"].choices or (),
     "position_cross_attention": (True,),
     "projection_length": (1, 7, 40),
-    "projection_sharing": PROJECTIONS,
-    "segment_scheme": SEGMENTS,
+    "projection_sharing": OPTIONS["projection_sharing"].choices or (),
+    "segment_scheme": OPTIONS["segment_scheme"].choices or (),
     "num_segments": (1, 2, 3),
 }
 
@@ -165,7 +156,7 @@ def compare(chance: random.Random) -> None:
         model.load_state_dict(state)
         with pytest.MonkeyPatch.context() as patch:
             if backend == "any":
-                patch.setattr(attention, "quickest", at_random(chance, ["reference", *fast]))
+                patch.setattr(backends, "quickest", at_random(chance, ["reference", *fast]))
             found = drawn.read(model.to(drawn.dtype))
         assert found.keys() <= expected.keys(), (backend, str(drawn))
         for name, error in errors(found, expected).items():

@@ -10,12 +10,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from diet_fairseq.attention.compressed import Compression, LinformerAttention
+from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.context import Context
 from diet_fairseq.patches.loading.model import difference
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack import warm_start
+from diet_fairseq.stack.attention import LinformerAttention
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import LIMIT, PAD, SIDES, SOURCES, TOLERANCE, Case, padded

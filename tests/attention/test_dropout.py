@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import FairseqDropout
 
-from diet_fairseq.attention.dropout import QuickDropout, dropout
+from diet_fairseq.attention.dropout import dropout
+from diet_fairseq.stack.forward_context import QuickDropout
 from tests.support import tiny
 
 MANY = 1_000_000

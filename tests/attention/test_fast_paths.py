@@ -5,8 +5,8 @@ from functools import lru_cache
 import pytest
 import torch
 
-from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.positions.diet_abs import DietAbs
+from diet_fairseq.stack.attention import PositionalAttention
 from tests.support import mutants, tiny
 from tests.support.tiny import SIDES, TOLERANCE, Case, run_of
 

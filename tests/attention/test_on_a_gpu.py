@@ -29,7 +29,7 @@ def request(scheme: str, queries: int, keys: int, width: int, dtype: torch.dtype
     limit = Limit(keys, "--max-positions")
     kind = SCHEMES[scheme]
     shape = AttentionShape(4, width, 4 * width, limit, limit, causal=causal)
-    some = (kind(shape),) if kind.in_attention else ()
+    some = (kind.create(shape),) if kind.in_attention else ()
     for parameter in (parameter for one in some for parameter in one.parameters()):
         torch.nn.init.normal_(parameter, std=0.05)
     padding = torch.arange(keys, device="cuda") < torch.tensor([[0], [7]], device="cuda")

@@ -11,11 +11,12 @@ from importlib.metadata import requires
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from diet_fairseq.commands import exports
 from diet_fairseq.config import TRANSLATION, flag, options_of
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
-from diet_fairseq.patches.table import TABLE, TABLE_OF_HF
+from diet_fairseq.patches.table import TABLE
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq_cli import COMMANDS, EXTRAS, Command, Group, main
 
@@ -42,18 +43,42 @@ def refused(capsys, *words):
     return err.strip(), end.value.code
 
 
-@pytest.mark.parametrize("words", [(), ("translation",), ("encoder",)])
-def test_help_imports_neither_torch_nor_fairseq(words):
-    program = (
-        "import sys, diet_fairseq_cli\n"
-        "try:\n    diet_fairseq_cli.main()\n"
-        "finally:\n    print('imported:', *{'torch', 'fairseq', 'diet_fairseq'} & set(sys.modules))"
-    )
-    command = [sys.executable, "-c", program, *words, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True)
+HELP = """
+import sys
+from contextlib import suppress
+from diet_fairseq_cli import main
+for words in {words}:
+    with suppress(SystemExit):
+        main([*words, "--help"])
+    print("imported after", *words, {heavy} & sys.modules.keys())
+"""
+#: libraries whose import takes longer than a help may
+HEAVY = {
+    "torch",
+    "fairseq",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "ctranslate2",
+    "transformers",
+    "omegaconf",
+}
+
+
+def test_help_of_every_command_imports_no_heavy_library():
+    groups = {words[:-1] for words in WORDS}
+    words = [*groups, *(w for w in WORDS if w[0] not in ("translation", "encoder", "grid"))]
+    program = HELP.format(words=words, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: {' '.join(('diet-fairseq', *words))} ")
-    assert done.stdout.endswith("\nimported:\n")
+    assert done.stdout.count("usage: diet-fairseq") == len(words)
+    for line in (line for line in done.stdout.splitlines() if line.startswith("imported after")):
+        assert line.endswith("set()"), line
+
+
+def test_the_quantizations_are_those_of_ctranslate2():
+    model_spec = pytest.importorskip("ctranslate2.specs.model_spec")
+    assert exports.QUANTIZATIONS == model_spec.ACCEPTED_MODEL_TYPES
 
 
 def test_help_names_every_command_and_what_it_does(capsys):
@@ -163,7 +188,7 @@ def test_every_such_package_is_in_its_extra():
         assert any(map(line.fullmatch, asked)), package
 
 
-ROWS = [*TABLE, *TABLE_OF_HF]
+ROWS = TABLE
 
 
 def test_patches_shows_every_change_and_why(capsys):

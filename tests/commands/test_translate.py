@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine, lines
+from diet_fairseq.inference.translator import Translator
 from diet_fairseq_cli import main
 from tests.support.translating import Backwards, words_only
 
@@ -101,18 +101,17 @@ def test_a_file_that_can_not_be_read_is_named(model, tmp_path):
 
 
 def test_windows_are_written_as_they_are_done(model, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(lines, "WINDOW", 2)
     path = tmp_path / "many"
     path.write_text("a b\n" * 5)
     seen = []
-    candidates = translate.Translator.candidates
+    candidates, windows = Translator.candidates, lines.windows
 
     def watched(self, some, **options):
         seen.append((len(some), capsys.readouterr().out.count("\n")))
         return candidates(self, some, **options)
 
-    monkeypatch.setattr(translate.Translator, "candidates", watched)
-    monkeypatch.setattr(translate, "windows", lambda *args: lines.windows(*args, size=2))
+    monkeypatch.setattr(Translator, "candidates", watched)
+    monkeypatch.setattr(lines, "windows", lambda *args: windows(*args, size=2))
     run(model, path)
     assert seen == [(2, 0), (2, 2), (1, 2)]
 
@@ -121,7 +120,7 @@ def test_ctrl_c_ends_it_with_what_is_done(model, text, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(translate.Translator, "candidates", interrupted)
+    monkeypatch.setattr(Translator, "candidates", interrupted)
     with pytest.raises(SystemExit, match="130"):
         run(model, text)
     assert capsys.readouterr().err == "interrupted: 0 lines were translated and written\n"

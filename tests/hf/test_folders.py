@@ -1,6 +1,7 @@
 """What `export hf` writes is what transformers loads, and what `import hf` brings back."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -206,34 +207,22 @@ def test_the_card_has_data_scores_and_signatures(translation, tmp_path):
         assert part in card
 
 
-APART = """
-import sys
-sys.modules["torchaudio"] = None  # can't be imported beside a CPU build of PyTorch
-if {remote}:
-    sys.modules["diet_fairseq"] = sys.modules["fairseq"] = None
-else:
-    import diet_fairseq.hf
+IN_A_NEW_PROCESS = """
+import diet_fairseq.hf
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 auto = dict(translation=AutoModelForSeq2SeqLM, encoder=AutoModelForMaskedLM)["{name}"]
-options = dict(trust_remote_code=True) if {remote} else {{}}
-model = auto.from_pretrained("{folder}", **options).eval()
-tokenizer = AutoTokenizer.from_pretrained("{folder}", **options)
-batch = torch.load("{batch}")
+model = auto.from_pretrained("{folder}").eval()
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
 text = tokenizer("the quick fox")["input_ids"]
 with torch.no_grad():
-    torch.save((model(**batch).logits, text), "{out}")
-model.save_pretrained("{out}-saved")
+    torch.save((model(**torch.load("{batch}")).logits, text), "{out}")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "remote"), [("encoder", False), ("encoder", True), ("translation", True)]
-)
-def test_a_new_process_computes_the_same_and_differs_by_nothing(
-    request, name, remote, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("name", ["encoder", "translation"])
+def test_a_new_process_computes_the_same(request, name, tmp_path):
     _, folder = folder_of(request, name)
     auto = AutoModelForSeq2SeqLM if name == "translation" else AutoModelForMaskedLM
     tokens = torch.randint(4, 60, (2, 9))
@@ -241,24 +230,34 @@ def test_a_new_process_computes_the_same_and_differs_by_nothing(
     batch |= {"decoder_input_ids": tokens} if name == "translation" else {}
     torch.save(batch, tmp_path / "batch")
     out = tmp_path / "out"
-    code = APART.format(name=name, remote=remote, folder=folder, batch=tmp_path / "batch", out=out)
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    code = IN_A_NEW_PROCESS.format(name=name, folder=folder, batch=tmp_path / "batch", out=out)
     subprocess.run([sys.executable, "-c", code], check=True)
     logits, text = torch.load(out)
     with torch.no_grad():
         assert torch.equal(auto.from_pretrained(folder).eval()(**batch).logits, logits)
     assert text == AutoTokenizer.from_pretrained(folder)("the quick fox")["input_ids"]
-    # what is saved there again has the code exactly where it needs it
-    saved = tmp_path / "out-saved"
-    assert (saved / "modeling_diet.py").is_file() == remote
-    assert ("auto_map" in json.loads((saved / "config.json").read_text())) == remote
 
 
-def test_the_travelling_file_is_made_of_the_package_s_own_definitions(translation_folder):
-    source = (translation_folder / "modeling_diet.py").read_text()
-    assert "fairseq" not in "".join(
-        line for line in source.splitlines() if "import" in line.split()[:1]
-    )
-    assert "class DietRel(OffsetScalars):" in source
-    assert "def reference(call: AttentionCall)" in source
-    assert [path.name for path in translation_folder.glob("*.py")] == ["modeling_diet.py"]
+def test_a_folder_holds_no_code(translation_folder):
+    assert list(translation_folder.glob("*.py")) == []
+    for name in ("config.json", "tokenizer_config.json"):
+        assert "auto_map" not in json.loads((translation_folder / name).read_text())
+
+
+def test_code_that_an_exported_folder_of_0_2_names_is_neither_run_nor_named_again(
+    translation_folder, tmp_path
+):
+    folder = shutil.copytree(translation_folder, tmp_path / "old")
+    (folder / "modeling_diet.py").write_text("raise AssertionError('this code ran')")
+    for name, entry in (
+        ("config.json", {"AutoModelForSeq2SeqLM": "modeling_diet.DietForConditionalGeneration"}),
+        ("tokenizer_config.json", {"AutoTokenizer": ["modeling_diet.DietTokenizer", None]}),
+    ):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(content | {"auto_map": entry}))
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "new")
+    assert "auto_map" not in json.loads((tmp_path / "new/config.json").read_text())
+    assert "auto_map" not in json.loads((tmp_path / "new/tokenizer_config.json").read_text())

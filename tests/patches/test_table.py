@@ -9,7 +9,7 @@ import pytest
 
 from diet_fairseq.patches import patch
 from diet_fairseq.patches.patch import NAMES, REPLACE, WRAP, Patch, Patches, Setting
-from diet_fairseq.patches.table import PATCHES, TABLE, TABLE_OF_HF
+from diet_fairseq.patches.table import PATCHES, TABLE
 
 PATCH_ROWS = [row for row in TABLE if isinstance(row, Patch)]
 SETTINGS = [row for row in TABLE if isinstance(row, Setting)]
@@ -133,29 +133,7 @@ def test_a_setting_is_undone(row):
     assert state() == before
 
 
-@pytest.mark.parametrize("broken", [True, False])
-def test_torchaudio_is_left_out_where_it_cannot_be_imported(tmp_path, monkeypatch, broken):
-    content = "from . import part\n" + 'raise OSError("libcudart")' * broken
-    (tmp_path / "torchaudio").mkdir()
-    (tmp_path / "torchaudio" / "__init__.py").write_text(content)
-    (tmp_path / "torchaudio" / "part.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    asked = SimpleNamespace(is_torchaudio_available=SimpleNamespace(cache_clear=lambda: None))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "transformers.utils.import_utils", asked)
-    [row] = TABLE_OF_HF
-    alone = Patches([row], str)
-    alone.apply()
-    assert (sys.modules["torchaudio"] is None) == broken
-    assert ("torchaudio.part" in sys.modules) != broken
-    alone.undo()
-    assert ("torchaudio" in sys.modules) != broken
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
-        del sys.modules[name]
-
-
-@pytest.mark.parametrize("row", [*TABLE, *TABLE_OF_HF], ids=lambda row: row.target)
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
 def test_a_row_says_what_why_and_until_when(row):
     assert row.why
     assert row.until

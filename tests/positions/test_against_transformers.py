@@ -36,7 +36,7 @@ def test_t5_gives_the_bias_of_hugging_face_s_t5(
     theirs.relative_attention_bias.weight.data.normal_()
     limit = Limit(512, "--max-positions")
     shape = AttentionShape(4, 2, 8, limit, limit, causal=causal)
-    ours = T5(shape, buckets=buckets, max_distance=max_distance)
+    ours = T5.create(shape, buckets=buckets, max_distance=max_distance)
     ours.load_state_dict(theirs.relative_attention_bias.state_dict())
 
     keys = 300

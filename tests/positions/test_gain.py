@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from diet_fairseq.config import options_of
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from diet_fairseq.positions.gain import FURTHEST, ScoreParameters, first_offsets
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.options import options_in
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.stack import warm_start
 from tests.positions.test_schemes import scheme_of
@@ -15,8 +15,8 @@ from tests.support.tiny import TOLERANCE, Case
 
 close = torch.testing.assert_close
 
-GAINED = [name for name, scheme in SCHEMES.items() if "gain" in options_in(scheme)]
-LOCAL = [name for name, scheme in SCHEMES.items() if "start" in options_in(scheme)]
+GAINED = [name for name, scheme in SCHEMES.items() if "position_gain" in options_of(scheme)]
+LOCAL = [name for name, scheme in SCHEMES.items() if "position_start" in options_of(scheme)]
 #: of an absolute scheme or of offsets, without padding
 LAYOUT = Layout.of_self_attention(torch.zeros(1, 12, dtype=torch.bool))
 QUERIES = torch.randn(1, 2, 12, 8, generator=torch.Generator().manual_seed(1))  # (B, H, T, d_h)
@@ -257,7 +257,7 @@ def test_gain_catches(check, mutant, case):
 
 
 def test_the_peaks_of_compressed_keys_are_spread_over_all_tokens():
-    scheme = SCHEMES["diet_abs_lin"](AttentionShape(2, 8, 16, Limit(16, "q"), Limit(4, "k")))
+    scheme = SCHEMES["diet_abs_lin"].create(AttentionShape(2, 8, 16, Limit(16, "q"), Limit(4, "k")))
     score = (scheme.gained(scheme.query) @ scheme.gained(scheme.key).mT)[0].detach()  # (16, 4)
     assert score.argmax(dim=1).tolist() == [slot for slot in range(4) for _ in range(4)]
     # the middle of a key's four tokens lies between the second and the third

@@ -1,56 +1,59 @@
 """Schemes declare their options; one that several have means the same to all of them."""
 
-from typing import Annotated
+import inspect
+from dataclasses import replace
 
 import pytest
 
+from diet_fairseq import config
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
-from diet_fairseq.positions.options import Option, at_least, common, options_in
+from diet_fairseq.positions.options import at_least
+from diet_fairseq.positions.relative import CLIP
 from tests.support.cases import OTHER_VALUES
 
-CLIP = Option("largest offset", check=at_least(1), type=int)
-
-#: of these the initial score is tested, which no property asks for: test_gain.py
-OF_THE_START = {"gain", "start", "peak"}
+#: options of the initial score, which test_gain.py tests and no property asks for
+INITIAL_SCORE = {"position_gain", "position_start", "position_peak"}
 
 
-@pytest.mark.parametrize("other", [Option(type=int), Option(type=int, default=7)])
-def test_a_plain_type_takes_over_what_another_scheme_says_of_the_option(other):
-    assert common("clip", CLIP, other) == common("clip", other, CLIP) == CLIP
-    assert common("clip", other, other) == Option(type=int)
+def test_the_table_is_the_union_of_what_schemes_declare():
+    declared = {option.name for scheme in SCHEMES.values() for option in scheme.options}
+    general = {option.name for option in config.GENERAL_OPTIONS}
+    assert set(config.OPTIONS) == declared | general
+    assert all(option.name == name for name, option in config.OPTIONS.items())
+
+
+def test_a_default_of_a_scheme_is_no_default_of_the_table():
+    assert SCHEMES["shaw"].options[0] == CLIP.with_default(16)
+    assert config.OPTIONS["position_clip"].default is None
+    assert config.OPTIONS["position_values"].default is False
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        Option("another meaning", check=CLIP.check, type=int),
-        Option("largest offset", check=at_least(1), type=int),  # another check
-        Option(type=float),
-        Option("largest offset", check=CLIP.check, choices=("1", "2"), type=int),
-    ],
+    "change",
+    [{"help": "another"}, {"check": at_least(1)}, {"type": float}, {"choices": ("1", "2")}],
+    ids=str,
 )
-def test_options_of_one_name_that_differ_are_refused(other):
-    with pytest.raises(TypeError, match="two schemes declare the option 'clip' differently"):
-        common("clip", CLIP, other)
+def test_options_of_one_name_that_differ_are_refused(change, monkeypatch):
+    monkeypatch.setattr(SCHEMES["shaw"], "options", (replace(CLIP, **change),))
+    with pytest.raises(TypeError, match="two schemes declare the option 'position_clip' differ"):
+        config.scheme_options()
 
 
-def test_schemes_options_are_read_from_their_constructors():
-    class Scheme:
-        def __init__(self, shape, *, clip: Annotated[int | None, CLIP] = None, wide: bool = False):
-            pass
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_constructor_takes_the_options_of_its_scheme(name):
+    parameters = inspect.signature(SCHEMES[name]).parameters.values()
+    keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    assert keywords == [option.argument for option in SCHEMES[name].options]
 
-    found = options_in(Scheme)
-    assert found["clip"] == CLIP
-    assert (found["wide"].type, found["wide"].default) == (bool, False)
+
+def test_a_check_names_the_flag_and_the_value():
     with pytest.raises(UserError, match="--position-clip must be at least 1, but is 0"):
-        found["clip"].check("--position-clip", 0)
+        CLIP.check(CLIP.flag, 0)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_option_has_another_value_that_all_properties_are_tested_with(name):
     tested = {option for values in OTHER_VALUES for option in values}
-    for option in set(options_in(SCHEMES[name])) - OF_THE_START:
-        assert f"position_{option}" in tested, (
-            f"tests/support/cases.py: OTHER_VALUES lacks position_{option}, which {name} has"
-        )
+    for option in {option.name for option in SCHEMES[name].options} - INITIAL_SCORE:
+        assert option in tested, f"tests/support/cases.py: OTHER_VALUES lacks {option} ({name})"

@@ -4,18 +4,10 @@ import pytest
 import torch
 from fairseq import options
 
-from diet_fairseq.config import (
-    BACKEND_CHOICES,
-    INPUTS,
-    PROJECTIONS,
-    SEGMENTS,
-    SHARING,
-    PositionConfig,
-    acts_in_attention,
-)
+from diet_fairseq.config import OPTIONS, PositionConfig, acts_in_attention
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
-from diet_fairseq.positions.tupe import UNTIE_CLS, TupeA
+from diet_fairseq.positions.tupe import TupeA
 from tests.support import tiny
 from tests.support.tiny import Case
 
@@ -206,15 +198,7 @@ def test_a_command_line_that_can_not_work_is_refused(line):
     assert str(refused.value) == REFUSED[line]
 
 
-CHOICES = {
-    "position_scheme": SCHEMES,
-    "position_sharing": SHARING,
-    "position_input": INPUTS,
-    "position_untie_cls": UNTIE_CLS,
-    "projection_sharing": PROJECTIONS,
-    "segment_scheme": SEGMENTS,
-    "attention_backend": BACKEND_CHOICES,
-}
+CHOICES = {name: option.choices for name, option in OPTIONS.items() if option.choices}
 
 
 @pytest.mark.parametrize("field", CHOICES)
@@ -244,7 +228,7 @@ def test_without_a_scheme_all_are_named():
 def test_tupe_itself_refuses_another_way_to_untie():
     limit = Limit(4, "--max-source-positions")
     with pytest.raises(UserError) as refused:
-        TupeA(AttentionShape(1, 4, 4, limit, limit), untie_cls="yes")
+        TupeA.create(AttentionShape(1, 4, 4, limit, limit), untie_cls="yes")
     assert str(refused.value) == (
         "--position-untie-cls must be one of no, paper, official, but is yes"
     )

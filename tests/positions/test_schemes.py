@@ -10,7 +10,6 @@ from diet_fairseq.attention.backends import call, choice
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
 from diet_fairseq.positions.layout import Layout, toeplitz
-from diet_fairseq.positions.options import options_in
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import LIMIT, PAD, TOLERANCE, Case, padded
@@ -25,7 +24,7 @@ def full(length: int, causal: bool = False) -> Layout:
 def scheme_of(name: str, heads: int = 2, n: int = LIMIT, causal: bool = False, **options):
     """A scheme of its own, with parameters as they are at the start."""
     limit = Limit(n, "--max-source-positions")
-    return SCHEMES[name](AttentionShape(heads, 8, 16, limit, limit, causal), **options)
+    return SCHEMES[name].create(AttentionShape(heads, 8, 16, limit, limit, causal), **options)
 
 
 # --- the contract ----------------------------------------------------------------------------
@@ -326,7 +325,8 @@ START = {
 @pytest.mark.parametrize(("name", "parameter"), START, ids=map(" ".join, START))
 def test_parameters_start_as_their_source_says(name, parameter):
     plain = {"values": parameter == "values", "gain": 1.0, "start": "blind"}
-    options = {key: plain[key] for key in options_in(SCHEMES[name]) if key in plain}
+    names = {option.argument for option in SCHEMES[name].options}
+    options = {key: value for key, value in plain.items() if key in names}
     tensor = scheme_of(name, heads=64, n=256, **options).get_parameter(parameter)
     tensor, expected = tensor.detach(), START[name, parameter]
     assert float(tensor.std()) == pytest.approx(expected, rel=0.1)

@@ -1,6 +1,5 @@
 """The documentation: its links lead somewhere, its lists are complete, its commands run."""
 
-import dataclasses
 import os
 import random
 import re
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.config import PositionConfig
+from diet_fairseq.config import OPTIONS, PositionConfig
 from diet_fairseq.positions import SCHEMES
 
 ROOT = Path(__file__).parents[2]
@@ -86,8 +85,8 @@ def test_the_index_names_every_page():
 
 def test_every_position_option_is_documented():
     text = text_of(Path("docs/options.md"))
-    for field in dataclasses.fields(PositionConfig):
-        assert f"| `--{field.name.replace('_', '-')}" in text, field.name
+    for option in OPTIONS.values():
+        assert f"| `{option.flag}" in text, option.flag
 
 
 @pytest.mark.parametrize("page", ["docs/options.md", ".github/ISSUE_TEMPLATE/bug.yml"])

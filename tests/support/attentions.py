@@ -6,12 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diet_fairseq.attention.compressed import LinformerAttention
 from diet_fairseq.attention.context import Context, Schemes, present
-from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.segments import SegmentScores
+from diet_fairseq.stack.attention import LinformerAttention, PositionalAttention
 from tests.support.tiny import Model, is_encoder
 
 

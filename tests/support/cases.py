@@ -13,20 +13,16 @@ from typing import Any
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from diet_fairseq import diet_bert, diet_roberta  # also registers the architectures
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.config import (
-    INPUTS,
-    SEGMENTS,
-    SHARING,
-    PositionConfig,
-    acts_in_attention,
-    options_of,
-)
+from diet_fairseq.config import OPTIONS, PositionConfig, acts_in_attention, options_of
 from diet_fairseq.errors import UserError
+from diet_fairseq.models import diet_bert, diet_roberta
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 
 LAYERS, HEADS, DIM, LIMIT = 2, 2, 16, 16
+SHARING, INPUTS, SEGMENTS = (
+    OPTIONS[name].choices or () for name in ("position_sharing", "position_input", "segment_scheme")
+)
 
 
 @dataclass(frozen=True)
@@ -221,4 +217,4 @@ def has_parameters(scheme: str) -> bool:
     """Whether the scheme learns anything."""
     limit = Limit(LIMIT, "--max-positions")
     shape = AttentionShape(HEADS, DIM // HEADS, DIM, limit, limit)
-    return any(True for _ in SCHEMES[scheme](shape).parameters())
+    return any(True for _ in SCHEMES[scheme].create(shape).parameters())

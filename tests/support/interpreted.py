@@ -51,7 +51,7 @@ class Call:
         )
         torch.manual_seed(1)
         options: dict[str, Any] = {"gain": 1.0, **self.options}
-        scheme = SCHEMES[self.scheme](shape, **options)
+        scheme = SCHEMES[self.scheme].create(shape, **options)
         for parameter in scheme.parameters():
             torch.nn.init.normal_(parameter)
         place, lengths = torch.arange(keys), torch.tensor(self.lengths).unsqueeze(1)

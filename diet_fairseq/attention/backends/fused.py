@@ -24,10 +24,14 @@ def widened(x: Tensor, width: int) -> Tensor:
     return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
 
 
-def fused(call: AttentionCall) -> tuple[Tensor, None]:
-    """`torch.nn.functional.scaled_dot_product_attention`: scores as its mask, factors appended."""
+def sdpa(call: AttentionCall) -> tuple[Tensor, None]:
+    """`torch.nn.functional.scaled_dot_product_attention` with the score as its mask."""
+    return fused(call, call.q, call.k, call.v, call.term.dense()), None
+
+
+def factors(call: AttentionCall) -> tuple[Tensor, None]:
+    """The same with the factors of the score appended to queries and keys: no score is built."""
     q, k, v, term = call.q, call.k, call.v, call.term
-    mask, width = call.layout.mask, v.size(3)  # (B|1, 1, Tq|1, Tk), d_h
     if term.factors:
         queries, keys = (
             [factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in side]
@@ -35,12 +39,17 @@ def fused(call: AttentionCall) -> tuple[Tensor, None]:
         )
         q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
         # PyTorch's fused kernels want one width, or it takes one that builds the score
-        wide = kernel_width(q.size(3), q.dtype, q.device.type, mask is not None)
+        wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
         q, k, v = (widened(x, wide) for x in (q, k, v))  # (B, H, T, wide)
-    if term.score is not None:
-        score = term.score.to(q.dtype)
+    return fused(call, q, k, v, term.score).narrow(3, 0, call.v.size(3)), None
+
+
+def fused(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, score: Tensor | None) -> Tensor:
+    """Queries, keys and values of one width, and a score (B|1, H|1, Tq, Tk) -> (B, H, Tq, d_h)."""
+    mask = call.layout.mask  # (B|1, 1, Tq|1, Tk)
+    if score is not None:
+        score = score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:
-        mask = ~mask  # torch's boolean masks say what is seen
-    out = F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)
-    return out.narrow(3, 0, width), None
+        mask = ~mask  # PyTorch's boolean masks are True at keys that are seen
+    return F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
 from ...atomic import written
 from ...errors import UserError
@@ -135,24 +134,16 @@ class Choices:
 
 def measured(name: str, request: Request, backends: Mapping[str, Backend]) -> str:
     """The quickest backend, which is remembered; the log has one line with all times."""
-    # activation checkpointing counts what a layer saves, these runs among it
-    with saved_tensors_hooks(_as_it_is, _as_it_is):
-        times = {one: seconds(one, backends[one], request) for one in request.candidates}
+    times = {one: seconds(one, backends[one], request) for one in request.candidates}
+    best = min(times, key=lambda one: times[one])
+    if best in DISTRUSTED and not matches_reference(best, request, backends):
+        logger.warning(f"attention by {best} is quickest, but wrong here: please report ({name})")
+        del times[best]
         best = min(times, key=lambda one: times[one])
-        if best in DISTRUSTED and not matches_reference(best, request, backends):
-            logger.warning(
-                f"attention by {best} is quickest, but wrong here: please report ({name})"
-            )
-            del times[best]
-            best = min(times, key=lambda one: times[one])
     said = ", ".join(f"{one} {1000 * time:.3g} ms" for one, time in times.items())
     logger.info(f"attention ({name}): {best} is quickest ({said})")
     remember(name, best)
     return best
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def measurable(request: Request) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .call import AttentionCall
-from .fused import fused
+from .fused import sdpa
 from .reference import reference
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head.
@@ -77,5 +77,5 @@ def recomputed(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         return reference(call)
     score = call.term.dense()
     if score is None:
-        return fused(call)
+        return sdpa(call)
     return RecomputedAttention.apply(call.q, call.k, call.v, score, call.layout.mask), None

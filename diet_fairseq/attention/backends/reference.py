@@ -1,4 +1,6 @@
-"""The equation itself, which all other backends must match."""
+"""Attention's equation, which all other backends must match."""
+
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -9,25 +11,45 @@ from .call import AttentionCall
 
 
 def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """softmax(q k^T + position + segment + mask) v, with weights (B, H, Tq, Tk)."""
-    q, k, v, layout = call.q, call.k, call.v, call.layout
-    score = q @ k.mT  # (B, H, Tq, d_h) @ (B, H, d_h, Tk) -> (B, H, Tq, Tk)
-    position = call.term.dense()
-    if position is not None:
-        score = score + position.to(score.dtype)
-    for scheme in call.schemes:
-        query_score = scheme.query_score(q, layout)
-        if query_score is not None:
-            score = score + query_score
-    if layout.mask is not None:
-        # after all else: no learned score beats -inf
-        score = score.masked_fill(layout.mask, float("-inf"))
+    """softmax(q k^T + position + segment + mask) v.
+
+    Returns:
+        (B, H, Tq, d_h), and the weights before dropout, (B, H, Tq, Tk)
+    """
+    score = attention_scores(call)
     # float32: half precision has too few digits for a sum over many keys
     weights = F.softmax(score, dim=-1, dtype=torch.float32).to(score.dtype)
-    kept = drop(weights, call.dropout) if call.dropout else weights
-    out = kept @ v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
+    dropped = drop(weights, call.dropout) if call.dropout else weights
+    out = dropped @ call.v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
     for scheme in call.schemes:
-        values = scheme.value_term(kept, layout)
+        values = scheme.value_term(dropped, call.layout)
         if values is not None:
             out = out + values
     return out, weights
+
+
+def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
+    """q k^T + position + segment + mask, (B, H, Tq, Tk): the logits of the softmax."""
+    score = call.q @ call.k.mT  # (B, H, Tq, d_h) @ (B, H, d_h, Tk) -> (B, H, Tq, Tk)
+    for added in added_scores(call):
+        score = score + added
+    if masked and call.layout.mask is not None:
+        # after all else: no learned score beats -inf
+        score = score.masked_fill(call.layout.mask, float("-inf"))
+    return score
+
+
+def attention_bias(call: AttentionCall) -> Tensor | None:
+    """(B|1, H|1, Tq|1, Tk): the sum of what is added to q k^T; None: nothing is added."""
+    scores, mask = added_scores(call), call.layout.mask
+    if not scores:
+        return None if mask is None else call.q.new_zeros(mask.shape).masked_fill(mask, -torch.inf)
+    bias = reduce(torch.add, scores)
+    return bias if mask is None else bias.masked_fill(mask, float("-inf"))
+
+
+def added_scores(call: AttentionCall) -> list[Tensor]:
+    """The scores of positions and segments, (B|1, H|1, Tq, Tk) each, in the queries' dtype."""
+    scores = [call.term.dense()]
+    scores += [scheme.query_score(call.q, call.layout) for scheme in call.schemes]
+    return [score.to(call.q.dtype) for score in scores if score is not None]

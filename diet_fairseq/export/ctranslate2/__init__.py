@@ -5,11 +5,10 @@ as such. `specification` puts every parameter in its place, `comparison` compare
 """
 
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any
 
 import ctranslate2
-from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 
 from ...errors import UserError
 from .. import checkpoint, description, folder
@@ -22,16 +21,6 @@ from .specification import specification
 LEAST = (4, 8, 3)
 #: how far log-probabilities in float32 may be from the model's own: ours are computed otherwise
 TOLERANCE = 1e-3
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    checkpoint.add_arguments(parser)
-    parser.add_argument(
-        "--quantization",
-        choices=ACCEPTED_MODEL_TYPES,
-        default="float32",
-        help="of the parameters, but for tables of positions (%(default)s)",
-    )
 
 
 def run(args: Namespace) -> None:

@@ -4,7 +4,6 @@ Gains, which fairseq keeps with the parameters, are part of the configuration.
 """
 
 from argparse import Namespace
-from dataclasses import asdict
 from typing import Any
 
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
@@ -93,7 +92,7 @@ def arguments(config: Any) -> Namespace:
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
-        **{name: value for name, value in asdict(options).items() if value is not None},
+        **{name: value for name, value in vars(options).items() if value is not None},
     }
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
     for side in sides:
@@ -146,7 +145,7 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
     if not isinstance(stacks[0], PositionalEncoder):
         args = stock_positions(*stacks)
     options = {
-        name: value for name, value in asdict(PositionConfig.of(args)).items() if value is not None
+        name: value for name, value in vars(PositionConfig.of(args)).items() if value is not None
     }
     del options["attention_backend"]  # transformers has attn_implementation
     schemes = [part for part in model.modules() if isinstance(part, ScoreParameters)]

@@ -10,7 +10,6 @@ import reprlib
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,13 +17,13 @@ from typing import Any, NoReturn
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 
-from ...config import PositionConfig, flag
+from ...config import OPTIONS, flag
 from ...errors import UserError
 from ...patches import loading
 from ..common.options import Strict
 from ..common.text import read_lines
 
-#: of fairseq's encoders, beside what `PositionConfig` has
+#: of fairseq's encoders, beside the position options
 SIZES = (
     "encoder_layers",
     "encoder_embed_dim",
@@ -37,7 +36,7 @@ SIZES = (
 )
 #: the encoder that a family's checkpoint can be fine-tuned as, beside its own
 BECOMES = {"roberta": "bert", "electra": "bert"}
-POSITIONS = tuple(field.name for field in fields(PositionConfig) if field.name != "position_scheme")
+POSITIONS = tuple(name for name in OPTIONS if name != "position_scheme")
 #: what fairseq's dictionaries have beside the lines of their file: four marks, and <mask>
 SPECIAL = 5
 

@@ -1,20 +1,19 @@
 """Faults in what a model does: what it shares, keeps, packs, compresses and starts from."""
 
 import copy
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from fairseq.modules import LayerDropModuleList
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch.utils.checkpoint import checkpoint
 
-from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.attention.backends import measured
 from diet_fairseq.attention.backends.recomputed import RecomputedAttention
-from diet_fairseq.attention.compressed import Compression, LinformerAttention
-from diet_fairseq.attention.multihead import PositionalAttention
+from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.packing import Packing
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import diet_roberta
@@ -28,7 +27,8 @@ from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.stack import lengthening, passes, warm_start
+from diet_fairseq.stack import attention, forward_context, lengthening, warm_start
+from diet_fairseq.stack.attention import LinformerAttention, PositionalAttention
 from diet_fairseq.stack.encoder import PositionalEncoder
 from diet_fairseq.stack.placement import Placement
 from tests.support.mutants.catching import Patch, instead_of
@@ -40,18 +40,18 @@ def one_table_for_all_layers_by_accident(patch: Patch) -> None:
     made: dict[Any, Any] = {}
     build = Placement.for_layer
 
-    def for_layer(self: Placement) -> Any:
-        return made.setdefault(self.shape, build(self))
+    def for_layer(self: Placement, index: int) -> Any:
+        return made.setdefault(self.shape, build(self, index))
 
     patch.setattr(Placement, "for_layer", for_layer)
 
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
     patch.setattr(Placement, "for_stack", lambda self: {})
-    patch.setattr(Placement, "for_layer", lambda self: self._build(self.shape))
+    patch.setattr(Placement, "for_layer", lambda self, index: self._build(self.shape))
 
 
-@instead_of(passes, "context_of")
+@instead_of(forward_context, "create_context")
 def every_layer_computes_what_all_share(original, *given, **options):
     return replace(original(*given, **options), term=None)
 
@@ -60,18 +60,18 @@ def a_pooler_that_is_trained_for_nothing(patch: Patch) -> None:
     patch.setattr(torch.nn.Module, "requires_grad_", lambda self, *_: self)
 
 
+def dropout_drawn_anew(patch: Patch) -> None:
+    """Recomputed activations drop other elements."""
+    patch.setattr(forward_context, "checkpoint", partial(checkpoint, preserve_rng_state=False))
+
+
 def fairseqs_activation_checkpointing(patch: Patch) -> None:
     """A backward pass of its own for every layer."""
 
     def wrap_layer(layer: Any, cfg: Any) -> Any:
         return checkpoint_wrapper(layer) if cfg.checkpoint_activations else layer
 
-    patch.setattr(passes, "wrap_layer", wrap_layer)
-
-
-def measurements_that_are_saved(patch: Patch) -> None:
-    """Activation checkpointing finds them in its first pass alone."""
-    patch.setattr(measured, "saved_tensors_hooks", lambda *_: nullcontext())
+    patch.setattr(forward_context, "wrap_layer", wrap_layer)
 
 
 @instead_of(OffsetScalars, "_save_to_state_dict")
@@ -171,13 +171,13 @@ def beams_that_are_not_given_back(original, decoder):
 # --- attention -------------------------------------------------------------------------------
 
 
-@instead_of(passes, "context_of")
+@instead_of(forward_context, "create_context")
 def a_second_decision(original, of, layout, shared, batch, *rest, **options):
     """What layers share goes by the dropout of training, what they do by that of the moment."""
     training = of.training
     found = original(of.train(), layout, shared, batch, *rest, **options)
-    now = of.train(training).layers[0].self_attn.backend_for(shared, layout, batch)
-    return replace(found, backend=now)
+    now = original(of.train(training), layout, shared, batch, *rest, **options)
+    return replace(found, backend=now.backend)
 
 
 def weights_computed_again_without_their_mask(patch: Patch) -> None:
@@ -211,7 +211,7 @@ def padding_that_no_query_sees(patch: Patch) -> None:
 # --- compressed keys -------------------------------------------------------------------------
 
 
-@instead_of(linformer, "without_padding")
+@instead_of(attention, "without_padding")
 def padding_is_compressed(original, x, layout):
     return x
 

@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.attention import multihead
 from diet_fairseq.attention.context import Context, Term
-from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.positions import base, layout, relative, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
@@ -22,7 +20,8 @@ from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.positions.tupe_variants import BertAd, TupeFree
-from diet_fairseq.stack import decoder, encoder, passes
+from diet_fairseq.stack import attention, decoder, encoder, forward_context
+from diet_fairseq.stack.attention import PositionalAttention
 from tests.support.mutants.catching import Mutant, Patch, instead_of
 
 # --- the gain --------------------------------------------------------------------------------
@@ -105,7 +104,7 @@ def offsets_that_weigh_more_further_on(original, self, layout):
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
     parked: dict[bool, Context] = {}
-    build, forward = passes.context_of, PositionalAttention.forward
+    build, forward = forward_context.create_context, PositionalAttention.forward
 
     def park(of, layout, *rest, **options):
         parked[layout.causal] = build(of, layout, *rest, **options)
@@ -115,7 +114,7 @@ def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
         context = parked[key_padding_mask.layout.causal]
         return forward(self, query, key, value, context, *rest, **options)
 
-    patch.setattr(passes, "context_of", park)
+    patch.setattr(forward_context, "create_context", park)
     patch.setattr(PositionalAttention, "forward", read)
 
 
@@ -251,14 +250,14 @@ def the_encoder_s_buckets_in_the_decoder(original, offset, causal, *rest):
     return min(original(offset, False, *rest), rest[0] - 1)
 
 
-@instead_of(multihead, "score_terms")
-def content_that_keeps_the_whole_scale(original, schemes):
-    return 1
+@instead_of(attention, "query_scale")
+def content_that_keeps_the_whole_scale(original, schemes, head_dim):
+    return head_dim**-0.5
 
 
-@instead_of(multihead, "score_terms")
-def content_that_is_always_rescaled(original, schemes):
-    return 2
+@instead_of(attention, "query_scale")
+def content_that_is_always_rescaled(original, schemes, head_dim):
+    return (2 * head_dim) ** -0.5
 
 
 def positions_that_are_always_normalized(patch: Patch) -> None:

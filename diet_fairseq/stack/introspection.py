@@ -1,4 +1,4 @@
-"""Which models the faster search and criterion apply to: those with fairseq's own output layer."""
+"""Tests of whether a model has fairseq's own output layer, methods, and no hooks."""
 
 from typing import Any
 

@@ -1,16 +1,17 @@
-"""Multi-head attention with positions in every head: fairseq's, its parameters and its cache."""
+"""fairseq's multi-head attention, its parameters and its cache, with positions in every head."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from ..attention.backends import BACKENDS, AttentionCall
+from ..attention.compressed import Compression, without_padding
+from ..attention.context import Context, Schemes, Term, present, query_scale
+from ..attention.packing import Packing
 from ..positions import PositionScheme
-from ..positions.layout import Layout
-from .backends import BACKENDS, AttentionCall, Request, choose, quickest
-from .context import Context, Schemes, Term, present, score_terms
-from .packing import Packing
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
 
@@ -24,7 +25,6 @@ class PositionalAttention(MultiheadAttention):
     Args:
         positions: the scheme of this layer alone; None: none, or the one in the `Context`
         segments: likewise, the segments' scores
-        backend: a key of `BACKENDS`, "auto", or "auto-measured"
     """
 
     def __init__(
@@ -34,13 +34,11 @@ class PositionalAttention(MultiheadAttention):
         *,
         positions: PositionScheme | None = None,
         segments: PositionScheme | None = None,
-        backend: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **options)
         self.positions = positions
         self.segments = segments
-        self.backend = backend
 
     def forward(
         self,
@@ -55,7 +53,7 @@ class PositionalAttention(MultiheadAttention):
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend.
+        """Attend to the keys.
 
         Args:
             query: (Tq, B, d); key, value: (Tk, B, d). Packed: (N, 1, d), keys if they are the query
@@ -73,10 +71,8 @@ class PositionalAttention(MultiheadAttention):
             raise TypeError("PositionalAttention takes its masks from a Context")
         layout, packing = context.layout, context.packing
         packed_keys = packing if key is query else None
-        own = present(self.positions, self.segments)
-        schemes, term, backend = own or context.shared, context.term, context.backend
-
-        scale = (score_terms(schemes) * self.head_dim) ** -0.5
+        schemes, term = self.layer_schemes or context.shared, context.term
+        scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(query).mul_(scale), packing)  # (B, H, Tq, d_h)
         k, v = self._keys_and_values(
             key, value, incremental_state, static_kv, packed_keys
@@ -86,12 +82,11 @@ class PositionalAttention(MultiheadAttention):
             # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
             k, v = k.contiguous(), v.contiguous()
 
-        if own or term is None:
-            backend = self.backend_for(schemes, layout, q.size(0))
-            term = Term.of(schemes, layout, backend)
-        attend = BACKENDS["reference" if need_weights else backend]
+        if self.layer_schemes or term is None:
+            term = Term.of(schemes, layout, context.backend)
+        attend = BACKENDS["reference" if need_weights else context.backend]
         q, k = term.shifted(q, k)
-        out, weights = attend(AttentionCall(q, k, v, term, schemes, layout, self.dropout_now))
+        out, weights = attend(AttentionCall(q, k, v, term, schemes, layout, self.active_dropout))
         out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
         out = self.out_proj(out if packing is None else packing.pack(out))
         if weights is None or not need_weights:
@@ -100,28 +95,15 @@ class PositionalAttention(MultiheadAttention):
         return out, weights if need_head_weights else weights.mean(dim=0)
 
     @property
-    def dropout_now(self) -> float:
+    def layer_schemes(self) -> Schemes:
+        """The schemes of this layer alone."""
+        return present(self.positions, self.segments)
+
+    @property
+    def active_dropout(self) -> float:
         """The probability that a weight is dropped: in training, or where dropout is retained."""
         module = self.dropout_module
         return module.p if module.training or module.apply_during_inference else 0.0
-
-    def backend_for(self, schemes: Schemes, layout: Layout, batch: int, layers: int = 1) -> str:
-        """The key of `BACKENDS` that the next call takes, when these schemes act in it.
-
-        Args:
-            batch: how many sentences it has
-            layers: how many share what the schemes add
-        """
-        if self.backend in BACKENDS:
-            return self.backend
-        device, dtype = layout.key_positions.device.type, self.q_proj.weight.dtype
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-        shape = (batch, self.num_heads, self.head_dim)
-        request = Request(schemes, layout, shape, dtype, self.dropout_now, layers)
-        if device == "cpu" and self.backend == "auto":
-            return quickest(request)
-        return choose(request, BACKENDS)
 
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """(T, B, d), or packed -> (B, H, T, d_h)"""
@@ -150,3 +132,55 @@ class PositionalAttention(MultiheadAttention):
         if incremental_state is not None:
             self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
         return k, v
+
+
+class LinformerAttention(PositionalAttention):
+    """softmax(q (E X W_K)^T / sqrt(d_h) + position) (F X W_V): Linformer, eq. 7; DIET, eq. 4.
+
+    As in eq. 4 and in fairseq's Linformer keys and values are compressed before they are projected;
+    the paper's figure has it the other way round, which differs by a bias. Padding contributes
+    nothing, and nothing of it is left to be masked: all k keys are seen by all queries.
+
+    Args:
+        compress_k: E of this layer; None: the one in the `Context`
+        compress_v: F of this layer; None: it is E
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        compress_k: Compression | None = None,
+        compress_v: Compression | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.compress_k = compress_k
+        self.compress_v = compress_v
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Context | None = None,
+        *rest: Any,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `PositionalAttention.forward` in self-attention; weights are (.., Tq, k)."""
+        context = key_padding_mask
+        if context is None or key is None:
+            raise TypeError("LinformerAttention takes its keys and a Context")
+        compress, layout = self.compress_k or context.compress, context.layout
+        if compress is None:
+            raise TypeError("LinformerAttention has no E, of its own or in the Context")
+        if layout.causal:
+            raise TypeError("compressed keys mix all tokens: they can't be causal")
+        if context.packing is not None:
+            tokens = context.packing.unpack(key)  # (T, B, d)
+        else:
+            tokens = without_padding(key, layout)  # (T, B, d)
+        keys = values = compress(tokens, layout)  # (k, B, d)
+        if self.compress_v is not None:
+            values = self.compress_v(tokens, layout)  # (k, B, d)
+        compressed = replace(context, layout=layout.compressed(len(keys)))
+        return super().forward(query, keys, values, compressed, *rest, **options)

@@ -1,0 +1,85 @@
+"""``diet-fairseq export`` and ``diet-fairseq import``: their arguments, without the libraries."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from .arguments import DATA_HELP, add_model_files, add_out_folder
+
+#: CTranslate2's types of parameters
+QUANTIZATIONS = (
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
+    "int16",
+    "float16",
+    "bfloat16",
+    "float32",
+)
+
+
+def add_checkpoint(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=Path, help="checkpoint, or its folder"
+    )
+    add_out_folder(parser)
+
+
+def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
+    add_checkpoint(parser)
+    add_model_files(parser)
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default="float32",
+        help="of the parameters, but for tables of positions (%(default)s)",
+    )
+
+
+def export_ctranslate2(args: Namespace) -> None:
+    from ..export.ctranslate2 import run
+
+    run(args)
+
+
+def add_hf_arguments(parser: ArgumentParser) -> None:
+    add_checkpoint(parser)
+    add_model_files(parser)
+    add = parser.add_argument_group("for the model card").add_argument
+    add("--scores", type=Path, metavar="FILE",
+        help="JSON with BLEU, chrF and their signatures (default: no scores)")  # fmt: skip
+    add("--dataset", metavar="NAME", help="what it was trained on")
+    add("--license", metavar="NAME", help="of the weights, such as mit")
+
+
+def export_hf(args: Namespace) -> None:
+    from ..export.to_hf import run
+
+    run(args)
+
+
+def add_safetensors_arguments(parser: ArgumentParser) -> None:
+    add_checkpoint(parser)
+    parser.add_argument("--data", type=Path, metavar="DIR", help=DATA_HELP)
+
+
+def export_safetensors(args: Namespace) -> None:
+    from ..export.safetensors import run
+
+    run(args)
+
+
+def add_import_hf_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote",
+    )
+    add_out_folder(parser)
+
+
+def import_hf(args: Namespace) -> None:
+    from ..export.from_hf import run
+
+    run(args)

@@ -1,0 +1,21 @@
+"""The plugin: models, tasks, criterions and optimizers for fairseq, and changes to fairseq.
+
+Importing this module registers and changes all of them. `import diet_fairseq` imports it as soon as
+fairseq is imported, and so does ``--user-dir diet_fairseq``.
+"""
+
+from . import criterions, optim, tasks
+from .models import diet_bert, diet_electra, diet_roberta, diet_transformer
+from .patches.table import PATCHES
+
+PATCHES.apply()
+
+__all__ = [
+    "criterions",
+    "diet_bert",
+    "diet_electra",
+    "diet_roberta",
+    "diet_transformer",
+    "optim",
+    "tasks",
+]

@@ -1,0 +1,98 @@
+"""The context of a forward pass, and wrappers that encoders' and decoders' layers have alike."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.modules import FairseqDropout
+from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import checkpoint
+
+from ..attention.backends import Request, select_backend
+from ..attention.context import Context, Schemes, Term
+from ..attention.dropout import dropout
+from ..attention.packing import Packing
+from ..positions.layout import Layout
+
+
+def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
+    """The layer with activation checkpointing and FSDP, where the options ask for them."""
+    if not cfg.checkpoint_activations:
+        return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+    # no closure, which a copy of the model would share with it
+    layer.forward = partial(_recomputed, layer.forward, cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0)
+
+
+def _recomputed(forward: Callable, offload: bool, x: Tensor, *args: Any, **options: Any) -> Any:
+    """Run a layer that keeps only its input ``x`` for the backward pass, on the CPU if offloaded.
+
+    fairseq's `checkpoint_wrapper` runs a backward pass of its own for every layer, in which what
+    the layers share has several gradients (DistributedDataParallel accepts one), and its first
+    forward pass without gradients, for which attention may choose another backend.
+    """
+    if not torch.is_grad_enabled():
+        return forward(x, *args, **options)
+    with save_on_cpu() if offload else nullcontext():
+        return checkpoint(forward, x, *args, use_reentrant=False, **options)
+
+
+def create_context(
+    stack: Any,
+    layout: Layout,
+    shared: Schemes,
+    batch: int,
+    packing: Packing | None = None,
+    attention: str = "self_attn",
+) -> Context:
+    """The `Context` of one forward pass of ``batch`` sentences, for this attention of a stack.
+
+    The stack selects one backend for all its layers, as all have schemes and sizes of one kind, and
+    computes for it what they share. Recomputed activations therefore take the same backend.
+    """
+    context = Context(
+        layout, shared, compress=getattr(stack, "compress_layer", None), packing=packing
+    )
+    if not len(stack.layers):
+        return context
+    first = getattr(stack.layers[0], attention)
+    request = Request(
+        shared or first.layer_schemes,
+        layout,
+        (batch, first.num_heads, first.head_dim),
+        compute_dtype(first.q_proj.weight),
+        first.active_dropout,
+        len(stack.layers) if shared else 1,
+    )
+    backend = select_backend(stack.placement.config.attention_backend, request)
+    term = Term.of(shared, layout, backend) if shared else None
+    return replace(context, term=term, backend=backend)
+
+
+def compute_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of products with a weight: autocast's where it is enabled."""
+    device = weight.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return weight.dtype
+
+
+class QuickDropout(FairseqDropout):
+    """fairseq's dropout module with the quicker `attention.dropout.dropout`."""
+
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        acts = self.p > 0 and (self.training or self.apply_during_inference)
+        return dropout(x, self.p) if acts else x
+
+
+def replace_dropout(module: nn.Module) -> None:
+    """Replace every `FairseqDropout` in a module by `QuickDropout`."""
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if type(child) is FairseqDropout:
+                setattr(parent, name, QuickDropout(child.p, child.module_name))

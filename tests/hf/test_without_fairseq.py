@@ -1,0 +1,106 @@
+"""`diet_fairseq.hf` needs torch and transformers, not fairseq, and changes neither of them."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from diet_fairseq.hf.broken_torchaudio import hide_broken_torchaudio
+from diet_fairseq.positions import SCHEMES
+
+#: packages that only users of fairseq install
+HIDDEN = (
+    "fairseq",
+    "fairseq_cli",
+    "hydra",
+    "omegaconf",
+    "sacrebleu",
+    "scipy",
+    "sklearn",
+    "torchaudio",
+)
+
+HIDE = f"""
+import sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+def find_spec(name, *rest):
+    return None if name.partition(".")[0] in {HIDDEN} else find(name, *rest)
+PathFinder.find_spec = staticmethod(find_spec)
+"""
+TRAIN = """
+import torch, diet_fairseq.hf as hf
+from diet_fairseq.positions import SCHEMES
+assert "fairseq" not in sys.modules and "diet_fairseq.patches" not in sys.modules
+torch.manual_seed(1)
+sizes = dict(encoder_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=16,
+             encoder_attention_heads=2, vocab_size=20, max_source_positions=16)
+tokens = torch.randint(4, 20, (2, 9))
+for name, scheme in SCHEMES.items():
+    model = hf.DietForMaskedLM(hf.DietEncoderConfig(position_scheme=name, **sizes)).train()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = model(tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0], (name, losses)
+    if not scheme.compressed:
+        config = hf.DietTransformerConfig(
+            position_scheme=name, decoder_layers=1, decoder_embed_dim=16, decoder_ffn_embed_dim=16,
+            decoder_attention_heads=2, max_target_positions=16, **sizes)
+        model = hf.DietForConditionalGeneration(config).eval()
+        out = model.generate(tokens, num_beams=2, max_new_tokens=5, min_new_tokens=5)
+        assert out.shape[1] == 6, (name, out)
+    print(name)
+"""
+EVERY_MODULE = """
+import importlib, pathlib, diet_fairseq
+package = pathlib.Path(diet_fairseq.__file__).parent
+rooms = ["positions", "attention", "hf"]
+files = [file for room in rooms for file in sorted(package.glob(f"{room}/**/*.py"))]
+files += [package / "config.py", package / "errors.py"]
+for file in files:
+    if file.stem != "offset_kernels":  # Triton's
+        importlib.import_module(".".join(file.relative_to(package.parent).with_suffix("").parts))
+try:
+    import diet_fairseq.plugin
+except ModuleNotFoundError as error:
+    print(len(files) > 30, error.name)
+"""
+
+
+def run(program: str) -> str:
+    """The output of a program in a process that has no fairseq."""
+    done = subprocess.run([sys.executable, "-c", HIDE + program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_models_of_every_scheme_train_and_generate_without_fairseq():
+    assert run(TRAIN).split() == list(SCHEMES)
+
+
+def test_positions_attention_and_models_import_without_fairseq():
+    assert run(EVERY_MODULE) == "True fairseq\n"
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_torchaudio_is_hidden_where_it_cannot_be_imported(tmp_path, monkeypatch, broken):
+    content = "from . import part\n" + 'raise OSError("libcudart")' * broken
+    (tmp_path / "torchaudio").mkdir()
+    (tmp_path / "torchaudio" / "__init__.py").write_text(content)
+    (tmp_path / "torchaudio" / "part.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    utils = SimpleNamespace(is_torchaudio_available=SimpleNamespace(cache_clear=lambda: None))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "transformers.utils.import_utils", utils)
+    hide_broken_torchaudio()
+    assert (sys.modules["torchaudio"] is None) == broken
+    assert ("torchaudio.part" in sys.modules) != broken
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
+        del sys.modules[name]
