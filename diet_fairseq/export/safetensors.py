@@ -18,8 +18,7 @@ def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
     about = find(args.checkpoint, Pieces(args.data, subwords=NONE), translates=False)
     model, config = (trained := checkpoint.trained(about)).model, trained.config
-    names: dict[Any, str] = {}  # of storages
-    tied, tensors = {}, {}
+    names, tied, tensors = ({}, {}, {})  # type: tuple[dict[Any, str], dict[str, str], dict]
     for name, tensor in model.state_dict().items():
         first = names.setdefault(tensor.data_ptr() or name, name)
         (tied if first != name else tensors)[name] = first if first != name else tensor.contiguous()
