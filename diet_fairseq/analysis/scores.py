@@ -197,7 +197,8 @@ def own(call: Call, found: Found) -> None:
     if call.compressed:
         key = (module.compress_k or context.compress)(key, layout)
         layout = layout.compressed(len(key))
-    schemes, shared = module.layer_schemes or context.shared, not module.layer_schemes
+    of_layer = module.layer_schemes()
+    schemes, shared = of_layer or context.shared, not of_layer
     q = split(module.q_proj(call.query), module.num_heads) * query_scale(schemes, module.head_dim)
     k = split(module.k_proj(key), module.num_heads)
     positions = tuple(scheme for scheme in schemes if not isinstance(scheme, SegmentScores))
@@ -293,7 +294,9 @@ def at_input(name: str, stack: Any, tokens: Tensor, found: Found) -> None:
         keys = compress.weight[:, : len(rows)] @ rows  # (k, d)
     scale = attention.head_dim**-0.5
     if isinstance(attention, PositionalAttention):
-        scale = query_scale(attention.layer_schemes or present(stack.positions), attention.head_dim)
+        scale = query_scale(
+            attention.layer_schemes() or present(stack.positions), attention.head_dim
+        )
     query = (rows @ attention.q_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
     key = (keys @ attention.k_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
     matrix = torch.einsum("thd,shd->hts", query, key) * scale

@@ -19,10 +19,9 @@ def run(args: Namespace) -> None:
     pieces = Pieces(args.data, subwords=NONE)
     about = resolve_model(args.checkpoint, pieces, translates=False)
     model, config = (trained := checkpoint.trained(about)).model, trained.config
-    names: dict[Any, str] = {}  # of storages
-    tied, tensors = {}, {}
+    names, tied, tensors = ({}, {}, {})  # type: tuple[dict[Any, str], dict[str, str], dict]
     for name, tensor in model.state_dict().items():
-        first = names.setdefault(tensor.data_ptr() or name, name)
+        first = names.setdefault((tensor.data_ptr() or name, tensor.shape), name)
         (tied if first != name else tensors)[name] = first if first != name else tensor.contiguous()
     given: Any = vars(config) if isinstance(config, Namespace) else OmegaConf.to_container(config)
     type(model).add_args(parser := ArgumentParser())

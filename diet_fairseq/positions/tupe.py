@@ -68,7 +68,7 @@ class TupeA(PositionScheme):
 
     absolute = True
     score_terms = 2
-    options = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
+    options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
     scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
 

@@ -71,7 +71,8 @@ class PositionalAttention(MultiheadAttention):
             raise TypeError("PositionalAttention takes its masks from a Context")
         layout, packing = context.layout, context.packing
         packed_keys = packing if key is query else None
-        schemes, term = self.layer_schemes or context.shared, context.term
+        own = self.layer_schemes()
+        schemes, term = own or context.shared, context.term
         scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(query).mul_(scale), packing)  # (B, H, Tq, d_h)
         k, v = self._keys_and_values(
@@ -82,7 +83,7 @@ class PositionalAttention(MultiheadAttention):
             # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
             k, v = k.contiguous(), v.contiguous()
 
-        if self.layer_schemes or term is None:
+        if own or term is None:
             term = Term.of(schemes, layout, context.backend)
         attend = BACKENDS["reference" if need_weights else context.backend]
         q, k = term.shifted(q, k)
@@ -94,7 +95,6 @@ class PositionalAttention(MultiheadAttention):
         weights = weights.transpose(0, 1)  # (H, B, Tq, Tk)
         return out, weights if need_head_weights else weights.mean(dim=0)
 
-    @property
     def layer_schemes(self) -> Schemes:
         """The schemes of this layer alone."""
         return present(self.positions, self.segments)

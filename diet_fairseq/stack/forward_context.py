@@ -62,7 +62,7 @@ def create_context(
         return context
     first = getattr(stack.layers[0], attention)
     request = Request(
-        shared or first.layer_schemes,
+        shared or first.layer_schemes(),
         layout,
         (batch, first.num_heads, first.head_dim),
         compute_dtype(first.q_proj.weight),

@@ -1,28 +1,23 @@
 """Folders that transformers loads, made once."""
 
-from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 
-from diet_fairseq.export import checkpoint, from_hf, to_hf
+from diet_fairseq.export import checkpoint
 from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
+from diet_fairseq_cli import main
 from tests.support import hugging
 
 
-def command(module, *words):
-    """``diet-fairseq export hf`` or ``import hf`` with these words."""
-    parser = ArgumentParser()
-    module.add_arguments(parser)
-    return module.run(parser.parse_args([str(word) for word in words]))
-
-
 def export(*words):
-    command(to_hf, *words)
+    """``diet-fairseq export hf`` with these words."""
+    main(["export", "hf", *map(str, words)])
 
 
 def take_back(*words):
-    command(from_hf, *words)
+    """``diet-fairseq import hf`` with these words."""
+    main(["import", "hf", *map(str, words)])
 
 
 def loaded(path, data=None):

@@ -32,7 +32,7 @@ def test_a_default_of_a_scheme_is_no_default_of_the_table():
 @pytest.mark.parametrize(
     "change",
     [{"help": "another"}, {"check": at_least(1)}, {"type": float}, {"choices": ("1", "2")}],
-    ids=str,
+    ids=lambda change: next(iter(change)),
 )
 def test_options_of_one_name_that_differ_are_refused(change, monkeypatch):
     monkeypatch.setattr(SCHEMES["shaw"], "options", (replace(CLIP, **change),))

@@ -243,7 +243,7 @@ def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, schem
     width = numbers["weight/pos.weight"].size(1)
     limit = Limit(len(numbers["weight/pos.weight"]) - 1, "--max-positions")
     shape = AttentionShape(heads, width // heads, width, queries=limit, keys=limit)
-    bias = scheme(shape, untie_cls="official")
+    bias = scheme.create(shape, untie_cls="official")
     weights = {
         name.removeprefix("weight/"): value
         for name, value in numbers.items()

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diet_fairseq.attention.context import Context, Schemes, present
+from diet_fairseq.attention.context import Schemes, present
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.stack.attention import LinformerAttention, PositionalAttention
+from diet_fairseq.stack.forward_context import create_context
 from tests.support.tiny import Model, is_encoder
 
 
@@ -21,6 +22,7 @@ class Attention:
     name: str
     module: PositionalAttention
     shared: Schemes
+    stack: Any
     compress: nn.Module | None = None
 
     @property
@@ -68,8 +70,10 @@ class Attention:
     def __call__(self, x: Tensor, layout: Layout, weights: bool = False) -> Tensor:
         """Queries and keys x (B, T, d) -> (B, T, d), or the weights (B, H, T, T)."""
         x = x.transpose(0, 1)
+        place = "encoder_attn" if self.is_cross else "self_attn"
+        context = create_context(self.stack, layout, self.shared, x.size(1), attention=place)
         out, per_head = self.module(
-            *(x, x, x, Context(layout, self.shared, compress=self.compress)),
+            *(x, x, x, context),
             need_weights=weights,
             need_head_weights=weights,
         )
@@ -86,5 +90,5 @@ def attentions(model: Model) -> list[Attention]:
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
             compress = getattr(side, "compress_layer", None)
-            found.append(Attention(name, module, present(shared, segments), compress))
+            found.append(Attention(name, module, present(shared, segments), side, compress))
     return found

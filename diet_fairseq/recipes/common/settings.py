@@ -7,7 +7,7 @@ over the best checkpoint that was there: one model would be compared with itself
 import json
 import os
 from argparse import Namespace
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def with_positions(settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("position_scheme") is None:  # fairseq's own model
         return settings
     config = PositionConfig.of(Namespace(**settings))
-    options = asdict(config)
+    options = dict(vars(config))
     del options["attention_backend"]
     if config.segment_scheme != "per-head":  # whose gain is another than the scheme's
         options["position_gain"] = config.gain

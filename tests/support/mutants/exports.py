@@ -51,19 +51,19 @@ def exported_weights_not_tied(patch: Patch) -> None:
 def exported_scale_of_one_term(patch: Patch) -> None:
     from diet_fairseq.hf import attention
 
-    patch.setattr(attention, "score_terms", lambda _: 1)
+    patch.setattr(attention, "query_scale", lambda _, head_dim: head_dim**-0.5)
 
 
 def exported_mask_not_added(patch: Patch) -> None:
     from diet_fairseq.hf import attention
 
-    original = attention.added
+    original = attention.attention_bias
 
     def added(call):
         found = original(call)
         return None if found is None else found.masked_fill(found == -torch.inf, 0.0)
 
-    patch.setattr(attention, "added", added)
+    patch.setattr(attention, "attention_bias", added)
 
 
 def an_end_that_is_certain(patch: Patch) -> None:
