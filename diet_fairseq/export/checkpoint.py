@@ -10,6 +10,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 
+from ..checkpoints import check_protection
 from ..errors import UserError
 from ..inference import found, subwords
 from ..inference.found import Pieces
@@ -71,6 +72,7 @@ def trained(about: ModelDescription) -> Trained:
     overrides = {"data": str(about.data)}
     if about.source_lang:
         overrides |= {"source_lang": about.source_lang, "target_lang": about.target_lang}
+    check_protection()
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(about.checkpoint), overrides)
         history = state.get("optimizer_history") or [{}]

@@ -1,8 +1,7 @@
 """fairseq's beam search, with a checkpoint that is read as the plugin reads all of them."""
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +11,9 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from ..checkpoints import check_protection
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
-from ..patches.explaining import mistake_behind
 from ..recipes.translation.interactive import Tensor2TensorPenalty
 from .engine import LONGER, Hypothesis, Search
 
@@ -31,10 +30,16 @@ class FairseqEngine:
             "source_lang": description.source_lang,
             "target_lang": description.target_lang,
         }
-        with _in_words():
+        check_protection()
+        try:
             [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(description.checkpoint)], overrides
             )
+        except FileNotFoundError as error:
+            raise UserError(
+                f"there is no file {error.filename or error}, which {description.checkpoint} "
+                "needs: give by --data the folder that fairseq-preprocess wrote for it"
+            ) from error
         if not isinstance(self.task, TranslationTask):
             raise UserError(
                 f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "
@@ -96,17 +101,3 @@ def _device(name: str) -> torch.device:
             f"--device {one_line(name)} can't be used ({reason}): give cpu, cuda or cuda:N"
         ) from error
     return device
-
-
-@contextmanager
-def _in_words() -> Iterator[None]:
-    """fairseq's own errors over missing files are the user's to mend."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        mistake = mistake_behind(error)
-        if mistake is None:
-            raise
-        raise UserError(mistake) from error

@@ -11,10 +11,9 @@ from typing import Any
 
 from fairseq.data.data_utils import infer_language_pair
 
-from .. import model_json
+from .. import checkpoints, model_json
 from ..errors import UserError
 from ..model_json import ModelDescription
-from ..patches import loading
 from ..recipes.common.json_files import kept
 from ..recipes.common.stages import MADE_FROM
 from ..recipes.common.text import read_lines
@@ -148,7 +147,7 @@ def _made_from(data: Path) -> dict[str, Any]:
 
 
 def _languages(checkpoint: Path, data: Path, pieces: Pieces, needed: bool) -> list[str]:
-    state = loading.read(checkpoint, "cpu")
+    state = checkpoints.read(checkpoint, "cpu")
     given = vars(state["args"]) if state.get("args") else (state["cfg"].get("task") or {})
     options: dict[str, Any] = given if isinstance(given, dict) else {}
     # as fairseq does where its commands are not told: by the names of the files of data

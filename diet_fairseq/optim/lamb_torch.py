@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from .. import checks
 from ..errors import UserError
+from ..registration import register_optimizer
 from . import resuming
 from .sharded import WholeNorms
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import fairseq
 import pytest
 import torch
+from diet_fairseq.patches.loading.model import difference
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from diet_fairseq.attention.compressed import Compression, LinformerAttention
 from diet_fairseq.attention.context import Context
-from diet_fairseq.patches.loading.model import difference
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack import warm_start

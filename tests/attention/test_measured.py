@@ -8,12 +8,12 @@ from unittest import mock
 
 import pytest
 import torch
+from diet_fairseq.patches.bfloat16 import InFloat32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, measured, quickest
 from diet_fairseq.attention.backends.fused import kernel_width, widened
 from diet_fairseq.attention.context import Term
-from diet_fairseq.patches.bfloat16 import InFloat32
 from diet_fairseq.positions.layout import Layout
 from tests.support import tiny
 from tests.support.attentions import attentions

@@ -6,9 +6,9 @@ from argparse import Namespace
 import pytest
 import torch
 
+from diet_fairseq import checkpoints
 from diet_fairseq.commands.average import average, find, main
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading
 from tests.support.commands import run
 
 
@@ -29,7 +29,7 @@ def checkpoint(path, value, dtype=torch.float32, **more):
 
 def read(path):
     with open(path, "rb") as file:
-        return loading.read(file)
+        return checkpoints.read(file)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from diet_fairseq.patches import loading
+from diet_fairseq import checkpoints
 from diet_fairseq.patches.precision import EXACT
 from tests.support import commands
 from tests.support.commands import TINY, kill_on_call, run
@@ -42,7 +42,7 @@ def logged(done, key):
 def tensors(folder):
     """What training has come to: the parameters, and the optimizer's state by parameter."""
     with open(folder / "checkpoint_last.pt", "rb") as file:
-        state = loading.read(file, "cpu")
+        state = checkpoints.read(file, "cpu")
     found = dict(state["model"])
     for number, of_one in state["last_optimizer_state"]["state"].items():
         found |= {f"{number}.{name}": torch.as_tensor(value) for name, value in of_one.items()}
@@ -94,7 +94,7 @@ def test_an_overflow_of_fp16_leaves_out_the_update(data, tmp_path):
     assert done.status == 0, done.err
     assert "gradient overflow detected" in done.text
     with open(tmp_path / "checkpoint_last.pt", "rb") as file:
-        state = loading.read(file, "cpu")
+        state = checkpoints.read(file, "cpu")
     counts = {int(one["step"]) for one in state["last_optimizer_state"]["state"].values()}
     assert counts == {state["optimizer_history"][-1]["num_updates"]}
 
@@ -174,7 +174,7 @@ def test_on_a_gpu_fp16_gets_over_an_overflow(data, tmp_path):
     assert done.status == 0, done.err
     assert "gradient overflow detected" in done.text
     with open(tmp_path / "checkpoint_last.pt", "rb") as file:
-        state = loading.read(file, "cpu")
+        state = checkpoints.read(file, "cpu")
     counts = [of_one["step"] for of_one in state["last_optimizer_state"]["state"].values()]
     assert counts == [state["optimizer_history"][-1]["num_updates"]]
 

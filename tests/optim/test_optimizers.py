@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from diet_fairseq.patches.explaining import mistake_behind
 from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer
 from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
@@ -12,7 +13,6 @@ from omegaconf import OmegaConf
 from diet_fairseq.errors import UserError
 from diet_fairseq.optim.fused_adamw import AdamW, FusedAdamW
 from diet_fairseq.optim.lamb_torch import LambTorch
-from diet_fairseq.patches.explaining import mistake_behind
 from tests.support.optimizers import (
     EACH,
     GRADIENTS,

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from diet_fairseq.patches import loading
+from diet_fairseq import checkpoints
 from tests.support import commands
 from tests.support.commands import TINY, cut_copies, kill_on_call, run, slow, two_ranks
 
@@ -32,7 +32,7 @@ def losses(done):
 
 def parameters(folder):
     with open(folder / "checkpoint_last.pt", "rb") as file:
-        state = loading.read(file, "cpu")
+        state = checkpoints.read(file, "cpu")
     moments = state["last_optimizer_state"]["state"]
     return {**state["model"], **{f"{n}.{k}": v for n, m in moments.items() for k, v in m.items()}}
 

@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading, sharding
+from diet_fairseq.patches import sharding
 from tests.support import commands
 from tests.support.commands import TINY, run, together
 
@@ -88,7 +88,7 @@ def losses(done):
 
 def state(path):
     with open(path, "rb") as file:
-        return loading.read(file, "cpu")
+        return checkpoints.read(file, "cpu")
 
 
 def assert_same(one, other):

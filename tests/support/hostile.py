@@ -193,9 +193,9 @@ def of_an_operation(good: bytes, draw: random.Random) -> bytes:
 
 def of_a_value(good: bytes, draw: random.Random) -> bytes:
     """A value anywhere but in the optimizer's state is another, of another type, or gone."""
-    from diet_fairseq.patches import loading
+    from diet_fairseq import checkpoints
 
-    state = loading.read(io.BytesIO(good))
+    state = checkpoints.read(io.BytesIO(good))
     if draw.random() < 0.3:  # as fairseq wrote them until 2020
         state["args"], state["cfg"] = state["cfg"]["model"], None
     state.pop("last_optimizer_state") if draw.random() < 0.5 else None

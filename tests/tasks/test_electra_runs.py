@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from diet_fairseq import checkpoints
 from diet_fairseq.models import diet_electra
-from diet_fairseq.patches import loading
 from tests.support import commands
 from tests.tasks.test_pretraining_runs import losses, parameters, together, train
 
@@ -67,7 +67,7 @@ def test_a_checkpoint_that_is_no_whole_discriminator_is_refused_in_a_line(data, 
     pretrained = train(data, tmp_path / "whole", *ELECTRA, "--max-update", 1)
     assert pretrained.status == 0, pretrained.err
     with open(tmp_path / "whole/checkpoint_last.pt", "rb") as file:
-        state = loading.read(file, "cpu")
+        state = checkpoints.read(file, "cpu")
     whole = state["model"]
     words = "generator.lm_head.weight"
     alone = {name: value for name, value in whole.items() if name.startswith("generator.")}

@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from diet_fairseq.patches.explaining import mistake_behind
 from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 import diet_fairseq  # noqa: F401  # registers
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches.explaining import mistake_behind
 from diet_fairseq.tasks.diet_masked_lm_nsp import MaskedLMNspTask
 from tests.support.commands import kill_on_call, run
 

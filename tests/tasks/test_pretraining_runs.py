@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 import torch
-
-from diet_fairseq.patches import loading, runs
 from diet_fairseq.patches.explaining import mistake_behind
 from diet_fairseq.patches.runs import ON_CPUS
+
+from diet_fairseq.patches import runs
 from tests.support import commands
 from tests.support.commands import kill_on_call, run
 
@@ -41,7 +41,7 @@ def losses(done):
 
 def parameters(folder):
     with open(folder / "checkpoint_last.pt", "rb") as file:
-        return loading.read(file, "cpu")["model"]
+        return checkpoints.read(file, "cpu")["model"]
 
 
 def together(data, folder, *options, first=(None, None), limit=120):

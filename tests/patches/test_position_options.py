@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 
-from diet_fairseq.patches.loading import options
+from diet_fairseq.patches import position_options
 from tests.support import commands, mutants, tiny
 from tests.support.cases import NO_BACKEND, Case, arguments
 from tests.support.commands import TINY, run
@@ -26,7 +26,7 @@ def shapes(case: Case):
 def told(before: Case, now: Case, kept=lambda args: args) -> list[tuple[str, str]]:
     """What is said where a checkpoint of one is loaded into the other."""
     state = {"model": tiny.model_of(before).state_dict(), "cfg": {"model": kept(settled(before))}}
-    return [*options.differences(state, tiny.model_of(now), settled(now))]
+    return [*position_options.differences(state, tiny.model_of(now), settled(now))]
 
 
 def check_options_without_a_trace(case: Case) -> None:

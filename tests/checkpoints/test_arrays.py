@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from diet_fairseq.patches import loading
+from diet_fairseq import checkpoints
 from tests.support import hostile
 from tests.support.checkpoints import refusal, saved
 
@@ -30,13 +30,13 @@ def test_numpys_numbers_are_read(value, numpy_1, tmp_path):
         path.write_bytes(hostile._repacked(path.read_bytes(), lambda p: (
             p.replace(b"numpy._core.", b"numpy.core.").replace(b"\x89\x88\x87", b"K\0K\1\x87")
         )))  # fmt: skip
-    read = loading.read(path)["numbers"]
+    read = checkpoints.read(path)["numbers"]
     assert type(read) is type(value)
     assert read.dtype == value.dtype
     np.testing.assert_array_equal(read, value)
     if isinstance(value, np.ndarray):
         read += 1  # it has memory of its own
-        again = loading.read(saved(tmp_path / "again.pt", numbers=read))["numbers"]
+        again = checkpoints.read(saved(tmp_path / "again.pt", numbers=read))["numbers"]
         np.testing.assert_array_equal(again, read)
 
 

@@ -1,13 +1,12 @@
 """An optimizer's state is taken from a checkpoint only where it fits the parameters."""
 
-import io
 from functools import partial
 
 import pytest
 import torch
 
+from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading
 from tests.support import commands
 from tests.support.commands import TINY, run
 from tests.support.optimizers import (
@@ -233,7 +232,7 @@ def test_fairseq_train_says_what_does_not_fit(tmp_path):
     assert train("--max-update", 1).status == 0
     last = tmp_path / "checkpoint_last.pt"
     with open(last, "rb") as file:
-        state = loading.read(file, "cpu")
+        state = checkpoints.read(file, "cpu")
     state["last_optimizer_state"]["state"][0]["exp_avg"] = torch.zeros(1)
     torch.save(state, last)
     done = train("--max-update", 2)
@@ -242,54 +241,3 @@ def test_fairseq_train_says_what_does_not_fit(tmp_path):
         "error: --optimizer fused_adamw can't resume from the checkpoint: its exp_avg of parameter "
         "0 is 1, but the parameter is "
     )
-
-
-@pytest.mark.slow
-def test_a_state_that_an_optimizer_of_fairseqs_stumbles_over_is_the_checkpoints_fault(tmp_path):
-    """fairseq's optimizers load any state; the first step is where they use it."""
-    train = partial(run, "train", commands.corpus(tmp_path), *TINY, "--disable-validation",
-                    "--save-dir", tmp_path)  # fmt: skip
-    assert train("--max-update", 1).status == 0
-    last = tmp_path / "checkpoint_last.pt"
-    good = last.read_bytes()
-    for change, reason in (
-        (lambda one: one.pop("step"), "KeyError: 'step'"),
-        (lambda one: one.update(exp_avg=[0.0]), "AttributeError: 'list' object has no attribute"),
-        (lambda one: one.update(exp_avg=torch.zeros(1)), "RuntimeError: output with shape [1]"),
-    ):
-        state = loading.read(io.BytesIO(good), "cpu")
-        change(state["last_optimizer_state"]["state"][0])
-        torch.save(state, last)
-        before = last.read_bytes()
-        done = train("--max-update", 2)
-        assert done.status == 1
-        assert done.last.startswith(f"error: {last} can't be resumed from ({reason}")
-        assert done.last.endswith("): give another checkpoint")
-        assert last.read_bytes() == before
-    last.write_bytes(good)
-    assert train("--max-update", 2).status == 0
-
-
-def test_only_the_first_step_after_resuming_is_watched():
-    class Optimizer:
-        def step(self, closure=None):
-            raise KeyError("step")
-
-    optimizer = Optimizer()
-    loading._watch_first_step(optimizer, "c.pt")
-    with pytest.raises(UserError, match=r"^c\.pt can't be resumed from \(KeyError: 'step'\)"):
-        optimizer.step()
-    with pytest.raises(KeyError):
-        optimizer.step()
-
-
-def test_a_first_step_that_lacks_memory_is_not_the_checkpoint_s_fault():
-    class Optimizer:
-        def step(self, closure=None):
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    optimizer = Optimizer()
-    for _ in range(2):  # a checkpoint may be loaded twice before there is a step
-        loading._watch_first_step(optimizer, "c.pt")
-    with pytest.raises(torch.OutOfMemoryError):
-        optimizer.step()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...optim.resuming import number_in
+from ..optim.resuming import number_in
 from .configuration import Refused
 from .plain import quoted
 

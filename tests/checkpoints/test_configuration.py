@@ -10,8 +10,8 @@ from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models.transformer import TransformerModel
 
+from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading
 from diet_fairseq.patches.table import PATCHES
 from tests.support import commands, hostile
 from tests.support.commands import TINY, run
@@ -43,7 +43,7 @@ def edited(stock, tmp_path):
     """The checkpoint with other options: `model__dropout=1` for cfg, `dropout=1` as of old."""
 
     def edit(**values):
-        state = loading.read(stock)
+        state = checkpoints.read(stock)
         if not all("__" in place for place in values):
             state["args"], state["cfg"] = state["cfg"]["model"], None
         for place, value in values.items():
@@ -111,10 +111,10 @@ def test_fairseq_alone_looks_it_up(edited, monkeypatch):
     """The control: what Hydra makes of the same options."""
     monkeypatch.setenv("SECRET", "7")
     convert = dataclass_utils.convert_namespace_to_omegaconf
-    literal = loading.read(edited(**LOOKUPS["a literal's escapes"]))["args"]
+    literal = checkpoints.read(edited(**LOOKUPS["a literal's escapes"]))["args"]
     assert convert(literal).task.max_source_positions == 7
     with pytest.raises(Exception, match=r"Could not find 'bpe/7'"):
-        convert(loading.read(edited(**LOOKUPS["escaped for Hydra"]))["args"])
+        convert(checkpoints.read(edited(**LOOKUPS["escaped for Hydra"]))["args"])
 
 
 @pytest.mark.few(2)
@@ -159,7 +159,7 @@ FILES = ["/dev/zero", "/etc/passwd", "../../../../../../etc/passwd", "~/x", "fol
 def test_a_model_is_built_without_the_files_that_its_checkpoint_names(path, of_old, edited, data):
     option = "encoder_embed_path" if of_old else "model__encoder_embed_path"
     (model,), _, _ = models(edited(**{option: path}), data)
-    expected = loading.read(edited(model__dropout=0))["model"]
+    expected = checkpoints.read(edited(model__dropout=0))["model"]
     for name, parameter in model.state_dict().items():
         torch.testing.assert_close(parameter, expected[name])
 
@@ -245,7 +245,7 @@ def test_twice_the_size_does_not_fit_but_is_built(edited, data):
 
 
 def damaged(stock, path, part, key=None, value=None):
-    state = loading.read(stock)
+    state = checkpoints.read(stock)
     if key is None:
         del state[part]
     else:
@@ -290,7 +290,7 @@ COUNT = "no count from 0 to 2,147,483,648"
     ],
 )  # fmt: skip
 def test_what_a_run_counts_with_are_numbers(place, value, words, stock, data, tmp_path):
-    state = loading.read(stock)
+    state = checkpoints.read(stock)
     *inside, last = [int(key) if key.isdigit() else key for key in place.split(".")]
     holder = state
     for key in inside:

@@ -1,6 +1,5 @@
 """Reading a checkpoint: nothing in it is executed, and a faulty one gives a clear error."""
 
-import errno
 import os
 import pickle
 import re
@@ -15,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ...errors import UserError
-from ..explaining import PATHS
+from ..errors import UserError
+from ..patches.patch import VARIABLE, active_kinds
 from . import arrays, configuration
 from .plain import Odd, plain, shown
 
@@ -27,6 +26,19 @@ CHECKPOINT_TYPES: list[Any] = [Namespace, *arrays.TYPES]
 TRUST = "use a checkpoint from a source that you trust"
 #: held while a file is read: what torch.load lets through is said once for all threads
 READING = threading.RLock()
+
+
+def check_protection() -> None:
+    """Refuse to read checkpoints where no change of the kind safety is made.
+
+    Raises:
+        UserError: DIET_FAIRSEQ_PATCHES is off
+    """
+    if "safety" not in active_kinds():
+        raise UserError(
+            f"{VARIABLE} is off, and checkpoints are not read without its protection: leave it "
+            "out, or set it to no-data"
+        )
 
 
 def check_regular(path: Any) -> None:
@@ -66,7 +78,8 @@ def read(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
 
 
 def load(file: Any, map_location: Any = None, others: tuple[type, ...] = ()) -> Any:
-    """What is in the file, checkpoint or not; ``others`` are further types to let through."""
+    """The content of a file, checkpoint or not; ``others`` are further types to let through."""
+    check_protection()
     name = _name_of(file)
     if not hasattr(file, "read"):
         check_regular(file)
@@ -136,7 +149,7 @@ def _fault(name: str, error: Exception) -> str:
     if path.is_file() and path.stat().st_size == 0:
         return "is empty: give another checkpoint"
     if isinstance(error, PermissionError):
-        return f"can't be read: {PATHS[errno.EACCES]}"
+        return "can't be read: fix its permissions, or name another"
     if lacks_memory(error):  # what a damaged file says of its sizes may be anything
         return "asks for more memory than there is: free some, or, if it is small, give another"
     found = re.search(r"\bGLOBAL (\S+)", str(error))

@@ -1,40 +1,46 @@
-"""A checkpoint's configuration comes from a stranger: nothing that it names is opened.
+"""A checkpoint's configuration comes from a stranger: it is data, and nothing that it names opens.
 
-It stands in a checkpoint as ``cfg``, one dictionary a section, or, in those of old, as ``args``,
-one namespace of all options.
+It stands in a checkpoint as ``cfg``, one dictionary a section, or, in old ones, as ``args``, one
+namespace of all options.
 """
 
+import ast
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
 from fairseq.data.encoders import gpt2_bpe
 from fairseq.dataclass.configs import FairseqConfig
-from fairseq.dataclass.utils import override_module_args
 from fairseq.registry import REGISTRIES
 
-from ..option_rules import PROBABILITIES
+from ..literals import literal
 from .plain import quoted, shown
 
 _LARGEST = 1_000_000  # characters and values, those of shared lists counted each time
 #: parts of the names of options that cost time and memory without parameters, and their largest
 #: values
 _MOST = {"positions": 1 << 20, "position_max_distance": 1 << 16, "position_clip": 1 << 16}
-#: a model's dropout probabilities
-_PROBABILITIES = frozenset(name for name in PROBABILITIES.split() if "drop" in name)
 
-#: Sections that say what a model is and how its text is cut. The others are about the run that
-#: wrote the checkpoint: nothing follows them when it is read.
+#: Sections that describe a model and the preparation of its text. The others are about the run
+#: that wrote the checkpoint: fairseq doesn't follow them when it reads one.
 _USED = ("model", "task", "criterion", "generation", "scoring", "bpe", "tokenizer")
+#: Options that name an entry of a registry of fairseq's.
+_REGISTERED = ("bpe", "tokenizer", "scoring")
 #: Where a downloaded file comes from by fairseq's own default.
 _DEFAULT_URLS = {gpt2_bpe.DEFAULT_ENCODER_JSON, gpt2_bpe.DEFAULT_VOCAB_BPE}
 _URL = re.compile(r"://|^\s*(https?|s3):", re.IGNORECASE)
 #: A place in the file system: begins with a slash, or has one after a letter before any quotes and
 #: parentheses ("</s>" is none, nor is a program, which is refused elsewhere).
 _PLACE = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
+#: Syntax that computes nothing and calls nothing, whatever the names in it stand for.
+_HARMLESS = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.expr_context),
+    *(ast.Tuple, ast.List, ast.Set, ast.Dict),
+    *(ast.BinOp, ast.Add, ast.Sub, ast.Div, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop),
+)
 
 
 class Refused(ValueError):
@@ -42,7 +48,11 @@ class Refused(ValueError):
 
 
 def check(args: Any, cfg: Any) -> None:
-    """Refuse a configuration that does more than describe the model."""
+    """Refuse a configuration that does more than describe the model.
+
+    fairseq evaluates some strings as Python, and Hydra looks up what is named in others. Which
+    ones, depends on the model: so all of them are checked.
+    """
     for place, value in values(args, cfg):
         for name, most in _MOST.items():
             if name in place.rpartition(".")[2] and _is_beyond(most, value):
@@ -50,29 +60,83 @@ def check(args: Any, cfg: Any) -> None:
                     f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint's "
                     f"may be at most {most:,}"
                 )
-        if not isinstance(value, str):
-            continue
-        if "${" in value:
-            # omegaconf would look up what is named there, the environment included, for the
-            # sender to have it. fairseq writes configurations with everything looked up.
+        if isinstance(value, (str, bytes)):
+            _check_text(place, value)
+
+
+def _check_text(place: str, text: str | bytes) -> None:
+    where = f"{shown(place)} of its configuration is {quoted(text)}"
+    if isinstance(text, bytes):
+        raise Refused(f"{where}, but must be text")
+    for string in _strings(text):
+        # fairseq writes configurations with everything looked up. Hydra, which reads old ones,
+        # takes "$\\{" for "${", too.
+        if "$" in string and "{" in string:
+            raise Refused(f"{where}, which asks to look something up")
+    option = place.removesuffix("._name").rpartition(".")[2]
+    if option in _REGISTERED:
+        known = REGISTRIES[option]["registry"]
+        if text not in known:
             raise Refused(
-                f"{shown(place)} of its configuration is {quoted(value)}, which asks to look "
-                "something up"
+                f"its {option} is {quoted(text)}, which fairseq doesn't have: take one of "
+                f"{', '.join(sorted(known))}, or give the --user-dir that has it"
             )
-        if place.rpartition(".")[2] in _PROBABILITIES:
-            # A model takes them as they come, and would fail over them in its first batch.
-            raise Refused(
-                f"{shown(place)} of its configuration is {quoted(value)}, but must be a number"
-            )
-        if _URL.search(value) and value not in _DEFAULT_URLS and _is_used(place):
-            raise Refused(
-                f"{shown(place)} of its configuration is {quoted(value)}, an address to download "
-                "from"
-            )
+    if not _is_used(place):
+        return
+    if option != "data" and is_program(text):
+        raise Refused(f"{where}, which fairseq could run as a program")
+    if _URL.search(text) and text not in _DEFAULT_URLS:
+        raise Refused(f"{where}, an address to download from")
+
+
+def _strings(text: str) -> Iterator[str]:
+    """The text, and the strings in the literal that it is, which fairseq may read in turn."""
+    yield text
+    try:
+        value = literal(text)
+    except ValueError:
+        return
+    for _, inside in values(value, None):
+        if isinstance(inside, str) and inside != text:
+            yield from _strings(inside)
+
+
+def is_program(text: str) -> bool:
+    """Whether Python's ``eval`` of the text could do anything but give a small value.
+
+    A literal of a bounded size is none, nor is text that is no Python, nor one of names that no
+    operation but plus, minus and slash joins ("gelu", "data-bin/iwslt").
+    """
+    text = text.strip()
+    try:
+        literal(text)
+    except ValueError:
+        pass
+    else:
+        return any(is_program(string) for string in _strings(text) if string.strip() != text)
+    # Hydra, which reads old configurations, takes backslashes before quotes away.
+    if re.search(r"\\['\"]", text):
+        return True
+    try:
+        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+    except (SyntaxError, ValueError):
+        return False
+    except (RecursionError, MemoryError):  # nested too deeply for the parser
+        return True
+    strings = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return (
+        not all(isinstance(node, _HARMLESS) for node in nodes)
+        or any(map(is_program, strings))
+        or bool(strings and any(isinstance(node, ast.BinOp) for node in nodes))  # joined text
+    )
 
 
 def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
-    """All that a configuration holds, keys included, with the place where each stands.
+    """Every value of a configuration, keys included, with the place where it stands.
 
     It always ends: more than fairseq's configurations ever hold is `Refused`.
     """
@@ -86,20 +150,20 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, (Mapping, Namespace)):
             items = value.items() if isinstance(value, Mapping) else vars(value).items()
             for key, inside in items:
-                waiting += [(place, key), (f"{place}.{str(key)[:200]}", inside)]
+                waiting += [(f"{place}.keys()", key), (f"{place}.{str(key)[:200]}", inside)]
         elif isinstance(value, (list, tuple, set)):
             waiting += [(place, inside) for inside in value]
         else:
             yield place, value
 
 
-def without_files(config: Any) -> tuple[Any, list[str]]:
-    """The configuration with no file named in what is used of it, and what was left out.
+def without_files(config: Any) -> tuple[Any, str]:
+    """The configuration without names of files in the sections that are used, and those names.
 
     A model's parameters come from its checkpoint, so the files it was started from are not needed;
     those that cut text must be given anew: to omegaconf, "???" is an option not given yet.
     """
-    left_out: list[str] = []
+    removed: list[str] = []
 
     def cleaned(value: Any, place: str) -> Any:
         if isinstance(value, Namespace):
@@ -114,43 +178,11 @@ def without_files(config: Any) -> tuple[Any, list[str]]:
             return value
         if not _PLACE.search(value) or value in _DEFAULT_URLS:
             return value
-        left_out.append(f"{shown(option)} ({quoted(value)})")
+        removed.append(f"{shown(option)} ({quoted(value)})")
         return "???" if option in _options_of(_text_sections()) else None
 
     kind = "args" if isinstance(config, Namespace) else "cfg"
-    return cleaned(config, kind), list(dict.fromkeys(left_out))
-
-
-def check_names(config: Any) -> None:
-    """Refuse what fairseq's registries don't hold in an option that names something of theirs."""
-    for option in ("bpe", "tokenizer", "scoring"):
-        value = (config if isinstance(config, Mapping) else vars(config)).get(option)
-        choice = value.get("_name") if isinstance(value, Mapping) else value
-        known = REGISTRIES[option]["registry"]
-        if choice is not None and not (isinstance(choice, str) and choice in known):
-            raise Refused(
-                f"its {option} is {quoted(choice)}, which fairseq doesn't have: take one of "
-                f"{', '.join(sorted(known))}, or give the --user-dir that has it"
-            )
-
-
-def converted(convert_namespace_to_omegaconf: Callable) -> Callable:
-    """Old options become sections through text that Hydra reads: it must not look anything up.
-
-    fairseq reads the literals among them first, so what was no lookup before may be one now.
-    """
-
-    @wraps(convert_namespace_to_omegaconf)
-    def wrapper(args: Any) -> Any:
-        check_names(args)
-        for override in override_module_args(args)[0]:
-            option, _, text = override.partition("=")
-            # fairseq's own defaults refer to options of other sections, by name.
-            if "$" in text and "{" in text and not re.fullmatch(r"'\$\{[\w.]+\}'", text):
-                raise Refused(f"its {option} is {quoted(text)}, which asks to look something up")
-        return convert_namespace_to_omegaconf(args)
-
-    return wrapper
+    return cleaned(config, kind), ", ".join(dict.fromkeys(removed))
 
 
 def _is_beyond(limit: int, value: Any) -> bool:
@@ -181,8 +213,9 @@ def _run_sections() -> tuple[Any, ...]:
 
 
 def _text_sections() -> tuple[Any, ...]:
-    parts: Iterable[str] = ("bpe", "tokenizer", "scoring")
-    return tuple(kind for part in parts for kind in REGISTRIES[part]["dataclass_registry"].values())
+    return tuple(
+        kind for part in _REGISTERED for kind in REGISTRIES[part]["dataclass_registry"].values()
+    )
 
 
 @cache
