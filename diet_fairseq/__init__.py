@@ -11,7 +11,7 @@ changes of `patches.table`. The environment variable DIET_FAIRSEQ_PATCHES says w
 import os
 from typing import TYPE_CHECKING, Any
 
-from .patches.patch import active_kinds
+from .modes import active_kinds
 from .version import __version__
 
 if active_kinds():

@@ -10,7 +10,7 @@ from typing import Any
 from fairseq import criterions, models, optim, tasks
 from fairseq.optim import lr_scheduler
 
-from .patches.patch import active_kinds
+from .modes import active_kinds
 
 
 def _leave_unregistered(*_: Any, **__: Any) -> Callable[[Any], Any]:

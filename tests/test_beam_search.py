@@ -180,25 +180,6 @@ def test_the_largest_sums_are_found_in_order(rows, columns):
         torch.testing.assert_close(found, values, equal_nan=True, rtol=0, atol=0)
 
 
-def repeated(hypotheses, size: int) -> int:
-    """How many n-grams are there again in the same sentence."""
-    count = 0
-    for tokens in (one["tokens"].tolist() for some in hypotheses for one in some):
-        found = [tuple(tokens[start : start + size]) for start in range(len(tokens) - size + 1)]
-        count += len(found) - len(set(found))
-    return count
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_n_grams_that_must_not_be_repeated_are_not(size):
-    model = tiny.model_of(FIRST[0])
-    free, blocked = (
-        generated(SequenceGenerator, model, no_repeat_ngram_size=number) for number in (0, size)
-    )
-    assert repeated(free, size) > 0
-    assert repeated(blocked, size) == 0
-
-
 OTHERS = {
     "sampling": {"search_strategy": search.Sampling(WORDS, sampling_topk=1)},
     "diverse": {"search_strategy": search.DiverseBeamSearch(WORDS, 3, 0.5)},
@@ -252,6 +233,31 @@ def test_a_bart_is_as_it_was_afterwards_even_if_it_fails(monkeypatch):
     with pytest.raises(TypeError):
         generator.generate([model], sample_of())
     assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {5}
+
+
+@pytest.mark.parametrize("arch", ["transformer", "bart_base"])
+def test_fairseq_s_own_models_are_searched_by_fairseq(arch):
+    task, model = SimpleNamespace(target_dictionary=WORDS), tiny.stock(arch)
+    for models in ([model], [tiny.model_of(FIRST[0]), model]):
+        built = FairseqTask.build_generator(task, models, SimpleNamespace())
+        assert type(built) is SequenceGenerator
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "diet_rel", "t5"])
+def test_scores_of_a_float64_model_are_exact(scheme):
+    model = tiny.own(Case(scheme)).double()
+    for beam in quickly_generated(model):
+        for hypothesis in beam:
+            assert hypothesis["score"].dtype is torch.float64
+            assert hypothesis["positional_scores"].dtype is torch.float64
+    [best] = quickly_generated(model, sample=sample_of(SOURCES[:1]), beam_size=1)
+    tokens = best[0]["tokens"]  # (T,)
+    before = torch.cat([tokens.new_tensor([EOS]), tokens[:-1]])[None]
+    sample = sample_of(SOURCES[:1])["net_input"]
+    with torch.no_grad():
+        logits, _ = model(**sample, prev_output_tokens=before)
+    exact = logits[0].log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+    torch.testing.assert_close(best[0]["positional_scores"], exact, rtol=0, atol=1e-12)
 
 
 def test_every_task_builds_it_but_where_alignments_are_printed():

@@ -7,17 +7,17 @@ download: `configuration` refuses both before fairseq sees them.
 """
 
 from . import configuration, progress
-from .file import CHECKPOINT_TYPES, TRUST, check_protection, check_regular, load, read
+from .file import CHECKPOINT_TYPES, TRUST, check_regular, load, read, report_faults
 from .model import no_larger_than
 
 __all__ = [
     "CHECKPOINT_TYPES",
     "TRUST",
-    "check_protection",
     "check_regular",
     "configuration",
     "load",
     "no_larger_than",
     "progress",
     "read",
+    "report_faults",
 ]

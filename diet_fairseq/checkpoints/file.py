@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from ..errors import UserError
-from ..patches.patch import VARIABLE, active_kinds
+from ..modes import VARIABLE, active_kinds
 from . import arrays, configuration
-from .plain import Odd, plain, shown
+from .plain import Odd, plain, reason, shown
 
 #: What fairseq's checkpoints hold besides tensors and plain containers, type by type: the options
 #: of architectures, tasks and optimizers that still take argparse's namespace, and the arrays in
@@ -39,6 +39,31 @@ def check_protection() -> None:
             f"{VARIABLE} is off, and checkpoints are not read without its protection: leave it "
             "out, or set it to no-data"
         )
+
+
+@contextmanager
+def report_faults(path: Any) -> Iterator[None]:
+    """Within this context, the model of a checkpoint is built for a command of ours.
+
+    Raises:
+        UserError: it has a fault, or a file that it needs is missing; see also `check_protection`
+    """
+    check_protection()
+    try:
+        yield
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no file {shown(str(error.filename or error))}, which {path} needs: give by "
+            "--data the folder that fairseq-preprocess wrote for it"
+        ) from error
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        raise UserError(
+            f"{path} holds a model that can't be built ({reason(error)}): give another checkpoint"
+        ) from error
 
 
 def check_regular(path: Any) -> None:
@@ -159,10 +184,10 @@ def _fault(name: str, error: Exception) -> str:
             f"run a program; nothing of it was run; {TRUST}"
         )
     if isinstance(error, pickle.UnpicklingError) and "WeightsUnpickler error" in str(error):
-        reason = str(error).split("WeightsUnpickler error:")[1].strip().splitlines()[0]
+        fault = str(error).split("WeightsUnpickler error:")[1].strip().splitlines()[0]
         return (
             "is refused: it is not a checkpoint, or was tampered with "
-            f"({shown(reason)}); give another file"
+            f"({shown(fault)}); give another file"
         )
     return "is not a checkpoint, or is truncated or damaged: give another, or train again"
 

@@ -11,7 +11,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from ..checkpoints import check_protection
+from ..checkpoints import report_faults
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
 from ..recipes.translation.interactive import Tensor2TensorPenalty
@@ -30,16 +30,10 @@ class FairseqEngine:
             "source_lang": description.source_lang,
             "target_lang": description.target_lang,
         }
-        check_protection()
-        try:
+        with report_faults(description.checkpoint):
             [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(description.checkpoint)], overrides
             )
-        except FileNotFoundError as error:
-            raise UserError(
-                f"there is no file {error.filename or error}, which {description.checkpoint} "
-                "needs: give by --data the folder that fairseq-preprocess wrote for it"
-            ) from error
         if not isinstance(self.task, TranslationTask):
             raise UserError(
                 f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "

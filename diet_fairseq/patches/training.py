@@ -16,9 +16,9 @@ from typing import Any
 from fairseq.distributed import utils as distributed
 
 from ..errors import UserError
+from ..modes import active_kinds
 from ..optim.linear_ratio import LinearRatio
 from . import saving, sharding
-from .patch import active_kinds
 
 logger = logging.getLogger("fairseq_cli.train")
 

@@ -9,6 +9,7 @@ from fairseq.data import encoders
 from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models.transformer import TransformerModel
+from omegaconf.errors import MissingMandatoryValue
 
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
@@ -103,18 +104,21 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
     assert text.endswith(f"; {TRUST}")
     option = list(LOOKUPS[way])[-1]
     assert option in text
-    why = "which fairseq doesn't have" if option == "bpe" else "which asks to look something up"
-    assert why in text
+    assert "which asks to look something up" in text
 
 
 def test_fairseq_alone_looks_it_up(edited, monkeypatch):
     """The control: what Hydra makes of the same options."""
     monkeypatch.setenv("SECRET", "7")
     convert = dataclass_utils.convert_namespace_to_omegaconf
-    literal = checkpoints.read(edited(**LOOKUPS["a literal's escapes"]))["args"]
+
+    def options(**values):
+        return torch.load(edited(**values), weights_only=False)["args"]
+
+    literal = options(**LOOKUPS["a literal's escapes"])
     assert convert(literal).task.max_source_positions == 7
     with pytest.raises(Exception, match=r"Could not find 'bpe/7'"):
-        convert(checkpoints.read(edited(**LOOKUPS["escaped for Hydra"]))["args"])
+        convert(options(**LOOKUPS["escaped for Hydra"]))
 
 
 @pytest.mark.few(2)
@@ -166,14 +170,14 @@ def test_a_model_is_built_without_the_files_that_its_checkpoint_names(path, of_o
 
 def test_a_file_that_the_user_names_is_read(edited, data, tmp_path):
     path = edited(model__encoder_embed_path="/dev/zero")
-    with pytest.raises(UserError, match=r"No such file or directory: '/nowhere/x'"):
+    with pytest.raises(FileNotFoundError, match="/nowhere/x"):
         models(path, data, encoder_embed_path="/nowhere/x")
 
 
 def test_no_file_is_read_to_cut_text(edited, data, tmp_path):
     path = edited(bpe___name="subword_nmt", bpe__bpe_codes="/dev/zero")
     _, cfg, _ = models(path, data)
-    with pytest.raises(UserError, match="--bpe-codes is missing"):
+    with pytest.raises(MissingMandatoryValue, match="bpe_codes"):
         encoders.build_bpe(cfg.bpe)
     codes = tmp_path / "codes"
     codes.write_text("#version: 0.2\na b</w>\n")
@@ -227,48 +231,13 @@ def test_what_would_take_for_ever_is_refused(values, words, edited, data):
     assert refusal(edited(**values), data).startswith(f"is refused: {words}")
 
 
-def test_a_probability_is_a_number(edited, data):
-    for place in ("attention_dropout", "model__dropout"):
-        with pytest.raises(UserError, match=r"dropout of its configuration is 'much', but must be"):
-            models(edited(**{place: "much"}), data)
-
-
 def test_twice_the_size_does_not_fit_but_is_built(edited, data):
-    """The bound is for what no computer holds; what is merely wrong is compared by name."""
-    text = refusal(edited(model__encoder_layers=2), data)
-    assert text.startswith(
-        "does not fit the model: encoder.layers.1.self_attn.k_proj.weight (and 15"
-    )
+    """The bound is for what no computer holds; PyTorch compares names and shapes."""
+    with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
+        models(edited(model__encoder_layers=2), data)
 
 
-# --- Malformed checkpoints
-
-
-def damaged(stock, path, part, key=None, value=None):
-    state = checkpoints.read(stock)
-    if key is None:
-        del state[part]
-    else:
-        state[part][key] = value
-    torch.save(state, path)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("part", "key", "value", "words"),
-    [
-        ("extra_state", None, None, "is not a checkpoint, or is damaged (KeyError: 'extra_state')"),
-        ("optimizer_history", None, None, "is not a checkpoint, or is damaged (KeyError: 'best_lo"),
-        ("optimizer_history", 0, 1, "is not a checkpoint, or is damaged (TypeError: argument of t"),
-        ("cfg", "model", 3, "is not a checkpoint, or is damaged (TypeError: argument of type 'int"),
-        ("cfg", "model", None, "is not a checkpoint, or is damaged (TypeError: argument of type"),
-        ("cfg", "task", None, "is not a checkpoint, or is damaged (TypeError: argument of type"),
-    ],
-)  # fmt: skip
-def test_what_is_missing_in_a_checkpoint(part, key, value, words, stock, data, tmp_path):
-    text = refusal(damaged(stock, tmp_path / "x.pt", part, key, value), data)
-    assert text.startswith(words)
-    assert text.endswith("): give another checkpoint")
+# --- Counts
 
 
 COUNT = "no count from 0 to 2,147,483,648"
@@ -300,14 +269,6 @@ def test_what_a_run_counts_with_are_numbers(place, value, words, stock, data, tm
     assert refusal(tmp_path / "x.pt", data).startswith(f"is refused: {words}")
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_of_several_checkpoints_the_one_that_does_not_fit_is_named(order, edited, stock, data):
-    good, bad = str(stock), str(edited(model__decoder_layers=2))
-    with pytest.raises(UserError) as error:
-        checkpoint_utils.load_model_ensemble_and_task([good, bad][::order], {"data": str(data)})
-    assert str(error.value).startswith(f"{bad} does not fit the model: decoder.layers.1.")
-
-
 def test_several_checkpoints_are_an_ensemble(stock, data):
     both, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(stock)] * 2, {"data": str(data)}
@@ -322,5 +283,7 @@ def test_a_program_is_named_by_file_and_place(edited, stock, data):
     bad = edited(model__encoder_xformers_att_config="print(1)")
     with pytest.raises(UserError) as error:
         checkpoint_utils.load_model_ensemble_and_task([str(stock), str(bad)], {"data": str(data)})
-    place = f"cfg.model.encoder_xformers_att_config in {bad}"
-    assert str(error.value).startswith(f"{place} is 'print(1)', which fairseq would run")
+    assert str(error.value) == (
+        f"{bad} is refused: cfg.model.encoder_xformers_att_config of its configuration is "
+        f"'print(1)', which fairseq could run as a program; {TRUST}"
+    )

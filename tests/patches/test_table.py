@@ -9,9 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from diet_fairseq import modes
 from diet_fairseq.errors import UserError
+from diet_fairseq.modes import KINDS, MODES
 from diet_fairseq.patches import patch
-from diet_fairseq.patches.patch import KINDS, MODES, Patch, Patches, Reason
+from diet_fairseq.patches.patch import Patch, Patches, Reason
 from diet_fairseq.patches.table import PATCHES, TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +130,7 @@ def test_every_change_is_undone_in(mode, changes):
 def test_an_unknown_mode_is_refused(monkeypatch):
     monkeypatch.setenv("DIET_FAIRSEQ_PATCHES", "some")
     with pytest.raises(UserError) as error:
-        patch.active_kinds.__wrapped__()
+        modes.active_kinds.__wrapped__()
     assert str(error.value) == (
         "DIET_FAIRSEQ_PATCHES must be one of all, no-data, off, but is 'some'"
     )

@@ -122,4 +122,4 @@ def test_translation_prepares_files_of_one_s_own(call, empty):
 def test_the_tables_are_printed(call, name, line):
     assert f"\n{line}" in call(name)
     if name == "parameters":
-        assert f"\n{line}" in call("-m", "diet_fairseq.parameters", program="python")
+        assert f"\n{line}" in call("-m", "diet_fairseq", "parameters", program="python")
