@@ -54,7 +54,7 @@ class Program:
     def __call__(self, cfg: Any, **kwargs: Any) -> None:
         names = self.main.__globals__
         # The model is built as it is, without fairscale's context: `sharding` shards it later.
-        changed = {"fsdp_enable_wrap": nullcontext}
+        changed: dict[str, Callable] = {"fsdp_enable_wrap": nullcontext}
         if "data" in active_kinds():
             changed["train"] = stop_at_max_update(names["train"])
         originals = {name: names[name] for name in changed}

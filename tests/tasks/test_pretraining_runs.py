@@ -133,7 +133,7 @@ def test_an_encoder_starts_from_a_stock_roberta_goes_on_and_is_validated(data, s
 def test_a_stock_roberta_is_not_resumed_as_another_model(data, stock, tmp_path):
     done = train(data, tmp_path, *DIET, "--batch-size", 8, "--restore-file", stock)
     assert done.status == 1
-    assert done.last.startswith(f"error: {stock} does not fit the model: ")
+    assert f"Cannot load model parameters from checkpoint {stock}" in done.last
 
 
 @pytest.mark.slow
@@ -143,7 +143,8 @@ def test_a_warm_started_run_is_not_resumed_with_other_positions(data, stock, tmp
     assert done.status == 0, done.err
     done = train(data, tmp_path, "--arch", "roberta_t5", *options)
     assert done.status == 1
-    assert done.last.startswith(f"error: {tmp_path}/checkpoint_last.pt does not fit the model: ")
+    last = tmp_path / "checkpoint_last.pt"
+    assert f"Cannot load model parameters from checkpoint {last}" in done.last
 
 
 REFUSED = {
