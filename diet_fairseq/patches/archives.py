@@ -52,6 +52,6 @@ class ModelArchive(tarfile.TarFile):
 
     def _refusal(self, reason: str) -> UserError:
         return UserError(
-            f"{self.name!s} can't be unpacked as the archive of a model ({reason}): give one from a "
-            "source that you trust, or a folder"
+            f"{self.name!s} can't be unpacked as the archive of a model ({reason}): give one from "
+            "a source that you trust, or a folder"
         )

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ..errors import UserError
 from ..optim.sharded import parted, whole
@@ -88,6 +86,10 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
 
     ``reshard`` lets go of a layer's parameters between its forward and its backward pass.
     """
+    # imported here, as that takes half a second
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     device = next(model.parameters()).device.type
     everyone: Any = torch.distributed.group.WORLD
     mesh = DeviceMesh.from_group(group or everyone, device)
@@ -100,6 +102,11 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
     model.register_state_dict_post_hook(_whole_parameters)
     model.register_load_state_dict_pre_hook(_parted_parameters)
     return model
+
+
+def _shards(module: nn.Module) -> bool:
+    """Whether `shard` was called on it."""
+    return hasattr(module, "reshard")
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
@@ -119,7 +126,7 @@ def _whole_parameters(module: Any, state: dict[str, Any], prefix: str, _: Any) -
 
 def _parted_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
     for part in module.modules():
-        if isinstance(part, FSDPModule):
+        if _shards(part):
             part.reshard()  # after an evaluation the parameters may still be whole
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if prefix + name in state:
@@ -132,7 +139,7 @@ def save_whole_state(build_optimizer: Callable) -> Callable:
     @wraps(build_optimizer)
     def wrapper(self: Any) -> None:
         build_optimizer(self)
-        if isinstance(self.model, FSDPModule):
+        if _shards(self.model):
             optimizer = self.optimizer.optimizer
             optimizer.register_state_dict_post_hook(_whole_state)
             optimizer.register_load_state_dict_pre_hook(_parted_state)
@@ -163,7 +170,7 @@ def clip_whole_norm(clip_grad_norm: Callable) -> Callable:
 
     @wraps(clip_grad_norm)
     def wrapper(self: Any, clip_norm: float) -> Tensor:
-        if not isinstance(self.model, FSDPModule):
+        if not _shards(self.model):
             return clip_grad_norm(self, clip_norm)
         parameters = [p for p in self.optimizer.params if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
@@ -178,4 +185,4 @@ def clip_whole_norm(clip_grad_norm: Callable) -> Callable:
 def gather_while_saving(before: property) -> property:
     """``Trainer.always_call_state_dict_during_save_checkpoint``: all processes gather."""
     original: Any = before.fget
-    return property(lambda self: isinstance(self.model, FSDPModule) or original(self))
+    return property(lambda self: _shards(self.model) or original(self))
