@@ -86,19 +86,6 @@ def test_exact_parameters_that_are_not_the_model_s_are_left_out(data, tmp_path):
     assert "the checkpoint's float32 parameters are not those of its model" in done.text
 
 
-def test_an_overflow_of_fp16_leaves_out_the_update(data, tmp_path):
-    """A scale so large that the first updates are left out."""
-    scale = ("--fp16-init-scale", 2**40, "--fp16-scale-tolerance", "0")
-    done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], *FP16, *scale,
-               "--max-epoch", "12", "--save-dir", tmp_path)  # fmt: skip
-    assert done.status == 0, done.err
-    assert "gradient overflow detected" in done.text
-    with open(tmp_path / "checkpoint_last.pt", "rb") as file:
-        state = checkpoints.read(file, "cpu")
-    counts = {int(one["step"]) for one in state["last_optimizer_state"]["state"].values()}
-    assert counts == {state["optimizer_history"][-1]["num_updates"]}
-
-
 @pytest.mark.parametrize(
     ("options", "updates"),
     [
