@@ -14,6 +14,8 @@ import torch
 from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks.fairseq_task import FairseqTask
 
 from tests.support import commands
 from tests.support.commands import TINY
@@ -124,6 +126,58 @@ def test_a_validation_that_is_cut_leaves_nothing_behind():
     while multiprocessing.active_children() or threading.active_count() > before:
         assert time.monotonic() < end, "it waits on"
         time.sleep(0.05)
+
+
+class Epochs(Numbers):
+    """Every sample is the number of the epoch, as a process that reads data knows it."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return self.epoch
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_workers_hear_of_every_epoch(workers):
+    """Dynamic masking draws its masks by the epoch."""
+    data = Epochs(3)
+    iterator = EpochBatchIterator(data, data.collater, [[0], [1], [2]], num_workers=workers,
+                                  reuse_dataloader=True)  # fmt: skip
+    for epoch in (1, 2, 3):
+        assert [int(batch) for batch in iterator.next_epoch_itr()] == [epoch] * 3
+
+
+class Pairs(Numbers):
+    """Sentences of one length; batches differ by the seed of an epoch."""
+
+    sizes = np.full(30, 5)
+
+    def set_epoch(self, epoch):
+        pass
+
+    def ordered_indices(self):
+        return np.random.permutation(self.count)
+
+    def num_tokens_vec(self, indices):
+        return self.sizes[indices]
+
+    def get_batch_shapes(self):
+        return None
+
+
+def batches_of(epoch):
+    """The batches of a run that begins, or resumes, in an epoch."""
+    task = FairseqTask(FairseqDataclass())
+    iterator = task.get_batch_iterator(Pairs(30), max_sentences=3, seed=1, epoch=epoch)
+    assert iterator.next_epoch_idx == epoch
+    return [list(map(int, batch)) for batch in iterator.frozen_batches]
+
+
+def test_a_resumed_run_has_the_batches_of_epoch_1():
+    assert batches_of(2) == batches_of(1)
 
 
 #: Reads one batch of many and ends, as a training with --max-update does; says at the very end

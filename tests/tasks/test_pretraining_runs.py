@@ -61,7 +61,7 @@ def test_two_processes_have_the_losses_of_one_that_accumulates_two_batches(data,
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_ends_the_run_in_words_and_the_run_resumes(data, tmp_path):
+def test_a_killed_process_ends_the_run_and_the_run_resumes(data, tmp_path):
     options = (*DIET, "--batch-size", 4, "--max-update", 8, "--save-interval-updates", 2)
     whole = together(data, tmp_path / "whole", *options)
     assert [done.status for done in whole] == [0, 0], whole[0].err + whole[1].err
@@ -69,10 +69,6 @@ def test_a_process_that_is_killed_ends_the_run_in_words_and_the_run_resumes(data
     survivor, killed = together(data, tmp_path / "cut", *options, first=(None, kill))
     assert killed.status == -9
     assert survivor.status == 1
-    assert survivor.last.removeprefix("[rank0]: ") == (
-        "error: another process of this run has ended: see its output, and start all of "
-        "them again to resume from the last checkpoint"
-    )
     resumed = together(data, tmp_path / "cut", *options)
     assert [done.status for done in resumed] == [0, 0], resumed[0].err + resumed[1].err
     assert "Loaded checkpoint" in resumed[0].text
