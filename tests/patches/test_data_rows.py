@@ -15,9 +15,9 @@ TESTS = {
     "fairseq.checkpoint_utils:save_checkpoint": (
         "patches.test_saving", "test_updates_at_the_end_of_an_epoch_are_saved_like_others"),
     "fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict": (
-        "optim.test_in_training", "test_a_killed_run_resumes_and_ends_as_if_it_had_not_been"),
+        "patches.test_precision", "test_a_resumed_optimizer_has_the_parameters_before_rounding"),
     "fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict": (
-        "optim.test_in_training", "test_a_killed_run_resumes_and_ends_as_if_it_had_not_been"),
+        "patches.test_precision", "test_a_resumed_optimizer_has_the_parameters_before_rounding"),
     "fairseq.tasks.fairseq_task:FairseqTask.get_batch_iterator": (
         "patches.test_batches", "test_a_resumed_run_has_the_batches_of_epoch_1"),
     "fairseq.data.iterators:EpochBatchIterator.state_dict": (

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 from diet_fairseq.patches import command_line, precision
+from tests.optim.test_optimizers import half_trajectory, wrapped
 from tests.support import commands
 from tests.support.commands import TINY, run
+from tests.support.optimizers import fused_adamw, through_a_file
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,19 @@ def test_bf16_is_for_a_tpu_where_there_may_be_one(words, installed, tpu, monkeyp
     spec = object() if installed else None
     monkeypatch.setattr(command_line, "find_spec", lambda name: spec)
     assert command_line.parse_options(parse)(ArgumentParser(), words).tpu == tpu
+
+
+def test_a_resumed_optimizer_has_the_parameters_before_rounding(monkeypatch):
+    half = {"bf16": True, "dtype": torch.bfloat16}
+    first, parameters = wrapped(fused_adamw, monkeypatch, **half)
+    half_trajectory(first, parameters, range(5))
+    second, _ = wrapped(fused_adamw, monkeypatch, **half)
+    for new, old in zip(second.fp32_params, first.fp32_params, strict=True):
+        new.data.copy_(old.data.bfloat16())  # as the model in the checkpoint has them
+    second.load_state_dict(through_a_file(first.state_dict()), {})
+    for new, old in zip(second.fp32_params, first.fp32_params, strict=True):
+        assert torch.equal(new, old)
+        assert not torch.equal(old, old.bfloat16().float())
 
 
 @pytest.mark.slow
