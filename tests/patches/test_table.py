@@ -21,7 +21,8 @@ MOST_ATTRIBUTES = 45
 
 #: For each mode, in a process of its own that has imported fairseq: the attributes of fairseq's
 #: modules, of their classes and of sys that differ after --user-dir is imported; what it
-#: registers; the attributes that differ when all is undone; and the error on reading a checkpoint.
+#: registers; the attributes that differ when all is undone; the error on reading a checkpoint; and
+#: the packages that are imported with it.
 DIFFER = """
 import argparse, importlib, inspect, json, os, sys
 import fairseq.models, fairseq.tasks, fairseq.criterions, fairseq.optim, fairseq.utils
@@ -69,8 +70,10 @@ def registered():
 
 def in_mode(mode):
     os.environ["DIET_FAIRSEQ_PATCHES"] = mode
-    before, names = attributes(), registered()
+    before, names, loaded = attributes(), registered(), set(sys.modules)
     import_plugin()
+    packages = {name.partition(".")[0] for name in set(sys.modules) - loaded}
+    packages |= {"torch.distributed.tensor", "torch.distributed.fsdp"} & set(sys.modules)
     changed, new = differing(before, attributes()), sorted(registered() - names)
     from diet_fairseq import checkpoints
     try:
@@ -79,7 +82,8 @@ def in_mode(mode):
         refusal = str(error)
     from diet_fairseq.patches.table import PATCHES
     rest = PATCHES.undo()
-    return [changed, new, differing(before, attributes()) + rest, refusal]
+    undone = differing(before, attributes()) + rest
+    return [changed, new, undone, refusal, sorted(packages - sys.stdlib_module_names)]
 
 for name in in_child(modules):
     importlib.import_module(name)
@@ -120,6 +124,11 @@ def test_without_patches_no_checkpoint_is_read(changes):
         "it out, or set it to no-data"
     )
     assert changes["no-data"][3] == "nowhere.pt is not there: check the path"
+
+
+def test_importing_takes_no_other_packages_along(changes):
+    """scikit-learn, scipy and PyTorch's sharding are imported where they are used."""
+    assert set(changes["all"][4]) <= {"diet_fairseq", "torch"}
 
 
 @pytest.mark.parametrize("mode", MODES)
