@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
+from .. import checkpoints
 from ..errors import UserError
-from ..patches import loading, saving
+from ..patches import saving
 
 #: What the number of --num-KIND-checkpoints counts, and how such files are called.
 _KINDS = {
@@ -52,7 +53,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     Without the optimizer's state and the averages of ``--store-ema``, which belong to one of the
     files.
     """
-    result = loading.read(str(paths[0]), "cpu")
+    result = checkpoints.read(str(paths[0]), "cpu")
     result.pop("last_optimizer_state", None)
     for name in ("ema", "ema_fp32_params"):
         result.get("extra_state", {}).pop(name, None)
@@ -64,7 +65,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         if tensor.is_floating_point()
     }
     for path in paths[1:]:
-        model = loading.read(str(path), "cpu")["model"]
+        model = checkpoints.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
             there, missing = (paths[0], path) if name in first else (path, paths[0])
             raise UserError(
@@ -126,17 +127,3 @@ def run(args: Namespace) -> None:
     print(f"averaging {len(paths)} checkpoints:", *paths, sep="\n  ")
     saving.save(average(paths), str(args.output))
     print(f"wrote {args.output}")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """``python -m diet_fairseq.average_checkpoints``."""
-    parser = ArgumentParser(
-        prog="python -m diet_fairseq.average_checkpoints",
-        description="Average the parameters of several checkpoints into one.",
-    )
-    add_arguments(parser)
-    run(parser.parse_args(arguments))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .. import diet_bert  # noqa: F401  registers the architectures
+from ..models import diet_bert  # noqa: F401  registers the architectures
 
 #: Solved from the paper's rounded counts; its text says "30,000" and 120,000.
 VOCABULARIES = {"English": 30_522, "multilingual": 120_000}
@@ -125,11 +125,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(_: Namespace) -> None:
-    main()
-
-
-def main() -> None:
-    """``python -m diet_fairseq.parameters``."""
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
     print_table_6()
     print()
@@ -158,7 +153,3 @@ def print_tables_3_and_4() -> None:
             whole = count(model.arch, model.vocabulary, pretraining=True, **model.options)
             cells[1] = f"{whole:,}"
         print(f"| {model.name} | {' | '.join(cells)} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,12 @@
-"""``patches``: what importing the plugin, or `diet_fairseq.hf`, changes elsewhere, and why."""
+"""``patches``: the attributes of fairseq that importing the plugin changes, and why."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from ..patches.patch import Patch, Setting
-from ..patches.table import TABLE, TABLE_OF_HF
+from ..patches.patch import Patch
+from ..patches.table import TABLE
 
-HEADS = ("target", "what stands there", "why", "until", "needed with")
+HEADS = ("kind", "target", "replacement", "why", "until", "needed with")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -15,26 +15,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     show = markdown if args.markdown else plain
-    print(show([*TABLE, *TABLE_OF_HF]))
+    print(show(TABLE))
 
 
-def cells_of(change: Patch | Setting) -> tuple[str, ...]:
-    how = f"{change.how}: " if isinstance(change, Patch) else ""
-    return change.target, how + change.what(), change.why, change.until, change.needed_with
+def rows(table: Iterable[Patch]) -> Iterator[tuple[str, ...]]:
+    """The cells of each row: a target has one for each of its reasons."""
+    for patch in table:
+        for reason in patch.reasons:
+            yield (
+                *(reason.kind, patch.target, patch.replacement),
+                *(reason.why, reason.until, reason.needed_with),
+            )
 
 
-def plain(table: Iterable[Patch | Setting]) -> str:
-    """Each target with its other columns below it: a row is wider than a screen."""
+def plain(table: Iterable[Patch]) -> str:
+    """Kind and target, with the other columns below them: a row is wider than a screen."""
     width = max(map(len, HEADS))
     blocks = []
-    for target, *cells in map(cells_of, table):
-        lines = [f"    {head:{width}}  {cell}" for head, cell in zip(HEADS[1:], cells, strict=True)]
-        blocks.append("\n".join([target, *lines]))
+    for kind, target, *cells in rows(table):
+        lines = [f"    {head:{width}}  {cell}" for head, cell in zip(HEADS[2:], cells, strict=True)]
+        blocks.append("\n".join([f"{kind:6}  {target}", *lines]))
     return "\n\n".join(blocks)
 
 
-def markdown(table: Iterable[Patch | Setting]) -> str:
-    rows = [HEADS, ("---",) * len(HEADS)]
-    for target, what, *words in map(cells_of, table):
-        rows.append((f"`{target}`", f"`{what}`", *words))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def markdown(table: Iterable[Patch]) -> str:
+    lines = [HEADS, ("---",) * len(HEADS)]
+    for kind, target, replacement, *words in rows(table):
+        lines.append((kind, f"`{target}`", f"`{replacement}`", *words))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

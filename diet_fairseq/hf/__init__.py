@@ -11,9 +11,9 @@ writes such folders.
 from typing import Any
 
 from ..errors import UserError
-from ..patches.table import PATCHES_OF_HF
+from .broken_torchaudio import hide_broken_torchaudio
 
-PATCHES_OF_HF.apply()
+hide_broken_torchaudio()
 try:
     import transformers
 except ModuleNotFoundError as error:

@@ -10,17 +10,17 @@ import torch
 from fairseq.modules import LayerDropModuleList
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
+from diet_fairseq import beam_search
 from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention.backends import measured
 from diet_fairseq.attention.backends.recomputed import RecomputedAttention
 from diet_fairseq.attention.compressed import Compression, LinformerAttention
 from diet_fairseq.attention.multihead import PositionalAttention
 from diet_fairseq.attention.packing import Packing
+from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
-from diet_fairseq.patches import search as beam_search
-from diet_fairseq.patches.search import QuickBeamSearch
 from diet_fairseq.positions import base
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.input import NoPositions
