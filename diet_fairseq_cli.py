@@ -249,8 +249,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
+    from diet_fairseq.errors import report_user_errors
     from diet_fairseq.interrupts import interruptible, read_on
+    from diet_fairseq.modes import active_kinds
 
+    if not active_kinds():  # otherwise importing the package has done this
+        sys.excepthook = report_user_errors(sys.excepthook)
     command: Command = args.command
     if more and not command.passes_on:
         parser.error(f"unknown: {' '.join(more)}")

@@ -1,8 +1,13 @@
 """Decoupled positional attention (DIET, TUPE and their baselines) for fairseq.
 
-Importing it registers everything with fairseq (`plugin`) where fairseq is imported, before or
-after: ``--user-dir diet_fairseq`` does so. It doesn't import fairseq or PyTorch by itself, so that
-commands start quickly, and `diet_fairseq.hf` needs no fairseq.
+Importing it registers everything with fairseq and makes the changes of `patches.table` (`plugin`)
+where fairseq is imported, before or after: ``--user-dir diet_fairseq`` does so. It doesn't import
+fairseq or PyTorch by itself, so that commands start quickly, and `diet_fairseq.hf` needs no
+fairseq. The environment variable DIET_FAIRSEQ_PATCHES says which changes are made:
+
+- ``all`` (default)
+- ``no-data``: fairseq's own models train and translate as without the plugin
+- ``off``: nothing is registered or changed, and checkpoints are not read
 """
 
 import sys
@@ -11,6 +16,7 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .modes import active_kinds
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -39,10 +45,11 @@ class PluginFinder(MetaPathFinder):
         return spec
 
 
-if sys.modules.get("fairseq") is not None:
-    from . import plugin  # noqa: F401
-else:
-    sys.meta_path.insert(0, PluginFinder())
+if active_kinds():
+    if sys.modules.get("fairseq") is not None:
+        from . import plugin  # noqa: F401
+    else:
+        sys.meta_path.insert(0, PluginFinder())
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,14 @@
 """A user's mistake: one clear last line on stderr, status 1, no traceback."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from types import TracebackType
+
+#: an environment variable: with 1 the traceback of a `UserError` is printed, too
+DEBUG = "DIET_FAIRSEQ_DEBUG"
 
 
 class UserError(ValueError):
@@ -13,9 +20,24 @@ def user_error_behind(error: BaseException | None) -> UserError | None:
     return next((e for e in chain(error) if isinstance(e, UserError)), None)
 
 
+def report_user_errors(excepthook: Callable) -> Callable:
+    """``sys.excepthook`` that prints the line of a `UserError`, and leaves other errors alone."""
+
+    @wraps(excepthook)
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        mistake = user_error_behind(error)
+        if mistake is None or os.environ.get(DEBUG) == "1":
+            excepthook(kind, error, trace)
+        if mistake is not None:
+            sys.stdout.flush()
+            print(f"error: {one_line(str(mistake))}", file=sys.stderr)
+
+    return hook
+
+
 @contextmanager
 def rephrased(say: Callable[[Exception], str | None]) -> Iterator[None]:
-    """Raise an exception as a `UserError` of what ``say`` tells of it.
+    """Raise an exception as a `UserError` with the text that ``say`` returns.
 
     Where ``say`` returns None the exception is raised as it is, and where a `UserError` is behind
     it, that one is raised.
@@ -38,7 +60,7 @@ def one_line(text: str) -> str:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was raised from or upon."""
+    """The error, and the errors that it was raised from or upon."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error

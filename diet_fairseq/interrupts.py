@@ -1,5 +1,5 @@
-"""Ctrl-C ends a command with status 130 and one line that says how to continue; a pipe that nobody
-reads ends it in silence."""
+"""Ctrl-C ends a command of ours with status 130 and one line that says how to continue; a pipe that
+nobody reads ends it in silence."""
 
 import multiprocessing
 import os
@@ -9,8 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
-from types import FrameType, TracebackType
+from types import FrameType
 
 #: 128 and the number of SIGPIPE, as a shell has it
 CLOSED_PIPE = 141
@@ -63,24 +62,9 @@ def read_on(run: Callable[[], int]) -> int:
         reader.register(sys.stdout, 0)
         if not reader.poll(0):  # still there: it was another pipe
             raise
-        # what is left in Python's buffer must not be written when it ends
+        # The rest of Python's buffer must not be written when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
-
-
-def in_words(excepthook: Callable) -> Callable:
-    """An excepthook that says so on Ctrl-C, which Python then ends with its usual status."""
-
-    @wraps(excepthook)
-    def wrapper(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            _say("run the same command to start over")
-        else:
-            excepthook(kind, error, trace)
-
-    return wrapper
 
 
 def _say(advice: str) -> None:

@@ -54,9 +54,9 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     """
     import torch
 
-    from ..patches import loading
+    from .. import checkpoints
 
-    result = loading.read(str(paths[0]), "cpu")
+    result = checkpoints.read(str(paths[0]), "cpu")
     result.pop("last_optimizer_state", None)
     for name in ("ema", "ema_fp32_params"):
         result.get("extra_state", {}).pop(name, None)
@@ -68,7 +68,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         if tensor.is_floating_point()
     }
     for path in paths[1:]:
-        model = loading.read(str(path), "cpu")["model"]
+        model = checkpoints.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
             there, missing = (paths[0], path) if name in first else (path, paths[0])
             raise UserError(
@@ -132,17 +132,3 @@ def run(args: Namespace) -> None:
     print(f"averaging {len(paths)} checkpoints:", *paths, sep="\n  ")
     saving.save(average(paths), str(args.output))
     print(f"wrote {args.output}")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """``python -m diet_fairseq.average_checkpoints``."""
-    parser = ArgumentParser(
-        prog="python -m diet_fairseq.average_checkpoints",
-        description="Average the parameters of several checkpoints into one.",
-    )
-    add_arguments(parser)
-    run(parser.parse_args(arguments))
-
-
-if __name__ == "__main__":
-    main()

@@ -125,11 +125,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(_: Namespace) -> None:
-    main()
-
-
-def main() -> None:
-    """``python -m diet_fairseq.parameters``."""
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
     print_table_6()
     print()
@@ -158,7 +153,3 @@ def print_tables_3_and_4() -> None:
             whole = count(model.arch, model.vocabulary, pretraining=True, **model.options)
             cells[1] = f"{whole:,}"
         print(f"| {model.name} | {' | '.join(cells)} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,13 @@
-"""``diet-fairseq patches``: the changes that the plugin makes to fairseq, and their reasons."""
+"""``patches``: the attributes of fairseq that importing the plugin changes, and why."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..patches.patch import Patch, Setting
+    from ..patches.patch import Patch
 
-HEADS = ("target", "what stands there", "why", "until", "needed with")
+HEADS = ("kind", "target", "replacement", "why", "until", "needed with")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,23 +21,28 @@ def run(args: Namespace) -> None:
     print(show(TABLE))
 
 
-def cells_of(change: "Patch | Setting") -> tuple[str, ...]:
-    how = f"{change.how}: " if hasattr(change, "how") else ""
-    return change.target, how + change.what(), change.why, change.until, change.needed_with
+def rows(table: "Iterable[Patch]") -> Iterator[tuple[str, ...]]:
+    """The cells of each row: a target has one for each of its reasons."""
+    for patch in table:
+        for reason in patch.reasons:
+            yield (
+                *(reason.kind, patch.target, patch.replacement),
+                *(reason.why, reason.until, reason.needed_with),
+            )
 
 
-def plain(table: "Iterable[Patch | Setting]") -> str:
-    """Each target with its other columns below it: a row is wider than a screen."""
+def plain(table: "Iterable[Patch]") -> str:
+    """Kind and target, with the other columns below them: a row is wider than a screen."""
     width = max(map(len, HEADS))
     blocks = []
-    for target, *cells in map(cells_of, table):
-        lines = [f"    {head:{width}}  {cell}" for head, cell in zip(HEADS[1:], cells, strict=True)]
-        blocks.append("\n".join([target, *lines]))
+    for kind, target, *cells in rows(table):
+        lines = [f"    {head:{width}}  {cell}" for head, cell in zip(HEADS[2:], cells, strict=True)]
+        blocks.append("\n".join([f"{kind:6}  {target}", *lines]))
     return "\n\n".join(blocks)
 
 
-def markdown(table: "Iterable[Patch | Setting]") -> str:
-    rows = [HEADS, ("---",) * len(HEADS)]
-    for target, what, *words in map(cells_of, table):
-        rows.append((f"`{target}`", f"`{what}`", *words))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def markdown(table: "Iterable[Patch]") -> str:
+    lines = [HEADS, ("---",) * len(HEADS)]
+    for kind, target, replacement, *words in rows(table):
+        lines.append((kind, f"`{target}`", f"`{replacement}`", *words))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
 from .. import checks
 from ..errors import UserError
+from ..registration import register_criterion
 
 # Notation: B sentences of T tokens, M of them chosen, V words.
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
 from ..data.metrics import chosen, percent
 from ..errors import UserError
+from ..registration import register_criterion
 from ..tasks.diet_glue import labels_of
 
 

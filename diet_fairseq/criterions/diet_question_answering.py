@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from ..data import answers
 from ..data.questions import best_answers, leading
 from ..errors import UserError
+from ..registration import register_criterion
 from ..tasks.diet_question_answering import HEAD
 
 METRICS = ("f1", "exact_match")

@@ -9,6 +9,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 
+from ..checkpoints import report_faults
 from ..errors import UserError
 from ..inference import model_files, subwords
 from ..inference.model_files import Pieces
@@ -56,17 +57,12 @@ def trained(about: ModelDescription) -> Trained:
     overrides = {"data": str(about.data)}
     if about.source_lang:
         overrides |= {"source_lang": about.source_lang, "target_lang": about.target_lang}
-    try:
+    with report_faults(about.checkpoint):
         state = model_files.load_state(about, overrides)
         history = state.get("optimizer_history") or [{}]
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(about.checkpoint)], state=state
         )
-    except FileNotFoundError as error:
-        raise UserError(
-            f"there is no file {error.filename or error}, which {about.checkpoint} was trained "
-            "with: give by --data the folder that fairseq-preprocess wrote for it"
-        ) from error
     if not isinstance(model, (TransformerModelBase, RobertaModel)):
         raise UserError(
             f"{about.checkpoint} holds a {type(model).__name__}: this reads models of --arch "

@@ -32,8 +32,8 @@ def run(args: Namespace) -> None:
 
 def configuration(folder: Path) -> Any:
     """Of one of our two kinds of models; no code that lies in the folder is run."""
+    from ..checkpoints.plain import shown
     from ..hf import DietEncoderConfig, DietTransformerConfig
-    from ..patches.loading.plain import shown
 
     kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
     ours = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
@@ -87,9 +87,9 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
     from omegaconf import OmegaConf
 
+    from ..checkpoints.model import no_larger_than
+    from ..checkpoints.plain import reason
     from ..patches import saving
-    from ..patches.loading.model import no_larger_than
-    from ..patches.loading.plain import reason
     from ..tasks.diet_question_answering import add_head
     from . import huggingface
     from .huggingface import SPAN
@@ -181,8 +181,8 @@ def write_dictionaries(
     """Dictionaries where fairseq's tasks look for them, and the subword model; both are read."""
     from fairseq.data import Dictionary
 
+    from ..checkpoints.plain import reason
     from ..hf.tokenizer import FILES, symbols_in
-    from ..patches.loading.plain import reason
     from .huggingface import SPAN
 
     source = folder / FILES["vocab_file"]

@@ -1,4 +1,4 @@
-"""fairseq's beam search with a checkpoint, which is read as data (`patches.loading`)."""
+"""fairseq's beam search with a checkpoint, which is read as data (`checkpoints`)."""
 
 import threading
 from collections.abc import Collection, Sequence
@@ -11,6 +11,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from ..checkpoints import report_faults
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
 from .engine import Hypothesis, Search, search_each
@@ -29,10 +30,11 @@ class FairseqEngine:
             "source_lang": description.source_lang,
             "target_lang": description.target_lang,
         }
-        state = load_state(description, overrides)
-        [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(description.checkpoint)], state=state
-        )
+        with report_faults(description.checkpoint):
+            state = load_state(description, overrides)
+            [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(description.checkpoint)], state=state
+            )
         if not isinstance(self.task, TranslationTask):
             raise UserError(
                 f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "

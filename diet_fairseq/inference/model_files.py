@@ -16,6 +16,7 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from pydantic import BaseModel
 
 from .. import input_files, model_json
+from ..checkpoints import report_faults
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
 from .subwords import kind_of, marked
@@ -152,7 +153,8 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelD
             f"{checkpoint} has no {model_json.NAME} beside it: give --data, the folder of "
             "fairseq-preprocess with its dictionaries, and --subwords, if there are any"
         )
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
+    with report_faults(checkpoint):
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
     source, target = _languages(state, checkpoint, data, pieces, translates)
     description = ModelDescription(
         "fairseq", source, target, checkpoint.parent, checkpoint, data, state=state

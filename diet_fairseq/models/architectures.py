@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fairseq.models import register_model_architecture
 from fairseq.tasks import TASK_REGISTRY
 
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, to_text
+from ..registration import register_model_architecture
 from ..version import __version__
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ def register_architectures(
     defaults: Callable[[type[PositionScheme]], dict[str, Any]] = lambda scheme: {},
     input_flags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Register ``family_SCHEME`` and its sizes for every scheme.
+    """Register ``family_SCHEME`` and its sizes for every scheme that the family can have.
 
     Args:
         sizes: suffix of the architecture's name -> fairseq's function for that size
@@ -62,7 +62,9 @@ def register_architectures(
 
         return fill
 
-    for name in SCHEMES:
+    for name, scheme in SCHEMES.items():
+        if scheme.compressed and family == "transformer":
+            continue  # no decoder can have it
         for suffix, size in sizes.items():
             arch = f"{family}_{name}{suffix}"
             register_model_architecture(model, arch)(architecture(arch, name, size))

@@ -5,11 +5,11 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from fairseq import utils
-from fairseq.models import register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
 from ..positions import PositionScheme
+from ..registration import register_model
 from ..stack import warm_start
 from . import diet_roberta, tupe_checkpoints
 from .architectures import register_architectures

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq import utils
-from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..positions import PositionScheme
+from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
 from . import diet_bert, electra_checkpoints
 from .architectures import Size, register_architectures

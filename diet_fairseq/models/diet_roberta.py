@@ -4,7 +4,6 @@ from argparse import ArgumentParser, Namespace
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
-from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaHubInterface, RobertaModel
 from fairseq.models.roberta.model import (
     RobertaLMHead,
@@ -22,6 +21,7 @@ from ..checks import not_below
 from ..config import PositionConfig, options_of
 from ..positions import PositionScheme
 from ..positions.layout import first_tokens
+from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
 from ..stack.warm_start import WarmStart
 from . import electra_checkpoints

@@ -3,7 +3,6 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerModel,
     base_architecture,
@@ -19,6 +18,7 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
+from ..registration import register_model
 from ..stack.decoder import PositionalDecoder
 from ..stack.encoder import PositionalEncoder
 from ..stack.warm_start import WarmStart

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 from torch import Tensor
 
 from .. import checks
+from ..registration import register_optimizer
 from . import resuming
 
 

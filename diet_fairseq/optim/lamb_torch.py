@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import FairseqOptimizer
 from omegaconf import II
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from .. import checks
 from ..errors import UserError
+from ..registration import register_optimizer
 from . import resuming
-from .sharded import WholeNorms
+from .sharded import WholeNorms, is_sharded
 
 
 @dataclass
@@ -68,7 +68,7 @@ class LambTorch(FairseqOptimizer):
             weight_decouple=False,  # weight decay is part of u
             adam_debias=True,  # otherwise the package divides lr by 1 - beta_1^t
             # norms of many tensors at once are not understood where tensors are spread
-            foreach=False if any(isinstance(p, DTensor) for p in params) else None,
+            foreach=False if any(map(is_sharded, params)) else None,
             **self.optimizer_config,
         )
         self._optimizer.clamp = float("inf")

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from ..errors import UserError
-from .sharded import parted
+from .sharded import is_sharded, parted
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -134,7 +133,7 @@ def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
     if value.shape != parameter.shape:
         there, here = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
         raise _Unfit(f"its {name} is {there}, but the parameter is {here}")
-    if isinstance(parameter, DTensor):
+    if is_sharded(parameter):
         return parted(value.detach().to(parameter.dtype), parameter)
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())
 

@@ -1,7 +1,7 @@
-"""What importing changes in fairseq and in the process: `table` lists all of it.
+"""Every change that importing the plugin makes to fairseq: `table` lists all of them.
 
-One subject a file; each file holds functions that a row of the table names, and changes nothing by
-itself.
+One subject a file. Each file holds functions that take an attribute of fairseq's and return its
+replacement; importing it changes nothing.
 """
 
 import fairseq  # noqa: F401  # first of all: it imports the plugin

@@ -1,33 +1,21 @@
-"""fairseq's command lines: a mistake is one line, and ``--help`` shows all options."""
+"""fairseq's command lines: the whole help of our architectures, and ``--bf16`` without a TPU."""
 
 import argparse
 import sys
 from collections.abc import Callable
 from functools import wraps
+from importlib.util import find_spec
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
 
-from .option_rules import check
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong without the hundred lines of usage, and checks what it has read."""
-
-    def error(self, message: str) -> NoReturn:
-        # fairseq's readers of lists have no name of their own.
-        said = message.replace("invalid <lambda> value", "invalid value")
-        self.exit(2, f"error: {said} (--help shows all options)\n")
-
-    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
-        parsed = super().parse_args(*args, **kwargs)
-        check(parsed)
-        return parsed
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 
-def whole_help(parse_args_and_arch: Callable) -> Callable:
-    """Show the help when all options are known: those of ``--arch`` and ``--task``, too.
+def parse_options(parse_args_and_arch: Callable) -> Callable:
+    """``parse_args_and_arch``.
 
-    fairseq adds them after its first look at the command line, which ``--help`` would end.
+    fairseq adds a model's options after its first look at the command line, which ``--help`` ends.
+    And it takes ``--bf16`` for a TPU's: without torch_xla there is none.
     """
 
     @wraps(parse_args_and_arch)
@@ -37,27 +25,35 @@ def whole_help(parse_args_and_arch: Callable) -> Callable:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        given = sys.argv[1:] if input_args is None else input_args
-        rest = [word for word in given if word not in ("-h", "--help")]
-        modify = kwargs.get("modify_parser")
-        known, _ = parser.parse_known_args(rest)
-        for option in ("arch", "task"):  # fairseq looks them up, given or not
-            if modify is None and getattr(known, option, "") is None:
-                if len(rest) < len(given):
-                    parser.print_help()
-                    parser.exit()
-                parser.error(f"the following arguments are required: --{option}")
-        if len(rest) == len(given):
-            return parse_args_and_arch(parser, input_args, *args, **kwargs)
-        calls = count(1)
-
-        def show(parser: argparse.ArgumentParser) -> None:
-            if modify is not None:
-                modify(parser)
-            if next(calls) == 2:  # fairseq calls it before and after it has added options
-                parser.print_help()
-                parser.exit()
-
-        return parse_args_and_arch(parser, rest, *args, **{**kwargs, "modify_parser": show})
+        words = sys.argv[1:] if input_args is None else input_args
+        if asks_for_our_help(words):
+            input_args = [word for word in words if word not in ("-h", "--help")]
+            kwargs["modify_parser"] = _print_help_at_second_call()
+        parsed = parse_args_and_arch(parser, input_args, *args, **kwargs)
+        options = parsed[0] if isinstance(parsed, tuple) else parsed
+        if getattr(options, "tpu", False) and "--tpu" not in words:
+            options.tpu = find_spec("torch_xla") is not None
+        return parsed
 
     return wrapper
+
+
+def asks_for_our_help(words: list[str]) -> bool:
+    """Whether the command line has ``--help`` and an ``--arch`` of ours."""
+    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    reader.add_argument("--arch", "-a")
+    model = ARCH_MODEL_REGISTRY.get(reader.parse_known_args(words)[0].arch)
+    ours = getattr(model, "__module__", "").startswith(f"{__package__.partition('.')[0]}.")
+    return ours and not {"-h", "--help"}.isdisjoint(words)
+
+
+def _print_help_at_second_call() -> Callable[[argparse.ArgumentParser], None]:
+    """A ``modify_parser``: fairseq calls it before and after it has added a model's options."""
+    calls = count(1)
+
+    def modify(parser: argparse.ArgumentParser) -> None:
+        if next(calls) == 2:
+            parser.print_help()
+            parser.exit()
+
+    return modify

@@ -3,7 +3,7 @@
 Every process keeps a part of each parameter, of its gradient and of the optimizer's state. The
 parameters of a layer are gathered while it computes, those outside of layers (embeddings, shared
 position tables) for a whole pass. Checkpoints hold whole tensors, as those of one process: `whole`
-gathers them, and `parted` takes each process's part out of them, however many there are.
+gathers them, and `parted` takes each process's part of them, however many processes there are.
 """
 
 from collections.abc import Callable
@@ -12,24 +12,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ..errors import UserError
 from ..optim.sharded import parted, whole
 
 NAME = "fully_sharded"
-#: what a model that is sharded is to compute in, if not in the type of its parameters
+#: attribute of a sharded model: the type that it computes in, if not that of its parameters
 COMPUTES_IN = "sharded_computes_in"
 
 
-def asked(cfg: Any) -> bool:
+def is_sharded(cfg: Any) -> bool:
     return bool(cfg.distributed_training.ddp_backend == NAME)
 
 
 def check(cfg: Any) -> None:
-    """Refuse what can't be sharded, or not in this way."""
-    if not asked(cfg):
+    """Refuse options that don't go with sharding."""
+    if not is_sharded(cfg):
         return
     wanted, common = cfg.distributed_training, cfg.common
     for flag, given, cure in (
@@ -53,12 +51,17 @@ def check(cfg: Any) -> None:
             raise UserError(f"{flag} does not go with --ddp-backend {NAME}: {cure}")
 
 
-def in_its_precision(init: Callable) -> Callable:
-    """``Trainer.__init__``: with ``--bf16`` layers compute in it; parameters stay in float32."""
+def without_fairscale(is_fsdp: Any) -> bool:
+    """``Trainer.is_fsdp``, which is about fairscale's sharding: never, as PyTorch's is used."""
+    return False
+
+
+def keep_float32_parameters(init: Callable) -> Callable:
+    """``Trainer.__init__``: with ``--bf16`` layers compute in it, parameters stay in float32."""
 
     @wraps(init)
     def wrapper(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        if asked(cfg) and cfg.common.bf16:
+        if is_sharded(cfg) and cfg.common.bf16:
             setattr(model, COMPUTES_IN, torch.bfloat16)
             cfg.common.bf16 = False
         init(self, cfg, task, model, *args, **kwargs)
@@ -66,7 +69,7 @@ def in_its_precision(init: Callable) -> Callable:
     return wrapper
 
 
-def by_fsdp2(distributed_model: Callable) -> Callable:
+def shard_by_fsdp2(distributed_model: Callable) -> Callable:
     """``DistributedFairseqModel``: the model itself, sharded."""
 
     @wraps(distributed_model)
@@ -83,6 +86,10 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
 
     ``reshard`` lets go of a layer's parameters between its forward and its backward pass.
     """
+    # imported here, as that takes half a second
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     device = next(model.parameters()).device.type
     everyone: Any = torch.distributed.group.WORLD
     mesh = DeviceMesh.from_group(group or everyone, device)
@@ -95,6 +102,11 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
     model.register_state_dict_post_hook(_whole_parameters)
     model.register_load_state_dict_pre_hook(_parted_parameters)
     return model
+
+
+def _shards(module: nn.Module) -> bool:
+    """Whether `shard` was called on it."""
+    return hasattr(module, "reshard")
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
@@ -114,20 +126,20 @@ def _whole_parameters(module: Any, state: dict[str, Any], prefix: str, _: Any) -
 
 def _parted_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
     for part in module.modules():
-        if isinstance(part, FSDPModule):
+        if _shards(part):
             part.reshard()  # after an evaluation the parameters may still be whole
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if prefix + name in state:
             state[prefix + name] = parted(state[prefix + name], parameter)
 
 
-def with_whole_state(build_optimizer: Callable) -> Callable:
+def save_whole_state(build_optimizer: Callable) -> Callable:
     """``Trainer._build_optimizer``: the optimizer's state in checkpoints is whole, too."""
 
     @wraps(build_optimizer)
     def wrapper(self: Any) -> None:
         build_optimizer(self)
-        if isinstance(self.model, FSDPModule):
+        if _shards(self.model):
             optimizer = self.optimizer.optimizer
             optimizer.register_state_dict_post_hook(_whole_state)
             optimizer.register_load_state_dict_pre_hook(_parted_state)
@@ -143,7 +155,7 @@ def _whole_state(optimizer: Any, state: dict[str, Any]) -> None:
 
 
 def _parted_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    parameters = [tensor for group in optimizer.param_groups for tensor in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     like = dict(zip(numbers, parameters, strict=True))
     values = {
@@ -153,12 +165,12 @@ def _parted_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "state": values}
 
 
-def over_all_parts(clip_grad_norm: Callable) -> Callable:
+def clip_whole_norm(clip_grad_norm: Callable) -> Callable:
     """``Trainer.clip_grad_norm``: the norm is of whole gradients."""
 
     @wraps(clip_grad_norm)
     def wrapper(self: Any, clip_norm: float) -> Tensor:
-        if not isinstance(self.model, FSDPModule):
+        if not _shards(self.model):
             return clip_grad_norm(self, clip_norm)
         parameters = [p for p in self.optimizer.params if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
@@ -170,19 +182,7 @@ def over_all_parts(clip_grad_norm: Callable) -> Callable:
     return wrapper
 
 
-def gathers(before: property) -> property:
+def gather_while_saving(before: property) -> property:
     """``Trainer.always_call_state_dict_during_save_checkpoint``: all processes gather."""
     original: Any = before.fget
-    return property(lambda self: isinstance(self.model, FSDPModule) or original(self))
-
-
-def without_device(data_parallel: Callable) -> Callable:
-    """PyTorch's DistributedDataParallel: on a CPU it must not be told a device."""
-
-    @wraps(data_parallel)
-    def wrapper(module: nn.Module, *args: Any, **options: Any) -> Any:
-        if next(module.parameters()).device.type == "cpu":
-            options |= {"device_ids": None, "output_device": None}
-        return data_parallel(module, *args, **options)
-
-    return wrapper
+    return property(lambda self: _shards(self.model) or original(self))

@@ -3,10 +3,9 @@
 import logging
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
 from typing import Any
 
 import torch
@@ -242,36 +241,16 @@ def _once(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
 
 
-def announced(load_checkpoint: Callable) -> Callable:
-    """Mark the model while the trainer loads what it starts from."""
-
-    @wraps(load_checkpoint)
-    def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        if filename != self.cfg.checkpoint.finetune_from_model:
-            return load_checkpoint(self, filename, *args, **kwargs)
-        with starting(self.get_model()):
-            return load_checkpoint(self, filename, *args, **kwargs)
-
-    return wrapper
-
-
-def described(load_checkpoint_to_cpu: Callable) -> Callable:
+def add_description(state: dict[str, Any]) -> None:
     """Send the description of a checkpoint's positions along with its parameters.
 
     It is for a model that is `starting`: fairseq gives a model nothing else of the checkpoint, and
     other processes nothing that is not in it.
     """
-
-    @wraps(load_checkpoint_to_cpu)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        state = load_checkpoint_to_cpu(*args, **kwargs)
-        if _starts.get():
-            description = description_of(state["cfg"]["model"])
-            if description is not None:
-                state["model"][DESCRIPTION] = to_text(description)
-        return state
-
-    return wrapper
+    if _starts.get():
+        description = description_of(state["cfg"]["model"])
+        if description is not None:
+            state["model"][DESCRIPTION] = to_text(description)
 
 
 def description_of(options: Any) -> Description | None:

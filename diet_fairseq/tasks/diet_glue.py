@@ -20,13 +20,13 @@ from fairseq.data import (
     data_utils,
 )
 from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import II, MISSING
 
 from ..data.sentence_pairs import Segments
 from ..data.texts import Texts
 from ..errors import UserError
+from ..registration import register_task
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from fairseq.data import (
     RightPadDataset,
     data_utils,
 )
-from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 from ..data.sentence_pairs import Segments, SentencePairs
 from ..errors import UserError
+from ..registration import register_task
 
 logger = logging.getLogger(__name__)
 

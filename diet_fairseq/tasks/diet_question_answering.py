@@ -8,12 +8,13 @@ from typing import Any
 
 from fairseq.data import Dictionary, FairseqDataset
 from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
 from ..data.questions import Context, Question, Windows
 from ..errors import UserError
 from ..models.span_head import SpanHead
+from ..registration import register_task
 from .diet_glue import freeze_output_layer, ordered, parts, text_lines
 
 logger = logging.getLogger(__name__)

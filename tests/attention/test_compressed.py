@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_leaves
 
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.context import Context
-from diet_fairseq.patches.loading.model import difference
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack import warm_start
@@ -334,31 +333,26 @@ def test_a_part_of_the_projections_is_not_taken_for_a_start_from_elsewhere():
             warm(here, tiny.model_of(there))
 
 
-def refusal(load, *args) -> str:
-    with pytest.raises(RuntimeError) as refused:
+def check_refused(load, *args, saved: str, given: str) -> None:
+    """PyTorch names the first projection with both of its shapes."""
+    shapes = rf"shape torch\.Size\(\[{saved}\]\) from checkpoint, .* is torch\.Size\(\[{given}\]\)"
+    with pytest.raises(RuntimeError, match=rf"compress_k\.weight: copying a param with {shapes}"):
         load(*args)
-    return difference(refused.value)
-
-
-SAID = (
-    "encoder.sentence_encoder.layers.0.self_attn.compress_k.weight (and {} more) is {} in the "
-    "checkpoint and {} in the model"
-)
 
 
 @pytest.mark.parametrize("load", [tiny.copy_of, lambda model, case: warm(case, model)])
-@pytest.mark.parametrize(("scheme", "more"), [("linformer", 3), ("diet_abs_lin", 4)])
-def test_a_checkpoint_of_another_k_is_refused(scheme, more, load):
+@pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
+def test_a_checkpoint_of_another_k_is_refused(scheme, load):
     case = Case(scheme, family="roberta")
     other = tiny.model_of(case.but(projection_length=7))
-    assert refusal(load, other, case) == SAID.format(more, "7 x 16", "4 x 16")
+    check_refused(load, other, case, saved="7, 16", given="4, 16")
 
 
-@pytest.mark.parametrize(("scheme", "more"), [("linformer", 3), ("diet_abs_lin", 4)])
-def test_a_checkpoint_of_another_n_is_refused(scheme, more):
+@pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
+def test_a_checkpoint_of_another_n_is_refused(scheme):
     case = Case(scheme, family="roberta").but(position_input="none", projection_length=4)
     other = tiny.fresh(case, max_positions=20)
-    assert refusal(tiny.copy_of, other, case) == SAID.format(more, "4 x 20", "4 x 16")
+    check_refused(tiny.copy_of, other, case, saved="4, 20", given="4, 16")
 
 
 # --- mutants ---------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from argparse import Namespace
 import pytest
 import torch
 
-from diet_fairseq.commands.average import average, find, main
+from diet_fairseq import checkpoints
+from diet_fairseq.commands.average import average, find
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading
+from diet_fairseq_cli import main
 from tests.support.commands import run
 
 
@@ -29,7 +30,7 @@ def checkpoint(path, value, dtype=torch.float32, **more):
 
 def read(path):
     with open(path, "rb") as file:
-        return loading.read(file)
+        return checkpoints.read(file)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def folder(tmp_path):
 def test_the_mean_is_what_arithmetic_says(folder, capsys):
     out = folder / "mean.pt"
     inputs = [str(folder / f"checkpoint{n}.pt") for n in (1, 2, 9)]
-    main(["--inputs", *inputs, "--output", str(out)])
+    main(["average", "--inputs", *inputs, "--output", str(out)])
     assert capsys.readouterr().out.splitlines() == [
         "averaging 3 checkpoints:", *(f"  {path}" for path in inputs), f"wrote {out}",
     ]  # fmt: skip
@@ -144,14 +145,14 @@ def test_mistakes_are_told(arguments, message, folder):
     os.mkfifo(folder / "pipe")
     arguments = [argument.format(folder) for argument in arguments]
     with pytest.raises(UserError) as error:
-        main(["--inputs", *arguments, "--output", str(folder / "out.pt")])
+        main(["average", "--inputs", *arguments, "--output", str(folder / "out.pt")])
     assert str(error.value) == message.format(folder)
     assert not (folder / "out.pt").exists()
 
 
 @pytest.mark.slow
 def test_the_command_ends_with_the_error(folder):
-    done = run("diet_fairseq.commands.average:main", "--inputs", folder / "typo.pt",
+    done = run("diet_fairseq_cli:main", "average", "--inputs", folder / "typo.pt",
                "--output", folder / "out.pt", plugin=False)  # fmt: skip
     assert done.status == 1
     assert done.last == (f"error: {folder}/typo.pt is not there: check the path")

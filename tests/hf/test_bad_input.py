@@ -76,7 +76,9 @@ def test_another_dictionary_is_refused(translation, tmp_path):
     for path in (tmp_path / "copy" / "data-bin").glob("dict.*"):
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
     words = ("--data", tmp_path / "copy" / "data-bin")
-    assert "does not fit the model" in refused(export, translation, tmp_path / "out", *words)
+    assert "holds a model that can't be built (RuntimeError: " in refused(
+        export, translation, tmp_path / "out", *words
+    )
     assert "by --data" in refused(
         export, translation, tmp_path / "out", "--data", tmp_path / "nowhere"
     )

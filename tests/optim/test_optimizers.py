@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from diet_fairseq.errors import UserError
 from diet_fairseq.optim.fused_adamw import AdamW, FusedAdamW
 from diet_fairseq.optim.lamb_torch import LambTorch
-from diet_fairseq.patches.explaining import mistake_behind
 from tests.support.optimizers import (
     EACH,
     GRADIENTS,
@@ -306,24 +305,15 @@ def test_in_half_precision_fused_adamw_resumes(before, options, monkeypatch):
 
 
 def test_lamb_wants_its_tensors_apart(monkeypatch):
-    with pytest.raises(RuntimeError) as error:
+    with pytest.raises(RuntimeError, match="LambTorch does not support flat params"):
         wrapped(lamb_torch, monkeypatch)
-    assert mistake_behind(error.value) == (
-        "--fp16 flattens all parameters into one vector, but the optimizer LambTorch needs each "
-        "one by itself: add --fp16-no-flatten-grads, or take --bf16"
-    )
     wrapped(lamb_torch, monkeypatch, fp16_no_flatten_grads=True)
 
 
 @EACH
 def test_moments_in_half_precision_are_refused(make, monkeypatch):
-    with pytest.raises(ValueError, match="Unsupported") as error:
+    with pytest.raises(ValueError, match="Unsupported optimizer"):
         wrapped(make, monkeypatch, MemoryEfficientFP16Optimizer)
-    name = {fused_adamw: "FusedAdamW", lamb_torch: "LambTorch"}[make]
-    assert mistake_behind(error.value) == (
-        "--memory-efficient-fp16 and --memory-efficient-bf16 keep no float32 copy of the "
-        f"parameters, which the optimizer {name} needs: take --fp16 or --bf16, or --optimizer adam"
-    )
 
 
 # on a GPU

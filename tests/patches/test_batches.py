@@ -2,6 +2,8 @@
 
 import logging
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,6 +14,11 @@ import torch
 from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks.fairseq_task import FairseqTask
+
+from tests.support import commands
+from tests.support.commands import TINY
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 12, 25])
@@ -109,14 +116,6 @@ def test_groups_of_batches_end_with_the_epoch_wherever_they_begin(place, size):
     assert one.end_of_epoch()
 
 
-def test_a_curriculum_ends_as_in_a_resumed_run():
-    [whole], [resumed] = iterators(9), iterators(9)
-    epochs = [[int(n) for n in whole.next_epoch_itr(shuffle=epoch > 1)] for epoch in (1, 2, 3)]
-    resumed.load_state_dict({"version": 2, "epoch": 3, "iterations_in_epoch": 0})
-    assert epochs[0] == [*range(9)]
-    assert epochs[2] == [int(number) for number in resumed.next_epoch_itr()] != epochs[0]
-
-
 def test_a_validation_that_is_cut_leaves_nothing_behind():
     [validation] = iterators(200, num_workers=1, buffer_size=4)
     before = threading.active_count()
@@ -127,3 +126,100 @@ def test_a_validation_that_is_cut_leaves_nothing_behind():
     while multiprocessing.active_children() or threading.active_count() > before:
         assert time.monotonic() < end, "it waits on"
         time.sleep(0.05)
+
+
+class Epochs(Numbers):
+    """Every sample is the number of the epoch, as a process that reads data knows it."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return self.epoch
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_workers_hear_of_every_epoch(workers):
+    """Dynamic masking draws its masks by the epoch."""
+    data = Epochs(3)
+    iterator = EpochBatchIterator(data, data.collater, [[0], [1], [2]], num_workers=workers,
+                                  reuse_dataloader=True)  # fmt: skip
+    for epoch in (1, 2, 3):
+        assert [int(batch) for batch in iterator.next_epoch_itr()] == [epoch] * 3
+
+
+class Pairs(Numbers):
+    """Sentences of one length; batches differ by the seed of an epoch."""
+
+    sizes = np.full(30, 5)
+
+    def set_epoch(self, epoch):
+        pass
+
+    def ordered_indices(self):
+        return np.random.permutation(self.count)
+
+    def num_tokens_vec(self, indices):
+        return self.sizes[indices]
+
+    def get_batch_shapes(self):
+        return None
+
+
+def batches_of(epoch):
+    """The batches of a run that begins, or resumes, in an epoch."""
+    task = FairseqTask(FairseqDataclass())
+    iterator = task.get_batch_iterator(Pairs(30), max_sentences=3, seed=1, epoch=epoch)
+    assert iterator.next_epoch_idx == epoch
+    return [list(map(int, batch)) for batch in iterator.frozen_batches]
+
+
+def test_a_resumed_run_has_the_batches_of_epoch_1():
+    assert batches_of(2) == batches_of(1)
+
+
+#: Reads one batch of many and ends, as a training with --max-update does; says at the very end
+#: whether the thread is there that reads on.
+ENDS_EARLY = """
+import atexit, sys, threading, time
+
+def report():
+    names = [type(thread).__name__ for thread in threading.enumerate()]
+    print("BackgroundConsumer" in names)
+
+atexit.register(report)
+from fairseq.data import iterators
+if sys.argv[1] == "plugin":
+    import diet_fairseq
+
+class Slow(list):
+    def __iter__(self):
+        for item in super().__iter__():
+            time.sleep(0.01)
+            yield item
+
+iterator = iterators.BufferedIterator(3, Slow(range(1000)))
+print(next(iterator))
+"""
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+def test_the_thread_that_reads_on_ends_before_the_program(plugin):
+    """PyTorch's code in it would abort while the interpreter ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_EARLY, "plugin" if plugin else "none"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["0", str(not plugin)], done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_that_ends_within_an_epoch_has_status_0(tmp_path):
+    data = commands.corpus(tmp_path)
+    command = [sys.executable, "-m", "fairseq_cli.train", data, *TINY, "--max-update", 2,
+               "--disable-validation", "--no-save", *commands.PLUGIN]  # fmt: skip
+    for _ in range(6):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -23,10 +23,10 @@ def data(tmp_path_factory):
 
 
 def test_a_second_training_is_refused_and_touches_nothing(data, tmp_path):
-    half = tmp_path / "checkpoint_last.pt.tmp"  # what the first is just writing
-    half.touch()
+    half = tmp_path / "checkpoint_last.pt.tmp"  # the first training writes it now
     command = ("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path)
-    with saving.alone_in(str(tmp_path)):
+    with saving.lock(str(tmp_path)):
+        half.touch()
         second = run(*command)
     assert (second.status, second.last) == (1, f"error: {IN_USE.format(tmp_path)}")
     assert list(tmp_path.iterdir()) == [half]
@@ -35,13 +35,13 @@ def test_a_second_training_is_refused_and_touches_nothing(data, tmp_path):
 
 def test_a_folder_is_free_when_its_training_ends_in_the_same_process(tmp_path):
     for _ in range(2):
-        with saving.alone_in(str(tmp_path)), pytest.raises(UserError, match="is in use"):
-            saving.alone_in(str(tmp_path)).__enter__()
+        with saving.lock(str(tmp_path)), pytest.raises(UserError, match="is in use"):
+            saving.lock(str(tmp_path)).__enter__()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_saves_nothing_may_run_beside_it(data, tmp_path):
-    with saving.alone_in(str(tmp_path)):
+    with saving.lock(str(tmp_path)):
         done = run("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path, "--no-save")
     assert done.status == 0, done.err
 
@@ -52,7 +52,7 @@ def test_a_killed_run_keeps_nobody_out_by_its_workers(tmp_path):
     killed = os.fork()
     if not killed:
         try:
-            with saving.alone_in(str(tmp_path)):
+            with saving.lock(str(tmp_path)):
                 worker = os.fork()
                 if worker:
                     os.write(writing, str(worker).encode())
@@ -60,11 +60,11 @@ def test_a_killed_run_keeps_nobody_out_by_its_workers(tmp_path):
         finally:
             os._exit(0)
     worker = int(os.read(reading, 20))
-    with pytest.raises(UserError), saving.alone_in(str(tmp_path)):
+    with pytest.raises(UserError), saving.lock(str(tmp_path)):
         pass
     os.kill(killed, signal.SIGKILL)
     os.waitpid(killed, 0)
-    with saving.alone_in(str(tmp_path)):
+    with saving.lock(str(tmp_path)):
         os.kill(worker, signal.SIGKILL)
 
 
@@ -73,7 +73,7 @@ def test_a_file_system_without_locks_is_tolerated(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with saving.alone_in(str(tmp_path)):
+    with saving.lock(str(tmp_path)):
         pass
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from diet_fairseq.patches import loading
+from diet_fairseq import checkpoints
 from tests.support import commands
 from tests.support.commands import TINY, cut_copies, kill_on_call, run, slow, two_ranks
 
@@ -32,7 +32,7 @@ def losses(done):
 
 def parameters(folder):
     with open(folder / "checkpoint_last.pt", "rb") as file:
-        state = loading.read(file, "cpu")
+        state = checkpoints.read(file, "cpu")
     moments = state["last_optimizer_state"]["state"]
     return {**state["model"], **{f"{n}.{k}": v for n, m in moments.items() for k, v in m.items()}}
 
@@ -68,7 +68,7 @@ MOMENTS = {
     "before the file has its name": ("os:replace", 4),
     "in the copy": ("shutil:copyfileobj", 4),
     "before the copy has its name": ("os:replace", 9),
-    "before old files are removed": ("os:remove", 1),
+    "before old files are removed": ("os:remove", 2),  # the first is fairseq's dummy
 }
 FAST = ("in the copy",)
 
@@ -122,22 +122,3 @@ def test_two_processes_resume(data, tmp_path):
     assert (first.status, second.status) == (0, 0), first.err + second.err
     resumed, in_one = parameters(tmp_path / "resumed"), parameters(tmp_path / "whole")
     assert all(torch.equal(v, in_one[n]) for n, v in resumed.items() if torch.is_tensor(v))
-
-
-def test_a_run_that_can_not_count_on_says_that_it_begins_anew(data, tmp_path):
-    options = (*TINY, "--max-update", 2, "--disable-validation", "--save-dir", tmp_path)
-    first = run("train", data, *options, "--no-save-optimizer-state")
-    again = run("train", data, *options)
-    warning = (
-        "checkpoint_last.pt has no state of an optimizer (--no-save-optimizer-state, or an "
-        "average): updates, of which it has 2, and the learning rate's schedule begin anew; "
-        "--reset-optimizer says that this is meant"
-    )
-    assert [done.status for done in (first, again)] == [0, 0]
-    assert warning not in first.text
-    assert warning in again.text
-    meant = run(
-        "train", data, *options, "--reset-optimizer", "--restore-file", "checkpoint_last.pt"
-    )
-    assert meant.status == 0
-    assert "has no state" not in meant.text

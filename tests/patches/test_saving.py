@@ -4,10 +4,10 @@ import errno
 import os
 import resource
 import signal
-from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from diet_fairseq.atomic import written
 from diet_fairseq.errors import UserError
@@ -46,7 +46,11 @@ def limited():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("write", ["save", "copy"])
+#: fairseq's functions with the plugin
+WRITE = {"save": saving.save, "copy": lambda *paths: checkpoint_utils.PathManager.copy(*paths)}
+
+
+@pytest.mark.parametrize("write", WRITE)
 def test_a_failing_write_leaves_the_old_file(write, limited, tmp_path):
     target, source = tmp_path / "a.pt", tmp_path / "b.pt"
     saving.save({"old": 1}, str(target))
@@ -55,7 +59,7 @@ def test_a_failing_write_leaves_the_old_file(write, limited, tmp_path):
     limited(10_000)
     what = {"save": torch.zeros(50_000), "copy": str(source)}[write]
     with pytest.raises(UserError) as error:
-        getattr(saving, write)(what, str(target))
+        WRITE[write](what, str(target))
     assert str(error.value) == f"{target} can't be written: File too large; {ADVICE}"
     assert target.read_bytes() == before
     assert not list(tmp_path.glob("*.tmp"))
@@ -89,7 +93,8 @@ def test_what_a_user_has_is_left_alone(tmp_path):
     """Only what a killed save left is removed, and nothing is written over on trying."""
     for name in ("dummy", "notes.tmp", "checkpoint_last.pt", "checkpoint_last.pt.tmp"):
         (tmp_path / name).write_text(name)
-    saving.prepare_save_dir(str(tmp_path))
+    with saving.lock(str(tmp_path)):
+        pass
     assert sorted(os.listdir(tmp_path)) == ["checkpoint_last.pt", "dummy", "notes.tmp"]
     assert (tmp_path / "dummy").read_text() == "dummy"
 
@@ -102,6 +107,12 @@ def test_training_on_a_full_disk_ends_at_once(data, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_asynchronous_writing_is_fairseq_s_own():
+    calls = []
+    saving.save_completely(lambda *args: calls.append(args))({}, "x.pt", async_write=True)
+    assert calls == [({}, "x.pt", True)]
+
+
 def test_training_does_not_begin_where_it_can_not_save(data, tmp_path):
     (tmp_path / "file").touch()
     done = run("train", data, *NOW, "--save-dir", tmp_path / "file" / "save")
@@ -111,70 +122,6 @@ def test_training_does_not_begin_where_it_can_not_save(data, tmp_path):
         "another folder"
     )
     assert "num. shared model params" not in done.text
-
-
-@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
-def test_a_file_to_start_from_must_be_there(flag, data, tmp_path):
-    done = run("train", data, *NOW, "--save-dir", tmp_path, flag, "typo.pt")
-    assert done.status == 1
-    assert done.last == f"error: {flag} typo.pt: there is no such file; check the path"
-    assert "num. shared model params" not in done.text
-
-
-def options(tmp_path, **values):
-    defaults = {
-        "write_checkpoints_asynchronously": False, "restore_file": "checkpoint_last.pt",
-        "finetune_from_model": None, "checkpoint_suffix": "", "save_dir": str(tmp_path),
-    }  # fmt: skip
-    return SimpleNamespace(**{**defaults, **values})
-
-
-def test_a_file_in_the_save_dir_is_proposed(tmp_path):
-    (tmp_path / "x.pt").touch()
-    with pytest.raises(UserError) as error:
-        saving.check_options(options(tmp_path, restore_file="x.pt"))
-    assert str(error.value) == (
-        f"--restore-file x.pt: there is no such file; did you mean {tmp_path}/x.pt?"
-    )
-
-
-def test_no_last_checkpoint_is_a_fresh_start(tmp_path):
-    saving.check_options(options(tmp_path))
-
-
-def test_a_file_with_the_suffix_is_enough(tmp_path):
-    (tmp_path / "x-part.pt").touch()
-    name = str(tmp_path / "x.pt")
-    saving.check_options(options(tmp_path, restore_file=name, checkpoint_suffix="-part"))
-
-
-def test_asynchronous_writing_is_refused(data, tmp_path):
-    """fairseq without iopath trains nothing and ends with status 0."""
-    done = run("train", data, *NOW, "--save-dir", tmp_path, "--write-checkpoints-asynchronously")
-    assert done.status == 1
-    assert done.last == (
-        "error: --write-checkpoints-asynchronously can't save safely: leave it out"
-    )
-
-
-def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(data, tmp_path):
-    done = run("train", data, *TINY, "--max-update", 1, "--best-checkpoint-metric", "nonsense",
-               "--save-dir", tmp_path)  # fmt: skip
-    assert done.status == 1
-    assert done.last == ("error: --best-checkpoint-metric nonsense is not measured: take loss, ppl")
-
-
-def test_a_metric_that_a_task_adds_to_what_was_measured_is_taken():
-    def get_valid_stats(cfg, trainer, stats):
-        return stats
-
-    stats = saving.measured(get_valid_stats)(None, None, {"loss": 2.0, "wps": 3.0})
-    with pytest.raises(
-        UserError, match=r"^--best-checkpoint-metric own is not measured: take loss$"
-    ):
-        stats["own"]
-    stats["own"] = 1.0
-    assert stats == {"loss": 2.0, "wps": 3.0, "own": 1.0}
 
 
 @pytest.mark.parametrize("keep", [20, 2])

@@ -9,8 +9,9 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading, sharding
+from diet_fairseq.patches import sharding
 from tests.support import commands
 from tests.support.commands import TINY, run, together
 
@@ -88,7 +89,7 @@ def losses(done):
 
 def state(path):
     with open(path, "rb") as file:
-        return loading.read(file, "cpu")
+        return checkpoints.read(file, "cpu")
 
 
 def assert_same(one, other):
@@ -147,17 +148,6 @@ def test_bf16_computes_in_it_and_keeps_parameters_in_float32(data, tmp_path):
     assert printed[0] != printed[1]
     types = {one.dtype for one in state(tmp_path / "two" / "checkpoint_last.pt")["model"].values()}
     assert torch.bfloat16 not in types
-
-
-@pytest.mark.slow
-def test_pytorch_s_own_data_parallel_works_without_gpus(data, tmp_path):
-    options = RUNS["a score that all layers share"]
-    both = together(
-        *words(data, options), "--ddp-backend", "pytorch_ddp", "--save-dir", tmp_path / "two"
-    )
-    assert [done.status for done in both] == [0, 0], both[0].err + both[1].err
-    expected = alone(data, tmp_path / "one", *options)
-    assert expected in [losses(done) for done in both]
 
 
 @pytest.mark.parametrize(

@@ -1,144 +1,200 @@
-"""What importing the plugin changes is what its table says, and can be taken back."""
+"""Importing the plugin changes the attributes that its table names, and no others."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from diet_fairseq import modes
+from diet_fairseq.errors import UserError
+from diet_fairseq.modes import KINDS, MODES
 from diet_fairseq.patches import patch
-from diet_fairseq.patches.patch import NAMES, REPLACE, WRAP, Patch, Patches, Setting
+from diet_fairseq.patches.patch import Patch, Patches, Reason
 from diet_fairseq.patches.table import PATCHES, TABLE
 
-PATCH_ROWS = [row for row in TABLE if isinstance(row, Patch)]
-SETTINGS = [row for row in TABLE if isinstance(row, Setting)]
+ROOT = Path(__file__).parents[2]
+MOST_ATTRIBUTES = 45
 
-#: Prints the attributes of fairseq's modules and their classes that differ after the import of the
-#: plugin, and after all was undone.
+#: For each mode, in a process of its own that has imported fairseq: the attributes of fairseq's
+#: modules, of their classes and of sys that differ after --user-dir is imported; what it
+#: registers; the attributes that differ when all is undone; the error on reading a checkpoint; and
+#: the packages that are imported with it.
 DIFFER = """
-import importlib, inspect, json, sys
-MODULES = json.loads(sys.argv[1])
-for name in MODULES:
-    importlib.import_module(name)
+import argparse, importlib, inspect, json, os, sys
+import fairseq.models, fairseq.tasks, fairseq.criterions, fairseq.optim, fairseq.utils
+
+def in_child(function):
+    reading, writing = os.pipe()
+    if not os.fork():
+        with os.fdopen(writing, "w") as out:
+            json.dump(function(), out)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as result:
+        return json.load(result)
+
+def import_plugin():
+    fairseq.utils.import_user_module(argparse.Namespace(user_dir=sys.argv[1]))
+
+def modules():
+    import_plugin()
+    return sorted(n for n in sys.modules if n.split(".")[0] in ("fairseq", "fairseq_cli"))
 
 def attributes():
-    found = {}
+    values = {}
     for module in list(sys.modules.values()):
         name = getattr(module, "__name__", "")
         if name.split(".")[0] not in ("fairseq", "fairseq_cli") and name != "sys":
             continue
         for key, value in list(vars(module).items()):
-            found[f"{name}:{key}"] = value
+            values[f"{name}:{key}"] = value
             if inspect.isclass(value) and value.__module__ == name:
-                found |= {f"{name}:{key}.{k}": v for k, v in vars(value).items()}
-    return found
+                values |= {f"{name}:{key}.{k}": v for k, v in vars(value).items()}
+    return values
 
 def differing(one, other):
     nothing = object()
     names = one.keys() | other.keys()
+    # fairseq itself sets the parsers, for its documentation, when it imports models of --user-dir
+    names = {n for n in names if not (n.startswith("fairseq.models:") and n.endswith("_parser"))}
     return sorted(n for n in names if one.get(n, nothing) is not other.get(n, nothing))
 
-before = attributes()
-import diet_fairseq
-from diet_fairseq.patches.table import PATCHES
-with_it = attributes()
-kept = PATCHES.undo()
-print(json.dumps([differing(before, with_it), differing(before, attributes()), kept]))
+def registered():
+    from fairseq.registry import REGISTRIES
+    names = {*fairseq.models.ARCH_MODEL_REGISTRY, *fairseq.tasks.TASK_REGISTRY}
+    return names.union(*(registry["registry"] for registry in REGISTRIES.values()))
+
+def in_mode(mode):
+    os.environ["DIET_FAIRSEQ_PATCHES"] = mode
+    before, names, loaded = attributes(), registered(), set(sys.modules)
+    import_plugin()
+    packages = {name.partition(".")[0] for name in set(sys.modules) - loaded}
+    packages |= {"torch.distributed.tensor", "torch.distributed.fsdp"} & set(sys.modules)
+    changed, new = differing(before, attributes()), sorted(registered() - names)
+    from diet_fairseq import checkpoints
+    try:
+        checkpoints.read("nowhere.pt")
+    except ValueError as error:
+        refusal = str(error)
+    from diet_fairseq.patches.table import PATCHES
+    rest = PATCHES.undo()
+    undone = differing(before, attributes()) + rest
+    return [changed, new, undone, refusal, sorted(packages - sys.stdlib_module_names)]
+
+for name in in_child(modules):
+    importlib.import_module(name)
+print(json.dumps({mode: in_child(lambda: in_mode(mode)) for mode in ("all", "no-data", "off")}))
 """
-
-
-def in_new_process(program, *args):
-    done = subprocess.run(
-        [sys.executable, "-c", program, *args], capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def changes():
-    """Attributes that differ after the import, after all was undone, and what could not be."""
-    modules = in_new_process(
-        "import diet_fairseq, json, sys\n"
-        "roots = ('fairseq', 'fairseq_cli')\n"
-        "print(json.dumps(sorted(n for n in sys.modules if n.split('.')[0] in roots)))"
+    done = subprocess.run(
+        [sys.executable, "-c", DIFFER, str(ROOT / "diet_fairseq")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_importing_changes_what_the_table_names_in(mode, changes):
+    named = {row.target for row in TABLE if {one.kind for one in row.reasons} & MODES[mode]}
+    assert set(changes[mode][0]) == named
+
+
+def test_importing_changes_few_attributes(changes):
+    assert 0 < len(changes["all"][0]) <= MOST_ATTRIBUTES
+
+
+def test_without_patches_nothing_is_registered(changes):
+    assert changes["off"][1] == []
+    assert {"transformer_diet_rel", "masked_lm_nsp", "fused_adamw", "linear_ratio"} <= {
+        *changes["no-data"][1]
+    }
+    assert changes["all"][1] == changes["no-data"][1]
+
+
+def test_without_patches_no_checkpoint_is_read(changes):
+    assert changes["off"][3] == (
+        "DIET_FAIRSEQ_PATCHES is off, and checkpoints are not read without its protection: leave "
+        "it out, or set it to no-data"
     )
-    return in_new_process(DIFFER, json.dumps(modules))
+    assert changes["no-data"][3] == "nowhere.pt is not there: check the path"
 
 
-def named_by(target):
-    """Whether some row of the table names this attribute."""
-    module, _, attribute = target.partition(":")
-    for row in PATCH_ROWS:
-        package, _, wanted = row.target.partition(":")
-        inside = f"{module}.".startswith(package.removesuffix("*")) and package.endswith("*")
-        if attribute == wanted and (module == package or inside):
-            return True
-    return False
+def test_importing_takes_no_other_packages_along(changes):
+    """scikit-learn, scipy and PyTorch's sharding are imported where they are used."""
+    assert set(changes["all"][4]) <= {"diet_fairseq", "torch"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_change_is_undone_in(mode, changes):
+    assert changes[mode][2] == []
+
+
+def test_an_unknown_mode_is_refused(monkeypatch):
+    monkeypatch.setenv("DIET_FAIRSEQ_PATCHES", "some")
+    with pytest.raises(UserError) as error:
+        modes.active_kinds.__wrapped__()
+    assert str(error.value) == (
+        "DIET_FAIRSEQ_PATCHES must be one of all, no-data, off, but is 'some'"
+    )
+
+
+def test_no_row_of_no_data_is_of_the_kind_data():
+    assert MODES["all"] == KINDS
+    assert MODES["no-data"] == KINDS - {"data"}
+    assert not MODES["off"]
 
 
 @pytest.mark.slow
-def test_importing_changes_no_attribute_that_the_table_does_not_name(changes):
-    # names that one module of fairseq's imports from another are the same object there
-    assert changes[0]
-    assert [name for name in changes[0] if not named_by(name)] == []
+def test_our_commands_refuse_checkpoints_in_one_line_when_off(tmp_path):
+    command = [sys.executable, "-m", "diet_fairseq", "average", "--inputs", "a.pt", "--output", "b"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "DIET_FAIRSEQ_PATCHES": "off", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: DIET_FAIRSEQ_PATCHES is off, ")
 
 
-@pytest.mark.slow
-def test_importing_changes_every_attribute_that_the_table_names(changes):
-    exact = {row.target for row in PATCH_ROWS if ".*:" not in row.target}
-    # MaskedLMTask.args is None, which is new
-    assert exact - set(changes[0]) == set()
-
-
-@pytest.mark.slow
-def test_all_of_it_is_undone_without_a_trace(changes):
-    assert changes[1:] == [[], []]
-
-
-@pytest.mark.parametrize("row", PATCH_ROWS, ids=lambda row: row.target)
-def test_a_row_is_applied_once_and_undone(row):
-    name = row.target.rpartition(":")[2].rpartition(".")[2]
-    places = row.places()
-    PATCHES.apply()  # to what was imported since
-    before = [vars(place)[name] for place in places]
-    alone = Patches([row], str)
-    alone.apply()
-    first = [vars(place)[name] for place in places]
-    alone.apply()
-    assert all(vars(place)[name] is value for place, value in zip(places, first, strict=True))
-    if row.how in (WRAP, NAMES):
-        assert all(one is not other for one, other in zip(before, first, strict=True))
-    else:
-        assert all(value is row.by for value in first)
-    assert alone.undo() == []
-    assert all(vars(place)[name] is value for place, value in zip(places, before, strict=True))
-
-
-@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.target)
-def test_a_setting_is_undone(row):
-    import logging
-    import warnings
-
-    import diet_fairseq
-
-    def state():
-        level = logging.getLogger("hydra").level
-        return list(warnings.filters), level, list(diet_fairseq.__path__)
-
-    before = state()
-    alone = Patches([row], str)
-    alone.apply()
-    alone.undo()
-    assert state() == before
+def test_each_target_is_wrapped_once():
+    targets = [row.target for row in TABLE]
+    assert len(targets) == len(set(targets))
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
-def test_a_row_says_what_why_and_until_when(row):
-    assert row.why
-    assert row.until
-    assert row.needed_with
-    assert row.what()
+def test_a_row_gives_its_reasons(row):
+    assert row.reasons
+    for reason in row.reasons:
+        assert reason.kind in KINDS
+        assert reason.why
+        assert reason.until
+        assert reason.needed_with
+    assert "." in row.replacement
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.target)
+def test_a_row_is_applied_once_and_undone(row):
+    owner = row.owner()
+    before = vars(owner)[row.name]
+    alone = Patches([row], str)
+    alone.apply()
+    first = vars(owner)[row.name]
+    assert first is not before or first is False  # as Trainer.is_fsdp is already
+    alone.apply()
+    assert vars(owner)[row.name] is first
+    assert alone.undo() == []
+    assert vars(owner)[row.name] is before
+
+
+def test_the_whole_table_is_applied():
+    assert set(PATCHES._made) == {row.target for row in TABLE}
 
 
 @pytest.fixture
@@ -149,20 +205,21 @@ def owner(monkeypatch):
         def run(self):
             return "theirs"
 
-    found = SimpleNamespace(greet=lambda: "theirs", Runner=Runner)
-    monkeypatch.setitem(sys.modules, "somebody_else", found)
-    return found
+    module = SimpleNamespace(greet=lambda: "theirs", Runner=Runner)
+    monkeypatch.setitem(sys.modules, "somebody_else", module)
+    return module
 
 
 def louder(function):
     return lambda *args: function(*args).upper()
 
 
-GREET = Patch("somebody_else:greet", WRAP, louder, "it is quiet", "it is loud")
-RUN = Patch("somebody_else:Runner.run", WRAP, louder, "it is quiet", "it is loud")
+REASON = (Reason("ours", "it is quiet", "it is loud"),)
+GREET = Patch("somebody_else:greet", louder, REASON)
+RUN = Patch("somebody_else:Runner.run", louder, REASON)
 
 
-def test_what_another_plugin_has_wrapped_since_is_not_wrapped_again(owner):
+def test_a_later_wrap_of_somebody_else_s_stays(owner):
     ours = Patches([GREET], str)
     ours.apply()
     inner = owner.greet
@@ -173,42 +230,19 @@ def test_what_another_plugin_has_wrapped_since_is_not_wrapped_again(owner):
     assert owner.greet() == "<THEIRS>"
 
 
-def test_a_target_that_is_not_there_is_an_error_before_anything_is_changed(owner):
-    renamed = Patch("somebody_else:Runner.walk", WRAP, louder, "it is quiet", "it is loud")
+def test_a_missing_target_is_an_error_before_any_change(owner):
+    renamed = Patch("somebody_else:Runner.walk", louder, REASON)
     with pytest.raises(RuntimeError) as error:
         Patches([GREET, RUN, renamed], lambda: "somebody 1.2").apply()
     assert str(error.value) == (
-        "somebody_else:Runner.walk is not there in somebody 1.2, and diet_fairseq changes it (it "
-        "is quiet): install the version that diet_fairseq asks for"
+        "somebody_else:Runner.walk is missing in somebody 1.2, and diet_fairseq changes it (it is "
+        "quiet): install the version that diet_fairseq asks for"
     )
     assert owner.greet() == owner.Runner().run() == "theirs"
 
 
-def test_two_rows_of_one_target_are_undone_in_turn(owner):
-    twice = Patches([GREET, Patch(GREET.target, REPLACE, str, "why", "until")], str)
-    twice.apply()
-    assert owner.greet is str
-    assert twice.undo() == []
-    assert owner.greet() == "theirs"
-
-
-def test_a_row_for_all_modules_of_a_package_reaches_those_imported_later(monkeypatch):
-    def module(name):
-        found = SimpleNamespace(__file__="", greet=lambda: "theirs")
-        monkeypatch.setitem(sys.modules, name, found)
-        return found
-
-    first = module("somebodys.one")
-    ours = Patches([Patch("somebodys.*:greet", WRAP, louder, "why", "until")], str)
-    ours.apply()
-    second = module("somebodys.two")
-    ours.apply()
-    assert first.greet() == second.greet() == "THEIRS"
-
-
-def test_the_whole_table_is_applied():
-    PATCHES.apply()  # to what was imported since
-    assert {id(change) for change, _ in PATCHES._made.values()} == {
-        id(row) for row in TABLE if row.places()
-    }
-    assert patch.MISSING not in {row.how for row in PATCH_ROWS}
+@pytest.mark.parametrize("kinds", [set(), {"data"}, {"ours", "data"}])
+def test_a_row_without_an_active_kind_is_left_out(owner, monkeypatch, kinds):
+    monkeypatch.setattr(patch, "active_kinds", lambda: frozenset(kinds))
+    Patches([GREET], str).apply()
+    assert owner.greet() == ("THEIRS" if "ours" in kinds else "theirs")

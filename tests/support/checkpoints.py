@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
+from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading
 
 
 def saved(path, **parts):
@@ -17,7 +17,7 @@ def saved(path, **parts):
 
 def refusal(path):
     with pytest.raises(UserError) as error:
-        loading.read(path)
+        checkpoints.read(path)
     text = str(error.value)
     assert text.isprintable()
     assert len(text) < 1000

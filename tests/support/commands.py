@@ -195,6 +195,11 @@ def kill_on_call(target: str, number: int) -> None:
     setattr(owner, name, counted)
 
 
+def set_environment(**variables: str) -> None:
+    """Set environment variables of this process."""
+    os.environ.update(variables)
+
+
 def without_protection() -> None:
     """What a user may have set to get stock fairseq to load its checkpoints."""
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"

@@ -47,13 +47,16 @@ class Outcome(NamedTuple):
             return "hung"
         if self.status < 0:
             return f"ended by signal {-self.status}"
-        if "Traceback" in self.err:
-            return f"traceback: {last[0]}"
         if any(not c.isprintable() for c in last[0]):
             return f"control characters: {last[0]!r}"
-        if self.status and not last[0].startswith("error: "):
+        if self.status not in (0, 1):
             return f"status {self.status}: {last[0]}"
         return None
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it is one line of ours, and not an error of fairseq's or PyTorch's."""
+        return self.status == 1 and "Traceback" not in self.err and self.err.startswith("error: ")
 
 
 def attempt(action: Callable[[], Any], folder: Path, limit: float = 60) -> Outcome:
@@ -196,9 +199,9 @@ def of_an_operation(good: bytes, draw: random.Random) -> bytes:
 
 def of_a_value(good: bytes, draw: random.Random) -> bytes:
     """A value anywhere but in the optimizer's state is another, of another type, or gone."""
-    from diet_fairseq.patches import loading
+    from diet_fairseq import checkpoints
 
-    state = loading.read(io.BytesIO(good))
+    state = checkpoints.read(io.BytesIO(good))
     if draw.random() < 0.3:  # as fairseq wrote them until 2020
         state["args"], state["cfg"] = state["cfg"]["model"], None
     state.pop("last_optimizer_state", None) if draw.random() < 0.5 else None

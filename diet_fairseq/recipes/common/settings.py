@@ -103,7 +103,7 @@ def is_begun(run: Path) -> bool:
     from ...patches import saving
 
     try:
-        with saving.alone_in(str(run)):
+        with saving.lock(str(run)):
             return any(run.glob("checkpoint*.pt"))
     except UserError:
         return True

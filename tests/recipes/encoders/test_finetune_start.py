@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches import loading
 from diet_fairseq.recipes.encoders import finetune, predict, start
 from diet_fairseq.recipes.encoders.glue_tasks import GLUE
 from tests.support import glue
@@ -36,7 +36,7 @@ def edited(folder):
 
     def edit(change=lambda state: None, **options):
         with open(folder / "runs/base/checkpoint_last.pt", "rb") as file:
-            state = loading.read(file, "cpu")
+            state = checkpoints.read(file, "cpu")
         vars(state["cfg"]["model"]).update(options)
         change(state)
         path = folder / "runs" / "edited" / "checkpoint_last.pt"

@@ -1,11 +1,11 @@
 """Faults in what is said of a checkpoint's options."""
 
-from diet_fairseq.patches.loading import options
+from diet_fairseq.patches import position_options
 from tests.support.mutants.catching import Patch
 
 
 def parameters_of_positions_not_compared(patch: Patch) -> None:
-    patch.setattr(options, "of_positions", lambda _: {})
+    patch.setattr(position_options, "position_shapes", lambda _: {})
 
 
 def untied_cls_not_compared(patch: Patch) -> None:
@@ -17,4 +17,5 @@ def positions_at_the_input_not_compared(patch: Patch) -> None:
 
 
 def _without(patch: Patch, option: str) -> None:
-    patch.setattr(options, "OPTIONS", tuple(one for one in options.OPTIONS if one != option))
+    others = tuple(name for name in position_options.OPTIONS if name != option)
+    patch.setattr(position_options, "OPTIONS", others)

@@ -1,0 +1,23 @@
+"""Checkpoints are data: nothing in them is executed, and none makes fairseq open another file.
+
+A hostile checkpoint can act in three ways. Its pickle can name any function: PyTorch's
+``weights_only`` refuses all types but those of `file.CHECKPOINT_TYPES`. fairseq calls ``eval`` on
+strings of the configuration, and the configuration names what fairseq would look up, open or
+download: `configuration` refuses both before fairseq sees them.
+"""
+
+from . import configuration, progress
+from .file import CHECKPOINT_TYPES, TRUST, check_regular, load, read, report_faults
+from .model import no_larger_than
+
+__all__ = [
+    "CHECKPOINT_TYPES",
+    "TRUST",
+    "check_regular",
+    "configuration",
+    "load",
+    "no_larger_than",
+    "progress",
+    "read",
+    "report_faults",
+]

@@ -1,0 +1,289 @@
+"""A checkpoint's configuration names things; nothing is looked up, opened or downloaded for it."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, hub_utils
+from fairseq.data import encoders
+from fairseq.data.encoders.gpt2_bpe import DEFAULT_ENCODER_JSON
+from fairseq.dataclass import utils as dataclass_utils
+from fairseq.models.transformer import TransformerModel
+from omegaconf.errors import MissingMandatoryValue
+
+from diet_fairseq import checkpoints
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches.table import PATCHES
+from tests.support import commands, hostile
+from tests.support.commands import TINY, run
+
+TRUST = "use a checkpoint from a source that you trust"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _applied():
+    PATCHES.apply()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def stock(data):
+    """A checkpoint that fairseq wrote without us."""
+    folder = data.parent / "stock"
+    done = run("train", data, *TINY, "--max-update", 2, "--save-dir", folder, plugin=False)
+    assert done.status == 0, done.err
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def edited(stock, tmp_path):
+    """The checkpoint with other options: `model__dropout=1` for cfg, `dropout=1` as of old."""
+
+    def edit(**values):
+        state = checkpoints.read(stock)
+        if not all("__" in place for place in values):
+            state["args"], state["cfg"] = state["cfg"]["model"], None
+        for place, value in values.items():
+            part, _, option = place.partition("__")
+            if not option:
+                setattr(state["args"], part, value)
+                continue
+            if state["cfg"][part] is None:
+                state["cfg"][part] = {}
+            config = state["cfg"][part]
+            (vars(config) if isinstance(config, Namespace) else config)[option] = value
+        path = tmp_path / "edited.pt"
+        torch.save(state, path)
+        return path
+
+    return edit
+
+
+def models(path, data, **overrides):
+    """The model, its configuration and its task, as fairseq-generate has them."""
+    return checkpoint_utils.load_model_ensemble_and_task(
+        [str(path)], {"data": str(data)} | overrides
+    )
+
+
+def refusal(path, data):
+    with pytest.raises(UserError) as error:
+        models(path, data)
+    text = str(error.value)
+    assert text.isprintable()
+    assert text.startswith(f"{path} ")
+    return text.removeprefix(f"{path} ")
+
+
+def test_the_checkpoint_loads_as_it_is_and_as_of_old(edited, data):
+    for path in (edited(model__dropout=0.25), edited(dropout=0.25)):
+        (model,), cfg, task = models(path, data)
+        assert model.encoder.dropout_module.p == cfg.model.dropout == 0.25
+        assert task.cfg.source_lang == "de"
+
+
+# --- Nothing is looked up
+
+LOOKUPS = {
+    "plain": {"source_lang": "${oc.env:SECRET}"},
+    "escaped for Hydra": {"bpe": "$\\{oc.env\\:SECRET\\}"},
+    "a literal's escapes": {"max_source_positions": "'\\x24{oc.env:SECRET}'"},
+    "inside": {"criterion": "label_smoothed_cross_entropy", "label_smoothing": "'\\x24{oc.env:A}'"},
+}
+
+
+@pytest.mark.parametrize("way", LOOKUPS)
+def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypatch):
+    monkeypatch.setenv("SECRET", "7")
+    text = refusal(edited(**LOOKUPS[way]), data)
+    assert text.startswith("is refused: ")
+    assert text.endswith(f"; {TRUST}")
+    option = list(LOOKUPS[way])[-1]
+    assert option in text
+    assert "which asks to look something up" in text
+
+
+def test_fairseq_alone_looks_it_up(edited, monkeypatch):
+    """The control: what Hydra makes of the same options."""
+    monkeypatch.setenv("SECRET", "7")
+    convert = dataclass_utils.convert_namespace_to_omegaconf
+
+    def options(**values):
+        return torch.load(edited(**values), weights_only=False)["args"]
+
+    literal = options(**LOOKUPS["a literal's escapes"])
+    assert convert(literal).task.max_source_positions == 7
+    with pytest.raises(Exception, match=r"Could not find 'bpe/7'"):
+        convert(options(**LOOKUPS["escaped for Hydra"]))
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("section", ["bpe", "tokenizer", "scoring"])
+@pytest.mark.parametrize("of_old", [False, True])
+def test_names_are_those_of_fairseqs_registries(section, of_old, edited, data):
+    path = edited(**{section if of_old else f"{section}___name": "no such\x1b"})
+    text = refusal(path, data)
+    assert text.startswith(rf"is refused: its {section} is 'no such\x1b', which fairseq doesn't ")
+    known = {"bpe": "sentencepiece", "tokenizer": "space", "scoring": "sacrebleu"}[section]
+    models(edited(**{section if of_old else f"{section}___name": known}), data)
+
+
+# --- Nothing is downloaded, no file is opened
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", " HTTPS:x", "s3:x", "hdfs://x"])
+@pytest.mark.parametrize("place", ["bpe__gpt2_encoder_json", "model__w2v_path", "bpe_codes"])
+def test_addresses_are_refused(place, url, edited, data):
+    path = edited(**{place: url})
+    where = f"cfg.{place.replace('__', '.')}" if "__" in place else f"args.{place}"
+    assert refusal(path, data) == (
+        f"is refused: {where} of its configuration is {url!r}, an address to download from; {TRUST}"
+    )
+
+
+def test_addresses_that_nothing_reads_are_left_alone(edited, data):
+    """Where a run's processes met, and fairseq's own default, as RoBERTa's checkpoints have it."""
+    meeting = {"distributed_init_method": "tcp://localhost:1234"}
+    models(edited(distributed_training__distributed_init_method="tcp://localhost:1234"), data)
+    models(edited(**meeting), data)
+    models(edited(model__distributed_init_method="tcp://localhost:1234"), data)
+    models(edited(bpe___name="gpt2", bpe__gpt2_encoder_json=DEFAULT_ENCODER_JSON), data)
+
+
+FILES = ["/dev/zero", "/etc/passwd", "../../../../../../etc/passwd", "~/x", "folder/x:/etc/passwd"]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("of_old", [False, True])
+def test_a_model_is_built_without_the_files_that_its_checkpoint_names(path, of_old, edited, data):
+    option = "encoder_embed_path" if of_old else "model__encoder_embed_path"
+    (model,), _, _ = models(edited(**{option: path}), data)
+    expected = checkpoints.read(edited(model__dropout=0))["model"]
+    for name, parameter in model.state_dict().items():
+        torch.testing.assert_close(parameter, expected[name])
+
+
+def test_a_file_that_the_user_names_is_read(edited, data, tmp_path):
+    path = edited(model__encoder_embed_path="/dev/zero")
+    with pytest.raises(FileNotFoundError, match="/nowhere/x"):
+        models(path, data, encoder_embed_path="/nowhere/x")
+
+
+def test_no_file_is_read_to_cut_text(edited, data, tmp_path):
+    path = edited(bpe___name="subword_nmt", bpe__bpe_codes="/dev/zero")
+    _, cfg, _ = models(path, data)
+    with pytest.raises(MissingMandatoryValue, match="bpe_codes"):
+        encoders.build_bpe(cfg.bpe)
+    codes = tmp_path / "codes"
+    codes.write_text("#version: 0.2\na b</w>\n")
+    hub = hub_utils.from_pretrained(str(path.parent), path.name, str(data), bpe_codes=str(codes))
+    assert encoders.build_bpe(hub["args"].bpe).encode("abc ab") == "a@@ b@@ c ab"
+
+
+@pytest.mark.slow
+def test_an_interface_opens_nothing_and_connects_to_nothing(edited, data, tmp_path):
+    path = edited(bpe="subword_nmt", bpe_codes="/etc/passwd", replace_unk="/dev/zero",
+                  decoder_embed_path="/dev/zero", tokenizer="space")  # fmt: skip
+
+    def translate():
+        (tmp_path / "run" / "codes").write_text("#version: 0.2\na b</w>\n")
+        model = TransformerModel.from_pretrained(
+            str(path.parent), path.name, str(data), bpe_codes=str(tmp_path / "run" / "codes")
+        )
+        model.translate(["w1 w2"], beam=1)
+
+    outcome = hostile.attempt(translate, tmp_path / "run")
+    assert outcome.fault is None
+    assert outcome.status == 0, outcome.err
+
+
+# --- Bounds
+
+
+def shared(depth):
+    value = ["x"]
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"model__encoder_layers": 10**8}, "its configuration asks for a larger model than the fi"),
+        ({"model__encoder_embed_dim": 2**15}, "its configuration asks for a larger model than t"),
+        ({"decoder_ffn_embed_dim": 10**8}, "its configuration asks for a larger model than the f"),
+        ({"model__max_source_positions": 10**9}, "cfg.model.max_source_positions of its configur"),
+        ({"max_target_positions": "1_000_000_000"}, "args.max_target_positions of its configurat"),
+        ({"model__position_max_distance": 10**18}, "cfg.model.position_max_distance of its confi"),
+        ({"model__position_clip": 65_537}, "cfg.model.position_clip of its configuration is 6553"),
+        ({"model__x": shared(22)}, "its configuration comes to more than 1,000,000 characters"),
+        ({"task__x": "x" * 1_000_001}, "its configuration comes to more than 1,000,000 character"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_would_take_for_ever_is_refused(values, words, edited, data):
+    assert refusal(edited(**values), data).startswith(f"is refused: {words}")
+
+
+def test_twice_the_size_does_not_fit_but_is_built(edited, data):
+    """The bound is for what no computer holds; PyTorch compares names and shapes."""
+    with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
+        models(edited(model__encoder_layers=2), data)
+
+
+# --- Counts
+
+
+COUNT = "no count from 0 to 2,147,483,648"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("optimizer_history.0.num_updates", -1, f"its num_updates is -1, {COUNT}"),
+        ("extra_state.train_iterator.epoch", "1", f"its epoch is '1', {COUNT}"),
+        ("extra_state.train_iterator.epoch", 10**30, f"its epoch is {10**30}, {COUNT}"),
+        ("extra_state.train_iterator.iterations_in_epoch", 0.5, "its iterations_in_epoch is 0.5, "),
+        ("extra_state.train_iterator.shards", 0, "its shards is 0, no count from 1 to "),
+        ("extra_state.train_iterator.batches", "9", "its batches is '9', no count from 1 to "),
+        ("extra_state.best", "\x1b", r"its best is '\x1b', no number"),
+        ("extra_state.previous_training_time", None, "its previous_training_time is None"),
+        ("optimizer_history.0.lr_scheduler_state.best", [], "its best is [], no number"),
+        ("extra_state.metrics.train.0.3.sum", torch.Size([1]), "its meter "),
+    ],
+)  # fmt: skip
+def test_what_a_run_counts_with_are_numbers(place, value, words, stock, data, tmp_path):
+    state = checkpoints.read(stock)
+    *inside, last = [int(key) if key.isdigit() else key for key in place.split(".")]
+    holder = state
+    for key in inside:
+        holder = holder[key]
+    holder[last] = value
+    torch.save(state, tmp_path / "x.pt")
+    assert refusal(tmp_path / "x.pt", data).startswith(f"is refused: {words}")
+
+
+def test_several_checkpoints_are_an_ensemble(stock, data):
+    both, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(stock)] * 2, {"data": str(data)}
+    )
+    assert len(both) == 2
+    assert both[0] is not both[1]
+    assert cfg.task.data == str(data)
+    assert task.cfg.source_lang == "de"
+
+
+def test_a_program_is_named_by_file_and_place(edited, stock, data):
+    bad = edited(model__encoder_xformers_att_config="print(1)")
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_model_ensemble_and_task([str(stock), str(bad)], {"data": str(data)})
+    assert str(error.value) == (
+        f"{bad} is refused: cfg.model.encoder_xformers_att_config of its configuration is "
+        f"'print(1)', which fairseq could run as a program; {TRUST}"
+    )

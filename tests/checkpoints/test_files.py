@@ -1,0 +1,240 @@
+"""Reading a checkpoint's file: plain data comes out of it, or one line that says what is wrong."""
+
+import io
+import os
+import zipfile
+from argparse import Namespace
+from collections import OrderedDict
+
+import fairseq
+import pytest
+import torch
+
+from diet_fairseq import checkpoints
+from diet_fairseq.checkpoints import configuration
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches.table import PATCHES
+from tests.support import commands, hostile
+from tests.support.checkpoints import Touch, refusal, saved
+from tests.support.commands import TINY, slow
+
+NOW = (*TINY, "--max-update", "1", "--disable-validation")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _applied():
+    PATCHES.apply()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+# --- Plain data
+
+
+def test_plain_data_comes_out_as_it_went_in(tmp_path):
+    tied = torch.nn.Parameter(torch.arange(4.0))
+    half = torch.arange(6).half().view(2, 3).t()
+    parts = {
+        "extra": [None, True, 3, 2.5, 2**70, "text", b"bytes", (1, (2,)), {1: "a", "b": {3}}],
+        "args": Namespace(lr=[0.1], inner=Namespace(a=1)),
+        "model": OrderedDict(a=tied, b=tied, half=half),
+        "kinds": [torch.float16, torch.Size([2]), torch.device("cpu")],
+    }
+    state = checkpoints.read(saved(tmp_path / "x.pt", **parts))
+    model = state.pop("model")
+    assert state == {"cfg": {}, **{key: value for key, value in parts.items() if key != "model"}}
+    assert model["a"] is model["b"]
+    torch.testing.assert_close(dict(model), {"a": tied.data, "b": tied.data, "half": half})
+
+
+def cycle():
+    value = []
+    value.append([value])
+    return value
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def shared(depth):
+    """2**depth zeros in ``depth`` lists."""
+    value = [0]
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+WITH_METHODS = Namespace(a=1)
+vars(WITH_METHODS)["__deepcopy__"] = 1
+
+ODDITIES = {
+    "cycle": (cycle(), "contains itself"),
+    "depth": (nested(60), "is nested more than 50 deep"),
+    "sharing": (shared(40), "comes to more than 20,000,000 values"),
+    "key": ({(1, 2): 3}, "(1, 2) is not a name"),
+    "method": (WITH_METHODS, "__deepcopy__ is not a name"),
+    "function": (torch.Tensor, "is of the type _TensorMeta, which no checkpoint needs"),
+    "sparse": (torch.zeros(2).to_sparse(), "is a sparse or nested tensor"),
+    "meta": (torch.zeros(2, device="meta"), "is a tensor without numbers (on the device meta)"),
+    "expanded": (torch.zeros(1).expand(1 << 40), "is a tensor of more numbers than are in the fil"),
+    "quantized": (torch.quantize_per_tensor(torch.zeros(2), 1, 0, torch.qint8), "is a quantized"),
+}
+
+
+@pytest.mark.parametrize("oddity", ODDITIES)
+@pytest.mark.parametrize("part", ["model", "cfg", "last_optimizer_state"])
+def test_oddities_are_refused_by_their_place(oddity, part, tmp_path):
+    value, words = ODDITIES[oddity]
+    text = refusal(saved(tmp_path / "x.pt", **{part: {"a": [0, {"b": value}]}}))
+    assert text.startswith(f"refused: {part}.a.1.b")
+    assert words in text
+
+
+@pytest.mark.parametrize("value", ["text", 1, None, {}])
+def test_weights_that_are_no_tensors_are_refused(value, tmp_path):
+    text = refusal(saved(tmp_path / "x.pt", model={"encoder.w\x1b[2J": value}))
+    assert text == r"refused: encoder.w\x1b[2J of its model is not a tensor; give another file"
+
+
+class Named:
+    """Its pickle names a function whose name acts on a terminal."""
+
+    def __reduce__(self):
+        return os.getcwd, ()
+
+
+def test_nothing_in_a_refusal_acts_on_a_terminal(tmp_path):
+    path = saved(tmp_path / "x.pt", x=Named())
+    path.write_bytes(hostile._repacked(path.read_bytes(), lambda p: (
+        p.replace(b"cposix\ngetcwd\n", b"cevil\n\x1b[2J\x07" + b"x" * 5000 + b"\n"))))  # fmt: skip
+    assert r"it holds evil.\x1b[2J\x07xxx" in refusal(path)
+    assert r"cfg.\x1b[2J" in refusal(saved(path, cfg={"\x1b[2J": "${a}"}))
+    assert r"'\x1b[2J${a}'" in refusal(saved(path, cfg={"a": "\x1b[2J${a}"}))
+    assert len(refusal(saved(path, cfg={"a" * 10000: "${" + "b" * 10000}))) < 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            PermissionError(13, "Permission denied"),
+            "can't be read: fix its permissions, or name another",
+        ),
+        (MemoryError(), "asks for more memory than there is: free some, or, if it is small, give"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+            "asks for more mem",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "asks for more memory than there is"),
+    ],
+    ids=["permission", "memory", "allocator", "gpu"],
+)
+def test_a_good_checkpoint_is_not_blamed_for_the_machine(error, words, tmp_path, monkeypatch):
+    path = saved(tmp_path / "x.pt")
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(UserError) as said:
+        checkpoints.read(path)
+    assert str(said.value).startswith(f"{path} {words}")
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is_is_refused(tmp_path):
+    path = saved(tmp_path / "x.pt", x="a" * 1_000_000)
+    with zipfile.ZipFile(path) as good:
+        entries = {name: good.read(name) for name in good.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        for name, content in entries.items():
+            bomb.writestr(name, content)
+    assert torch.load(path)["x"] == "a" * 1_000_000  # the control: PyTorch unpacks it
+    assert refusal(path).startswith("refused: what it holds unpacks to more than its size")
+    with open(path, "rb") as file, pytest.raises(UserError, match="unpacks to more"):
+        checkpoints.read(file)
+
+
+# --- Regular files
+
+
+@pytest.fixture(params=["folder", "pipe", "device", "broken link"])
+def no_file(request, tmp_path):
+    path = tmp_path / "x.pt"
+    match request.param:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "broken link":
+            path.symlink_to(tmp_path / "nowhere")
+    what = "a folder" if request.param == "folder" else "not a regular file"
+    return path, f"{path} is {what}: give a checkpoint, such as checkpoint_best.pt"
+
+
+def test_what_is_no_regular_file_is_not_read(no_file):
+    path, words = no_file
+    with pytest.raises(UserError) as error:
+        checkpoints.read(path)
+    assert str(error.value) == words
+
+
+TRAINING = ("--restore-file", "--finetune-from-model", "--save-dir")
+
+
+@pytest.mark.parametrize("way", ["--path", *slow(TRAINING)])
+def test_no_command_takes_what_is_no_regular_file(way, no_file, data, tmp_path):
+    """Training would begin from scratch and end with status 0, generation wait for the pipe."""
+    path, words = no_file
+    saving = ("--save-dir", tmp_path / "save")
+    match way:
+        case "--path":
+            action = hostile.command("generate", data, "--path", path, "--cpu")
+        case "--save-dir":
+            path.rename(path.with_name("checkpoint_last.pt"))
+            words = words.replace("x.pt", "checkpoint_last.pt")
+            action = hostile.command("train", data, *NOW, "--save-dir", tmp_path)
+        case _:
+            action = hostile.command("train", data, *NOW, way, path, *saving)
+    outcome = hostile.attempt(action, tmp_path / "run")
+    assert outcome.status == 1
+    if path.is_symlink() and not path.exists() and way in ("--path", "--finetune-from-model"):
+        assert str(path) in outcome.err.splitlines()[-1]  # fairseq's own words
+    else:
+        assert outcome.err.splitlines()[-1] == f"error: {words}"
+
+
+# --- What processes broadcast
+
+
+def test_nothing_that_is_broadcast_is_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    marker, path = tmp_path / "it-ran", tmp_path / "x.pt"
+    torch.save(Touch(marker), path)
+    for module in (fairseq.checkpoint_utils, fairseq.distributed.utils):
+        for file in (str(path), io.BytesIO(path.read_bytes())):
+            with pytest.raises(UserError, match="is refused: it holds"):
+                module.torch.load(file)
+    assert not marker.exists()
+    torch.load(path)
+    assert marker.exists()  # the control
+
+
+def test_buffers_count_among_the_numbers_of_a_model():
+    module, numbers = torch.nn.Module(), torch.empty(1 << 30, device="meta")
+    with (
+        checkpoints.no_larger_than(1000),
+        pytest.raises(configuration.Refused, match="a larger model than the file can"),
+    ):
+        module.register_buffer("table", numbers)
+    with checkpoints.no_larger_than(1000):
+        module.register_buffer("none", None)
+        module.register_buffer("small", torch.empty(9))

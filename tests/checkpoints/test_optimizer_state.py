@@ -1,0 +1,243 @@
+"""An optimizer's state is taken from a checkpoint only where it fits the parameters."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from diet_fairseq import checkpoints
+from diet_fairseq.errors import UserError
+from tests.support import commands
+from tests.support.commands import TINY, run
+from tests.support.optimizers import (
+    EACH,
+    fused_adamw,
+    lamb_torch,
+    parameters,
+    schedule,
+    through_a_file,
+    trajectory,
+)
+
+
+def saved(make):
+    """What an optimizer is after three updates, as a checkpoint has it."""
+    trajectory(optimizer := make(params := parameters()), params, steps=range(3))
+    return through_a_file(optimizer.state_dict())
+
+
+def refused(make, state):
+    with pytest.raises(UserError) as error:
+        make(parameters()).load_state_dict(state)
+    text = str(error.value)
+    assert "\n" not in text
+    cure = (
+        "; give an undamaged one, with the options it was trained with, or start a new one with "
+        "--reset-optimizer"
+    )
+    assert text.endswith(cure)
+    return text.removesuffix(cure).partition(" can't resume from the checkpoint: ")[2]
+
+
+@EACH
+@pytest.mark.parametrize("moment", ["exp_avg", "exp_avg_sq"])
+@pytest.mark.parametrize(
+    ("wrong", "shape"),
+    [
+        (torch.zeros(1), "1"),
+        (torch.zeros(0), "0"),
+        (torch.zeros(()), "a number"),
+        (torch.zeros(50 * 128), "6400"),
+        (torch.zeros(8, 16), "8 x 16"),
+        (torch.zeros(1).expand(8, 16), "8 x 16"),
+    ],
+)
+def test_moments_of_another_shape_are_refused(make, moment, wrong, shape):
+    """PyTorch's kernel reads and writes beyond their end."""
+    state = saved(make)
+    state["state"][0][moment] = wrong
+    assert refused(make, state) == (
+        f"its {moment} of parameter 0 is {shape}, but the parameter is 16 x 8"
+    )
+
+
+#: of a moment's shape, but not tensors whose numbers lie in memory
+NOT_PLAIN = {
+    "meta": lambda: torch.zeros(16, 8, device="meta"),
+    "sparse": lambda: torch.zeros(16, 8).to_sparse(),
+    "nested": lambda: torch.nested.nested_tensor([torch.zeros(8)] * 16),
+    "quantized": lambda: torch.quantize_per_tensor(torch.zeros(16, 8), 1.0, 0, torch.qint8),
+    "whole numbers": lambda: torch.zeros(16, 8, dtype=torch.int64),
+    "complex": lambda: torch.zeros(16, 8, dtype=torch.complex64),
+    "text": lambda: "moment",
+    "list": lambda: [0.0] * 128,
+}
+
+
+@EACH
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("wrong", NOT_PLAIN.values(), ids=list(NOT_PLAIN))
+def test_moments_that_are_no_plain_numbers_are_refused(make, wrong):
+    state = saved(make)
+    state["state"][0]["exp_avg_sq"] = wrong()
+    assert refused(make, state) == (
+        "its exp_avg_sq of parameter 0 is not a plain tensor of floating-point numbers"
+    )
+
+
+def turned(moment):
+    """The same numbers, lying otherwise in memory."""
+    return moment.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def spread(moment):
+    """One number in memory, which every place of the tensor is."""
+    return moment.flatten()[0].expand(moment.shape)
+
+
+@EACH
+@pytest.mark.parametrize("lying", [turned, spread, torch.Tensor.double, torch.nn.Parameter])
+def test_moments_count_by_their_places_not_by_how_they_lie_in_memory(make, lying):
+    ends = []
+    for change in (lying, lambda moment: lying(moment).detach().float().contiguous().clone()):
+        state = saved(make)
+        for one in state["state"].values():
+            one |= {name: change(one[name]) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer = make(params := parameters())
+        optimizer.load_state_dict(state)
+        ends.append(trajectory(optimizer, params, steps=range(3, 6)))
+    assert torch.equal(*ends)
+
+
+@EACH
+def test_moments_are_no_part_of_what_they_were_loaded_from(make):
+    state = saved(make)
+    for one in state["state"].values():
+        one["exp_avg_sq"] = one["exp_avg"] = one["exp_avg"].abs()
+    before = state["state"][0]["exp_avg"].clone()
+    optimizer = make(params := parameters())
+    optimizer.load_state_dict(state)
+    trajectory(optimizer, params, steps=range(2))
+    assert torch.equal(state["state"][0]["exp_avg"], before)
+    (first, *_) = optimizer.optimizer.state.values()
+    assert not torch.equal(first["exp_avg"], first["exp_avg_sq"])
+
+
+NO_NUMBERS = [None, "1", -1, True, float("nan"), float("inf"), 10**400, torch.ones(2), [1]]
+
+
+@EACH
+@pytest.mark.parametrize("wrong", NO_NUMBERS, ids=str)
+@pytest.mark.parametrize("key", ["lr", "eps", "weight_decay", "step"])
+def test_numbers_that_are_none_are_refused(make, key, wrong):
+    state = saved(make)
+    of_parameter = key == "step" and make is fused_adamw
+    (state["state"] if of_parameter else state["param_groups"])[0][key] = wrong
+    name = "step of parameter 0" if of_parameter else key
+    assert refused(make, state) == f"its {name} is not a number from 0 to below {2**53}"
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ((0.9, 1.0), "beta 2 is not a number from 0 to below 1"),
+        (("a", 0.9), "beta 1 is not a number from 0 to below 1"),
+        ((0.9,), "betas are not two"),
+        ("ab", "betas are not two"),
+        (None, "betas are not two"),
+    ],
+)
+def test_betas_that_are_none_are_refused(make, wrong, text):
+    state = saved(make)
+    state["param_groups"][0]["betas"] = wrong
+    assert refused(make, state) == f"its {text}"
+
+
+@EACH
+def test_a_state_of_more_or_fewer_parameters_is_refused(make):
+    more, fewer = {fused_adamw: ("4", "no"), lamb_torch: ("3 + 1", "2")}[make]
+    here = {fused_adamw: "3", lamb_torch: "2 + 1"}[make]
+    state = saved(make)
+    state["param_groups"][0]["params"].append(7)
+    assert (
+        refused(make, state) == f"it was trained with {more} parameters, but the model has {here}"
+    )
+    state = saved(make)
+    state["param_groups"].pop()
+    assert (
+        refused(make, state) == f"it was trained with {fewer} parameters, but the model has {here}"
+    )
+    state = saved(make)
+    state["state"][7] = state["state"][0]
+    assert refused(make, state) == "it has moments of parameters that it does not list"
+
+
+@EACH
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.pop("state"),
+        lambda state: state.update(state=[1]),
+        lambda state: state.update(state={0: 1}),
+        lambda state: state.update(param_groups={}),
+        lambda state: state.update(param_groups=[1]),
+        lambda state: state["param_groups"][0].pop("params"),
+        lambda state: state["param_groups"][0]["params"].__setitem__(0, []),
+    ],
+)
+def test_what_is_no_state_is_refused(make, change):
+    change(state := saved(make))
+    assert refused(make, state) == "its optimizer's state is damaged"
+
+
+@EACH
+def test_a_checkpoint_switches_nothing_on(make):
+    state = saved(make)
+    for group in state["param_groups"]:
+        group |= {"maximize": True, "amsgrad": True, "capturable": True, "rectify": True,
+                  "adanorm": True, "fused": False, "new": 1}  # fmt: skip
+    optimizer = make(parameters())
+    before = [set(group.items()) for group in without_parameters(optimizer)]
+    optimizer.load_state_dict(state)
+    after = [set(group.items()) for group in without_parameters(optimizer)]
+    assert [new - old for old, new in zip(before, after, strict=True)] == [
+        {("lr", group["lr"]), *([("step", 3)] if make is lamb_torch else [])}
+        for group in state["param_groups"]
+    ]
+
+
+def without_parameters(optimizer):
+    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+
+
+def test_a_schedule_goes_on_from_a_number_only():
+    one = schedule(max_update=10)
+    for best, taken in ((None, None), (2.5, 2.5), (torch.tensor(2.5), 2.5)):
+        one.load_state_dict({"best": best})
+        assert one.best == taken
+    for wrong in ({"best": "2.5"}, {"best": torch.ones(2)}, {}, None):
+        with pytest.raises(UserError) as error:
+            one.load_state_dict(wrong)
+        assert str(error.value) == (
+            "--lr-scheduler linear_ratio can't resume from the checkpoint: its best loss is not a "
+            "number; give an undamaged one, or start a new one with --reset-lr-scheduler"
+        )
+
+
+@pytest.mark.slow
+def test_fairseq_train_says_what_does_not_fit(tmp_path):
+    train = partial(run, "train", commands.corpus(tmp_path), *TINY, "--optimizer", "fused_adamw",
+                    "--disable-validation", "--save-dir", tmp_path)  # fmt: skip
+    assert train("--max-update", 1).status == 0
+    last = tmp_path / "checkpoint_last.pt"
+    with open(last, "rb") as file:
+        state = checkpoints.read(file, "cpu")
+    state["last_optimizer_state"]["state"][0]["exp_avg"] = torch.zeros(1)
+    torch.save(state, last)
+    done = train("--max-update", 2)
+    assert done.status == 1
+    assert done.last.startswith(
+        "error: --optimizer fused_adamw can't resume from the checkpoint: its exp_avg of parameter "
+        "0 is 1, but the parameter is "
+    )

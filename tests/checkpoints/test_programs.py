@@ -1,0 +1,127 @@
+"""Text of a checkpoint's configuration that Python's ``eval`` would run is recognised."""
+
+import random
+
+import pytest
+
+from diet_fairseq.checkpoints.configuration import Refused, check, is_program
+
+HARMLESS = [
+    *("", "gelu", "en-de", "data-bin/iwslt14", "checkpoint_best.pt", "de,en", "@@ ", "</s>"),
+    *("/data/x (1)", "http://127.0.0.1:9/x", "a b c", "None", "True", "[1, 2]", "(0.9, 0.98)"),
+    *("{'dropout': 0.1}", '{"beam": true, "x": "y"}', "[(512, 3)] * 20", "1e-5", "-1"),
+    *("(" * 5000, "9" * 5000, "a" * 200_000, "yes or no", "[de, en]", "null\0byte"),
+]
+PROGRAMS = [
+    "__import__('os').system('touch x')",
+    "  print(1)  ",
+    "print(1)\n",
+    "[print(1)]",
+    "{'a': print(1)}",
+    "(lambda: 1)()",
+    "[x for x in y]",
+    "{x: y for x in z}",
+    "f'{x}'",
+    "x[0]",
+    "(y := 2)",
+    "[0] * 10 ** 9",
+    "9 ** 9 ** 9",
+    "x * 1000000000",
+    "x % y",
+    "x @ y",
+    "'%999999999d' % 1",
+    "1 if f() else 2",
+    "a.b()",
+    "'print(1)'",  # a literal that is evaluated once more is a program
+    "'\\x70rint(1)'",
+    "[\"print(1)\"]",
+    "{'a': {'b': ['print(1)']}}",
+    "[x, 'print(1)']",
+    "[x, 'pri' + 'nt(1)']",
+    "f(\\'x\\')",  # Hydra takes the backslashes away
+    "f('\\\\'')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HARMLESS, ids=lambda text: text[:20])
+def test_names_places_and_literals_are_no_programs(text):
+    assert not is_program(text)
+
+
+@pytest.mark.parametrize("text", PROGRAMS, ids=lambda text: text[:20])
+def test_programs_are_recognised(text):
+    assert is_program(text)
+
+
+@pytest.mark.parametrize("text", PROGRAMS, ids=lambda text: text[:20])
+@pytest.mark.parametrize("section", ["model", "task", "criterion", "generation", "bpe"])
+def test_programs_are_refused_in_every_section_that_is_used(text, section):
+    with pytest.raises(Refused, match="could run as a program"):
+        check(None, {section: {"an_option": text}})
+    with pytest.raises(Refused, match="could run as a program"):
+        check(None, {"model": {"w2v_args": {section: {"an_option": text}}}})
+
+
+def test_bytes_are_refused():
+    with pytest.raises(Refused, match="but must be text"):
+        check(None, {"model": {"an_option": b"print(1)"}})
+
+
+TOKENS = [
+    *("os", "f", "x", "lambda", " for ", " in ", " if ", " else ", " or ", "not ", "None", "1"),
+    *("(", ")", "[", "]", "{", "}", ",", ":", ".", "+", "-", "*", "**", "/", "%", "=", ":="),
+    *("'x'", '"f()"', "'", '"', "\\", "\n", "#", " ", "@", "~", "<", "await ", "yield "),
+]
+
+
+class Watched:
+    """Reports that an operation was called on it."""
+
+    def __init__(self, calls):
+        object.__setattr__(self, "calls", calls)
+
+    def __call__(self, *_):
+        self.calls.append("call")
+        return self
+
+    def __getitem__(self, _):
+        self.calls.append("item")
+        return self
+
+    def __iter__(self):
+        self.calls.append("iter")
+        return iter(())
+
+
+def evaluation(text):
+    """The calls that happen while the text is evaluated, as fairseq evaluates it."""
+    calls = []
+    watched = Watched(calls)
+    try:
+        value = eval(text, {"os": watched, "f": watched, "x": watched})
+        if isinstance(value, str):
+            eval(value, {"os": watched, "f": watched, "x": watched})
+    except Exception:
+        pass
+    return calls
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_no_random_text_that_passes_calls_anything():
+    draw, passed, caught = random.Random(1), 0, 0
+    for _ in range(30_000):
+        text = "".join(draw.choice(TOKENS) for _ in range(draw.randint(1, 6)))
+        if "**" in text:
+            continue
+        if is_program(text):
+            caught += bool(evaluation(text))
+            continue
+        passed += 1
+        assert evaluation(text) == [], text
+    assert passed > 1000
+    assert caught > 20  # the test sees calls
+
+
+def test_the_check_ends_for_deeply_nested_text():
+    for text in ("-" * 100_000 + "1", "(" * 50 + ")" * 50, "[" * 150 + "]" * 150, "a." * 50_000):
+        assert is_program(text) in (True, False)

@@ -1,0 +1,325 @@
+"""Checkpoints are data: nothing in one is run, and the last line says what is wrong with it."""
+
+import os
+import time
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
+
+from diet_fairseq import checkpoints
+from diet_fairseq.errors import UserError
+from diet_fairseq.patches.table import PATCHES
+from tests.support import commands
+from tests.support.checkpoints import Touch
+from tests.support.commands import TINY, run, without_protection
+
+GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
+NOW = (*TINY, "--max-update", "2", "--disable-validation")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _applied():
+    PATCHES.apply()
+    PATCHES.apply()  # a second call changes nothing
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def stock(data):
+    """A checkpoint that fairseq wrote without us, with BLEU's arrays in its meters."""
+    folder = data.parent / "stock"
+    bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}')
+    done = run("train", data, *TINY, "--max-update", 2, *bleu, "--save-dir", folder, plugin=False)
+    assert done.status == 0, done.err
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def edited(stock, tmp_path):
+    """Save the stock checkpoint with a changed configuration; returns the new file."""
+
+    def edit(**values):
+        state = checkpoints.read(stock)
+        for path, value in values.items():
+            part, _, key = path.partition("__")
+            config = state["cfg"][part]
+            if isinstance(config, Namespace):
+                config = vars(config)
+            config[key] = value
+        path = tmp_path / "edited.pt"
+        torch.save(state, path)
+        return path
+
+    return edit
+
+
+# --- What fairseq wrote loads
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
+def test_stock_checkpoints_work_in(command, stock, data, tmp_path):
+    if command == "train":
+        arguments = (
+            data,
+            *TINY,
+            "--max-update",
+            3,
+            "--restore-file",
+            stock,
+            "--save-dir",
+            tmp_path,
+        )
+    elif command == "validate":
+        arguments = (data, "--task", "translation", "--path", stock, "--cpu", "--batch-size", 8)
+    else:
+        arguments = (data, "--path", stock, *GENERATE)
+    done = run(command, *arguments, stdin="w1 w2\n")
+    assert done.status == 0, done.err
+    said = {
+        "generate": "Generate test with beam=2",
+        "interactive": "H-0\t",
+        "validate": "valid on 'valid' subset | loss",
+        "train": "Loaded checkpoint",
+    }[command]
+    assert said in done.text
+
+
+def test_no_sentence_is_lost(stock, data):
+    """The test set has four sentences; fairseq alone drops a last batch of fewer than eight."""
+    done = run("generate", data, "--path", stock, *GENERATE)
+    assert "Translated 4 sentences" in done.text
+
+
+def test_stock_checkpoints_fail_without_the_plugin(stock, data):
+    done = run("generate", data, "--path", stock, *GENERATE, plugin=False)
+    assert "Weights only load failed" in done.err
+
+
+def test_stock_checkpoints_work_in_from_pretrained(stock, data):
+    hub = hub_utils.from_pretrained(str(stock.parent), stock.name, str(data))
+    assert sum(p.numel() for p in hub["models"][0].parameters()) > 0
+
+
+def test_every_listed_type_is_needed(stock):
+    """Each is in the file of a fairseq that ran without us; else it goes from the list."""
+    found = set(torch.serialization.get_unsafe_globals_in_checkpoint(stock))
+    assert found == {
+        "argparse.Namespace",
+        "numpy.ndarray",
+        "numpy.dtype",
+        "numpy._core.multiarray._reconstruct",
+    }
+
+
+def test_arrays_of_objects_are_refused(tmp_path):
+    state = {"model": {}, "cfg": {}, "extra": np.array([print, None], dtype=object)}
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(UserError, match=r"x\.pt is refused"), open(tmp_path / "x.pt", "rb") as f:
+        checkpoints.read(f)
+
+
+def test_threads_that_read_at_once_each_get_their_checkpoint(stock, monkeypatch):
+    before = set(torch.serialization.get_safe_globals())
+    original = torch.load
+
+    def slowly(*args, **kwargs):
+        time.sleep(0.05)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr("torch.load", slowly)
+    with ThreadPoolExecutor(3) as pool:
+        states = list(pool.map(checkpoints.read, [stock] * 6))
+    assert all(state["cfg"] for state in states)
+    assert set(torch.serialization.get_safe_globals()) == before
+
+
+def test_other_users_of_torch_load_are_as_they_were(stock):
+    before = set(torch.serialization.get_safe_globals())  # PyTorch's list has no order of its own
+    with open(stock, "rb") as file:
+        checkpoints.read(file)
+    assert set(torch.serialization.get_safe_globals()) == before
+    with pytest.raises(Exception, match="Weights only load failed"):
+        torch.load(stock)
+
+
+def test_what_a_user_allows_stays_allowed(stock):
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.add_safe_globals([Namespace])
+    try:
+        with open(stock, "rb") as file:
+            checkpoints.read(file)
+        assert Namespace in torch.serialization.get_safe_globals()
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+
+
+# --- A program in the pickle
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    marker, path = tmp_path / "it-ran", tmp_path / "hostile.pt"
+    torch.save({"model": {}, "cfg": {}, "extra_state": Touch(marker)}, path)
+    return path, marker
+
+
+def test_the_hostile_pickle_runs_where_nothing_protects(hostile):
+    path, marker = hostile
+    torch.load(path, weights_only=False)
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("command", ["generate", "train"])
+@pytest.mark.parametrize("first", [None, without_protection])
+def test_a_program_in_the_pickle_is_refused(command, first, hostile, data, tmp_path):
+    path, marker = hostile
+    if command == "train":
+        arguments = (data, *NOW, "--restore-file", path, "--save-dir", tmp_path / "save")
+    else:
+        arguments = (data, "--path", path, *GENERATE)
+    done = run(command, *arguments, first=first)
+    system = f"{os.system.__module__}.system"
+    assert done.status == 1
+    assert done.last == (
+        f"error: {path} is refused: it holds {system}, which no checkpoint needs and which could "
+        "run a program; nothing of it was run; use a checkpoint from a source that you trust"
+    )
+    assert not marker.exists()
+
+
+# --- A program in the configuration
+
+
+def touch(marker):
+    return f"__import__('os').system('touch {marker}')"
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("protected", [True, False])
+def test_a_program_in_the_configuration(side, protected, edited, data, tmp_path):
+    """With us it is refused by name; without us (and pickles allowed) it runs: the control."""
+    marker = tmp_path / "it-ran"
+    key = f"model__{side}_xformers_att_config"
+    path = edited(**{key: touch(marker)})
+    first = None if protected else without_protection
+    done = run("generate", data, "--path", path, *GENERATE, plugin=protected, first=first)
+    assert marker.exists() is not protected, done.err
+    if protected:
+        assert done.status == 1
+        assert done.last == (
+            f"error: {path} is refused: cfg.model.{side}_xformers_att_config of its configuration "
+            f"is {touch(marker)!r}, which fairseq could run as a program; use a checkpoint from a "
+            "source that you trust"
+        )
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("attack", [False, True])
+def test_the_configuration_of_old_checkpoints(attack, stock, data, tmp_path):
+    """They have a namespace of all options instead of sections."""
+    marker, path = tmp_path / "it-ran", tmp_path / "old.pt"
+    with open(stock, "rb") as file:
+        state = checkpoints.read(file)
+    state["args"], state["cfg"] = state["cfg"]["model"], None
+    if attack:
+        state["args"].decoder_xformers_att_config = touch(marker)
+    torch.save(state, path)
+    done = run("generate", data, "--path", path, *GENERATE)
+    assert not marker.exists()
+    if attack:
+        place = "args.decoder_xformers_att_config"
+        start = f"error: {path} is refused: {place} of its configuration is {touch(marker)!r}, "
+        assert done.last.startswith(start)
+    else:
+        assert "Translated 4 sentences" in done.text
+
+
+def test_interpolations_are_refused(edited, data):
+    path = edited(task__source_lang="${oc.env:HOME}")
+    done = run("generate", data, "--path", path, *GENERATE)
+    assert done.last == (
+        f"error: {path} is refused: cfg.task.source_lang of its configuration is "
+        "'${oc.env:HOME}', which asks to look something up; use a checkpoint from a source that "
+        "you trust"
+    )
+
+
+@pytest.mark.slow
+def test_a_folder_named_in_the_configuration_is_not_imported(edited, data, tmp_path):
+    marker = tmp_path / "it-ran"
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    (evil / "__init__.py").write_text(f"open({str(marker)!r}, 'w')")
+    path = edited(common__user_dir=str(evil))
+    assert run("generate", data, "--path", path, *GENERATE).status == 0
+    assert (
+        run("train", data, *NOW, "--finetune-from-model", path, "--save-dir", tmp_path).status == 0
+    )
+    assert not marker.exists()
+    run("generate", data, "--path", path, *GENERATE, "--user-dir", evil, plugin=False)
+    assert marker.exists()  # the control: this folder would have left its mark
+
+
+def test_a_target_named_in_the_configuration_is_not_built(edited, data, tmp_path):
+    marker = tmp_path / "it-ran"
+    target = {"_target_": "os.system", "command": f"touch {marker}"}
+    path = edited(task___target_="os.system", common__aim_repo=target)
+    run("generate", data, "--path", path, *GENERATE)
+    assert not marker.exists()
+
+
+# --- Files that are no checkpoints
+
+
+def cut(path, stock):
+    path.write_bytes(stock.read_bytes()[: stock.stat().st_size // 2])
+
+
+def empty(path, stock):
+    path.touch()
+
+
+def text(path, stock):
+    path.write_text("this is text\n")
+
+
+def weights(path, stock):
+    torch.save({"weight": torch.zeros(1)}, path)
+
+
+def without_configuration(path, stock):
+    torch.save({"model": {}, "cfg": "yaml: ${oc.env:HOME}"}, path)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (cut, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
+        (empty, " is empty: give another checkpoint"),
+        (text, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
+        (weights, " is not a fairseq checkpoint: it holds no model; give another file"),
+        (without_configuration,
+         " is not a fairseq checkpoint: it holds no configuration; give another file"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_checkpoint(make, words, stock, data, tmp_path):
+    path = tmp_path / "checkpoint_last.pt"
+    make(path, stock)
+    done = run("generate", data, "--path", path, *GENERATE)
+    assert done.status == 1
+    assert done.last == f"error: {path}{words}"
+    if make in (cut, empty):
+        done = run("train", data, *NOW, "--save-dir", tmp_path)
+        assert done.status == 1
+        assert done.last == f"error: {path}{words}"

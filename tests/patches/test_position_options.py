@@ -1,0 +1,114 @@
+"""Options that a checkpoint's parameters don't show are compared with the model's."""
+
+from argparse import Namespace
+
+import pytest
+
+from diet_fairseq.patches import position_options
+from tests.support import commands, mutants, tiny
+from tests.support.cases import NO_BACKEND, Case, arguments
+from tests.support.commands import TINY, run
+
+WITHOUT = [Case(case.scheme, family=case.family) for case in NO_BACKEND]
+
+
+def settled(case: Case) -> Namespace:
+    """The arguments as a checkpoint has them: with the defaults that building a model fills in."""
+    args = arguments(case)
+    tiny.from_arguments(args)
+    return args
+
+
+def shapes(case: Case):
+    return {name: value.shape for name, value in tiny.model_of(case).state_dict().items()}
+
+
+def told(before: Case, now: Case, kept=lambda args: args) -> list[tuple[str, str]]:
+    """What is said where a checkpoint of one is loaded into the other."""
+    state = {"model": tiny.model_of(before).state_dict(), "cfg": {"model": kept(settled(before))}}
+    return [*position_options.differences(state, tiny.model_of(now), settled(now))]
+
+
+def check_options_without_a_trace(case: Case) -> None:
+    """With an option, parameters have other names or shapes, or the difference is told."""
+    without = Case(case.scheme, family=case.family)
+    changed = {name for name, _ in shapes(case).items() ^ shapes(without).items()}
+    if not changed:
+        assert len(told(case, without)) == len(case.options), case
+    elif any("positions." in name and not name.endswith("gain") for name in changed):
+        assert not told(case, without), case
+
+
+@tiny.each([case for case in NO_BACKEND if case.options])
+def test_every_option_shows_in_the_parameters_or_is_told(case):
+    check_options_without_a_trace(case)
+
+
+@tiny.each(list(dict.fromkeys(WITHOUT)))
+def test_nothing_is_told_of_the_same_options(case):
+    assert not told(case, case)
+    assert not told(case, case, kept=vars)
+
+
+@pytest.mark.parametrize("before", ["learned", "sinusoidal", "t5-buckets=8-max_distance=6"])
+def test_nothing_is_told_of_another_scheme(before):
+    """A warm start says what it takes, and one that can't be loaded why."""
+    assert not told(tiny.named(before), Case("tupe_r"))
+
+
+def test_sinusoidal_positions_that_are_left_out_are_told_of():
+    assert told(Case("sinusoidal", family="roberta"), Case("none", family="roberta")) == [
+        ("with --position-input sinusoidal", "with --position-input none")
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+WARNINGS = {
+    "--restore-file": "{} was trained with --position-max-distance 128, but this model is built "
+    "with --position-max-distance 64: its parameters fit, and compute something else; to "
+    "go on with what it was, build it with --position-max-distance 128",
+    "--finetune-from-model": "the checkpoint's positions are not taken, as they mean something "
+    "else: they have max distance 128 instead of 64; to go on with them, give the options that "
+    "they were trained with",
+}
+
+
+@pytest.mark.parametrize("start", WARNINGS)
+def test_training_goes_on_with_a_warning(data, tmp_path, start):
+    T5 = (*TINY, "--arch", "transformer_t5", "--disable-validation")
+    first = run("train", data, *T5, "--max-update", 1, "--save-dir", tmp_path / "first")
+    assert first.status == 0, first.last
+    checkpoint = tmp_path / "first" / "checkpoint_last.pt"
+    for distance, warned in ((128, False), (64, True)):
+        done = run("train", data, *T5, "--max-update", 2, "--save-dir", tmp_path / str(distance),
+                   start, checkpoint, "--position-max-distance", distance)  # fmt: skip
+        assert done.status == 0, done.last
+        assert (WARNINGS[start].format(checkpoint) in done.err) == warned
+
+
+MUTANTS: mutants.Table = [
+    (
+        check_options_without_a_trace,
+        mutants.parameters_of_positions_not_compared,
+        "tupe_a-bert-untie_cls=no",
+    ),
+    (
+        check_options_without_a_trace,
+        mutants.untied_cls_not_compared,
+        "tupe_a-bert-untie_cls=paper",
+    ),
+    (
+        check_options_without_a_trace,
+        mutants.positions_at_the_input_not_compared,
+        "diet_rel-input=sinusoidal",
+    ),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_mutant_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -1,0 +1,73 @@
+"""``--bf16`` works without a TPU, in training and in commands that translate and score."""
+
+from argparse import ArgumentParser, Namespace
+
+import pytest
+import torch
+from torch import nn
+
+from diet_fairseq.patches import command_line, precision
+from tests.optim.test_optimizers import half_trajectory, wrapped
+from tests.support import commands
+from tests.support.commands import TINY, run
+from tests.support.optimizers import fused_adamw, through_a_file
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "expected"),
+    [
+        (True, "x.pt", torch.bfloat16),
+        (False, "x.pt", torch.float32),
+        (True, None, torch.float32),  # the option of a checkpoint, which was trained in it
+    ],
+)
+def test_a_command_that_is_given_bf16_computes_in_it(given, path, expected):
+    model = nn.Linear(2, 2)
+    cfg = Namespace(common=Namespace(bf16=given), common_eval=Namespace(path=path))
+    precision.use_bf16(lambda model, cfg: None)(model, cfg)
+    assert {parameter.dtype for parameter in model.parameters()} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("words", "installed", "tpu"),
+    [
+        (["--bf16"], False, False),
+        (["--bf16"], True, True),
+        (["--tpu"], False, True),  # fairseq says that torch_xla is missing
+        ([], False, False),
+    ],
+)
+def test_bf16_is_for_a_tpu_where_there_may_be_one(words, installed, tpu, monkeypatch):
+    def parse(parser, input_args):
+        return Namespace(tpu=bool(words))
+
+    spec = object() if installed else None
+    monkeypatch.setattr(command_line, "find_spec", lambda name: spec)
+    assert command_line.parse_options(parse)(ArgumentParser(), words).tpu == tpu
+
+
+def test_a_resumed_optimizer_has_the_parameters_before_rounding(monkeypatch):
+    half = {"bf16": True, "dtype": torch.bfloat16}
+    first, parameters = wrapped(fused_adamw, monkeypatch, **half)
+    half_trajectory(first, parameters, range(5))
+    second, _ = wrapped(fused_adamw, monkeypatch, **half)
+    for new, old in zip(second.fp32_params, first.fp32_params, strict=True):
+        new.data.copy_(old.data.bfloat16())  # as the model in the checkpoint has them
+    second.load_state_dict(through_a_file(first.state_dict()), {})
+    for new, old in zip(second.fp32_params, first.fp32_params, strict=True):
+        assert torch.equal(new, old)
+        assert not torch.equal(old, old.bfloat16().float())
+
+
+@pytest.mark.slow
+def test_a_stock_model_trains_and_translates_in_bf16(tmp_path):
+    data = commands.corpus(tmp_path)
+    done = run("train", data, *TINY, "--bf16", "--max-update", 2, "--save-dir", tmp_path)
+    assert done.status == 0, done.err
+    model = ("--path", tmp_path / "checkpoint_last.pt", "--cpu", "--max-len-b", 5)
+    outputs = []
+    for options in ((), ("--bf16",)):
+        done = run("generate", data, "-s", "de", "-t", "en", *model, *options)
+        assert done.status == 0, done.err
+        outputs.append([line for line in done.out.splitlines() if line.startswith("H-")])
+    assert outputs[0] != outputs[1]

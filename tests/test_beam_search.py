@@ -1,0 +1,297 @@
+"""Our beam search finds what fairseq's finds, and leaves to it what it doesn't know."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import search
+from fairseq.models.transformer import TransformerDecoder, TransformerModel
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.tasks.fairseq_task import FairseqTask
+
+from diet_fairseq import beam_search
+from diet_fairseq.beam_search import QuickBeamSearch
+from diet_fairseq.errors import UserError
+from tests.support import mutants, tiny
+from tests.support.tiny import EOS, SOURCES, WORDS, Case
+
+FIRST = tiny.first_of_each_scheme(tiny.TRANSLATION)
+OPTIONS = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": (len(WORDS) - 1) // 2},
+    {"min_len": 4, "max_len_b": 6},
+    {"max_len_a": 0.5, "max_len_b": 1},
+    {"len_penalty": 0.3},
+    {"normalize_scores": False},
+    {"unk_penalty": 2.0, "temperature": 1.7},
+]
+
+
+def sample_of(sources=SOURCES):
+    source = tiny.padded(sources, left=True)
+    lengths = torch.tensor([len(some) for some in sources])
+    return {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+
+
+def assert_same_hypotheses(ours, theirs):
+    assert [len(some) for some in ours] == [len(some) for some in theirs]
+    for some, others in zip(ours, theirs, strict=True):
+        for one, other in zip(some, others, strict=True):
+            assert one.keys() == other.keys()
+            assert one["tokens"].tolist() == other["tokens"].tolist()
+            for name in ("score", "positional_scores", "attention", "alignment"):
+                torch.testing.assert_close(one[name], other[name], **tiny.TOLERANCE)
+
+
+def generated(kind, model, sample=None, bos_token=None, **options):
+    options = {"beam_size": 3, "max_len_b": 8, **options}
+    generator = kind([model], WORDS, **options)
+    return generator.generate([model], sample or sample_of(), bos_token=bos_token)
+
+
+def quickly_generated(model, **options):
+    """By our own search, or not at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SequenceGenerator, "_generate", None)
+        return generated(QuickBeamSearch, model, **options)
+
+
+def check_translations(case: Case) -> None:
+    model = tiny.model_of(case)
+    for options in OPTIONS:
+        ours = quickly_generated(model, **options)
+        assert_same_hypotheses(ours, generated(SequenceGenerator, model, **options))
+
+
+@tiny.each(FIRST)
+def test_translations_and_their_scores_are_fairseq_s(case):
+    check_translations(case)
+
+
+@tiny.each(FIRST)
+def test_in_bfloat16_they_have_nearly_the_scores_of_float32(case):
+    exact, rounded = tiny.model_of(case), tiny.own(case).bfloat16()
+    for one, other in zip(quickly_generated(exact), quickly_generated(rounded), strict=True):
+        assert other[0]["score"] != one[0]["score"]
+        torch.testing.assert_close(other[0]["score"].float(), one[0]["score"], rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_align", "bart_base", "mbart_base"])
+def test_those_of_fairseq_s_own_models_are_too(arch):
+    model = tiny.stock(arch)
+    assert_same_hypotheses(quickly_generated(model), generated(SequenceGenerator, model))
+
+
+class NormalisedDecoder(TransformerDecoder):
+    """Its output has been through a softmax already, as a pointer-generator's has."""
+
+    def output_layer(self, features):
+        return super().output_layer(features).softmax(dim=-1)
+
+    def get_normalized_probs(self, net_output, log_probs, sample=None):
+        return net_output[0].log()
+
+
+class NormalisedScriptably(NormalisedDecoder):
+    get_normalized_probs = TransformerDecoder.get_normalized_probs
+
+    def get_normalized_probs_scriptable(self, net_output, log_probs, sample=None):
+        return net_output[0].log()
+
+
+class SharpModel(TransformerModel):
+    def get_normalized_probs_scriptable(self, net_output, log_probs, sample=None):
+        return super().get_normalized_probs_scriptable((3 * net_output[0],), log_probs, sample)
+
+
+def with_a_method_of_its_own(model):
+    usual = model.get_normalized_probs
+    model.get_normalized_probs = lambda out, *rest, **more: usual((3 * out[0],), *rest, **more)
+
+
+def with_a_hook_on_its_decoder(model):
+    """Which fairseq passes by when it generates."""
+    model.decoder.register_forward_hook(lambda module, given, out: (-out[0], out[1]))
+
+
+def as_another(kind, part):
+    def change(model):
+        getattr(model, part, model).__class__ = kind
+
+    return change
+
+
+CHANGES = {
+    "decoder": as_another(NormalisedDecoder, "decoder"),
+    "decoder, scriptable": as_another(NormalisedScriptably, "decoder"),
+    "model": as_another(SharpModel, "itself"),
+    "object": with_a_method_of_its_own,
+    "hook": with_a_hook_on_its_decoder,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_with_a_model_s_own_methods_they_are_fairseq_s(change):
+    model = tiny.stock()
+    change(model)
+    assert_same_hypotheses(generated(QuickBeamSearch, model), generated(SequenceGenerator, model))
+
+
+def test_a_translation_may_begin_with_another_token():
+    model = tiny.model_of(FIRST[0])
+    ours, theirs = (
+        generated(kind, model, bos_token=tiny.FIRST_WORD)
+        for kind in (QuickBeamSearch, SequenceGenerator)
+    )
+    assert_same_hypotheses(ours, theirs)
+    assert ours[0][0]["tokens"].tolist() != generated(QuickBeamSearch, model)[0][0]["tokens"]
+
+
+def test_sentences_that_end_early_leave_the_batch_and_the_rest_goes_on():
+    """With words that are likely to end, sentences do so at different steps."""
+    model = tiny.own(FIRST[-1])
+    with torch.no_grad():
+        model.decoder.output_projection.weight[EOS] += 0.4
+    sources = tiny.sentences(9, 5, 1, 7, 3, 8, 2, seed=5)
+    ours, theirs = (
+        generated(kind, model, sample_of(sources), max_len_b=12)
+        for kind in (QuickBeamSearch, SequenceGenerator)
+    )
+    assert_same_hypotheses(ours, theirs)
+    assert len({len(some[0]["tokens"]) for some in ours}) > 1
+
+
+@pytest.mark.parametrize("columns", [5, 16, 160, 161, 1000, 1007])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_largest_sums_are_found_in_order(rows, columns):
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(50, rows, columns, generator=draw)
+    past = torch.randn(50, rows, generator=draw)
+    x[1] = -torch.inf
+    x[2, :, 1:] = -torch.inf
+    x[3, -1, -1], x[4, 0, -columns // 2] = 9, torch.nan
+    sums = (x + past.unsqueeze(2)).flatten(1)
+    for number in (1, 4, 5):
+        values, places = beam_search.largest(x, past, number)
+        wanted = sums.topk(number).values
+        torch.testing.assert_close(values, wanted, equal_nan=True, rtol=0, atol=0)
+        found = sums.gather(1, places)
+        torch.testing.assert_close(found, values, equal_nan=True, rtol=0, atol=0)
+
+
+OTHERS = {
+    "sampling": {"search_strategy": search.Sampling(WORDS, sampling_topk=1)},
+    "diverse": {"search_strategy": search.DiverseBeamSearch(WORDS, 3, 0.5)},
+    "n-grams": {"no_repeat_ngram_size": 2},
+    "lengths": {"match_source_len": True},
+    "suppressed": {"tokens_to_suppress": ("word3",)},
+    # a hypothesis that has ended may then go on, for want of others
+    "most of the vocabulary": {"beam_size": len(WORDS) - 1, "min_len": 0},
+}
+
+
+@pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
+def test_other_searches_are_fairseq_s_own(options):
+    model = tiny.model_of(FIRST[0])
+    ours, theirs = (
+        generated(kind, model, **options) for kind in (QuickBeamSearch, SequenceGenerator)
+    )
+    assert_same_hypotheses(ours, theirs)
+
+
+def test_prefixes_and_ensembles_are_fairseq_s_own():
+    models = [tiny.model_of(case) for case in FIRST[:2]]
+    prefix = torch.full((len(SOURCES), 1), tiny.FIRST_WORD + 1)
+    for more in ({"prefix_tokens": prefix}, {}):
+        ours, theirs = (
+            kind(models, WORDS, beam_size=3, max_len_b=8).generate(models, sample_of(), **more)
+            for kind in (QuickBeamSearch, SequenceGenerator)
+        )
+        assert_same_hypotheses(ours, theirs)
+
+
+@pytest.mark.parametrize("case", ["diet_abs", "tupe_a"])
+def test_schemes_in_cross_attention_are_fairseq_s_own(case):
+    model = tiny.model_of(Case(case, (("position_cross_attention", True),)))
+    assert_same_hypotheses(generated(QuickBeamSearch, model), generated(SequenceGenerator, model))
+
+
+def test_the_model_is_as_it_was_afterwards():
+    """With another number of hypotheses, and in a forward pass."""
+    model = tiny.own(FIRST[0])
+    before = tiny.logits(model)
+    generated(QuickBeamSearch, model, beam_size=5)
+    assert torch.equal(tiny.logits(model), before)
+    assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {1}
+
+
+def test_a_bart_is_as_it_was_afterwards_even_if_it_fails(monkeypatch):
+    model = tiny.stock("bart_base")
+    generator = QuickBeamSearch([model], WORDS, beam_size=5)
+    monkeypatch.setattr(QuickBeamSearch, "_best", None)
+    with pytest.raises(TypeError):
+        generator.generate([model], sample_of())
+    assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {5}
+
+
+@pytest.mark.parametrize("arch", ["transformer", "bart_base"])
+def test_fairseq_s_own_models_are_searched_by_fairseq(arch):
+    task, model = SimpleNamespace(target_dictionary=WORDS), tiny.stock(arch)
+    for models in ([model], [tiny.model_of(FIRST[0]), model]):
+        built = FairseqTask.build_generator(task, models, SimpleNamespace())
+        assert type(built) is SequenceGenerator
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "diet_rel", "t5"])
+def test_scores_of_a_float64_model_are_exact(scheme):
+    model = tiny.own(Case(scheme)).double()
+    for beam in quickly_generated(model):
+        for hypothesis in beam:
+            assert hypothesis["score"].dtype is torch.float64
+            assert hypothesis["positional_scores"].dtype is torch.float64
+    [best] = quickly_generated(model, sample=sample_of(SOURCES[:1]), beam_size=1)
+    tokens = best[0]["tokens"]  # (T,)
+    before = torch.cat([tokens.new_tensor([EOS]), tokens[:-1]])[None]
+    sample = sample_of(SOURCES[:1])["net_input"]
+    with torch.no_grad():
+        logits, _ = model(**sample, prev_output_tokens=before)
+    exact = logits[0].log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+    torch.testing.assert_close(best[0]["positional_scores"], exact, rtol=0, atol=1e-12)
+
+
+def test_every_task_builds_it_but_where_alignments_are_printed():
+    task, models = SimpleNamespace(target_dictionary=WORDS), [tiny.model_of(FIRST[0])]
+    for options, kind in (
+        ({}, QuickBeamSearch),
+        ({"print_alignment": "hard"}, SequenceGeneratorWithAlignment),
+    ):
+        built = FairseqTask.build_generator(task, models, SimpleNamespace(**options))
+        assert type(built) is kind
+    given = FairseqTask.build_generator(task, models, SimpleNamespace(), SequenceGenerator)
+    assert type(given) is SequenceGenerator
+
+
+def test_a_shortest_length_beyond_the_longest_is_refused():
+    with pytest.raises(UserError, match="--min-len 9 is longer than the longest translation, 8"):
+        generated(QuickBeamSearch, tiny.model_of(FIRST[0]), min_len=9)
+
+
+def test_a_model_of_nan_is_refused():
+    model = tiny.own(FIRST[0])
+    with torch.no_grad():
+        model.decoder.output_projection.weight.fill_(float("nan"))
+    with pytest.raises(UserError, match="gives no finite score to any translation"):
+        generated(QuickBeamSearch, model)
+
+
+MUTANTS: mutants.Table = [
+    (check_translations, mutants.scores_that_forget_the_past, "none"),
+    (check_translations, mutants.hypotheses_without_a_past, "sinusoidal"),
+    (check_translations, mutants.keys_of_other_hypotheses, "diet_rel"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_mutant_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

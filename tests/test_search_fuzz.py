@@ -1,0 +1,148 @@
+"""Whatever the model and the settings, our search finds what fairseq's finds."""
+
+import copy
+import random
+from collections.abc import Callable
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from fairseq import search
+from fairseq.sequence_generator import SequenceGenerator
+
+from diet_fairseq.beam_search import QuickBeamSearch
+from tests.support import mutants, tiny
+from tests.support.tiny import EOS, FIRST_WORD, VOCABULARY, WORDS, Case
+from tests.test_beam_search import assert_same_hypotheses
+
+
+def pointer_generator() -> tiny.Model:
+    """fairseq's example: its decoder reads the source, and returns probabilities."""
+    import_module("fairseq.examples.pointer_generator.pointer_generator_src.transformer_pg")
+    return tiny.stock(
+        "transformer_pointer_generator",
+        alignment_layer=1,
+        source_position_markers=0,
+        force_generation=None,
+    )
+
+
+#: fairseq's own models, then one of each scheme of ours
+KINDS: dict[str, Callable[[], tiny.Model]] = {
+    "stock": tiny.stock,
+    "stock-pre-norm": partial(
+        tiny.stock, encoder_normalize_before=True, decoder_normalize_before=True
+    ),
+    "stock-tied": partial(tiny.stock, share_all_embeddings=True, no_scale_embedding=True),
+    "stock-no-cross-attention": partial(
+        tiny.stock, no_cross_attention=True, cross_self_attention=True
+    ),
+    "stock-adaptive-softmax": partial(tiny.stock, adaptive_softmax_cutoff="10,20"),
+    "bart": partial(tiny.stock, "bart_base"),
+    "mbart": partial(tiny.stock, "mbart_large"),
+    "align": partial(tiny.stock, "transformer_align", alignment_layer=0),
+    "align-full-context": partial(
+        tiny.stock, "transformer_align", alignment_layer=1, full_context_alignment=True
+    ),
+    "pointer-generator": pointer_generator,
+    **{
+        str(case): partial(tiny.fresh, case)
+        for case in (
+            *tiny.first_of_each_scheme(tiny.TRANSLATION),
+            Case("diet_rel", (("position_input", "learned"),)),
+            Case("tupe_a", (("position_cross_attention", True),)),
+        )
+    },
+}
+built = lru_cache(maxsize=None)(lambda kind: KINDS[kind]())
+
+
+def model_of(kind: str, ends: float) -> tiny.Model:
+    """One of its own, in double precision: else rounding chooses among hypotheses.
+
+    ``ends``: how much more likely the end of a sentence is than it was.
+    """
+    model = copy.deepcopy(built(kind)).double()
+    if model.decoder.output_projection is not None:
+        with torch.no_grad():
+            model.decoder.output_projection.weight[EOS] *= 1 + ends
+    return model
+
+
+def search_drawn(draw: random.Random) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Options of a generator, a batch, and options of the call."""
+
+    def at_times(value: Any, usually: Any) -> Any:
+        return value if draw.random() < 0.3 else usually
+
+    min_len = draw.randrange(4)
+    options = {
+        "beam_size": at_times(draw.choice([1, 13, 14, 27, 40]), draw.randint(2, 6)),
+        "min_len": min_len,
+        "max_len_a": at_times(draw.choice([0.3, 1, 1.5]), 0),
+        "max_len_b": min_len + draw.randrange(9),
+        "max_len": at_times(draw.randint(4, 9), 0),
+        "normalize_scores": at_times(False, True),
+        "len_penalty": at_times(draw.uniform(-1, 3), 1.0),
+        "unk_penalty": at_times(draw.uniform(-3, 3), 0.0),
+        "temperature": at_times(draw.uniform(0.3, 3), 1.0),
+        "eos": at_times(draw.randrange(FIRST_WORD, VOCABULARY), None),
+    }
+    others: list[dict[str, Any]] = [
+        {"match_source_len": True, "min_len": 0},
+        {"no_repeat_ngram_size": 2},
+        {"tokens_to_suppress": ("word3", "word5")},
+        {"search_strategy": search.DiverseBeamSearch(WORDS, 1, 0.5)},
+    ]
+    options |= at_times(draw.choice(others), {})
+    lengths = [draw.randint(1, 9) for _ in range(at_times(1, draw.randint(2, 7)))]
+    sources = tiny.sentences(*lengths, seed=draw.randrange(10**6))
+    net_input = {
+        "src_tokens": tiny.padded(sources, left=draw.random() < 0.6),
+        "src_lengths": torch.tensor(lengths),
+    }
+    prefix = torch.tensor([[draw.randrange(FIRST_WORD, VOCABULARY)]] * len(lengths))
+    call = {
+        "bos_token": at_times(draw.randrange(FIRST_WORD, VOCABULARY), None),
+        "prefix_tokens": prefix if draw.random() < 0.1 else None,
+    }
+    return options, {"net_input": net_input}, call
+
+
+def check_searches(kind: str, number: int = 12) -> None:
+    for seed in range(number):
+        draw = random.Random(seed)
+        options, sample, call = search_drawn(draw)
+        model = model_of(kind, ends=draw.uniform(-1, 2))
+        # Both are there before one is used: fairseq's changes a BART when it is built.
+        ours, theirs = (
+            one([model], WORDS, **options) for one in (QuickBeamSearch, SequenceGenerator)
+        )
+        try:
+            found = ours.generate([model], sample, **call)
+            assert_same_hypotheses(found, theirs.generate([model], sample, **call))
+            assert_same_hypotheses(found, ours.generate([model], sample, **call))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {options}, {call}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_searches_find_what_fairseq_s_find(kind):
+    check_searches(kind)
+
+
+MUTANTS: mutants.Table = [
+    (check_searches, mutants.scores_that_forget_the_past, "stock"),
+    (check_searches, mutants.every_model_has_standard_output, "pointer-generator"),
+    (check_searches, mutants.every_model_has_standard_output, "stock-adaptive-softmax"),
+    (check_searches, mutants.beams_from_the_first_step_on, "bart"),
+    (check_searches, mutants.beams_that_are_not_given_back, "mbart"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_mutant_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)
