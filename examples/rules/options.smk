@@ -23,6 +23,18 @@ for name, file in config["inputs"].items():
         raise WorkflowError(f"config.inputs.{name}: there is no file {file}")
 
 
+SEARCH = settings_of("beam", "length_penalty", "penalty")
+
+
+def description(wildcards, input):
+    """Options of describe.py, which shape nothing that is learnt."""
+    return (
+        f"--data {input.data} --languages {SOURCE} {TARGET}"
+        f" --subwords {config['subwords']} {input.subwords} --beam {SEARCH['beam']}"
+        f" --length-penalty {SEARCH['length_penalty']} --penalty {SEARCH['penalty']}"
+    )
+
+
 def checkpoints(wildcards):
     return [f"{FOLDER}/runs/{run.name}/average.pt" for run in MODELS[wildcards.model]]
 
