@@ -11,9 +11,11 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import UserError
-from ..inference import model_files, subwords
+from ..inference import model_files
 from ..inference.model_files import Pieces
 from ..model_json import ModelDescription
+from ..text.subwords import check_vocabulary
+from ..text.tokenizer import tokenizers
 from . import folder
 
 
@@ -103,10 +105,10 @@ def trained(about: ModelDescription) -> Trained:
                 f"{about.checkpoint} holds numbers that are not finite ({name}): its training has "
                 "diverged; give an earlier checkpoint"
             )
-    known = subwords.of(about)
+    source, _ = tokenizers(about)
     for words in (task.source_dictionary, task.target_dictionary):
         if words is not None:
             names = f"{about.data} and {about.subword_model}"
-            subwords.check(known, words.symbols[words.nspecial :], names)
+            check_vocabulary(source.subwords, words.symbols[words.nspecial :], names)
     updates = int(history[-1].get("num_updates") or 0)
     return Trained(replace(about, state=None), model.float().eval(), cfg.model, task, updates)
