@@ -141,6 +141,7 @@ def write_model(folder: Path, found: Any) -> None:
         {
             "hf/configuration.py": [type(config).__name__],
             "hf/tokenizer.py": ["DietTokenizer"],
+            "hf/fast_tokenizer.py": ["DietEncoderTokenizer"],
             ("hf/transformer.py" if config.is_encoder_decoder else "hf/encoders.py"): [
                 known for auto, known in code.items() if auto != "AutoConfig"
             ],
@@ -150,7 +151,7 @@ def write_model(folder: Path, found: Any) -> None:
 
 
 def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> None:
-    from ..hf import DietTokenizer
+    from ..hf import DietEncoderTokenizer, DietTokenizer
     from ..hf.tokenizer import FILES
 
     if not files:  # for `import hf`, which needs fairseq's dictionaries
@@ -162,18 +163,33 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
         given: dict[str, Any] = {
             name: str(value) if isinstance(value, Path) else value for name, value in files.items()
         }
-        tokenizer = DietTokenizer(
+        kind: Any = DietTokenizer
+        if reads_fast(files, config):
+            kind = DietEncoderTokenizer
+            names = ("vocab_file", "sentencepiece_file", "do_lower_case", "source_lang")
+            given = {name: given[name] for name in names}
+        else:
+            given["begins"] = not config.is_encoder_decoder
+        tokenizer = kind(
             **given,
             mask_token=mask,
             model_max_length=config.max_source_positions,
-            begins=not config.is_encoder_decoder,
             segments=bool(getattr(config, "type_vocab_size", 0)),
         )
         tokenizer.save_pretrained(folder)
         add_to_json(
             folder / "tokenizer_config.json",
-            auto_map={"AutoTokenizer": [f"{CODE}.DietTokenizer", None]},
+            auto_map={"AutoTokenizer": [f"{CODE}.{kind.__name__}", None]},
         )
+
+
+def reads_fast(files: dict[str, Any], config: Any) -> bool:
+    """Whether `DietEncoderTokenizer` reads the model's subwords."""
+    from ..hf.fast_tokenizer import is_plain, read_model
+
+    if config.is_encoder_decoder or "sentencepiece_file" not in files:
+        return False
+    return is_plain(read_model(Path(files["sentencepiece_file"])))
 
 
 def write_card(
