@@ -5,11 +5,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..arguments import at_least
 from ..errors import UserError
 from ..export import folder
 from ..inference import found
 from ..model_json import ModelDescription
-from ..recipes.common.options import at_least
 
 if TYPE_CHECKING:  # the libraries that draw are optional
     from ..analysis.lengths import Reading

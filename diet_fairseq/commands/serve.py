@@ -7,8 +7,8 @@ import socket
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 
+from ..arguments import at_least
 from ..errors import UserError, one_line
-from ..recipes.common.options import at_least
 from .translate import add_model_arguments, loaded
 
 #: seconds that clients have at the end to read their answers

@@ -11,13 +11,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..arguments import at_least
 from ..errors import UserError
 from ..inference import found as pieces
 from ..inference.lines import windows
 from ..inference.translator import MAX_TOKENS, TooLong, Translation, Translator
 from ..interrupts import interruptible
 from ..progress import heartbeat
-from ..recipes.common.options import at_least
 
 
 def add_model_arguments(parser: ArgumentParser) -> None:

@@ -11,9 +11,11 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import UserError
-from ..inference import found, subwords
+from ..inference import found
 from ..inference.found import Pieces
 from ..model_json import ModelDescription
+from ..text.subwords import check_vocabulary
+from ..text.tokenizer import tokenizers
 from . import folder
 
 
@@ -93,10 +95,10 @@ def trained(about: ModelDescription) -> Trained:
             f"{about.checkpoint} was trained with --task {cfg.task._name}: of translation models, "
             "this reads those of --task translation"
         )
-    known = subwords.of(about)
+    source, _ = tokenizers(about)
     for words in (task.source_dictionary, task.target_dictionary):
         if words is not None:
             names = f"{about.data} and {about.subword_model}"
-            subwords.check(known, words.symbols[words.nspecial :], names)
+            check_vocabulary(source.subwords, words.symbols[words.nspecial :], names)
     updates = int(history[-1].get("num_updates") or 0)
     return Trained(about, model.float().eval(), cfg.model, task, updates)

@@ -10,8 +10,8 @@ from typing import Any
 
 from .. import model_json
 from ..errors import UserError
-from ..recipes.common.json_files import kept
-from ..recipes.common.stages import MADE_FROM
+from ..inference.found import MADE_FROM
+from ..text.json_files import read_object
 from . import folder as folders
 
 #: the checkpoint in the folder that is written
@@ -242,7 +242,7 @@ def languages(folder: Path) -> tuple[str, str]:
 def tokenizer_config(folder: Path) -> tuple[Path, dict[str, Any]]:
     """The file of the tokenizer's options, and what it says: nothing if it isn't there."""
     path = folder / "tokenizer_config.json"
-    return path, kept(path, "give another folder") if path.is_file() else {}
+    return path, read_object(path, "give another folder") if path.is_file() else {}
 
 
 def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Namespace:

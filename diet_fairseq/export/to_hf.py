@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import UserError
 from ..inference.found import dictionaries
-from ..recipes.common.json_files import kept
-from ..recipes.common.stages import digest_of
+from ..text.download import sha256_of
+from ..text.json_files import read_object
 from . import checkpoint, description, folder
 from .checkpoint import Trained
 
@@ -204,12 +204,12 @@ def write_card(
 def scores_of(given: Path | None, checkpoint: Path) -> dict[str, Any] | None:
     """Those that are named, or that the recipe found for this checkpoint."""
     if given:
-        return kept(given, "give the recipe's scores.json")
+        return read_object(given, "give the recipe's scores.json")
     places = sorted(checkpoint.parent.glob("evaluation-*/scores.json"))
-    digest = digest_of(checkpoint) if places else ""
+    digest = sha256_of(checkpoint) if places else ""
     for place in places:
         try:
-            scores = kept(place, "the card is written without it")
+            scores = read_object(place, "the card is written without it")
         except UserError as error:
             print(error)
             continue

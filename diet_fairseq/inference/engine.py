@@ -9,7 +9,6 @@ from ..model_json import ModelDescription
 
 #: a translation has at most as many subwords as its source and these (Vaswani et al. 2017, 6.1)
 LONGER = 50
-UNKNOWN = "<unk>"
 
 
 @dataclass(frozen=True)

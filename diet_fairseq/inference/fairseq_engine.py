@@ -15,7 +15,6 @@ from torch import Tensor
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
 from ..patches.explaining import mistake_behind
-from ..recipes.translation.interactive import Tensor2TensorPenalty
 from .engine import LONGER, Hypothesis, Search
 
 
@@ -77,6 +76,16 @@ class FairseqEngine:
         marks = (self.target.eos(), self.target.pad(), self.target.bos())
         numbers = [number for number in found["tokens"].tolist() if number not in marks]
         return Hypothesis([self.target[number] for number in numbers], float(found["score"]))
+
+
+class Tensor2TensorPenalty(float):
+    """An exponent that makes of fairseq's ``length ** alpha`` tensor2tensor's length penalty.
+
+    That is ``((5 + length) / 6) ** alpha`` (Wu et al. 2016, equation 14).
+    """
+
+    def __rpow__(self, length: int) -> float:  # type: ignore[override]
+        return ((5 + length) / 6) ** float(self)
 
 
 def _options(search: Search) -> GenerationConfig:

@@ -15,16 +15,16 @@ from .. import model_json
 from ..errors import UserError
 from ..model_json import ModelDescription
 from ..patches import loading
-from ..recipes.common.json_files import kept
-from ..recipes.common.stages import MADE_FROM
-from ..recipes.common.text import read_lines
-from ..recipes.translation.described import KINDS
-from .subwords import kind_of, marked
+from ..text.json_files import read_object
+from ..text.lines import read_lines
+from ..text.subwords import FILES, first_subword, kind_of
 
 #: for --subwords: the words themselves are in the vocabulary
 NONE = Path("none")
 #: the recipe's checkpoints are in FOLDER/runs/NAME, their data in FOLDER/data-bin
 DATA, LEVELS = "data-bin", 3
+#: beside the data of an encoder: how its text was made
+MADE_FROM = "made-from.json"
 DATA_HELP = "folder of fairseq-preprocess: dictionaries (data-bin, where the recipe puts it)"
 
 
@@ -123,9 +123,10 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelD
     )
     if not source:
         found = replace(found, **_made_from(data))
-    for kind, file, tokenizer in KINDS.values():
+    for kind, file in FILES.items():
         model = data.absolute().parent / "subwords" / file
         if model.is_file():
+            tokenizer = "moses" if kind == "subword_nmt" else "none"
             return replace(found, subwords=kind, subword_model=model, preprocessing=tokenizer)
     return found
 
@@ -135,7 +136,7 @@ def _made_from(data: Path) -> dict[str, Any]:
     path, again = data / MADE_FROM, "prepare the data again, or give another folder by --data"
     if not path.is_file():
         return {}
-    made_from = kept(path, again)
+    made_from = read_object(path, again)
     match made_from.get("text", made_from):  # a task says what the text of its encoder was
         case {"lower": bool(lower), "language": str(language)} if model_json.LANGUAGE.fullmatch(
             language
@@ -192,7 +193,7 @@ def _completed(found: ModelDescription, pieces: Pieces) -> ModelDescription:
 
 def _check_words(dictionary: Path) -> None:
     """Refuse a vocabulary of subwords, none of which text would become by itself."""
-    subword = marked([line.rpartition(" ")[0] for line in read_lines(dictionary)])
+    subword = first_subword([line.rpartition(" ")[0] for line in read_lines(dictionary)])
     if subword is not None:
         raise UserError(
             f"{dictionary} is of subwords (such as {subword}), but their model is not beside it: "

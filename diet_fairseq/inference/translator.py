@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..errors import UserError
+from ..text.subwords import check_vocabulary
+from ..text.tokenizer import tokenizers
 from . import engine
-from . import subwords as subword_models
 from .engine import Hypothesis, Search
 from .found import Pieces, find
-from .text import Text
 
 #: source subwords in a batch, with padding
 MAX_TOKENS = 4000
@@ -94,10 +94,10 @@ class Translator:
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
         self.max_tokens = max_tokens
-        self._text = Text(description)
+        self._source, self._target = tokenizers(description)
         self._engine = engine.load(description, device, threads)
-        subword_models.check(
-            self._text.subwords,
+        check_vocabulary(
+            self._source.subwords,
             self._engine.vocabulary,
             f"{description.data or description.folder} and {description.subword_model}",
         )
@@ -199,7 +199,7 @@ class Translator:
     def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
         # JSON may hold halves of characters, which no subword model takes.
         line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        parts = self._text.parts(line, self.longest)
+        parts = self._source.split(line, self.longest)
         if strict and len(parts) > 1:
             raise TooLong(number, sum(map(len, parts)), self.longest or 0)
         return parts
@@ -220,6 +220,6 @@ class Translator:
         """The translation of this rank of a line, from those of its parts."""
         nothing = Hypothesis([], 0.0)
         chosen = [some[rank] if rank < len(some) else nothing for some in parts]
-        texts = [self._text.text(one.tokens) for one in chosen]
+        texts = [self._target.decode(one.tokens) for one in chosen]
         score = sum(one.score for one in chosen) / max(1, len(chosen))
         return Translation(" ".join(filter(None, texts)), score)

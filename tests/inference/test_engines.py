@@ -14,7 +14,7 @@ from diet_fairseq.inference import engine
 from diet_fairseq.inference.engine import Search
 from diet_fairseq.inference.found import find
 from diet_fairseq_cli import main
-from tests.support.road import sentences
+from tests.support.texts import sentences
 from tests.support.translating import untrained
 
 TEXTS = sentences(4, seed=5)

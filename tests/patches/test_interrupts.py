@@ -132,7 +132,7 @@ def test_processes_that_read_data_are_quiet(data, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_interrupted_preparation_goes_on(tmp_path, workers):
-    from tests.support.road import corpus
+    from tests.support.texts import corpus
 
     texts = corpus(tmp_path / "texts", train=60_000, odd=False)
     command = [sys.executable, EXAMPLES / "wmt18/run.py", "prepare", "en", "de", "--from-dir"]

@@ -10,7 +10,7 @@ from fairseq.tasks import TASK_REGISTRY
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.option_rules import RULES, SUBWORDS, check
-from tests.support.road import write
+from tests.support.texts import write
 
 TRAIN = [
     *("data", "--arch", "transformer_t5", "--optimizer", "adam", "--lr-scheduler", "inverse_sqrt"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.road import corpus
+from tests.support.texts import corpus
 
 ROOT = Path(__file__).parents[2]
 #: numbers for a corpus of a hundred sentences; the flags stay

@@ -1,7 +1,6 @@
 """What the tests of the road from raw text to BLEU have in common."""
 
 import importlib.util
-import random
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -22,12 +21,15 @@ from diet_fairseq.recipes.translation.corpora import raw
 from diet_fairseq.recipes.translation.corpora.corpus import Corpus, Search
 from diet_fairseq_cli import main
 from tests.support import commands as fairseq
+from tests.support.texts import ODD, corpus, sentences, write
 
 __all__ = [
+    "ODD",
     "Corpus",
     "Search",
     "cells",
     "clean",
+    "corpus",
     "download",
     "evaluate",
     "interactive",
@@ -35,17 +37,16 @@ __all__ = [
     "programs",
     "raw",
     "score",
+    "sentences",
     "stages",
     "subwords",
     "test_sets",
     "text",
     "train",
+    "write",
 ]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-#: what may stand inside a line and must not end it, nor join or shift lines
-ODD = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\xa0\u3000\u200b\u2060\t\x00\x07\x93\ufeff\u2581|@@ </s>"
 
 
 def script(name: str) -> ModuleType:
@@ -57,32 +58,6 @@ def script(name: str) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def write(path: Path, lines: list[str]) -> Path:
-    path.write_bytes("".join(line + "\n" for line in lines).encode())
-    return path
-
-
-def sentences(number: int, seed: int = 1) -> list[str]:
-    draw = random.Random(seed)
-    words = [a + b + c for a in "bdk" for b in "aeiou" for c in ["n", "r", "st", "lm"]]
-    return [" ".join(draw.choices(words, k=draw.randint(3, 9))) + "." for _ in range(number)]
-
-
-def corpus(folder: Path, train: int = 300, odd: bool = True) -> Path:
-    """A German text and its mirror image as English, with odd things among the lines."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, size in {"train": train, "valid": 12, "test": 12}.items():
-        german = sentences(size, seed=size)
-        english = [line[::-1] for line in german]
-        if odd:
-            german[3] = ODD.join(german[3].split())
-            english[4] = ""
-            german[5] += "\r"
-        write(folder / f"{split}.de", german)
-        write(folder / f"{split}.en", english)
-    return folder
 
 
 def use(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from ...atomic import rename
 from ...errors import UserError, rephrased
-from ...spaces import normalise
+from ...text.whitespace import normalise
 from . import transfer
 
 BLOCK = 1 << 20

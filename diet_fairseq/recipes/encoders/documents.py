@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...spaces import normalise
+from ...text.whitespace import normalise
 from ..common.stages import fingerprint
 from ..common.text import read_lines
 

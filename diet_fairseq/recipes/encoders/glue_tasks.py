@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import UserError
-from ...spaces import normalise
 from ...tasks.diet_glue import number
+from ...text.whitespace import normalise
 from ..common.text import read_lines
 
 TRAIN, VALID = "train", "valid"

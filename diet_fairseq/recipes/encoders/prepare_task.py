@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ...atomic import written
 from ...data.metrics import METRICS, chosen, percent
 from ...errors import UserError
-from ...spaces import normalise
+from ...text.whitespace import normalise
 from ..common import programs
 from ..common.options import add_workers, folder_name
 from ..common.stages import MADE_FROM, Stage, digest_of, left, run_all

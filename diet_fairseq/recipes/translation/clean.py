@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...spaces import normalise
+from ...text.whitespace import normalise
 
 #: the reasons for dropping a pair, in the order in which they are looked for
 REASONS = {

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from ...atomic import written
 from ...errors import UserError
 from ...progress import heartbeat
-from ...spaces import normalise
+from ...text.whitespace import normalise
 from ..common import programs
 from ..common.options import at_least, given
 from ..common.stages import digest_of

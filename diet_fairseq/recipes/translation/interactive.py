@@ -11,16 +11,11 @@ from typing import Any
 
 from fairseq.tasks.fairseq_task import FairseqTask
 
+from ...inference.fairseq_engine import Tensor2TensorPenalty
+
 FLAG = "--tensor2tensor-penalty"
 #: how many sentences were just translated: fairseq prints none before its buffer is done
 DONE = "translated "
-
-
-class Tensor2TensorPenalty(float):
-    """An alpha that makes of fairseq's ``length ** alpha`` tensor2tensor's penalty."""
-
-    def __rpow__(self, length: int) -> float:  # type: ignore[override]
-        return ((5 + length) / 6) ** float(self)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.spaces import normalise
+from diet_fairseq.text.whitespace import normalise
 from tests.support.road import ODD, sentences, subwords
 
 LINES = sentences(400) + [normalise(f"über {odd} Länge, naïve 世界 😀 Müller.") for odd in ODD]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.spaces import normalise
+from diet_fairseq.text.whitespace import normalise
 from tests.support.road import ODD, sentences, text, write
 
 

@@ -8,7 +8,7 @@ from fairseq.data import Dictionary, data_utils
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.recipes.translation.corpora import WMT18
-from diet_fairseq.spaces import normalise
+from diet_fairseq.text.whitespace import normalise
 from tests.support import commands
 from tests.support.road import clean, corpus, prepare, raw, run, stages, text, use, write
 
