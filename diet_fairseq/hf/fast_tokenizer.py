@@ -17,13 +17,14 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError
-from .tokenizer import FILES, MARKS, SPECIAL, needed, symbols_in
+from ..text.moses import import_library
+from .tokenizer import FILES, MARKS, SPECIAL, symbols_in
 
 #: SentencePiece's mark of a word's beginning
 WORD = "\u2581"
 #: a character that no piece has stands for a text that neither pieces nor the dictionary have
-UNKNOWN = "\uf8ff"
-#: white space of any kind and control characters, as in `diet_fairseq.spaces`
+UNKNOWN_CHARACTER = "\uf8ff"
+#: white space of any kind and control characters, as in `diet_fairseq.text.whitespace`
 ODD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 #: the first of the private characters that stand for longer texts within `normalize`
 PRIVATE = 0x100000
@@ -50,7 +51,9 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         UserError: the SentencePiece model is no byte pair encoding, or has user-defined symbols
     """
 
-    vocab_files_names = {name: FILES[name] for name in ("vocab_file", "sentencepiece_file")}
+    vocab_files_names = {  # noqa: RUF012
+        name: FILES[name] for name in ("vocab_file", "sentencepiece_file")
+    }
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     slow_tokenizer_class = None
 
@@ -108,13 +111,13 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
 
     def get_vocab(self) -> dict[str, int]:
         return {
-            token: number
-            for token, number in super().get_vocab().items()
-            if number < self.known
+            token: number for token, number in super().get_vocab().items() if number < self.known
         }
 
     def _add_tokens(self, new_tokens: list[Any], special_tokens: bool = False) -> int:
-        unknown = [str(token) for token in new_tokens if self._tokenizer.token_to_id(str(token)) is None]
+        unknown = [
+            str(token) for token in new_tokens if self._tokenizer.token_to_id(str(token)) is None
+        ]
         if unknown:
             raise UserError(
                 f"{type(self).__name__} takes no new tokens, but {unknown[0]} is none of its "
@@ -197,7 +200,7 @@ class SentencePieceNormalizer:
             text.replace(mark, part)
 
     def _known_run(self, match: re.Match[str]) -> str:
-        return match[0] if match[0] in self.runs else UNKNOWN * len(match[0])
+        return match[0] if match[0] in self.runs else UNKNOWN_CHARACTER * len(match[0])
 
 
 def build_backend(model: Path, symbols: list[str], lower: bool) -> Tokenizer:
@@ -210,8 +213,8 @@ def build_backend(model: Path, symbols: list[str], lower: bool) -> Tokenizer:
     proto = read_model(model)
     if not is_plain(proto):
         raise UserError(
-            f"{model} is no plain byte pair encoding, the one kind that DietEncoderTokenizer reads: "
-            "load the folder with DietTokenizer"
+            f"{model} must be a byte pair encoding without symbols of its own, which "
+            "DietEncoderTokenizer reads: load the folder with DietTokenizer"
         )
     ranked = sorted(
         (piece for piece in proto.pieces if piece.type == NORMAL), key=lambda piece: -piece.score
@@ -223,11 +226,9 @@ def build_backend(model: Path, symbols: list[str], lower: bool) -> Tokenizer:
     characters = {piece for piece in pieces if len(piece) == 1} | {WORD}
     unknown = f"[^{re.escape(''.join(sorted(characters)))}]+"
     runs = frozenset(
-        symbol
-        for symbol in symbols
-        if characters.isdisjoint(symbol) and symbol not in SPECIAL
+        symbol for symbol in symbols if characters.isdisjoint(symbol) and symbol not in SPECIAL
     )
-    processor = needed("sentencepiece").SentencePieceProcessor(model_file=str(model))
+    processor = import_library("sentencepiece").SentencePieceProcessor(model_file=str(model))
     # A whole word that is a piece is that piece, which merges come to as well; and a longest text
     # of unknown characters is one token, which the dictionary may have.
     tokenizer = Tokenizer(
@@ -254,7 +255,7 @@ def build_backend(model: Path, symbols: list[str], lower: bool) -> Tokenizer:
 
 def read_model(path: Path) -> Any:
     """The message that a SentencePiece model's file holds."""
-    proto = needed("sentencepiece.sentencepiece_model_pb2").ModelProto()
+    proto = import_library("sentencepiece.sentencepiece_model_pb2").ModelProto()
     proto.ParseFromString(path.read_bytes())
     return proto
 

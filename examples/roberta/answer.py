@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
 from scores import question_scores
 from squad_files import Question, read_squad, unique_ids
+from torch import Tensor
 from training import (
     MODEL,
     add_training_arguments,
@@ -29,11 +31,10 @@ from training import (
     run,
     training_arguments,
 )
-from datasets import Dataset  # isort: skip  after training, which keeps it offline
-from diet_fairseq.atomic import written
-from diet_fairseq.errors import UserError
-from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, Trainer, set_seed
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import UserError, exit_with_one_line
 
 #: one of so many contexts is held out of training
 HELD_OUT = 20
@@ -131,9 +132,7 @@ def trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def columns_of(
-    offsets: Sequence[tuple[int, int] | None], begin: int, end: int
-) -> tuple[int, int]:
+def columns_of(offsets: Sequence[tuple[int, int] | None], begin: int, end: int) -> tuple[int, int]:
     """The first and last column whose token has a part of the characters, or (0, 0)."""
     inside = [
         column for column, span in enumerate(offsets)
@@ -354,11 +353,9 @@ def main() -> None:
     source.add_argument("--file", type=Path, help="the same in a file")
     command.add_argument("--best", type=int, default=1, help="number of answers (%(default)s)")
     args = parser.parse_args()
-    try:
-        args.run(args)
-    except UserError as error:
-        raise SystemExit(f"{parser.prog}: {error}") from error
+    args.run(args)
 
 
 if __name__ == "__main__":
-    main()
+    with exit_with_one_line():
+        main()

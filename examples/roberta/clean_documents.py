@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from diet_fairseq.atomic import written
-from diet_fairseq.errors import UserError
+from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.sampling import copies
 from diet_fairseq.text.whitespace import normalise
@@ -131,7 +131,9 @@ def joined(documents: Iterable[Document]) -> Iterator[str]:
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="gets train, valid and counts.json")
-    parser.add_argument("--text", nargs="+", action="append", required=True, help="LANGUAGE FILE...")
+    parser.add_argument(
+        "--text", nargs="+", action="append", required=True, help="LANGUAGE FILE..."
+    )
     parser.add_argument("--wikitext", nargs="*", default=[], help="those of the files that are")
     parser.add_argument("--lines-per-document", type=int)
     parser.add_argument("--lower", action="store_true")
@@ -159,7 +161,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with exit_with_one_line():
         main()
-    except UserError as error:
-        raise SystemExit(f"error: {error}") from None

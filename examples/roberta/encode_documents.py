@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from functools import cache
 from pathlib import Path
 
-from diet_fairseq.errors import UserError
+from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.parallel import map_lines
 from diet_fairseq.text.subwords import FILES
@@ -49,7 +49,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with exit_with_one_line():
         main()
-    except UserError as error:
-        raise SystemExit(f"error: {error}") from None

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from datasets import Dataset, Features, Value, load_dataset
 from scores import CLASSIFICATION, REGRESSION, label_scores
 from training import (
     MODEL,
@@ -28,15 +29,16 @@ from training import (
     run,
     training_arguments,
 )
-from datasets import Dataset, load_dataset  # isort: skip  after training, which keeps it offline
-from diet_fairseq.atomic import written
-from diet_fairseq.errors import UserError
 from transformers import (
     AutoModelForSequenceClassification,
     DataCollatorWithPadding,
     Trainer,
     TrainingArguments,
 )
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.text.lines import read_lines
 
 TASKS = Path(__file__).with_name("tasks.yaml")
 #: in a model's folder: the task it was trained on
@@ -136,6 +138,7 @@ def read_table(path: Path, cache: Path, columns: Sequence[str] | None = None) ->
         columns: their names, where the file has no header
     """
     try:
+        names = columns or next(read_lines(path)).split("\t")
         return load_dataset(
             "csv",
             data_files=str(path),
@@ -145,10 +148,12 @@ def read_table(path: Path, cache: Path, columns: Sequence[str] | None = None) ->
             quoting=csv.QUOTE_NONE,
             lineterminator="\n",
             column_names=None if columns is None else list(columns),
-            dtype=str,
+            features=Features({name: Value("string") for name in names}),
             na_filter=False,
             encoding="utf-8-sig",
         )
+    except UserError:
+        raise
     except Exception as error:  # the library wraps pandas' errors in its own
         reason = " ".join(str(error.__cause__ or error).split())
         raise UserError(
@@ -212,7 +217,10 @@ def tokenize(examples: Dataset, text: Sequence[str], tokenizer: Any, length: int
 
     keep = [name for name in examples.column_names if name == "labels"]
     columns = [name for name in examples.column_names if name not in keep]
-    return examples.map(encode, batched=True, remove_columns=columns, keep_in_memory=True)
+    return examples.map(
+        encode, batched=True, remove_columns=columns, keep_in_memory=True,
+        new_fingerprint="samples",  # nothing is cached
+    )  # fmt: skip
 
 
 def compute_scores(task: Task, output: Any) -> dict[str, float]:
@@ -255,8 +263,7 @@ def train(args: Namespace) -> None:
              for key, value in entry.items()} for entry in result["curve"]
         ]  # fmt: skip
     result["tests"] = {
-        name: compute_scores(task, trainer.predict(samples(paths[name]))[:2])
-        for name in task.tests
+        name: compute_scores(task, trainer.predict(samples(paths[name]))[:2]) for name in task.tests
     }
     (args.out / MODEL / TASK).write_text(json.dumps(asdict(task), ensure_ascii=False))
     finish(args, result)
@@ -347,11 +354,9 @@ def main() -> None:
     command.add_argument("--out", type=Path, required=True, help="folder; of --tsv a file")
     command.add_argument("--batch", type=int, default=64, help="(%(default)s)")
     args = parser.parse_args()
-    try:
-        args.run(args)
-    except UserError as error:
-        raise SystemExit(f"{parser.prog}: {error}") from error
+    args.run(args)
 
 
 if __name__ == "__main__":
-    main()
+    with exit_with_one_line():
+        main()

@@ -1,8 +1,10 @@
-"""Metrics of fine-tuning, in percent; as a program XTREME's scorer: ``scores.py LABELS PREDICTIONS``.
+"""Metrics of fine-tuning, in percent; as a program, XTREME's scorer.
+
+    scores.py LABELS PREDICTIONS
 
 LABELS/TASK/test-LANGUAGE.json holds questions in SQuAD's format, and PREDICTIONS has a file of the
-same name, ``{"ID": "answer", ...}``; of a classification both are test-LANGUAGE.tsv, a label a line.
-The program prints task -> metric -> language, and the mean over languages.
+same name, ``{"ID": "answer", ...}``; of a classification both are test-LANGUAGE.tsv, a label a
+line. It prints task -> metric -> language -> percent, and the mean over languages.
 """
 
 import json
@@ -24,7 +26,7 @@ from sklearn import metrics
 from squad_files import read_squad, unique_ids
 from torchmetrics.functional.text import squad
 
-from diet_fairseq.errors import UserError
+from diet_fairseq.errors import UserError, exit_with_one_line
 
 #: language -> words that MLQA leaves out of answers (Lewis et al. 2020, mlqa_evaluation_v1.py)
 MLQA_ARTICLES = {
@@ -104,7 +106,7 @@ def mlqa_words(text: str, language: str) -> list[str]:
     text = "".join(
         character
         for character in text.lower()
-        if character not in string.punctuation and not unicodedata.category(character)[0] == "P"
+        if character not in string.punctuation and unicodedata.category(character)[0] != "P"
     )
     if MLQA_ARTICLES[language]:
         text = re.sub(MLQA_ARTICLES[language], " ", text)
@@ -180,7 +182,9 @@ def score_folders(labels: Path, predictions: Path) -> dict[str, dict[str, dict[s
         )
     for by_metric in scores.values():
         for by_language in by_metric.values():  # MLQA's pairs, such as de-en, count in no mean
-            by_language["mean"] = fmean(by_language[name] for name in by_language if "-" not in name)
+            by_language["mean"] = fmean(
+                by_language[name] for name in by_language if "-" not in name
+            )
     return scores
 
 
@@ -215,11 +219,9 @@ def main() -> None:
     parser.add_argument("labels", type=Path, metavar="LABELS")
     parser.add_argument("predictions", type=Path, metavar="PREDICTIONS")
     args = parser.parse_args()
-    try:
-        print(json.dumps(score_folders(args.labels, args.predictions), indent=1))
-    except UserError as error:
-        raise SystemExit(f"{parser.prog}: {error}") from error
+    print(json.dumps(score_folders(args.labels, args.predictions), indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    with exit_with_one_line():
+        main()

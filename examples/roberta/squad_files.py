@@ -13,7 +13,7 @@ from typing import Any
 
 from diet_fairseq.errors import UserError
 
-#: a row of datasets' ``squad``: id, question, context, answers {"text": [...], "answer_start": [...]}
+#: id, question, context, and answers: {"text": [...], "answer_start": [...]}
 Question = dict[str, Any]
 
 

@@ -1,8 +1,8 @@
-"""Tables of finished runs: validation losses of pretraining, and fine-tuning by a paper's statistic.
+"""Tables of finished runs: losses of pretraining, and fine-tuning by a paper's statistic.
 
 ``diet``: the median over seeds of a run's best evaluation (Chen et al. 2021, table 2); ``tupe``: of
-its last one (Ke et al. 2021, section 4.1). Both at the learning rate and epochs that are best on the
-first held-out set. Test sets are measured once, with the checkpoint that was best there.
+its last one (Ke et al. 2021, section 4.1). Both at the learning rate and epochs that are best on
+the first held-out set. Test sets are measured once, with the checkpoint that was best there.
 """
 
 import csv
@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import Any
 
 from diet_fairseq.atomic import written
-from diet_fairseq.errors import UserError
+from diet_fairseq.errors import UserError, exit_with_one_line
 
 STATISTICS = {"diet": max, "tupe": lambda values: values[-1]}
 Row = dict[str, Any]
@@ -35,7 +35,9 @@ def read_results(folder: Path) -> dict[tuple[str, str], list[Row]]:
 def measures(result: Row) -> list[str]:
     """The names of what was evaluated; the first one selects."""
     time = ("update", "loss", "runtime")
-    return [name for name in result["curve"][0] if not name.endswith((*time, "per_second", "epoch"))]
+    return [
+        name for name in result["curve"][0] if not name.endswith((*time, "per_second", "epoch"))
+    ]
 
 
 def value_of(result: Row, name: str, statistic: str) -> float:
@@ -53,7 +55,7 @@ def summarise(results: Sequence[Row], statistic: str) -> Iterable[Row]:
         key=lambda item: median(value_of(one, names[0], statistic) for one in item[1]),
     )
     columns = {name: [value_of(one, name, statistic) for one in best] for name in names}
-    columns |= {name: values for name, values in test_values(best).items()}
+    columns |= test_values(best)
     for name, values in columns.items():
         yield {
             "measure": name,
@@ -146,7 +148,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with exit_with_one_line():
         main()
-    except UserError as error:
-        raise SystemExit(f"error: {error}") from None

@@ -1,20 +1,28 @@
 """Training of an encoder in transformers with a head: options, resumption, and the result."""
 
 import json
-import os
 import resource
 import shutil
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is local: nothing asks the hub
+# This comes first: the Auto classes know our models, and a broken torchaudio is hidden.
+import diet_fairseq.hf  # noqa: F401
 
-import diet_fairseq.hf  # noqa: E402, F401  the Auto classes know our models
-import torch  # noqa: E402
-from diet_fairseq.atomic import written  # noqa: E402
-from diet_fairseq.errors import UserError  # noqa: E402
-from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments  # noqa: E402
+# isort: split
+import datasets
+import torch
+from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
+from transformers.utils import logging
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import UserError
+
+if not sys.stderr.isatty():
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()
 
 #: in a run's folder: the best model, and what came out; the result is written last
 MODEL, RESULT = "model", "result.json"
