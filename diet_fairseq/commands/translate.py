@@ -1,8 +1,9 @@
-"""``diet-fairseq translate MODEL [FILE]``: plain text in, plain text out, line by line."""
+"""``diet-fairseq translate MODEL... [FILE]``: plain text in, plain text out, line by line."""
 
 import json
 import math
 import sys
+import zipfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -20,26 +21,33 @@ from ..interrupts import interruptible
 from ..progress import heartbeat
 
 
-def add_model_arguments(parser: ArgumentParser) -> None:
-    """What names a model, and where it is to work."""
+def add_model_arguments(parser: ArgumentParser, text: str = "") -> None:
+    """Arguments that name a model and its device; ``text`` ends the help of the first."""
     add = parser.add_argument
-    add("model", type=Path, metavar="MODEL",
-        help="run of `translation`, exported model, or checkpoint")  # fmt: skip
+    add("models", type=Path, metavar="MODEL", nargs="+",
+        help=f"run's folder, exported model or checkpoint; several: an ensemble{text}")  # fmt: skip
     add("--threads", type=at_least(1), help="of the CPU (as PyTorch or CTranslate2 choose)")
     add("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
     pieces.add_arguments(parser)
 
 
+def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
+    """Models and the text to translate: the last path, unless it is a folder or a checkpoint."""
+    *models, last = paths
+    if not models or last.is_dir() or last.suffix == ".pt" or zipfile.is_zipfile(last):
+        return paths, None
+    return models, last
+
+
 def loaded(args: Namespace) -> Translator:
     names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
     given = {name: getattr(args, name) for name in names}
-    return Translator(args.model, **given, max_tokens=args.max_tokens)
+    return Translator(args.models, **given, max_tokens=args.max_tokens)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model_arguments(parser)
+    add_model_arguments(parser, "; then the text, a file in UTF-8 (default: standard input)")
     add = parser.add_argument
-    add("file", type=Path, nargs="?", metavar="FILE", help="text in UTF-8 (standard input)")
     add("--beam", type=at_least(1), help="hypotheses to keep (the model's own)")
     add("--nbest", type=at_least(1), default=1, help="lines to write for each line (%(default)s)")
     add("--length-penalty", type=at_least(-math.inf), metavar="ALPHA", help="(the model's own)")
@@ -56,9 +64,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     written = completed = 0
     with interruptible(lambda: f"{written:,} lines were translated and written"):
-        name = str(args.file or "standard input")
+        args.models, file = separate_file(args.models)
+        name = str(file or "standard input")
         try:
-            source = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
+            source = open(file, "rb") if file else sys.stdin.buffer  # noqa: SIM115
         except OSError as error:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         if isinstance(sys.stdout, TextIOWrapper):

@@ -58,15 +58,26 @@ class Engine(Protocol):
         ...
 
 
-def load(description: ModelDescription, device: str = "cpu", threads: int | None = None) -> Engine:
+def load(
+    description: ModelDescription,
+    device: str = "cpu",
+    threads: int | None = None,
+    others: Sequence[ModelDescription] = (),
+) -> Engine:
     """The model in memory, on a device such as ``cpu`` or ``cuda:0``.
 
-    :raises UserError: if it can't be loaded
+    Args:
+        others: models that translate together with it, as an ensemble
+
+    Raises:
+        UserError: a model can't be loaded, or the models don't belong together
     """
+    for other in others:
+        _check_ensemble(description, other)
     if description.engine == "fairseq":
         from .fairseq_engine import FairseqEngine
 
-        return FairseqEngine(description, device, threads)
+        return FairseqEngine([description, *others], device, threads)
     if description.engine == "ctranslate2":
         from .ctranslate2_engine import CTranslate2Engine
 
@@ -75,3 +86,29 @@ def load(description: ModelDescription, device: str = "cpu", threads: int | None
         f"{description.folder} is a model for {description.engine}: load it there, or make one to "
         "translate with here of the same checkpoint, by `diet-fairseq export ctranslate2`"
     )
+
+
+def _check_ensemble(one: ModelDescription, other: ModelDescription) -> None:
+    """Refuse models that can't translate together."""
+    for description in (one, other):
+        if description.engine != "fairseq":
+            raise UserError(
+                f"an ensemble takes checkpoints of fairseq, but {description.folder} is a model "
+                f"for {description.engine}: translate with it alone"
+            )
+    if one.languages != other.languages:
+        raise UserError(
+            f"an ensemble's models must have the same languages, but {one.folder} has "
+            f"{'-'.join(one.languages)} and {other.folder} {'-'.join(other.languages)}"
+        )
+    names = [f"dict.{language}.txt" for language in one.languages]
+    files = [
+        [*((about.data or about.folder) / name for name in names), about.subword_model]
+        for about in (one, other)
+    ]
+    for ours, theirs in zip(*files, strict=True):
+        if (ours and ours.read_bytes()) != (theirs and theirs.read_bytes()):
+            raise UserError(
+                f"an ensemble's models must have one vocabulary, but {ours} and {theirs} differ: "
+                "take models of the same data"
+            )

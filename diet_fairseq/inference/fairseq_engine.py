@@ -19,9 +19,16 @@ from .engine import LONGER, Hypothesis, Search
 
 
 class FairseqEngine:
-    """A checkpoint of fairseq's. One call is at work at a time: others wait."""
+    """One of fairseq's checkpoints, or several as an ensemble: one call at a time, others wait.
 
-    def __init__(self, description: ModelDescription, device: str, threads: int | None) -> None:
+    Args:
+        descriptions: of models with one vocabulary, whose probabilities are averaged
+    """
+
+    def __init__(
+        self, descriptions: Sequence[ModelDescription], device: str, threads: int | None
+    ) -> None:
+        description = descriptions[0]
         if threads:
             torch.set_num_threads(threads)
         self.device = _device(device)
@@ -31,17 +38,20 @@ class FairseqEngine:
             "target_lang": description.target_lang,
         }
         with _in_words():
-            [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
-                [str(description.checkpoint)], overrides
+            self.models, cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(one.checkpoint) for one in descriptions], overrides
             )
         if not isinstance(self.task, TranslationTask):
             raise UserError(
                 f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "
                 "for translation: give another checkpoint"
             )
-        self.model.to(self.device).eval()
-        self.model.prepare_for_inference_(cfg)
-        limits = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+        for model in self.models:
+            model.to(self.device).eval()
+            model.prepare_for_inference_(cfg)
+        limits = utils.resolve_max_positions(
+            self.task.max_positions(), *(model.max_positions() for model in self.models)
+        )
         self.longest: int | None = int(limits[0]) - 1  # the end of the sentence takes a place
         self.source: Dictionary = self.task.source_dictionary
         self.target: Dictionary = self.task.target_dictionary
@@ -57,8 +67,8 @@ class FairseqEngine:
         batch = dataset.collater([dataset[number] for number in range(len(sources))])
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
         with self._turn:
-            generator = self.task.build_generator([self.model], _options(search))
-            found = generator.generate([self.model], batch)
+            generator = self.task.build_generator(self.models, _options(search))
+            found = generator.generate(self.models, batch)
         # the batch is sorted by length
         places = dict(zip(batch["id"].tolist(), found, strict=True))
         return [

@@ -46,9 +46,11 @@ class Translator:
         translator = Translator("wmt18/en-de/runs/diet_rel-base-en-de")
         translator.translate("A man rides a horse.")
         translator.translate(["One line.", "Another."])
+        Translator(["runs/seed1", "runs/seed2"])  # an ensemble
 
     Args:
-        model: a run of ``diet-fairseq translation``, an exported model, or a checkpoint
+        model: a run's folder, an exported model, or a checkpoint; several checkpoints of one
+            vocabulary translate together, as an ensemble
         data: folder of fairseq's dictionaries, where neither ``model.json`` beside a checkpoint nor
             the recipe's folders have it
         subwords: SentencePiece's model or subword-nmt's codes, likewise; "none": there are none
@@ -70,7 +72,7 @@ class Translator:
 
     def __init__(
         self,
-        model: str | PathLike[str],
+        model: str | PathLike[str] | Sequence[str | PathLike[str]],
         *,
         data: str | PathLike[str] | None = None,
         subwords: str | PathLike[str] | None = None,
@@ -88,14 +90,16 @@ class Translator:
             source_lang,
             target_lang,
         )
-        description = find(Path(model), pieces)
+        models = [model] if isinstance(model, str | PathLike) else model
+        descriptions = [find(Path(one), pieces) for one in models]
+        description, *others = descriptions
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
         self.search = Search(
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
         self.max_tokens = max_tokens
         self._source, self._target = tokenizers(description)
-        self._engine = engine.load(description, device, threads)
+        self._engine = engine.load(description, device, threads, others)
         check_vocabulary(
             self._source.subwords,
             self._engine.vocabulary,

@@ -25,8 +25,10 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
     if member := source.get("member"):
         extract(archive, member.replace("{lang}", language), output)
         return
-    opened = gzip.open(archive) if archive.suffix == ".gz" else open(archive, "rb")
-    with opened as content, written(output, "wb") as file:
+    with (
+        gzip.open(archive) if archive.suffix == ".gz" else open(archive, "rb") as content,
+        written(output, "wb") as file,
+    ):
         shutil.copyfileobj(content, file)
 
 

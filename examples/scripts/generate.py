@@ -21,7 +21,7 @@ from diet_fairseq.text.whitespace import normalise
 
 
 def use_tensor2tensor_penalty(alpha: float) -> None:
-    """fairseq-generate has its own length penalty only, and divides by ``length ** len_penalty``."""
+    """fairseq-generate divides scores by ``length ** len_penalty`` only."""
     build = FairseqTask.build_generator
 
     def build_generator(*args: Any, **options: Any) -> Any:
