@@ -64,60 +64,6 @@ TRANSLATION = {
         by_corpus=True,
     ),
 }
-ENCODER = {
-    "prepare": Command(
-        "from raw text to what fairseq-train reads", "recipes.encoders.prepare", "prepare"
-    ),
-    "pretrain": Command(
-        "show the fairseq-train command, and run it",
-        "recipes.encoders.pretrain",
-        "pretrain",
-        passes_on=True,
-    ),
-    "prepare-glue": Command(
-        "GLUE's files to what finetune reads",
-        "recipes.encoders.prepare_task",
-        "prepare_glue",
-        "add_glue_arguments",
-    ),
-    "prepare-task": Command(
-        "tab-separated values of your own to what finetune reads",
-        "recipes.encoders.prepare_task",
-        "prepare_task",
-        "add_task_arguments",
-    ),
-    "prepare-xtreme": Command(
-        "XTREME's files to what finetune reads: English to train on, languages to test on",
-        "recipes.encoders.prepare_xtreme",
-        "prepare_xtreme",
-    ),
-    "finetune": Command(
-        "a task, with a grid of learning rates and seeds",
-        "recipes.encoders.finetune",
-        "finetune",
-        passes_on=True,
-    ),
-    "ablate": Command(
-        "pretrain and fine-tune the rows of one of the papers' tables",
-        "recipes.grid.ablate",
-        "ablate",
-        passes_on=True,
-    ),
-    "report": Command(
-        "GLUE's table of what is finished, and XTREME's, beside the papers'",
-        "recipes.encoders.report",
-        "report",
-    ),
-    "predict": Command(
-        "labels for GLUE's test sets, or for any tab-separated values",
-        "recipes.encoders.predict",
-        "predict",
-    ),
-    "answer": Command("what a text says to a question", "recipes.encoders.answer"),
-    "score-xtreme": Command(
-        "XTREME's scores of predictions, by task and language", "recipes.encoders.score_xtreme"
-    ),
-}
 EXPORT = {
     "ctranslate2": Command("a folder that CTranslate2 translates with", "export.ctranslate2"),
     "hf": Command("a folder that transformers loads", "export.to_hf"),
@@ -128,10 +74,6 @@ IMPORT = {
 }
 COMMANDS: dict[str, Command | Group] = {
     "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
-    "encoder": Group("encoders, from raw text to pretraining and fine-tuning", ENCODER),
-    "grid": Command(
-        "train many schemes with the same budget; their table and curves", "recipes.grid.run"
-    ),
     "translate": Command("translate text, line by line", "commands.translate"),
     "serve": Command("translate text over HTTP", "commands.serve"),
     "export": Group("a checkpoint in another library's format", EXPORT),
@@ -144,10 +86,13 @@ COMMANDS: dict[str, Command | Group] = {
     "average": Command("average the parameters of several checkpoints", "commands.average"),
     "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
-    "tables": Command(
-        "every row of the papers: what runs it, what came out, what it costs", "commands.tables"
-    ),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
+}
+#: former commands -> the Snakemake workflow that took their place
+RETIRED = {
+    "encoder": "examples/roberta/Snakefile",
+    "grid": "examples/roberta/Snakefile or examples/Snakefile (a grid is a list in the config)",
+    "tables": "examples/papers/Snakefile",
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
 EXTRAS = {
@@ -215,6 +160,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command; the status to exit with."""
     parser = Parser(prog="diet-fairseq", description="Position attention for fairseq.")
     parser.add_commands(COMMANDS)
+    words = sys.argv[1:] if words is None else words
+    if words and words[0] in RETIRED:
+        parser.exit(
+            2,
+            f"error: `diet-fairseq {words[0]}` is a workflow now: snakemake -s "
+            f"{RETIRED[words[0]]}; docs/migrating.md has a line for each command\n",
+        )
     try:
         args, more = parser.parse_known_args(words)
         return _call(parser, args, more)

@@ -39,8 +39,6 @@ setup(
             "py.typed",
             "analysis/page.html",
             "inference/service/page.html",
-            "ledger/rows.toml",
-            "recipes/grid/ablations/*.toml",
         ]
     },
     zip_safe=False,  # --user-dir needs a folder

@@ -3,6 +3,7 @@
 import json
 import re
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ def run(args: Namespace) -> None:
     tokens = tokenizer_files(trained)
     scores = scores_of(args.scores, Path(trained.about.checkpoint or ""))
     with folder.written(args.out, args.force) as new:
-        if head is not None and hasattr(task, "label_dictionary"):
-            name_labels(found.model.config, task)
+        if head is not None:
+            name_labels(found.model.config, trained.labels)
         write_model(new, found)
         write_tokenizer(new, tokens, task, found.model.config)
         languages = [one for one in (trained.about.source_lang, trained.about.target_lang) if one]
@@ -64,10 +65,8 @@ def head_of(model: Any, task: Any) -> str | None:
     return heads[0] if heads else None
 
 
-def name_labels(config: Any, task: Any) -> None:
-    from ..tasks.diet_glue import labels_of
-
-    names = labels_of(task.label_dictionary)
+def name_labels(config: Any, names: Sequence[str]) -> None:
+    """Name the classes, as far as the data have names for all of them."""
     if len(names) == config.num_labels > 1:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}

@@ -27,6 +27,7 @@ from training import (
     finish,
     load,
     run,
+    start_from_pooler,
     training_arguments,
 )
 from transformers import (
@@ -34,6 +35,7 @@ from transformers import (
     DataCollatorWithPadding,
     Trainer,
     TrainingArguments,
+    set_seed,
 )
 
 from diet_fairseq.atomic import written
@@ -242,9 +244,10 @@ def train(args: Namespace) -> None:
             "problem_type": "single_label_classification",
         }
     arguments = training_arguments(args, task.selected_by)
-    trainer_seed(args.seed)  # before the head is made
+    set_seed(args.seed)  # before the head is made
     model, tokenizer = load(AutoModelForSequenceClassification, args.model, **options)
     check_length(args.length, model)
+    start_from_pooler(model, args.model)
 
     def samples(path: Path) -> Dataset:
         examples = read_examples(path, task, args.out / "cache")
@@ -267,12 +270,6 @@ def train(args: Namespace) -> None:
     }
     (args.out / MODEL / TASK).write_text(json.dumps(asdict(task), ensure_ascii=False))
     finish(args, result)
-
-
-def trainer_seed(seed: int) -> None:
-    from transformers import set_seed
-
-    set_seed(seed)
 
 
 def make_trainer(

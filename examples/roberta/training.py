@@ -14,6 +14,7 @@ import diet_fairseq.hf  # noqa: F401
 # isort: split
 import datasets
 import torch
+from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
@@ -57,6 +58,16 @@ def load(kind: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
             f"{folder} has no tokenizer: export the checkpoint with its --data and --subwords"
         )
     return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder)
+
+
+def start_from_pooler(model: Any, folder: Path) -> None:
+    """Let a classifier begin with BERT's pooler, if next sentences have trained it."""
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        if "nsp_head.weight" not in file.keys():  # noqa: SIM118  not a dictionary
+            return
+    with torch.no_grad():
+        for name, parameter in model.classifier.dense.named_parameters():
+            parameter.copy_(model.model.pooler.get_parameter(name))
 
 
 def check_length(length: int, model: Any) -> None:
