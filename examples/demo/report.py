@@ -28,7 +28,7 @@ def main() -> None:
     report = [
         f"# {len(lines):,} sentences from English to German",
         "",
-        f"BLEU {scores['BLEU']:.1f} (expect {EXPECTED}, over five seeds), chrF {scores['chrF']:.1f}",
+        f"BLEU {scores['BLEU']:.1f} (five seeds: {EXPECTED}), chrF {scores['chrF']:.1f}",
         f"`{scores['BLEU signature']}`",
         "",
     ]

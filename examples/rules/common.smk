@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+from jsonschema.exceptions import best_match
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version, validate
 
 min_version("9.0")
 
 EXAMPLES = Path(str(workflow.current_basedir)).parent
-SCRIPTS = EXAMPLES / "scripts"
 PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]  # --user-dir
 
 # Commands come from the environment that Snakemake runs in, on a cluster's nodes, too.
@@ -33,7 +34,23 @@ def settings_of(*keys):
     return {key: config[key] for key in keys}
 
 
-validate(config, str(EXAMPLES / "rules" / "translation.schema.yaml"))
+def script(name):
+    """The start of a shell command."""
+    return f"python {shlex.quote(str(EXAMPLES / 'scripts' / name))} "
+
+
+def check_config(schema):
+    """Fill in defaults; refuse a config with one message of key, rule and value."""
+    try:
+        validate(config, str(schema))
+    except WorkflowError as error:
+        fault = best_match([error.__context__])
+        key = ".".join(["config", *map(str, fault.absolute_path)])
+        raise WorkflowError(f"{key}: {fault.message}") from None
+
+
+SCHEMA = EXAMPLES / "rules" / "translation.schema.yaml"
+check_config(SCHEMA)
 
 FOLDER = config["folder"]
 SOURCE, TARGET = config["languages"]
@@ -44,6 +61,12 @@ TRAIN = config["train"] if isinstance(config["train"], list) else [config["train
 SCHEMES = config["schemes"]
 if isinstance(SCHEMES, list):
     SCHEMES = {scheme: scheme for scheme in SCHEMES}
+KNOWN = yaml.safe_load(SCHEMA.read_text())["$defs"]["scheme"]["enum"]
+for label, words in SCHEMES.items():
+    if words.split()[0] not in KNOWN:
+        raise WorkflowError(
+            f"config.schemes.{label} must begin with one of {', '.join(KNOWN)}, but is {words!r}"
+        )
 
 # What decides what is learnt, but for scheme, size and seed.
 DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
@@ -83,13 +106,5 @@ if config["ensemble"]:
 
 if config["baseline"] not in (None, *SCHEMES):
     raise WorkflowError(
-        f"baseline must be one of the schemes, {', '.join(SCHEMES)}, but is {config['baseline']!r}"
+        f"config.baseline must be one of the schemes, {', '.join(SCHEMES)}, but is {config['baseline']!r}"
     )
-
-wildcard_constraints:
-    run="|".join(map(re.escape, RUNS)),
-    model="|".join(map(re.escape, MODELS)),
-    test="|".join(map(re.escape, TESTS)),
-    name="|".join(map(re.escape, config["inputs"])) or "(?!)",
-    lang=f"{SOURCE}|{TARGET}",
-    split="train|valid",

@@ -1,26 +1,13 @@
 # Raw text to what fairseq-train reads.
 
-
-def files_of(place, source):
-    """The two files of a source of text; those of downloads are made by the rule `download`."""
-    if not isinstance(source, str):
-        return [f"{FOLDER}/raw/{place}.{lang}" for lang in (SOURCE, TARGET)]
-    pair = []
-    for lang in (SOURCE, TARGET):
-        names = [f"{source}.{lang}", f"{source}.{lang}.gz"]
-        present = [name for name in names if Path(name).is_file()]
-        if not present:
-            raise WorkflowError(f"{place}: there is no file {' or '.join(names)}")
-        pair.append(present[0])
-    return pair
-
-
-PLACES = {f"train-{number}": source for number, source in enumerate(TRAIN)}
-PLACES |= {"valid": config["valid"]} | {f"test-{name}": source for name, source in TESTS.items()}
-FILES = {place: files_of(place, source) for place, source in PLACES.items()}
-for name, file in config["inputs"].items():
-    if not Path(file).is_file():
-        raise WorkflowError(f"inputs: {name}: there is no file {file}")
+wildcard_constraints:
+    run="|".join(map(re.escape, RUNS)),
+    model="|".join(map(re.escape, MODELS)),
+    test="|".join(map(re.escape, TESTS)),
+    name="|".join(map(re.escape, config["inputs"])) or "(?!)",
+    lang=f"{SOURCE}|{TARGET}",
+    split="train|valid",
+    place="|".join(map(re.escape, PLACES)),
 
 
 rule download:
@@ -30,11 +17,14 @@ rule download:
         f"{FOLDER}/raw/{{place}}.{TARGET}",
     params:
         source=lambda w: json.dumps(PLACES[w.place]),
+        languages=config["languages"],
+        archives=f"{FOLDER}/archives",
     log:
         f"{FOLDER}/logs/download-{{place}}.log",
     shell:
-        "python {SCRIPTS}/download.py {params.source:q} {output} --languages {SOURCE} {TARGET}"
-        " --archives {FOLDER}/archives 2>&1 | tee {log}"
+        script("download.py")
+        + "{params.source:q} {output} --languages {params.languages} --archives {params.archives}"
+        " 2>&1 | tee {log}"
 
 
 rule clean:
@@ -46,12 +36,13 @@ rule clean:
         expand(f"{FOLDER}/clean/{{split}}.{{lang}}", split=["train", "valid"], lang=[SOURCE, TARGET]),
         counts=f"{FOLDER}/clean/counts.txt",
     params:
-        **settings_of("max_words", "max_characters", "max_ratio"),
+        **settings_of("languages", "max_words", "max_characters", "max_ratio"),
+        folder=lambda w, output: Path(output[0]).parent,
     log:
         f"{FOLDER}/logs/clean.log",
     shell:
-        "python {SCRIPTS}/clean.py {FOLDER}/clean --languages {SOURCE} {TARGET}"
-        " --train {input.train} --valid {input.valid} --max-words {params.max_words}"
+        script("clean.py")
+        + "{params.folder} --languages {params.languages} --train {input.train} --valid {input.valid} --max-words {params.max_words}"
         " --max-characters {params.max_characters} --max-ratio {params.max_ratio} 2>&1 | tee {log}"
 
 
@@ -62,27 +53,33 @@ rule learn_subwords:
     output:
         f"{FOLDER}/subwords/{'codes' if config['subwords'] == 'subword_nmt' else 'sentencepiece.model'}",
     params:
-        **settings_of("subwords", "vocabulary"),
+        **settings_of("languages", "subwords", "vocabulary"),
     threads: 4
     log:
         f"{FOLDER}/logs/subwords.log",
     shell:
-        "python {SCRIPTS}/learn_subwords.py {params.subwords} {output} --text {input}"
-        " --languages {SOURCE} {TARGET} --size {params.vocabulary} --workers {threads} 2>&1 | tee {log}"
+        script("learn_subwords.py")
+        + "{params.subwords} {output} --text {input} --languages {params.languages} --size {params.vocabulary} --workers {threads} 2>&1 | tee {log}"
 
 
 rule encode:
     input:
-        text=expand(f"{FOLDER}/clean/{{{{split}}}}.{{lang}}", lang=[SOURCE, TARGET]),
+        source=f"{FOLDER}/clean/{{split}}.{SOURCE}",
+        target=f"{FOLDER}/clean/{{split}}.{TARGET}",
         model=rules.learn_subwords.output,
     output:
-        expand(f"{FOLDER}/encoded/{{{{split}}}}.{{lang}}", lang=[SOURCE, TARGET]),
+        source=f"{FOLDER}/encoded/{{split}}.{SOURCE}",
+        target=f"{FOLDER}/encoded/{{split}}.{TARGET}",
+    params:
+        **settings_of("languages", "subwords"),
     threads: 4
     log:
         f"{FOLDER}/logs/encode-{{split}}.log",
     shell:
-        "python {SCRIPTS}/encode.py {config[subwords]} {input.model} --workers {threads}"
-        " --text {SOURCE} {input.text[0]} {output[0]} --text {TARGET} {input.text[1]} {output[1]}"
+        script("encode.py")
+        + "{params.subwords} {input.model} --workers {threads}"
+        " --text {params.languages[0]} {input.source} {output.source}"
+        " --text {params.languages[1]} {input.target} {output.target}"
         " 2>&1 | tee {log}"
 
 
@@ -93,14 +90,16 @@ rule preprocess:
     output:
         directory(f"{FOLDER}/data-bin"),
     params:
-        words=config["vocabulary"],
+        **settings_of("languages", "vocabulary"),
+        text=lambda w, input: Path(input[0]).parent,
     threads: 4
     log:
         f"{FOLDER}/logs/preprocess.log",
     shell:
-        "rm -rf {output}.tmp; fairseq-preprocess --source-lang {SOURCE} --target-lang {TARGET}"
-        " --trainpref {FOLDER}/encoded/train --validpref {FOLDER}/encoded/valid --joined-dictionary"
-        " --nwordssrc {params.words} --nwordstgt {params.words} --destdir {output}.tmp"
+        "rm -rf {output}.tmp; fairseq-preprocess --joined-dictionary"
+        " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
+        " --trainpref {params.text}/train --validpref {params.text}/valid --destdir {output}.tmp"
+        " --nwordssrc {params.vocabulary} --nwordstgt {params.vocabulary}"
         " --workers {threads} > {log} 2>&1; "
         "(cd {output}.tmp; rm -f preprocess.log; sha256sum * > SHA256SUMS); mv -T {output}.tmp {output}"
 
@@ -108,19 +107,26 @@ rule preprocess:
 rule preprocess_test:
     """A test set with the dictionaries of training; line n stays line n."""
     input:
-        text=lambda w: FILES[f"test-{w.test}"],
+        source=lambda w: FILES[f"test-{w.test}"][0],
+        target=lambda w: FILES[f"test-{w.test}"][1],
         model=rules.learn_subwords.output,
         data=rules.preprocess.output,
     output:
         directory(f"{FOLDER}/test-bin/{{test}}"),
     params:
+        **settings_of("languages", "subwords"),
         text=f"{FOLDER}/encoded/test-{{test}}",
     log:
         f"{FOLDER}/logs/preprocess-{{test}}.log",
     shell:
-        "rm -rf {output}.tmp; python {SCRIPTS}/encode.py {config[subwords]} {input.model}"
-        " --text {SOURCE} {input.text[0]} {params.text}.{SOURCE}"
-        " --text {TARGET} {input.text[1]} {params.text}.{TARGET} > {log} 2>&1; "
-        "fairseq-preprocess --source-lang {SOURCE} --target-lang {TARGET} --testpref {params.text}"
-        " --srcdict {input.data}/dict.{SOURCE}.txt --tgtdict {input.data}/dict.{TARGET}.txt"
+        "rm -rf {output}.tmp; "
+        + script("encode.py")
+        + "{params.subwords} {input.model}"
+        " --text {params.languages[0]} {input.source} {params.text}.{params.languages[0]}"
+        " --text {params.languages[1]} {input.target} {params.text}.{params.languages[1]}"
+        " > {log} 2>&1; "
+        "fairseq-preprocess --testpref {params.text}"
+        " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
+        " --srcdict {input.data}/dict.{params.languages[0]}.txt"
+        " --tgtdict {input.data}/dict.{params.languages[1]}.txt"
         " --destdir {output}.tmp >> {log} 2>&1; mv -T {output}.tmp {output}"

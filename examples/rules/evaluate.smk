@@ -1,10 +1,5 @@
 # Translations, scores, the table and the curves.
 
-
-def checkpoints(wildcards):
-    return [f"{FOLDER}/runs/{run.name}/average.pt" for run in MODELS[wildcards.model]]
-
-
 SEARCH = settings_of("beam", "length_penalty", "penalty")
 
 
@@ -24,8 +19,10 @@ rule generate:
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
     shell:
-        "python {SCRIPTS}/with_gpus.py {resources.gpu} python {SCRIPTS}/generate.py {input.data}"
-        " --checkpoints {input.checkpoints} --source {input.source} --output {output}"
+        script("with_gpus.py")
+        + "{resources.gpu} "
+        + script("generate.py")
+        + "{input.data} --checkpoints {input.checkpoints} --source {input.source} --output {output}"
         " --beam {params.beam} --length-penalty {params.length_penalty} --penalty {params.penalty}"
         " > {log} 2>&1"
 
@@ -56,11 +53,15 @@ rule score:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json",
     params:
         test_set=lambda w: "" if isinstance(TESTS[w.test], str) else TESTS[w.test].get("sacrebleu", ""),
-        settings=lambda w: json.dumps(SEARCH),
+        pair=f"{SOURCE}-{TARGET}",
+        settings=json.dumps(SEARCH),
+    log:
+        f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
     shell:
-        "python {SCRIPTS}/score.py {input.translations} {input.reference} {output}"
-        " --checkpoints {input.checkpoints} --pair {SOURCE}-{TARGET} --test-set={params.test_set:q}"
-        " --settings {params.settings:q}"
+        script("score.py")
+        + "{input.translations} {input.reference} {output} --checkpoints {input.checkpoints}"
+        " --pair {params.pair} --test-set={params.test_set:q} --settings {params.settings:q}"
+        " 2>&1 | tee {log}"
 
 
 rule collect:
@@ -71,12 +72,16 @@ rule collect:
         f"{FOLDER}/results/results.csv",
     params:
         models=json.dumps({
-            model: {"scheme": runs[0].label, "size": runs[0].size, "seeds": " ".join(str(run.seed) for run in runs)}
+            f"{FOLDER}/{model}": {"scheme": runs[0].label, "size": runs[0].size, "seeds": " ".join(str(run.seed) for run in runs)}
             for model, runs in MODELS.items()
         }),
         tests=list(TESTS),
+    log:
+        f"{FOLDER}/logs/collect.log",
     shell:
-        "python {SCRIPTS}/collect.py {FOLDER} --models {params.models:q} --tests {params.tests} --output {output}"
+        script("collect.py")
+        + "--models {params.models:q} --tests {params.tests} --output {output}"
+        " > {log} 2>&1"
 
 
 rule table:
@@ -88,8 +93,11 @@ rule table:
     params:
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
         baseline=config["baseline"] or "",
+    log:
+        f"{FOLDER}/logs/table.log",
     shell:
-        "python {SCRIPTS}/table.py {input} {output} {params.tests} --baseline={params.baseline:q}"
+        script("table.py")
+        + "{input} {output} {params.tests} --baseline={params.baseline:q} 2>&1 | tee {log}"
 
 
 rule curves:
@@ -105,5 +113,7 @@ rule curves:
             for label in SCHEMES
             for size in config["sizes"]
         }),
+    log:
+        f"{FOLDER}/logs/curves.log",
     shell:
-        "python {SCRIPTS}/curves.py {output} --logs {params.logs:q}"
+        script("curves.py") + "{output} --logs {params.logs:q} > {log} 2>&1"

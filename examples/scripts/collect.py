@@ -31,7 +31,6 @@ def read_training(log: Path) -> dict[str, str]:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
     parser.add_argument("--models", type=json.loads, required=True, help="folder -> what it is")
     parser.add_argument("--tests", nargs="+", required=True)
     parser.add_argument("--output", type=Path, required=True)
@@ -39,12 +38,12 @@ def main() -> None:
     with written(args.output) as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         table.writeheader()
-        for model, about in args.models.items():
+        for folder, about in args.models.items():
             for test in args.tests:
-                place = args.folder / model / f"evaluation-{test}"
-                scores = read_object(place / "scores.json", "score again", BLEU=float)
-                training = read_training(args.folder / model / "train.log")
-                where = {"folder": str(args.folder / model), "test": test}
+                place = Path(folder, f"evaluation-{test}", "scores.json")
+                scores = read_object(place, "remove it, and score again", BLEU=float)
+                training = read_training(Path(folder, "train.log"))
+                where = {"folder": folder, "test": test}
                 table.writerow({**scores, **training, **about, **where})
 
 
