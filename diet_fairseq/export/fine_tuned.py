@@ -1,4 +1,4 @@
-"""Checkpoints that tasks ``glue`` and ``question_answering`` of 0.2 fine-tuned, without the tasks."""
+"""Checkpoints that tasks ``glue`` and ``question_answering`` of 0.2 have fine-tuned."""
 
 from pathlib import Path
 from typing import Any

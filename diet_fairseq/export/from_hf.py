@@ -253,7 +253,6 @@ def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Name
     from fairseq import options
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-
     task = "translation" if config.is_encoder_decoder else "masked_lm"
     if head:
         task = "sentence_prediction"

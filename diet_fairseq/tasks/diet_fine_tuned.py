@@ -30,8 +30,8 @@ class FineTunedTask(FairseqTask):
     def setup_task(cls, cfg: FineTunedConfig, **kwargs: Any) -> NoReturn:
         script = "answer.py" if cls.name == QUESTION_ANSWERING else "finetune.py"
         raise UserError(
-            f"--task {cls.name} is gone: convert a checkpoint that it fine-tuned with "
-            f"`diet-fairseq export hf`, and fine-tune in transformers with examples/roberta/{script}"
+            f"--task {cls.name} is gone: convert what it fine-tuned by "
+            f"`diet-fairseq export hf`, and fine-tune with examples/roberta/{script}"
         )
 
 

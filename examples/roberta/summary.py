@@ -21,14 +21,12 @@ STATISTICS = {"diet": max, "tupe": lambda values: values[-1]}
 Row = dict[str, Any]
 
 
-def read_results(folder: Path) -> dict[tuple[str, str], list[Row]]:
-    """(pretrained model, task) -> the results of its finished fine-tunings."""
+def read_results(paths: Iterable[Path]) -> dict[tuple[str, str], list[Row]]:
+    """(pretrained model, task) -> the results of its fine-tunings, RUN/TASK/NAME/result.json."""
     results = defaultdict(list)
-    for path in sorted(folder.glob("*/*/*/result.json")):
-        run, task, *_ = path.relative_to(folder).parts
+    for path in paths:
+        run, task, *_ = path.parts[-4:]
         results[run, task].append(json.loads(path.read_text(encoding="utf-8")))
-    if not results:
-        raise UserError(f"{folder} holds no finished fine-tuning: run the workflow first")
     return results
 
 
@@ -90,7 +88,7 @@ def test_values(results: Sequence[Row]) -> dict[str, list[float]]:
 def tuning(args: Namespace) -> None:
     rows = [
         {"model": run, "task": task, **row}
-        for (run, task), results in read_results(args.folder).items()
+        for (run, task), results in read_results(args.results).items()
         for row in summarise(results, args.statistic)
     ]
     write_table(args.output, rows)
@@ -98,7 +96,7 @@ def tuning(args: Namespace) -> None:
 
 def pretraining(args: Namespace) -> None:
     rows = []
-    for path in sorted(args.folder.glob("*/train.log")):
+    for path in sorted(args.runs.glob("*/train.log")):
         entries = [json.loads(line[line.index("{") :]) for line in read_log(path)]
         valid = [entry for entry in entries if "valid_loss" in entry]
         if valid:
@@ -114,7 +112,7 @@ def pretraining(args: Namespace) -> None:
                 }
             )
     if not rows:
-        raise UserError(f"{args.folder} holds no finished pretraining: run the workflow first")
+        raise UserError(f"{args.runs} holds no finished pretraining: run the workflow first")
     write_table(args.output, rows)
 
 
@@ -136,13 +134,15 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, run in (("tuning", tuning), ("pretraining", pretraining)):
-        command = commands.add_parser(name)
-        command.set_defaults(run=run)
-        command.add_argument("folder", type=Path)
-        command.add_argument("output", type=Path)
-        if name == "tuning":
-            command.add_argument("--statistic", choices=STATISTICS, default="diet")
+    command = commands.add_parser("tuning")
+    command.set_defaults(run=tuning)
+    command.add_argument("output", type=Path)
+    command.add_argument("--results", type=Path, nargs="+", required=True)
+    command.add_argument("--statistic", choices=STATISTICS, default="diet")
+    command = commands.add_parser("pretraining")
+    command.set_defaults(run=pretraining)
+    command.add_argument("output", type=Path)
+    command.add_argument("--runs", type=Path, required=True)
     args = parser.parse_args()
     args.run(args)
 

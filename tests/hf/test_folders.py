@@ -16,8 +16,8 @@ from transformers import (
     AutoTokenizer,
 )
 
-from diet_fairseq.errors import UserError
 from diet_fairseq import Translator, model_json
+from diet_fairseq.errors import UserError
 from diet_fairseq.inference.found import Pieces, find
 from diet_fairseq.text.tokenizer import tokenizers
 from tests.hf.conftest import export, loaded, take_back
