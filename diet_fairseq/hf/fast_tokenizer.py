@@ -101,6 +101,8 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._tokenizer = self._backend()
+        marks = [mark for mark in self._special_tokens_map.values() if mark is not None]
+        self._tokenizer.add_special_tokens(marks)
 
     @property
     def vocab_size(self) -> int:

@@ -30,10 +30,11 @@ LIKE = {
 LAYERS = {"base": 85, "large": 302, "electra": 85 + 85 / 9}
 INTRODUCTION = """# The papers' tables
 
-Made by `snakemake -s examples/papers/Snakefile page`; do not edit. A target for every table runs its rows
-(`snakemake -s examples/papers/Snakefile -n diet_table_2` shows what would run). **No row has been run at full
-size.** *Ours* is what was measured with small models, and is no comparison with the paper's figure. *H100 hours*
-are computed from measured tokens per second ([results/speed.csv](../results/speed.csv)): pretraining alone.
+Made by `snakemake -s examples/papers/Snakefile page`; do not edit. A target for every table runs
+its rows (`snakemake -s examples/papers/Snakefile -n diet_table_2` shows what would run). **No row
+has been run at full size.** *Ours* is what was measured with small models, and is no comparison
+with the paper's figure. *H100 hours* are computed, for pretraining alone, from measured tokens per
+second ([results/speed.csv](../results/speed.csv)).
 """
 
 

@@ -139,8 +139,11 @@ def read_table(path: Path, cache: Path, columns: Sequence[str] | None = None) ->
         cache: folder for the library's files
         columns: their names, where the file has no header
     """
+    lines = read_lines(path)
+    names = columns or next(lines).split("\t")
+    if next(lines, None) is None and not columns:
+        raise UserError(f"{path} holds no example below its header: give a file that does")
     try:
-        names = columns or next(read_lines(path)).split("\t")
         return load_dataset(
             "csv",
             data_files=str(path),
@@ -154,8 +157,6 @@ def read_table(path: Path, cache: Path, columns: Sequence[str] | None = None) ->
             na_filter=False,
             encoding="utf-8-sig",
         )
-    except UserError:
-        raise
     except Exception as error:  # the library wraps pandas' errors in its own
         reason = " ".join(str(error.__cause__ or error).split())
         raise UserError(
