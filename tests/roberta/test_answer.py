@@ -37,7 +37,7 @@ def test_targets_are_the_tokens_of_the_answer(script, pretrained, file):
     answer = script("answer")
     tokenizer = DietEncoderTokenizer.from_pretrained(pretrained)
     questions = answer.read_squad(file)
-    windows = answer.Windows(questions, tokenizer, length=100, stride=10)
+    windows = answer.Windows(questions, tokenizer, length=80, stride=5)
     samples = windows.with_targets(questions)
     found = set()
     for row, (owner, offsets) in enumerate(zip(windows.owners, windows.offsets, strict=True)):
