@@ -20,17 +20,12 @@ class Command(NamedTuple):
         module: of the package
         run: takes the parsed arguments, and returns the status to exit with, or None for 0
         add_arguments: takes the parser
-        by_corpus: ``add_arguments`` also takes the words to parse: defaults depend on ``--corpus``,
-            which it would miss as an abbreviation
-        passes_on: ``run`` also takes the words that the parser does not know, for fairseq-train
     """
 
     help: str
     module: str
     run: str = "run"
     add_arguments: str = "add_arguments"
-    by_corpus: bool = False
-    passes_on: bool = False
 
     def function(self, name: str) -> Any:
         return getattr(import_module(f"diet_fairseq.{self.module}"), name)
@@ -43,27 +38,6 @@ class Group(NamedTuple):
     commands: dict[str, Command]
 
 
-TRANSLATION = {
-    "prepare": Command(
-        "from raw text to what fairseq-train reads",
-        "recipes.translation.prepare",
-        "prepare",
-        by_corpus=True,
-    ),
-    "train": Command(
-        "show the fairseq-train command, and run it",
-        "recipes.translation.train",
-        "train",
-        by_corpus=True,
-        passes_on=True,
-    ),
-    "evaluate": Command(
-        "translate the test set, and score it",
-        "recipes.translation.evaluate",
-        "evaluate",
-        by_corpus=True,
-    ),
-}
 EXPORT = {
     "ctranslate2": Command("a folder that CTranslate2 translates with", "export.ctranslate2"),
     "hf": Command("a folder that transformers loads", "export.to_hf"),
@@ -73,7 +47,6 @@ IMPORT = {
     "hf": Command("a folder of transformers as a checkpoint of fairseq", "export.from_hf"),
 }
 COMMANDS: dict[str, Command | Group] = {
-    "translation": Group("machine translation, from raw text to a BLEU score", TRANSLATION),
     "translate": Command("translate text, line by line", "commands.translate"),
     "serve": Command("translate text over HTTP", "commands.serve"),
     "export": Group("a checkpoint in another library's format", EXPORT),
@@ -88,11 +61,13 @@ COMMANDS: dict[str, Command | Group] = {
     "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
     "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
 }
-#: former commands -> the Snakemake workflow that took their place
-RETIRED = {
-    "encoder": "examples/roberta/Snakefile",
-    "grid": "examples/roberta/Snakefile or examples/Snakefile (a grid is a list in the config)",
-    "tables": "examples/papers/Snakefile",
+#: commands of 0.2 -> the workflow that took their place
+REPLACED = {
+    "translation": "snakemake -s examples/Snakefile --configfile CONFIG.yaml -j 2",
+    "grid": "snakemake -s examples/Snakefile --configfile CONFIG.yaml -j 2, with lists of schemes, "
+    "sizes and seeds in the config",
+    "encoder": "snakemake -s examples/roberta/Snakefile --configfile CONFIG.yaml -j 2",
+    "tables": "snakemake -s examples/papers/Snakefile -n diet_table_4",
 }
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
 EXTRAS = {
@@ -131,45 +106,34 @@ class Parser(ArgumentParser):
         """Add a parser for every command, and for every group's."""
         subparsers = self.add_subparsers(required=True, metavar="COMMAND")
         for name, command in commands.items():
-            passes_on = isinstance(command, Command) and command.passes_on
-            by_corpus = isinstance(command, Command) and command.by_corpus
             subparser = subparsers.add_parser(
                 name,
                 help=command.help,
                 description=f"{command.help[0].upper()}{command.help[1:]}.",
-                allow_abbrev=not (passes_on or by_corpus),
             )
             if isinstance(command, Group):
                 subparser.add_commands(command.commands)
                 continue
             subparser.command = command
             subparser.set_defaults(command=command)
-            if passes_on:
-                subparser.epilog = (
-                    "Options that this command doesn't know are passed on to fairseq-train."
-                )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.command:
-            words = [args] if self.command.by_corpus else []
-            self.command.function(self.command.add_arguments)(self, *words)
+            self.command.function(self.command.add_arguments)(self)
         return super().parse_known_args(args, namespace)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; the status to exit with."""
+    words = sys.argv[1:] if words is None else words
     parser = Parser(prog="diet-fairseq", description="Position attention for fairseq.")
     parser.add_commands(COMMANDS)
-    words = sys.argv[1:] if words is None else words
-    if words and words[0] in RETIRED:
+    if words and words[0] in REPLACED:
         parser.exit(
-            2,
-            f"error: `diet-fairseq {words[0]}` is a workflow now: snakemake -s "
-            f"{RETIRED[words[0]]}; docs/migrating.md has a line for each command\n",
+            2, f"error: `{words[0]}` is now a workflow: {REPLACED[words[0]]} (docs/migrating.md)\n"
         )
     try:
-        args, more = parser.parse_known_args(words)
-        return _call(parser, args, more)
+        return _call(parser.parse_args(words))
     except KeyboardInterrupt:  # while the package is imported; later, it has more to say
         parser.exit(130, "\ninterrupted: run the same command to start over\n")
     except ModuleNotFoundError as error:
@@ -179,17 +143,15 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.exit(1, f"error: this needs {error.name}: pip install 'diet_fairseq[{extra}]'\n")
 
 
-def _call(parser: Parser, args: Namespace, more: list[str]) -> int:
+def _call(args: Namespace) -> int:
     from diet_fairseq.interrupts import interruptible, read_on
 
     command: Command = args.command
-    if more and not command.passes_on:
-        parser.error(f"unknown: {' '.join(more)}")
     # Importing fairseq makes the loggers of all libraries verbose.
     logging.getLogger().setLevel(logging.WARNING)
     run = command.function(command.run)
     with interruptible(lambda: "run the same command to continue"):
-        return read_on(lambda: run(args, *([more] if command.passes_on else [])) or 0)
+        return read_on(lambda: run(args) or 0)
 
 
 if __name__ == "__main__":

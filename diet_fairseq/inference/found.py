@@ -81,7 +81,7 @@ def find(
         return _completed(found, pieces)
     if model.is_dir():
         raise UserError(
-            f"{model} has no {model_json.NAME}: name a run of `diet-fairseq translation`, an "
+            f"{model} has no {model_json.NAME}: name the folder of a run, an "
             "exported model, or one checkpoint with --data and --subwords"
         )
     found = _completed(_of_checkpoint(model, pieces, translates), pieces)

@@ -70,5 +70,6 @@ def paired_bootstrap(
         outputs: list[tuple[str, Sequence[str]]] = [("baseline", baseline), (name, system)]
         paired = PairedTest(outputs, {"BLEU": BLEU()}, [references], "bs", n_samples=SAMPLES)
         theirs, ours = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
+        assert ours.p_value is not None  # that of the baseline is
         tests[name] = (ours.score - theirs.score, ours.p_value)
     return tests

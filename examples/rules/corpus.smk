@@ -1,5 +1,8 @@
 # Raw text to what fairseq-train reads.
 
+# Folders are made aside: neither a kill nor the orphan of a killed Snakemake leaves half of one.
+RENAME = "rm -rf {output}; mv -T $aside {output}; rm -rf {output}.*.tmp"
+
 wildcard_constraints:
     run="|".join(map(re.escape, RUNS)),
     model="|".join(map(re.escape, MODELS)),
@@ -96,12 +99,13 @@ rule preprocess:
     log:
         f"{FOLDER}/logs/preprocess.log",
     shell:
-        "rm -rf {output}.tmp; fairseq-preprocess --joined-dictionary"
+        "aside={output}.$$.tmp; fairseq-preprocess --joined-dictionary"
         " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
-        " --trainpref {params.text}/train --validpref {params.text}/valid --destdir {output}.tmp"
+        " --trainpref {params.text}/train --validpref {params.text}/valid --destdir $aside"
         " --nwordssrc {params.vocabulary} --nwordstgt {params.vocabulary}"
         " --workers {threads} > {log} 2>&1; "
-        "(cd {output}.tmp; rm -f preprocess.log; sha256sum * > SHA256SUMS); mv -T {output}.tmp {output}"
+        "(cd $aside; rm -f preprocess.log; sha256sum * > SHA256SUMS); "
+        f"{RENAME}"
 
 
 rule preprocess_test:
@@ -119,7 +123,7 @@ rule preprocess_test:
     log:
         f"{FOLDER}/logs/preprocess-{{test}}.log",
     shell:
-        "rm -rf {output}.tmp; "
+        "aside={output}.$$.tmp; "
         + script("encode.py")
         + "{params.subwords} {input.model}"
         " --text {params.languages[0]} {input.source} {params.text}.{params.languages[0]}"
@@ -129,4 +133,5 @@ rule preprocess_test:
         " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
         " --srcdict {input.data}/dict.{params.languages[0]}.txt"
         " --tgtdict {input.data}/dict.{params.languages[1]}.txt"
-        " --destdir {output}.tmp >> {log} 2>&1; mv -T {output}.tmp {output}"
+        " --destdir $aside >> {log} 2>&1; "
+        f"{RENAME}"

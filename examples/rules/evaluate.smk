@@ -1,8 +1,5 @@
 # Translations, scores, the table and the curves.
 
-SEARCH = settings_of("beam", "length_penalty", "penalty")
-
-
 rule generate:
     """fairseq-generate on a test set, and its output as plain text."""
     input:

@@ -23,6 +23,18 @@ for name, file in config["inputs"].items():
         raise WorkflowError(f"config.inputs.{name}: there is no file {file}")
 
 
+SEARCH = settings_of("beam", "length_penalty", "penalty")
+
+
+def description(wildcards, input):
+    """Options of describe.py, which shape nothing that is learnt."""
+    return (
+        f"--data {input.data} --languages {SOURCE} {TARGET}"
+        f" --subwords {config['subwords']} {input.subwords} --beam {SEARCH['beam']}"
+        f" --length-penalty {SEARCH['length_penalty']} --penalty {SEARCH['penalty']}"
+    )
+
+
 def checkpoints(wildcards):
     return [f"{FOLDER}/runs/{run.name}/average.pt" for run in MODELS[wildcards.model]]
 
@@ -42,17 +54,31 @@ def architecture(run):
     return f"--arch {name}{'' if run.size == 'base' else f'_{run.size}'} {options}"
 
 
+def save_interval():
+    """Updates between checkpoints; the last one is saved after the last update."""
+    updates = config["updates"]
+    longest = min(config["save_interval"], max(1, updates // config["average"]))
+    interval = next(n for n in range(longest, 0, -1) if updates % n == 0)
+    if interval * 4 < longest:
+        raise WorkflowError(
+            f"config.updates must be a multiple of save_interval, {longest}, but is {updates}"
+        )
+    return interval
+
+
+SAVE_INTERVAL = save_interval()
+
+
 def training_options(wildcards):
     """Every option that changes what is learnt, but for the batch."""
     run = RUNS[wildcards.run]
-    interval = min(config["save_interval"], max(1, config["updates"] // config["average"]))
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
     return (
         f"{architecture(run)} --share-all-embeddings --seed {run.seed} {dropout}"
         " --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-9"
         f" --lr {config['learning_rate']} --lr-scheduler inverse_sqrt --warmup-updates {config['warmup']}"
         " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"
-        f" --max-update {config['updates']} --save-interval-updates {interval}"
+        f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
         f" --skip-invalid-size-inputs-valid-test {config['options']}"
     )

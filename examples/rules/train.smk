@@ -1,12 +1,7 @@
 # fairseq-train, and the average of a run's last checkpoints.
 
 # model.json, dictionaries and subwords beside the checkpoints: the folder is enough to translate.
-DESCRIPTION = settings_of("languages", "subwords", "beam", "length_penalty", "penalty")
-DESCRIBE = script("describe.py") + (
-    "{params.folder} --data {input.data} --languages {params.languages}"
-    " --subwords {params.subwords} {input.subwords} --beam {params.beam}"
-    " --length-penalty {params.length_penalty} --penalty {params.penalty} --checkpoint "
-)
+DESCRIBE = f"{script('describe.py')} {{params.folder}} {{params.description}} --checkpoint "
 
 
 rule train:
@@ -17,9 +12,10 @@ rule train:
     output:
         touch(f"{FOLDER}/runs/{{run}}/trained"),
     params:
-        **DESCRIPTION,
         folder=lambda w, output: Path(output[0]).parent,
+        description=description,
         plugin=PLUGIN,
+        languages=config["languages"],
         options=training_options,
         batch=batch_options,
     resources:
@@ -50,8 +46,9 @@ rule average:
         f"{FOLDER}/runs/{{run}}/average.pt",
     params:
         folder=lambda w, output: Path(output[0]).parent,
+        description=description,
+        search=SEARCH,  # in model.json: with another one it is written again
         last=config["average"],
-        **DESCRIPTION,
     log:
         f"{FOLDER}/runs/{{run}}/average.log",
     shell:

@@ -16,7 +16,7 @@ from diet_fairseq.errors import exit_with_one_line
 
 def read_losses(log: Path) -> dict[int, float]:
     """Updates -> loss in nats after them, from fairseq-train's log; fairseq's are to base 2."""
-    entries = re.findall(r"\| valid \| (\{.*\})", log.read_text(encoding="utf-8"))
+    entries = re.findall(r'^\{.*"valid_loss".*\}$', log.read_text(encoding="utf-8"), re.MULTILINE)
     points = [json.loads(entry) for entry in entries]
     return {int(p["valid_num_updates"]): float(p["valid_loss"]) * math.log(2) for p in points}
 

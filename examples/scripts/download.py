@@ -1,6 +1,7 @@
 """Download a pair of files of parallel text, or take it from sacreBLEU's test sets."""
 
 import gzip
+import hashlib
 import json
 import shutil
 from argparse import ArgumentParser
@@ -21,7 +22,9 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
     sha256 = source.get("sha256")
     if isinstance(sha256, dict):
         sha256 = sha256[language]
-    archive = fetch(url, archives / Path(urlsplit(url).path).name, sha256)
+    # Archives of two servers may have one name.
+    name = f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{Path(urlsplit(url).path).name}"
+    archive = fetch(url, archives / name, sha256)
     if member := source.get("member"):
         extract(archive, member.replace("{lang}", language), output)
         return

@@ -54,7 +54,7 @@ def test_what_is_missing_is_named(checkpoint):
     folder = checkpoint.parent
     data = Pieces(folder / "data")
     assert refusal(folder / "nosuch") == f"there is no model {folder / 'nosuch'}: check the path"
-    assert refusal(folder).startswith(f"{folder} has no model.json: name a run of `diet-fairseq ")
+    assert refusal(folder).startswith(f"{folder} has no model.json: name the folder of a run")
     assert refusal(checkpoint).startswith(
         f"{checkpoint} has no model.json beside it: give --data, the folder of fairseq-preprocess"
     )

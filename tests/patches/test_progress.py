@@ -15,7 +15,6 @@ from diet_fairseq import progress
 from diet_fairseq.patches import loading
 from tests.support import commands
 from tests.support.commands import TINY, run
-from tests.support.road import cells, evaluate, stages
 
 NOW = 0.1  # seconds instead of 20
 
@@ -144,40 +143,3 @@ def test_a_resumed_run_counts_its_seconds_on_and_a_new_one_anew(data, tmp_path):
     tuned = train("--max-update", 2, "--save-dir", tmp_path / "b", "--finetune-from-model", last)
     assert max(walls(tuned)) < 1000
     assert max(walls(train("--max-update", 2, "--save-dir", tmp_path / "a"))) >= 1000
-
-
-def test_a_stage_says_that_it_is_at_work(impatient, tmp_path, capsys):
-    stages.stage(tmp_path / "long", {}, lambda folder: time.sleep(5 * NOW))
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"{tmp_path}/long: working"
-    assert len(said) >= 3
-    assert all(re.fullmatch(rf"{tmp_path}/long: working, \d+ s", line) for line in said[1:])
-
-
-def test_translating_says_how_much_is_done(impatient, capsys):
-    def printed():
-        yield "translated 2\n"
-        time.sleep(3 * NOW)
-        yield "translated 3\n"
-        time.sleep(3 * NOW)
-        yield "H-0\t-0.5\tein\n"
-
-    assert list(evaluate.counted(printed(), 1000)) == ["H-0\t-0.5\tein\n"]
-    said = capsys.readouterr().out
-    assert "translated: 2 of 1,000\n" in said
-    assert "translated: 5 of 1,000\n" in said
-
-
-class Cell:
-    name = "t5, seed 1"
-
-    def run(self):
-        time.sleep(3 * NOW)
-        return "BLEU 30"
-
-
-def test_a_grid_names_the_cell_at_work(impatient, capsys):
-    assert cells.run_all([Cell(), Cell()], 1) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"\[ +\d s, 0 of 2\] at work: t5, seed 1\n", said)
-    assert re.search(r"\[ +\d s, 1 of 2\] t5, seed 1: BLEU 30\n", said)

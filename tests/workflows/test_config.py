@@ -22,6 +22,7 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"schemes": ["diet"]}, "config.schemes.0: 'diet' is not one of ['stock', 'none',"),
         ({"schemes": {"a": "diet --lr 1"}}, "config.schemes.a must begin with one of stock, none,"),
         ({"updates": 0}, "config.updates: 0 is less than the minimum of 1"),
+        ({"updates": 10007, "save_interval": 250}, "config.updates must be a multiple of save_int"),
         ({"sizes": ["huge"]}, "config.sizes.0: 'huge' is not one of ['tiny', 'base',"),
         ({"train": "text/nosuch"}, "config: train-0: there is no file text/nosuch.en or"),
         ({"inputs": {"a": "nosuch"}}, "config.inputs.a: there is no file nosuch"),
@@ -94,6 +95,13 @@ def test_the_batch_is_the_same_on_any_number_of_gpus(experiment):
         batches[gpus] = max(1, gpus) * tokens * steps
         assert tokens <= 2500
     assert set(batches.values()) == {20000}
+
+
+@pytest.mark.parametrize(("updates", "interval"), [(400, 200), (650, 130), (1000, 250), (3, 1)])
+def test_the_last_checkpoint_is_saved_after_the_last_update(experiment, updates, interval):
+    experiment.configure(updates=updates, save_interval=250, average=1 if updates != 650 else 4)
+    assert f"--save-interval-updates {interval} " in experiment.made("-np")
+    assert updates % interval == 0
 
 
 def test_stock_tiny_has_the_shape_of_our_tiny(experiment):

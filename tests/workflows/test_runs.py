@@ -1,4 +1,4 @@
-"""Whole workflows on a little real text: results, kills in every rule, changed settings, clusters."""
+"""Whole workflows on a little real text: results, kills, changed settings, clusters."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def assert_same(ours, theirs):
         assert torch.equal(value, theirs[name]), name
 
 
-def wait_for(condition, process, limit=300):
+def wait_for(condition, process, limit=900):
     end = time.monotonic() + limit
     while not condition():
         assert process.poll() is None, process.stdout.read()
@@ -52,18 +52,18 @@ def kill(process):
 def test_everything_is_made_once(finished):
     out = finished.folder / "out"
     table = (out / "results" / "table.md").read_text()
-    rows = re.findall(r"\| (\w+), tiny(, ensemble)? \| [\d.]+", table)
-    assert rows == [(name, kind) for kind in ("", ", ensemble") for name in ("stock", "diet_rel")]
-    assert "p = " in table
+    assert re.findall(r"\| (\w+, tiny.*?) \| [\d.]+", table) == [
+        "diet_rel, tiny", "diet_rel, tiny, ensemble"
+    ]  # fmt: skip
     assert "BLEU: `nrefs:1|case:mixed|eff:no|tok:13a" in table
-    assert len((out / "results" / "results.csv").read_text().splitlines()) == 7
+    assert len((out / "results" / "results.csv").read_text().splitlines()) == 4
     assert (out / "results" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "Nothing to be done" in finished.made()
 
 
 def test_plain_text_and_binarised_text_give_the_same_lines(finished):
     models = sorted((finished.folder / "out").glob("*/*/input-same.txt"))
-    assert len(models) == 6  # four runs, two ensembles
+    assert len(models) == 3  # two runs, and their ensemble
     different = set()
     for path in models:
         generated = path.parent / "evaluation-test" / "translations.txt"
@@ -88,8 +88,8 @@ def test_a_run_s_folder_is_enough_to_translate(finished, tmp_path):
 
 def test_a_kill_in_each_rule_is_made_good(finished, tmp_path):
     shutil.copytree(finished.folder / "text", tmp_path / "text")
-    experiment = type(finished)(tmp_path, **finished.config | {"ensemble": False, "inputs": {},
-                                "schemes": ["diet_rel"], "seeds": [1], "baseline": None})  # fmt: skip
+    alone = {"seeds": [1], "ensemble": False, "inputs": {}}
+    experiment = type(finished)(tmp_path, **finished.config | alone)
     for rule in RULES:
         process = experiment.start()
         seen = ""
