@@ -8,13 +8,14 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PLOTS = ["jinja2", "matplotlib"]  # `look`, `extrapolate`, the workflows' curves
 DATA = ["sacremoses", "tqdm"]  # words split by Moses; progress bars
-WORKFLOWS = ["snakemake>=9.27,<10", "pooch>=1.9", *PLOTS, *DATA]  # examples/
+FINE_TUNING = ["accelerate", "datasets>=4", "pyyaml", "torchmetrics>=1.4"]  # examples/roberta
+WORKFLOWS = ["snakemake>=9.27,<10", "pooch>=1.9", *FINE_TUNING, *PLOTS, *DATA]  # examples/
 # `serve`; older versions bound neither the headers of a form's part nor a form's fields
 SERVE = ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uvicorn>=0.54"]
 CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
 SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
-TRANSFORMERS = ["transformers>=5.4,<6"]  # `export hf`, `import hf`, diet_fairseq.hf
+TRANSFORMERS = ["transformers>=5.4,<6", "protobuf"]  # `export hf`, `import hf`, diet_fairseq.hf
 
 setup(
     name="diet_fairseq",
@@ -41,7 +42,6 @@ setup(
             "py.typed",
             "analysis/page.html",
             "inference/service/page.html",
-            "ledger/rows.toml",
         ]
     },
     zip_safe=False,  # --user-dir needs a folder
@@ -68,7 +68,7 @@ setup(
         "serve": SERVE,
         "safetensors": SAFETENSORS,
         "transformers": TRANSFORMERS,
-        "workflows": WORKFLOWS,
+        "workflows": [*WORKFLOWS, *SAFETENSORS, *TRANSFORMERS],
         "dev": [
             *CTRANSLATE2,
             *DATA,
@@ -78,7 +78,6 @@ setup(
             *SERVE,
             *WORKFLOWS,
             "httpx2",  # the client in starlette's tests
-            "accelerate",  # what Trainer needs
             "build",
             "mypy==2.4.1",
             "pytest>=8",

@@ -17,6 +17,7 @@ from ..model_json import ModelDescription
 from ..text.subwords import check_vocabulary
 from ..text.tokenizer import tokenizers
 from . import folder
+from .fine_tuned import label_names, labels_in, replace_task
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Trained:
         model: fairseq's, stock or ours
         config: the checkpoint's configuration of the model
         task: fairseq's task, which has the dictionaries
+        labels: of a classification, in the order of its classes
         updates: number of updates of its parameters
     """
 
@@ -36,6 +38,7 @@ class Trained:
     config: Any
     task: Any
     updates: int = 0
+    labels: tuple[str, ...] = ()
 
     @property
     def is_encoder(self) -> bool:
@@ -80,6 +83,7 @@ def trained(about: ModelDescription) -> Trained:
     try:
         state = model_files.load_state(about, overrides)
         history = state.get("optimizer_history") or [{}]
+        fine_tuned = replace_task(state, about.data or about.folder)
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(about.checkpoint)], state=state
         )
@@ -111,4 +115,9 @@ def trained(about: ModelDescription) -> Trained:
             names = f"{about.data} and {about.subword_model}"
             check_vocabulary(source.subwords, words.symbols[words.nspecial :], names)
     updates = int(history[-1].get("num_updates") or 0)
-    return Trained(replace(about, state=None), model.float().eval(), cfg.model, task, updates)
+    labels = labels_in(about.data or about.folder) if fine_tuned else []
+    if hasattr(task, "label_dictionary"):
+        labels = label_names(task.label_dictionary)
+    return Trained(
+        replace(about, state=None), model.float().eval(), cfg.model, task, updates, tuple(labels)
+    )

@@ -143,8 +143,8 @@ FOUND_BY_FAIRSEQ = [
     (
         r"^Interpolation key '(?P<part>criterion|task)\.(?P<flag>\w+)' not found",
         "the --{part} has no {flag}, which another part of the training takes from it: give a "
-        "--task, a --criterion and an --arch that belong together, as --task glue and --criterion "
-        "glue, or --task question_answering and --criterion question_answering",
+        "--task, a --criterion and an --arch that belong together, as --task sentence_prediction "
+        "and --criterion sentence_prediction",
     ),
     (
         r"^Interpolation key '(?P<name>[^'\n]*)' not found",

@@ -1,5 +1,5 @@
 """fairseq tasks."""
 
-from . import diet_glue, diet_masked_lm_nsp, diet_question_answering
+from . import diet_fine_tuned, diet_masked_lm_nsp
 
-__all__ = ["diet_glue", "diet_masked_lm_nsp", "diet_question_answering"]
+__all__ = ["diet_fine_tuned", "diet_masked_lm_nsp"]

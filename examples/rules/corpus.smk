@@ -104,7 +104,8 @@ rule preprocess:
         " --trainpref {params.text}/train --validpref {params.text}/valid --destdir $aside"
         " --nwordssrc {params.vocabulary} --nwordstgt {params.vocabulary}"
         " --workers {threads} > {log} 2>&1; "
-        "(cd $aside; rm -f preprocess.log; sha256sum * > SHA256SUMS); " + RENAME
+        "(cd $aside; rm -f preprocess.log; sha256sum * > SHA256SUMS); "
+        f"{RENAME}"
 
 
 rule preprocess_test:
@@ -132,4 +133,5 @@ rule preprocess_test:
         " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
         " --srcdict {input.data}/dict.{params.languages[0]}.txt"
         " --tgtdict {input.data}/dict.{params.languages[1]}.txt"
-        " --destdir $aside >> {log} 2>&1; " + RENAME
+        " --destdir $aside >> {log} 2>&1; "
+        f"{RENAME}"

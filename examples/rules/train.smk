@@ -1,7 +1,7 @@
 # fairseq-train, and the average of a run's last checkpoints.
 
 # model.json, dictionaries and subwords beside the checkpoints: the folder is enough to translate.
-DESCRIBE = script("describe.py") + "{params.folder} {params.description} --checkpoint "
+DESCRIBE = f"{script('describe.py')} {{params.folder}} {{params.description}} --checkpoint "
 
 
 rule train:

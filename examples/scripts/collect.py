@@ -6,14 +6,22 @@ import re
 from argparse import ArgumentParser
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from diet_fairseq.atomic import written
 from diet_fairseq.errors import exit_with_one_line
-from diet_fairseq.text.json_files import read_object
+from diet_fairseq.input_files import read_object
 
 COLUMNS = [
     *("folder", "scheme", "size", "seeds", "test", "BLEU", "chrF"),
     *("parameters", "minutes", "BLEU signature", "chrF signature"),
 ]
+
+
+class Scores(BaseModel, extra="allow"):
+    """The part of ``scores.json`` that must be there."""
+
+    BLEU: float
 
 
 def read_training(log: Path) -> dict[str, str]:
@@ -41,10 +49,10 @@ def main() -> None:
         for folder, about in args.models.items():
             for test in args.tests:
                 place = Path(folder, f"evaluation-{test}", "scores.json")
-                scores = read_object(place, "remove it, and score again", BLEU=float)
+                scores = read_object(place, Scores, advice="remove it, and score again")
                 training = read_training(Path(folder, "train.log"))
                 where = {"folder": folder, "test": test}
-                table.writerow({**scores, **training, **about, **where})
+                table.writerow({**scores.model_dump(), **training, **about, **where})
 
 
 if __name__ == "__main__":

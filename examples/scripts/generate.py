@@ -13,11 +13,20 @@ from fairseq.tasks.fairseq_task import FairseqTask
 import diet_fairseq
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.inference.fairseq_engine import Tensor2TensorPenalty
 from diet_fairseq.model_json import PENALTIES
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.tokenizer import tokenizers
 from diet_fairseq.text.whitespace import normalise
+
+
+class Tensor2TensorPenalty(float):
+    """An exponent that makes of fairseq's ``length ** alpha`` tensor2tensor's length penalty.
+
+    That is ``((5 + length) / 6) ** alpha`` (Wu et al. 2016, equation 14).
+    """
+
+    def __rpow__(self, length: int) -> float:  # type: ignore[override]
+        return ((5 + length) / 6) ** float(self)
 
 
 def use_tensor2tensor_penalty(alpha: float) -> None:

@@ -25,7 +25,7 @@ def main() -> None:
     hypotheses, references = zip(*read_pairs(args.translations, args.reference), strict=True)
     scores = score(hypotheses, references, args.test_set, args.pair)
     scores["model"] = " ".join(map(str, args.checkpoints))
-    if len(args.checkpoints) == 1:  # by which `export hf` knows whose scores they are
+    if len(args.checkpoints) == 1:
         scores["sha256"] = sha256_of(args.checkpoints[0])
     with written(args.output) as file:
         json.dump(scores | args.settings, file, indent=1)
