@@ -24,8 +24,8 @@ help: ## this list
 
 setup: $(SET_UP) ## .venv with PyTorch, fairseq and this package (5 minutes, once)
 
-demo: setup ## train, translate and score on a small made-up language pair (3 to 7 minutes)
-	@$(PY) examples/demo/run.py
+demo: setup ## learn English to German from 72,000 real sentences (5 minutes on two free cores)
+	@$(PY) -m snakemake -s examples/demo/Snakefile --workflow-profile examples/profiles/default -j 2
 
 test: setup ## the tests, but for the slow ones and those for a GPU (5 minutes)
 	@$(PY) -m pytest -n auto --dist worksteal $(PYTEST)

@@ -6,14 +6,16 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-PLOTS = ["jinja2", "matplotlib"]  # `look`, `grid plot`, and --plot of `encoder report`
-DATA = ["sacremoses", "tqdm"]  # preparing text: diet_fairseq/recipes
+PLOTS = ["jinja2", "matplotlib"]  # `look`, `extrapolate`, the workflows' curves
+DATA = ["sacremoses", "tqdm"]  # words split by Moses; progress bars
+FINE_TUNING = ["accelerate", "datasets>=4", "pyyaml", "torchmetrics>=1.4"]  # examples/roberta
+WORKFLOWS = ["snakemake>=9.27,<10", "pooch>=1.9", *FINE_TUNING, *PLOTS, *DATA]  # examples/
 # `serve`; older versions bound neither the headers of a form's part nor a form's fields
 SERVE = ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uvicorn>=0.54"]
 CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
 SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
-TRANSFORMERS = ["transformers>=5.4,<6"]  # `export hf`, `import hf`, diet_fairseq.hf
+TRANSFORMERS = ["transformers>=5.4,<6", "protobuf"]  # `export hf`, `import hf`, diet_fairseq.hf
 
 setup(
     name="diet_fairseq",
@@ -40,8 +42,6 @@ setup(
             "py.typed",
             "analysis/page.html",
             "inference/service/page.html",
-            "ledger/rows.toml",
-            "recipes/grid/ablations/*.toml",
         ]
     },
     zip_safe=False,  # --user-dir needs a folder
@@ -68,6 +68,7 @@ setup(
         "serve": SERVE,
         "safetensors": SAFETENSORS,
         "transformers": TRANSFORMERS,
+        "workflows": [*WORKFLOWS, *SAFETENSORS, *TRANSFORMERS],
         "dev": [
             *CTRANSLATE2,
             *DATA,
@@ -75,12 +76,13 @@ setup(
             *PRETRAINING,
             *SAFETENSORS,
             *SERVE,
+            *WORKFLOWS,
             "httpx2",  # the client in starlette's tests
-            "accelerate",  # what Trainer needs
             "build",
             "mypy==2.4.1",
             "pytest>=8",
             "pytest-xdist",
+            "snakemake-executor-plugin-cluster-generic",  # a fake cluster in tests
             "ruff==0.17.5",
             "triton; platform_system == 'Linux'",  # --attention-backend offsets
             "transformers==5.24.0",  # whose types mypy reads

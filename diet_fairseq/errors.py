@@ -66,3 +66,12 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         yield error
         seen.add(id(error))
         error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def exit_with_one_line() -> Iterator[None]:
+    """For scripts: a `UserError` ends the program with status 1 and one line, ``error: ...``."""
+    try:
+        yield
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None

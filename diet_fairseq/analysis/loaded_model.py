@@ -11,10 +11,10 @@ from torch import Tensor
 from ..errors import UserError
 from ..export import checkpoint
 from ..inference.model_files import NONE, Pieces, resolve_model
-from ..inference.text import Text
 from ..model_json import ModelDescription
 from ..positions import PositionScheme
-from ..recipes.common.text import read_lines
+from ..text.lines import read_lines
+from ..text.tokenizer import tokenizers
 
 #: how many windows of text are read, and how long they are where nothing is said
 WINDOWS, LONGEST = 8, {True: 128, False: 64}
@@ -182,8 +182,8 @@ def read(model: Trained, length: int, text: Path | None = None) -> Batch:
         drawn = torch.randint(len(known), (WINDOWS, inside), generator=generator)
         ids, source = known[drawn], "words of the vocabulary, drawn at random (seed 1)"
     else:
-        reader = Text(model.about)
-        pieces = (piece for line in read_lines(text) for piece in reader.tokens(line))
+        tokenizer, _ = tokenizers(model.about)
+        pieces = (piece for line in read_lines(text) for piece in tokenizer.encode(line))
         first = islice(pieces, WINDOWS * inside)  # a long text is not read to its end
         stream = torch.tensor([words.index(piece) for piece in first])
         number = len(stream) // inside

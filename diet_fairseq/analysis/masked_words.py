@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..attention.compressed import Compression
 from ..errors import UserError
-from ..inference.text import Text
 from ..models.diet_electra import DietElectraModel
-from ..recipes.common.text import read_lines
+from ..text.lines import read_lines
+from ..text.tokenizer import tokenizers
 from .lengths import Point, Reading
 from .loaded_model import Trained, check_known
 
@@ -73,10 +73,10 @@ def longer(model: torch.nn.Module, positions: int) -> Iterator[str]:
 
 def subwords(model: Trained, text: Path, most: int) -> Tensor:
     """(n,) int64, n <= most: lines with </s> after each, as fairseq-preprocess stores them."""
-    words, reader = model.dictionary, Text(model.about)
+    words, (tokenizer, _) = model.dictionary, tokenizers(model.about)
     ids: list[int] = []
     for line in read_lines(text):
-        pieces = reader.tokens(line)
+        pieces = tokenizer.encode(line)
         if pieces:
             ids += [*(words.index(piece) for piece in pieces), words.eos()]
         if len(ids) >= most:

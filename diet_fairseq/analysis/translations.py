@@ -8,11 +8,11 @@ from fairseq.data import data_utils
 
 from ..errors import UserError
 from ..inference.model_files import DATA, LEVELS, Pieces
-from ..inference.text import Text
 from ..inference.translator import Translator
 from ..model_json import ModelDescription
-from ..recipes.common.text import read_lines
-from ..recipes.translation.score import score
+from ..text.lines import read_lines
+from ..text.scores import score
+from ..text.tokenizer import tokenizers
 from .lengths import Point, Reading
 from .loaded_model import Trained
 
@@ -41,8 +41,8 @@ def pairs(text: Path, reference: Path) -> list[tuple[str, str]]:
 
 def sizes(about: ModelDescription, lines: Sequence[tuple[str, str]]) -> list[int]:
     """How many subwords the source of each pair has."""
-    reader = Text(about)
-    return [len(reader.tokens(source)) for source, _ in lines]
+    tokenizer, _ = tokenizers(about)
+    return [len(tokenizer.encode(source)) for source, _ in lines]
 
 
 def bins(found: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:

@@ -40,11 +40,12 @@ def add_model_files(parser: ArgumentParser) -> None:
     add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
 
 
-def add_model(parser: ArgumentParser) -> None:
-    """Add a translation model, its files, and its device."""
+def add_model(parser: ArgumentParser, text: str = "") -> None:
+    """Add models, their files, and their device; ``text`` ends the help of the models."""
     add = parser.add_argument
-    add("model", type=Path, metavar="MODEL",
-        help="folder with model.json, exported model, or checkpoint")  # fmt: skip
+    add("models", type=Path, metavar="MODEL", nargs="+",
+        help="folder with model.json, exported model, or checkpoint; several checkpoints: an "
+             f"ensemble{text}")  # fmt: skip
     add("--threads", type=at_least(1),
         help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")

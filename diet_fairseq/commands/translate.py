@@ -1,8 +1,9 @@
-"""``diet-fairseq translate MODEL [FILE]``: plain text in, plain text out, line by line."""
+"""``diet-fairseq translate MODEL... [FILE]``: plain text in, plain text out, line by line."""
 
 import json
 import math
 import sys
+import zipfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -16,20 +17,28 @@ if TYPE_CHECKING:
     from ..inference.translator import Translation, Translator
 
 
+def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
+    """Models and the text to translate: the last path, unless it is a folder or a checkpoint."""
+    *models, last = paths
+    # Whether a pipe is an archive can't be told: opening it would take its text.
+    is_checkpoint = last.suffix == ".pt" or (last.is_file() and zipfile.is_zipfile(last))
+    if not models or last.is_dir() or is_checkpoint:
+        return paths, None
+    return models, last
+
+
 def load_translator(args: Namespace) -> "Translator":
     """The translator that the arguments of `add_model` name."""
     from ..inference.translator import Translator
 
     names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
     options = {name: getattr(args, name) for name in (*names, "any_ctranslate2", "max_tokens")}
-    return Translator(args.model, **options)
+    return Translator(args.models, **options)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_model(parser)
+    add_model(parser, "; then the text, a file in UTF-8 (default: standard input)")
     add = parser.add_argument
-    add("file", type=Path, nargs="?", metavar="FILE",
-        help="text in UTF-8 (default: standard input)")  # fmt: skip
     add("--beam", type=at_least(1), help="hypotheses to keep (default: the model's own)")
     add("--nbest", type=at_least(1), default=1,
         help="translations of each line, one a line (default: %(default)s)")  # fmt: skip
@@ -54,9 +63,10 @@ def run(args: Namespace) -> None:
 
     written = translated = 0
     with interruptible(lambda: f"{written:,} lines were translated and written"):
-        name = str(args.file or "standard input")
+        args.models, file = separate_file(args.models)
+        name = str(file or "standard input")
         try:
-            source = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
+            source = open(file, "rb") if file else sys.stdin.buffer  # noqa: SIM115
         except OSError as error:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         if isinstance(sys.stdout, TextIOWrapper):

@@ -5,15 +5,11 @@ import fairseq  # noqa: F401  # first of all: it imports the plugin
 from . import (
     diet_electra,
     diet_fused_label_smoothing,
-    diet_glue,
     diet_masked_lm_nsp,
-    diet_question_answering,
 )
 
 __all__ = [
     "diet_electra",
     "diet_fused_label_smoothing",
-    "diet_glue",
     "diet_masked_lm_nsp",
-    "diet_question_answering",
 ]

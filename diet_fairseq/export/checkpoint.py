@@ -11,9 +11,12 @@ from fairseq.tasks.translation import TranslationTask
 
 from ..checkpoints import report_faults
 from ..errors import UserError
-from ..inference import model_files, subwords
+from ..inference import model_files
 from ..inference.model_files import Pieces
 from ..model_json import ModelDescription
+from ..text.subwords import check_vocabulary
+from ..text.tokenizer import tokenizers
+from .fine_tuned import label_names, labels_in, replace_task
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Trained:
         model: fairseq's, stock or ours
         config: the checkpoint's configuration of the model
         task: fairseq's task, which has the dictionaries
+        labels: of a classification, in the order of its classes
         updates: number of updates of its parameters
     """
 
@@ -33,6 +37,7 @@ class Trained:
     config: Any
     task: Any
     updates: int = 0
+    labels: tuple[str, ...] = ()
 
     @property
     def is_encoder(self) -> bool:
@@ -60,6 +65,7 @@ def trained(about: ModelDescription) -> Trained:
     with report_faults(about.checkpoint):
         state = model_files.load_state(about, overrides)
         history = state.get("optimizer_history") or [{}]
+        fine_tuned = replace_task(state, about.data or about.folder)
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(about.checkpoint)], state=state
         )
@@ -80,10 +86,15 @@ def trained(about: ModelDescription) -> Trained:
                 f"{about.checkpoint} holds numbers that are not finite ({name}): its training has "
                 "diverged; give an earlier checkpoint"
             )
-    known = subwords.of(about)
+    source, _ = tokenizers(about)
     for words in (task.source_dictionary, task.target_dictionary):
         if words is not None:
             names = f"{about.data} and {about.subword_model}"
-            subwords.check(known, words.symbols[words.nspecial :], names)
+            check_vocabulary(source.subwords, words.symbols[words.nspecial :], names)
     updates = int(history[-1].get("num_updates") or 0)
-    return Trained(replace(about, state=None), model.float().eval(), cfg.model, task, updates)
+    labels = labels_in(about.data or about.folder) if fine_tuned else []
+    if hasattr(task, "label_dictionary"):
+        labels = label_names(task.label_dictionary)
+    return Trained(
+        replace(about, state=None), model.float().eval(), cfg.model, task, updates, tuple(labels)
+    )

@@ -17,6 +17,8 @@ from . import folder as folders
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
+#: fairseq's name of a classification head
+HEAD = "sentence_classification_head"
 
 
 def run(args: Namespace) -> None:
@@ -90,14 +92,18 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     from ..checkpoints.model import no_larger_than
     from ..checkpoints.plain import reason
     from ..patches import saving
-    from ..tasks.diet_question_answering import add_head
     from . import huggingface
     from .huggingface import SPAN
 
     tensors = weights(folder)
-    known = ("sentence_classification_head", SPAN)
-    beginnings = {head: huggingface.beginning_of(head) for head in known}
-    head = next((one for one in known if any(n.startswith(beginnings[one]) for n in tensors)), None)
+    if any(name.startswith(huggingface.beginning_of(SPAN)) for name in tensors):
+        raise UserError(
+            f"{folder} holds a model that answers questions, for which fairseq has no task: keep "
+            "it in transformers"
+        )
+    head = None
+    if any(name.startswith(huggingface.beginning_of(HEAD)) for name in tensors):
+        head = HEAD
     args = huggingface.arguments(config)
     args.nsp = "nsp_head.weight" in tensors
     generator = tensors.get("generator.encoder.layers.0.final_layer_norm.weight")  # (width,)
@@ -118,9 +124,7 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     try:
         with no_larger_than(size):
             model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-            if head == SPAN:
-                add_head(model)
-            elif head is not None:
+            if head is not None:
                 model.register_classification_head(head, config.num_labels)
     except UserError:
         raise
@@ -183,7 +187,6 @@ def write_dictionaries(
 
     from ..checkpoints.plain import reason
     from ..hf.tokenizer import FILES, symbols_in
-    from .huggingface import SPAN
 
     source = folder / FILES["vocab_file"]
     if not source.is_file():
@@ -199,7 +202,7 @@ def write_dictionaries(
             out / f"dict.{args.source_lang}.txt": source,
             out / f"dict.{args.target_lang}.txt": target,
         }
-    elif head not in (None, SPAN):
+    elif head is not None:
         places = {out / "input0" / "dict.txt": source}
         labels = [str(config.id2label[number]) for number in range(config.num_labels)]
         if config.num_labels > 1:
@@ -257,11 +260,9 @@ def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Name
     from fairseq import options
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    from .huggingface import SPAN
-
     task = "translation" if config.is_encoder_decoder else "masked_lm"
     if head:
-        task = "question_answering" if head == SPAN else "glue"
+        task = "sentence_prediction"
     words = [str(data), "--task", task, "--arch", args.arch]
     words += ["--criterion", task] if head else []
     parser = options.get_training_parser(default_task=task)
@@ -269,7 +270,7 @@ def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Name
     ARCH_CONFIG_REGISTRY[args.arch](args)  # what follows from the sizes given
     for name, value in vars(args).items():
         setattr(full, name, value)
-    if head not in (None, SPAN):
+    if head is not None:
         full.classification_head_name = head
         full.num_classes = config.num_labels
         full.regression_target = config.num_labels == 1

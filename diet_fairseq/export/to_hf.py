@@ -1,6 +1,7 @@
 """``diet-fairseq export hf``: a checkpoint as a folder that transformers loads."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,8 +34,8 @@ def run(args: Namespace) -> None:
     tokens = tokenizer_files(trained)
     scores = input_files.read_object(args.scores, Scores) if args.scores else None
     with folder.written(args.out, args.force) as new:
-        if head is not None and hasattr(task, "label_dictionary"):
-            name_labels(found.model.config, task)
+        if head is not None:
+            name_labels(found.model.config, trained.labels)
         write_model(new, found)
         write_tokenizer(new, tokens, task, found.model.config)
         languages = [one for one in (trained.about.source_lang, trained.about.target_lang) if one]
@@ -53,10 +54,8 @@ def head_of(model: Any, task: Any) -> str | None:
     return heads[0] if heads else None
 
 
-def name_labels(config: Any, task: Any) -> None:
-    from ..tasks.diet_glue import labels_of
-
-    names = labels_of(task.label_dictionary)
+def name_labels(config: Any, names: Sequence[str]) -> None:
+    """Name the classes, as far as the data have names for all of them."""
     if len(names) == config.num_labels > 1:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}
@@ -129,7 +128,7 @@ def generation_config(model: Any) -> Any:
 
 
 def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> None:
-    from ..hf import DietTokenizer
+    from ..hf import DietEncoderTokenizer, DietTokenizer
     from ..hf.tokenizer import FILES
 
     if not files:  # for `import hf`, which needs fairseq's dictionaries
@@ -141,14 +140,29 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
         given: dict[str, Any] = {
             name: str(value) if isinstance(value, Path) else value for name, value in files.items()
         }
-        tokenizer = DietTokenizer(
+        kind: Any = DietTokenizer
+        if reads_fast(files, config):
+            kind = DietEncoderTokenizer
+            names = ("vocab_file", "sentencepiece_file", "do_lower_case", "source_lang")
+            given = {name: given[name] for name in names}
+        else:
+            given["begins"] = not config.is_encoder_decoder
+        tokenizer = kind(
             **given,
             mask_token=mask,
             model_max_length=config.max_source_positions,
-            begins=not config.is_encoder_decoder,
             segments=bool(getattr(config, "type_vocab_size", 0)),
         )
         tokenizer.save_pretrained(folder)
+
+
+def reads_fast(files: dict[str, Any], config: Any) -> bool:
+    """Whether `DietEncoderTokenizer` reads the model's subwords."""
+    from ..hf.fast_tokenizer import is_plain, read_model
+
+    if config.is_encoder_decoder or "sentencepiece_file" not in files:
+        return False
+    return is_plain(read_model(Path(files["sentencepiece_file"])))
 
 
 def write_card(

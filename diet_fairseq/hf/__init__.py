@@ -47,6 +47,7 @@ from .encoders import (  # noqa: E402
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
+from .fast_tokenizer import DietEncoderTokenizer  # noqa: E402
 from .tokenizer import DietTokenizer  # noqa: E402
 from .transformer import DietForConditionalGeneration, DietTransformerModel  # noqa: E402
 
@@ -61,7 +62,9 @@ MODELS: dict[Any, list[Any]] = {
 
 for _config in (DietEncoderConfig, DietTransformerConfig):
     AutoConfig.register(_config.model_type, _config, exist_ok=True)
-    AutoTokenizer.register(_config, slow_tokenizer_class=DietTokenizer, exist_ok=True)
+    AutoTokenizer.register(_config, tokenizer_class=DietTokenizer, exist_ok=True)
+# A folder's tokenizer_config.json names the class; this makes the name known.
+AutoTokenizer.register(DietEncoderConfig, tokenizer_class=DietEncoderTokenizer, exist_ok=True)
 for _auto, _models in MODELS.items():
     for _model in _models:
         _auto.register(_model.config_class, _model, exist_ok=True)
@@ -70,6 +73,7 @@ __all__ = [
     "MODELS",
     "DietEncoderConfig",
     "DietEncoderModel",
+    "DietEncoderTokenizer",
     "DietForConditionalGeneration",
     "DietForMaskedLM",
     "DietForQuestionAnswering",

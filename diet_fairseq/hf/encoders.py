@@ -136,6 +136,8 @@ class ClassificationHead(nn.Module):
 class DietForSequenceClassification(DietEncoderPreTrainedModel):
     """Classes of, or a number for, one text or two; it reads the first real token."""
 
+    accepts_loss_kwargs = False  # Trainer divides the loss by the steps of gradient accumulation
+
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
@@ -173,7 +175,9 @@ class DietForSequenceClassification(DietEncoderPreTrainedModel):
 
 
 class DietForQuestionAnswering(DietEncoderPreTrainedModel):
-    """Where an answer begins and where it ends, as task ``question_answering`` learns it."""
+    """Where an answer begins and where it ends: RoBERTa's classification head on every token."""
+
+    accepts_loss_kwargs = False
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__(config)
@@ -202,7 +206,10 @@ class DietForQuestionAnswering(DietEncoderPreTrainedModel):
         start, end = self.qa_outputs(out.last_hidden_state).unbind(-1)  # (B, T) each
         loss: torch.Tensor | None = None
         if start_positions is not None and end_positions is not None:
-            loss = self.loss_function(start, end, start_positions, end_positions, **kwargs)
+            padding_mask = self.model.padding_mask(attention_mask, input_ids, inputs_embeds)
+            # No answer begins or ends at padding: the loss does not depend on the batch.
+            scores = [one.masked_fill(padding_mask, -torch.inf) for one in (start, end)]
+            loss = self.loss_function(*scores, start_positions, end_positions, **kwargs)
         return QuestionAnsweringModelOutput(
             loss=loss,
             start_logits=start,

@@ -1,7 +1,6 @@
 """Text to our tokens and back: a subword model, and fairseq's dictionaries."""
 
 import shutil
-from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 from transformers import AddedToken, PreTrainedTokenizer
 
 from ..errors import UserError
-from ..input_files import VOCABULARY, check_regular, open_text
-from ..spaces import normalise
+from ..input_files import open_text
+from ..text.tokenizer import Tokenizer
 
 FILES = {
     "vocab_file": "dict.txt",
@@ -96,16 +95,15 @@ class DietTokenizer(PreTrainedTokenizer):
             for symbols in (self.symbols, self.target_symbols)
         )
         self.reads_target = False
-        if sentencepiece_file is not None:
-            check_regular(sentencepiece_file, VOCABULARY)
-            self.model = needed("sentencepiece").SentencePieceProcessor(
-                model_file=sentencepiece_file
-            )
-        elif codes_file is not None:
-            with open_text(codes_file, newline="\n") as file:
-                self.model = needed("subword_nmt.apply_bpe").BPE(file)
-        else:
+        kind, model = "sentencepiece", sentencepiece_file
+        if sentencepiece_file is None:
+            kind, model = "subword_nmt", codes_file
+        if model is None:
             raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
+        self.source_text, self.target_text = (
+            Tokenizer(kind, Path(model), language or "en", moses, do_lower_case)
+            for language in (source_lang, target_lang)
+        )
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
         kwargs.pop("special_tokens_pattern", None)
@@ -133,16 +131,7 @@ class DietTokenizer(PreTrainedTokenizer):
         return {**self.numbers, **self.added_tokens_encoder}
 
     def _tokenize(self, text: str, **_: Any) -> list[str]:
-        text = normalise(text.lower() if self.do_lower_case else text)
-        if self.files["sentencepiece_file"] is not None:
-            return self.model.encode(text, out_type=str)
-        if self.moses:
-            text = self._moses("MosesTokenizer", self.reads_target).tokenize(text, return_str=True)
-        return self.model.process_line(text).split()
-
-    def _moses(self, kind: str, target: bool) -> Any:
-        language = self.target_lang if target else self.source_lang
-        return getattr(needed("sacremoses"), kind)(lang=language or "en")
+        return (self.target_text if self.reads_target else self.source_text).encode(text)
 
     def _convert_token_to_id(self, token: str) -> int:
         numbers = self.target_numbers if self.reads_target else self.numbers
@@ -162,19 +151,11 @@ class DietTokenizer(PreTrainedTokenizer):
         """Plain text; special tokens that were not skipped stand in it as they are."""
         special = set(self.all_special_tokens)
         parts = [
-            " ".join(run) if marks else self._joined(run)
+            " ".join(run) if marks else self.target_text.decode(run)
             for marks, group in groupby(tokens, key=special.__contains__)
             if (run := list(group))
         ]
         return " ".join(parts)
-
-    def _joined(self, tokens: list[str]) -> str:
-        if self.files["sentencepiece_file"] is not None:
-            return self.model.decode(tokens)
-        words = f"{' '.join(tokens)} ".replace("@@ ", "").split()
-        if self.moses:
-            return self._moses("MosesDetokenizer", True).detokenize(words)
-        return " ".join(words)
 
     def save_vocabulary(
         self, save_directory: str, filename_prefix: str | None = None
@@ -190,12 +171,3 @@ class DietTokenizer(PreTrainedTokenizer):
                 shutil.copyfile(path, place)
             saved.append(str(place))
         return tuple(saved)
-
-
-def needed(module: str) -> Any:
-    """A package that some tokenizers need."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0].replace("_", "-")
-        raise UserError(f"this tokenizer needs {package}: pip install {package}") from error

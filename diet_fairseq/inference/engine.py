@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import UserError
+from ..input_files import VOCABULARY, read_bytes
 from ..model_json import ModelDescription
+from .model_files import dictionaries
 
 #: a translation may have as many subwords more than its source (Vaswani et al. 2017, 6.1)
 LONGER = 50
-UNKNOWN = "<unk>"
 
 
 @dataclass(frozen=True)
@@ -114,19 +115,23 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     any_ctranslate2: bool = False,
+    others: Sequence[ModelDescription] = (),
 ) -> Engine:
     """The model in memory, on a device such as ``cpu`` or ``cuda:0``.
 
     Args:
         any_ctranslate2: whether an exported folder is loaded unchecked
+        others: models that translate together with it, as an ensemble
 
     Raises:
-        UserError: the model can't be loaded
+        UserError: a model can't be loaded, or the models don't belong together
     """
+    for other in others:
+        _check_ensemble(description, other)
     if description.engine == "fairseq":
         from .fairseq_engine import FairseqEngine
 
-        return FairseqEngine(description, device, threads)
+        return FairseqEngine([description, *others], device, threads)
     if description.engine == "ctranslate2":
         from .ctranslate2_engine import CTranslate2Engine
 
@@ -135,3 +140,26 @@ def load(
         f"{description.folder} is a model for {description.engine}: load it there, or export the "
         "checkpoint for here: `diet-fairseq export ctranslate2`"
     )
+
+
+def _check_ensemble(one: ModelDescription, other: ModelDescription) -> None:
+    """Refuse models that can't translate together."""
+    for description in (one, other):
+        if description.engine != "fairseq":
+            raise UserError(
+                f"an ensemble takes checkpoints of fairseq, but {description.folder} is a model "
+                f"for {description.engine}: translate with it alone"
+            )
+    if one.languages != other.languages:
+        raise UserError(
+            f"an ensemble's models must have the same languages, but {one.folder} has "
+            f"{'-'.join(one.languages)} and {other.folder} {'-'.join(other.languages)}"
+        )
+    files = [[*dictionaries(about), about.subword_model] for about in (one, other)]
+    for ours, theirs in zip(*files, strict=True):
+        contents = [path and read_bytes(path, VOCABULARY) for path in (ours, theirs)]
+        if contents[0] != contents[1]:
+            raise UserError(
+                f"an ensemble's models must have one vocabulary, but {ours} and {theirs} differ: "
+                "take models of the same data"
+            )

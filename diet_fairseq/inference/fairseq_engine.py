@@ -19,35 +19,29 @@ from .model_files import load_state
 
 
 class FairseqEngine:
-    """A fairseq checkpoint. One call runs at a time; other threads wait."""
+    """A fairseq checkpoint, or several as an ensemble. One call runs at a time; others wait.
 
-    def __init__(self, description: ModelDescription, device: str, threads: int | None) -> None:
+    Args:
+        descriptions: of models with one vocabulary, whose probabilities are averaged
+    """
+
+    def __init__(
+        self, descriptions: Sequence[ModelDescription], device: str, threads: int | None
+    ) -> None:
         if threads:
             torch.set_num_threads(threads)
         self.device = _device(device)
-        overrides = {
-            "data": str(description.data),
-            "source_lang": description.source_lang,
-            "target_lang": description.target_lang,
-        }
-        with report_faults(description.checkpoint):
-            state = load_state(description, overrides)
-            [self.model], cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
-                [str(description.checkpoint)], state=state
-            )
-        if not isinstance(self.task, TranslationTask):
-            raise UserError(
-                f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "
-                "for translation: give another checkpoint"
-            )
-        self.model.to(self.device).eval()
-        self.model.prepare_for_inference_(cfg)
-        limits = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+        self.models, [self.task, *_] = zip(
+            *(_load(description, self.device) for description in descriptions), strict=True
+        )
+        limits = utils.resolve_max_positions(
+            self.task.max_positions(), *(model.max_positions() for model in self.models)
+        )
         self.longest: int | None = int(limits[0]) - 1  # the end of the sentence takes a place
         self.source: Dictionary = self.task.source_dictionary
         self.target: Dictionary = self.task.target_dictionary
         self.vocabulary: Collection[str] = self.source.symbols[self.source.nspecial :]
-        self.longest_target = int(self.model.max_decoder_positions()) - 1
+        self.longest_target = min(int(one.max_decoder_positions()) for one in self.models) - 1
         self._turn = threading.Lock()
 
     def translate(
@@ -73,8 +67,8 @@ class FairseqEngine:
         options = GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=limit)
         options.lenpen = 0 if search.penalty == "tensor2tensor" else search.lenpen
         with self._turn:
-            generator = self.task.build_generator([self.model], options)
-            results = generator.generate([self.model], batch)
+            generator = self.task.build_generator(self.models, options)
+            results = generator.generate(self.models, batch)
         # the batch is sorted by length
         by_number = dict(zip(batch["id"].tolist(), results, strict=True))
         return [[self._hypothesis(one) for one in by_number[n]] for n in range(len(sources))]
@@ -90,6 +84,27 @@ class FairseqEngine:
         numbers = [number for number in result["tokens"].tolist() if number not in special]
         tokens = [self.target[number] for number in numbers]
         return Hypothesis(tokens, float(result["score"]), len(result["tokens"]))
+
+
+def _load(description: ModelDescription, device: torch.device) -> tuple[Any, TranslationTask]:
+    overrides = {
+        "data": str(description.data),
+        "source_lang": description.source_lang,
+        "target_lang": description.target_lang,
+    }
+    with report_faults(description.checkpoint):
+        state = load_state(description, overrides)
+        [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(description.checkpoint)], state=state
+        )
+    if not isinstance(task, TranslationTask):
+        raise UserError(
+            f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "
+            "for translation: give another checkpoint"
+        )
+    model.to(device).eval()
+    model.prepare_for_inference_(cfg)
+    return model, task
 
 
 def _device(name: str) -> torch.device:

@@ -19,7 +19,7 @@ from .. import input_files, model_json
 from ..checkpoints import report_faults
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
-from .subwords import kind_of, marked
+from ..text.subwords import FILES, first_subword, kind_of
 
 #: value of --subwords where the vocabulary has the words themselves
 NONE = Path("none")
@@ -27,11 +27,6 @@ NONE = Path("none")
 DATA, LEVELS = "data-bin", 3
 #: file in the folder of an encoder's data that says how its text was made
 MADE_FROM = "made-from.json"
-#: files in FOLDER/subwords -> kind of subwords, and the tokenizer before them
-SUBWORDS = {
-    "sentencepiece.model": ("sentencepiece", "none"),
-    "codes": ("subword_nmt", "moses"),
-}
 DATA_HELP = "folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
 
 
@@ -161,9 +156,10 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelD
     )
     if not source:
         description = replace(description, **_text_options(data))
-    for name, (kind, tokenizer) in SUBWORDS.items():
+    for kind, name in FILES.items():
         model = data.absolute().parent / "subwords" / name
         if model.is_file():
+            tokenizer = "moses" if kind == "subword_nmt" else "none"
             return replace(description, subwords=kind, subword_model=model, preprocessing=tokenizer)
     return description
 
@@ -232,7 +228,7 @@ def _check_words(dictionary: Path) -> None:
     """Refuse a vocabulary of subwords where there is no subword model."""
     try:
         with input_files.open_text(dictionary, newline="\n") as lines:
-            subword = marked([line.rpartition(" ")[0] for line in lines])
+            subword = first_subword([line.rpartition(" ")[0] for line in lines])
     except UnicodeDecodeError as error:
         raise UserError(f"{dictionary} is not UTF-8: give the dictionary of this model") from error
     if subword is not None:

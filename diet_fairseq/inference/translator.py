@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..errors import UserError
+from ..text.subwords import check_vocabulary
+from ..text.tokenizer import tokenizers
 from . import engine
-from . import subwords as subword_models
 from .engine import Hypothesis, Search
 from .model_files import Pieces, resolve_model
-from .text import Text
 
 #: source subwords in a batch, with padding
 MAX_TOKENS = 4000
@@ -49,9 +49,11 @@ class Translator:
         translator = Translator("wmt18/en-de/runs/diet_rel-base-en-de")
         translator.translate("A man rides a horse.")
         translator.translate(["One line.", "Another."])
+        Translator(["runs/seed1", "runs/seed2"])  # an ensemble
 
     Args:
-        model: a folder with ``model.json``, an exported model, or a checkpoint
+        model: a folder with ``model.json``, an exported model, or a checkpoint; several checkpoints
+            of one vocabulary translate together, as an ensemble
         data: folder of fairseq's dictionaries, for a checkpoint without ``model.json`` beside it
         subwords: SentencePiece's model or subword-nmt's codes, likewise; "none": there are none
         tokenizer: "moses" or "none", likewise: the tokenizer before the subwords
@@ -74,7 +76,7 @@ class Translator:
 
     def __init__(
         self,
-        model: str | PathLike[str],
+        model: str | PathLike[str] | Sequence[str | PathLike[str]],
         *,
         data: str | PathLike[str] | None = None,
         subwords: str | PathLike[str] | None = None,
@@ -93,16 +95,18 @@ class Translator:
             source_lang,
             target_lang,
         )
-        description = resolve_model(Path(model), pieces)
+        models = [model] if isinstance(model, str | PathLike) else model
+        descriptions = [resolve_model(Path(one), pieces) for one in models]
+        description, *others = descriptions
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
         self.search = Search(
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
         self.max_tokens = max_tokens
-        self._text = Text(description)
-        self._engine = engine.load(description, device, threads, any_ctranslate2)
-        subword_models.check(
-            self._text.subwords,
+        self._source, self._target = tokenizers(description)
+        self._engine = engine.load(description, device, threads, any_ctranslate2, others)
+        check_vocabulary(
+            self._source.subwords,
             self._engine.vocabulary,
             f"{description.data or description.folder} and {description.subword_model}",
         )
@@ -204,7 +208,7 @@ class Translator:
     def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
         # JSON may hold halves of characters, which no subword model takes.
         line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        parts = self._text.parts(line, self.longest)
+        parts = self._source.split(line, self.longest)
         if strict and len(parts) > 1:
             raise TooLong(number, sum(map(len, parts)), self.longest)
         return parts
@@ -225,6 +229,6 @@ class Translator:
         """The translation of this rank of a line, from those of its parts."""
         nothing = Hypothesis([], 0.0)
         chosen = [some[rank] if rank < len(some) else nothing for some in parts]
-        texts = [self._text.text(one.tokens) for one in chosen]
+        texts = [self._target.decode(one.tokens) for one in chosen]
         score = sum(one.score for one in chosen) / max(1, len(chosen))
         return Translation(" ".join(filter(None, texts)), score)

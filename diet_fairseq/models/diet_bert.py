@@ -80,9 +80,7 @@ class DietBertModel(DietRobertaModel):
         super().upgrade_state_dict_named(state_dict, name)
         if f"{prefix}nsp_head.weight" not in before:
             return  # the pooler was not trained
-        for head, module in self.classification_heads.items():
-            if getattr(module, "every_token", False):
-                continue  # the pooler read one token
+        for head in self.classification_heads:
             for part in ("weight", "bias"):
                 inner = f"{prefix}classification_heads.{head}.dense.{part}"
                 pooled = before[f"{prefix}pooler.{part}"]

@@ -188,17 +188,12 @@ class DietRobertaModel(WarmStart, RobertaModel):
         classification_head_name: str | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As `PositionalRobertaEncoder.forward`; with the name of a head, (B, classes).
-
-        A head of every token (`SpanHead`) gives (B, T, classes).
-        """
+        """As `PositionalRobertaEncoder.forward`; with the name of a head, (B, classes)."""
         features_only = features_only or classification_head_name is not None
         x, extra = self.encoder(src_tokens, features_only, return_all_hiddens, **kwargs)
         if classification_head_name is not None:
-            head = self.classification_heads[classification_head_name]
-            if not getattr(head, "every_token", False):
-                x = self.first_tokens(x, src_tokens).unsqueeze(1)  # (B, 1, d): it reads column 0
-            x = head(x)
+            x = self.first_tokens(x, src_tokens).unsqueeze(1)  # (B, 1, d): a head reads column 0
+            x = self.classification_heads[classification_head_name](x)
         return x, extra
 
     @classmethod

@@ -1,7 +1,7 @@
 """Scores real system outputs for newstest2017, and shows the published figures beside.
 
 They were made with other programs (mteval-v13a.pl, mteval-v14.pl, tercom, chrF++.py) or an earlier
-sacreBLEU, so this shows that what `run.py evaluate` prints can be compared with figures from
+sacreBLEU, so this shows that the workflow's scores can be compared with figures from
 elsewhere. Status 1 if one differs.
 
     python examples/wmt18/score_outputs.py FOLDER_OF_DATA
@@ -21,7 +21,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from tqdm import tqdm
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.recipes.common.text import read_lines
+from diet_fairseq.text.lines import read_lines
 
 
 class Figure(NamedTuple):

@@ -1,6 +1,5 @@
 """One command, `diet-fairseq`: its help is there at once, and each command is what it says."""
 
-import json
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.patches.table import TABLE
 from diet_fairseq.positions import SCHEMES
-from diet_fairseq_cli import COMMANDS, EXTRAS, Command, Group, main
+from diet_fairseq_cli import COMMANDS, EXTRAS, REPLACED, Command, Group, main
 
 #: every command as its words
 WORDS = [
@@ -67,7 +66,7 @@ HEAVY = {
 
 def test_help_of_every_command_imports_no_heavy_library():
     groups = {words[:-1] for words in WORDS}
-    words = [*groups, *(w for w in WORDS if w[0] not in ("translation", "encoder", "grid"))]
+    words = [*groups, *WORDS]
     program = HELP.format(words=words, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -98,7 +97,6 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
     command = COMMANDS[words[0]]
     command = command if isinstance(command, Command) else command.commands[words[1]]
     assert text.startswith(f"usage: diet-fairseq {' '.join(words)} ")
-    assert ("passed on to fairseq-train" in text) == command.passes_on
     assert callable(command.function(command.run))
 
 
@@ -107,17 +105,9 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
     [
         ("nosuch", "error: argument COMMAND: invalid choice: 'nosuch'"),
         ("", "error: the following arguments are required: COMMAND"),
-        ("encoder", "error: the following arguments are required: COMMAND"),
-        ("encoder report --nosuch", "error: unknown: --nosuch"),
-        ("schemes --nosuch", "error: unknown: --nosuch"),
-        (
-            "encoder pretrain shaw --updates 0",
-            "error: argument --updates: must be at least 1, but is 0",
-        ),
-        ("translation train --corpus nosuch", "error: argument --corpus: invalid choice: 'nosuch'"),
-        # the defaults would be those of another corpus
-        ("translation prepare en de --corp multi30k", "error: unknown: --corp multi30k"),
-        ("translation evaluate t5 en de --corp=multi30k", "error: unknown: --corp=multi30k"),
+        ("export", "error: the following arguments are required: COMMAND"),
+        ("schemes --nosuch", "error: unrecognized arguments: --nosuch"),
+        ("average --num-epoch-checkpoints x", "error: argument --num-epoch-checkpoints: invalid"),
     ],
 )
 def test_a_wrong_word_ends_in_one_line(words, line, capsys):
@@ -126,25 +116,17 @@ def test_a_wrong_word_ends_in_one_line(words, line, capsys):
     assert status == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "updates"), [((), "250000"), (("--corpus=multi30k",), "1000"),
-                           (("--corpus", "wmt18"), "250000")]
-)  # fmt: skip
-def test_a_corpus_brings_its_own_defaults(words, updates, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["translation", "train", *words, "--help"])
-    assert f"--updates UPDATES ({updates})" in " ".join(capsys.readouterr().out.split())
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_replaced_command_names_the_workflow(name, capsys):
+    line, status = refused(capsys, name, "train", "--nosuch")
+    assert line == f"error: `{name}` is now a workflow: {REPLACED[name]} (docs/migrating.md)"
+    assert status == 2
+    assert name not in COMMANDS
 
 
 def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    grid = tmp_path / "grid.toml"
-    grid.write_text(f'kind = "pretraining"\nfolder = "{tmp_path}"\nrows = {{a = "shaw"}}\n')
-    (tmp_path / "results").mkdir()
-    result = {"row": "a", "seed": 1, "curve": [[1, 2.0]]}
-    (tmp_path / "results/grid-a-s1.json").write_text(json.dumps(result))
-    words = ("grid", "plot", grid, "--output", tmp_path / "curves.png")
-    assert refused(capsys, *words) == (
+    assert refused(capsys, "look", tmp_path / "checkpoint.pt", "--out", tmp_path / "page") == (
         "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1
     )  # fmt: skip
 

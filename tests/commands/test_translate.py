@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine, lines
 from diet_fairseq.inference.translator import Translator
@@ -37,6 +38,13 @@ def run(*words):
 def test_a_file_s_lines_come_out_in_order(model, text, capsys):
     assert run(model, text) == 0
     assert capsys.readouterr().out == "two one\n\nc b a\nlast\n"
+
+
+def test_several_models_and_a_file_are_told_apart(model, text, tmp_path):
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    assert translate.separate_file([model]) == ([model], None)
+    assert translate.separate_file([model, checkpoint]) == ([model, checkpoint], None)
+    assert translate.separate_file([model, checkpoint, text]) == ([model, checkpoint], text)
 
 
 def test_standard_input_is_translated(model, monkeypatch, capsys, text):
@@ -96,8 +104,6 @@ def test_a_file_may_come_after_the_options(model, text, capsys):
 def test_a_file_that_can_not_be_read_is_named(model, tmp_path):
     with pytest.raises(UserError, match="nosuch can't be read: No such file or directory"):
         run(model, tmp_path / "nosuch")
-    with pytest.raises(UserError, match="can't be read: Is a directory"):
-        run(model, tmp_path)
 
 
 def test_windows_are_written_as_they_are_done(model, tmp_path, monkeypatch, capsys):

@@ -56,7 +56,7 @@ def test_too_long_an_input_to_learned_positions_is_refused():
         model(torch.full((1, tiny.LIMIT + 1), 5))
 
 
-def test_words_are_parted_by_the_source_s_rules_and_joined_by_the_target_s(tmp_path):
+def test_words_are_split_by_source_rules_and_joined_by_target_rules(tmp_path):
     (tmp_path / "codes").write_text("#version: 0.2\nd o\n")
     (tmp_path / "dict.txt").write_text("dog 1\n")
     tokenizer = DietTokenizer(
@@ -66,5 +66,5 @@ def test_words_are_parted_by_the_source_s_rules_and_joined_by_the_target_s(tmp_p
         source_lang="en",
         target_lang="de",
     )
-    assert tokenizer._moses("MosesTokenizer", False).lang == "en"
-    assert tokenizer._moses("MosesDetokenizer", True).lang == "de"
+    assert tokenizer.source_text.language == "en"
+    assert tokenizer.target_text.language == "de"

@@ -1,6 +1,7 @@
 """Both engines find what fairseq's own search finds."""
 
 import math
+import shutil
 import threading
 
 import pytest
@@ -14,7 +15,7 @@ from diet_fairseq.inference import engine
 from diet_fairseq.inference.engine import Search
 from diet_fairseq.inference.model_files import resolve_model
 from diet_fairseq_cli import main
-from tests.support.road import sentences
+from tests.support.texts import sentences
 from tests.support.translating import untrained
 
 TEXTS = sentences(4, seed=5)
@@ -38,6 +39,39 @@ def test_what_fairseq_s_own_interface_says_is_said(folder, translator):
     expected = hub.translate(TEXTS, beam=3, max_len_a=1, max_len_b=50)
     assert [translator.translate(text) for text in TEXTS] == expected
     assert len(set(expected)) > 1
+
+
+@pytest.fixture(scope="module")
+def second(folder, tmp_path_factory):
+    """Another model of the same vocabulary."""
+    place = untrained(tmp_path_factory.mktemp("second"), "--arch", "transformer_t5_tiny")
+    for name in ("dict.en.txt", "dict.de.txt", "sentencepiece.model"):
+        shutil.copyfile(folder / name, place / name)
+    return place
+
+
+def test_an_ensemble_gives_the_translations_of_fairseq_s(folder, second, tmp_path):
+    for name in ("dict.en.txt", "dict.de.txt"):
+        shutil.copyfile(folder / name, tmp_path / name)
+    paths = f"{folder / 'checkpoint_last.pt'}:{second / 'checkpoint_last.pt'}"
+    hub = TransformerModel.from_pretrained(
+        str(tmp_path), paths, str(tmp_path), bpe="sentencepiece",
+        sentencepiece_model=str(folder / "sentencepiece.model"),
+    )  # fmt: skip
+    expected = hub.translate(TEXTS, beam=3, max_len_a=1, max_len_b=50)
+    assert Translator([folder, second]).translate(TEXTS) == expected
+    assert expected not in [Translator(one).translate(TEXTS) for one in (folder, second)]
+
+
+def test_an_ensemble_of_two_vocabularies_is_refused(folder, second):
+    with open(second / "dict.en.txt", "a") as dictionary:
+        dictionary.write("word 1\n")
+    with pytest.raises(UserError) as error:
+        Translator([folder, second])
+    assert str(error.value) == (
+        f"an ensemble's models must have one vocabulary, but {folder / 'dict.en.txt'} and "
+        f"{second / 'dict.en.txt'} differ: take models of the same data"
+    )
 
 
 def test_tokens_and_scores_are_those_of_the_search_whatever_the_batch(folder):

@@ -7,7 +7,7 @@ import pytest
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference.lines import windows
-from tests.support.road import ODD
+from tests.support.texts import ODD
 
 
 def lines_of(path, size=3, longest=200_000):

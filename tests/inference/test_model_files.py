@@ -1,19 +1,13 @@
 """A model is found with what belongs to it; what is missing or does not belong is named."""
 
-import re
-from dataclasses import replace
-
 import pytest
 import torch
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference import engine, subwords
+from diet_fairseq.inference import engine
 from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
-from diet_fairseq.inference.text import Text
 from diet_fairseq.model_json import ModelDescription
-from diet_fairseq.recipes.common.subwords import SentencePiece, SubwordNmt
 from diet_fairseq_cli import main
-from tests.support.road import sentences
 from tests.support.translating import untrained, words_only
 
 NOTHING = Pieces()
@@ -97,73 +91,6 @@ def test_a_model_for_transformers_is_no_model_for_here(tmp_path):
         UserError, match=r"is a model for transformers: .* `diet-fairseq export ctr"
     ):
         engine.load(description)
-
-
-def described(folder, kind="sentencepiece", name="sentencepiece.model", preprocessing="none"):
-    return ModelDescription(
-        "fairseq", "en", "de", folder, None, folder, kind, folder / name, preprocessing
-    )
-
-
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pieces")
-    SentencePiece.learn(folder, {"en": sentences(200)}, 120, 1)
-    SubwordNmt.learn(folder, {"en": sentences(200)}, 60, 1)
-    return folder
-
-
-SUBWORDS = [
-    ("sentencepiece", "sentencepiece.model", "none"),
-    ("subword_nmt", "codes", "moses"),
-    ("subword_nmt", "codes", "none"),
-]
-
-
-@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
-def test_text_becomes_the_recipe_s_subwords_and_text_again(pieces, kind, name, preprocessing):
-    text = Text(described(pieces, kind, name, preprocessing))
-    line = "ban din, kon!"
-    tokens = text.tokens(f" {line}\u2028 ")
-    assert text.text(tokens) == line
-    recipe = (SentencePiece if kind == "sentencepiece" else SubwordNmt)(pieces)
-    if preprocessing == "moses" or kind == "sentencepiece":
-        assert " ".join(tokens) == next(iter(recipe.encode([line], "en", 1)))
-
-
-@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
-def test_a_word_is_not_cut_where_there_is_room_for_another_cut(pieces, kind, name, preprocessing):
-    text = Text(described(pieces, kind, name, preprocessing))
-    words = sentences(1, seed=3)[0].rstrip(".").split() * 5
-    longest = max(len(text.tokens(word)) for word in words) + 1
-    parts = text.parts(" ".join(words), longest)
-    assert max(map(len, parts)) <= longest
-    assert " ".join(map(text.text, parts)).split() == words
-    letters = text.parts("x" * 50, 4)
-    assert "".join(map(text.text, letters)).replace(" ", "").replace("@@", "") == "x" * 50
-
-
-@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
-def test_a_vocabulary_of_other_subwords_is_refused(pieces, kind, name, preprocessing):
-    text = Text(described(pieces, kind, name, preprocessing))
-    own = {token for line in sentences(200) for token in text.tokens(line)}
-    subwords.check(text.subwords, [*own, "<unk>", "madeupword0000", "漢"], "these")
-    with pytest.raises(UserError, match=r"^these don't belong together: \d+ of \d+ subwords of "):
-        subwords.check(text.subwords, [token.strip("▁@") + "qq" for token in own], "these")
-
-
-@pytest.mark.parametrize(("kind", "name", "preprocessing"), SUBWORDS)
-def test_damaged_subwords_are_named(tmp_path, kind, name, preprocessing, capsys):
-    (tmp_path / name).write_bytes(b"\xff\xfe nonsense")
-    with pytest.raises(UserError, match=re.escape(str(tmp_path / name)) + " (is no|holds no) "):
-        Text(described(tmp_path, kind, name, preprocessing))
-    assert capsys.readouterr().err == ""
-
-
-def test_an_encoder_s_text_is_split_into_words_by_the_rules_of_its_language(tmp_path):
-    about = ModelDescription("fairseq", "", "", tmp_path, preprocessing="moses", language="fr")
-    assert Text(about).tokens("L'homme") == ["L&apos;", "homme"]
-    assert Text(replace(about, language="en")).tokens("L'homme") == ["L", "&apos;homme"]
 
 
 @pytest.mark.parametrize(

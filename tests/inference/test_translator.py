@@ -7,11 +7,10 @@ import pytest
 from diet_fairseq import Translation, Translator
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine
-from diet_fairseq.inference.sentences import sentences
-from diet_fairseq.inference.text import Text
 from diet_fairseq.inference.translator import TooLong
-from diet_fairseq.model_json import ModelDescription
-from tests.support.road import ODD
+from diet_fairseq.text.sentences import sentences
+from diet_fairseq.text.tokenizer import Tokenizer
+from tests.support.texts import ODD
 from tests.support.translating import Backwards, untrained, words_only
 
 
@@ -155,6 +154,8 @@ def test_a_line_as_long_as_the_model_takes_is_translated_whole(tmp_path):
     assert translator.longest == 11
 
 
-def test_sentences_that_fit_into_a_line_stay_in_it(tmp_path):
-    text = Text(ModelDescription("fairseq", "en", "de", tmp_path, subwords="none"))
-    assert text.parts("a b. c d. e f.", 4) == [["a", "b.", "c", "d."], ["e", "f."]]
+def test_sentences_that_fit_into_a_line_stay_in_it():
+    assert Tokenizer("none", None, "en").split("a b. c d. e f.", 4) == [
+        ["a", "b.", "c", "d."],
+        ["e", "f."],
+    ]

@@ -15,7 +15,7 @@ def test_a_bare_pytest_finds_what_the_tests_have_in_common():
     program = Path(sysconfig.get_path("scripts"), "pytest")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [program, "-q", "--collect-only", "-m", "", "tests/recipes/common/test_text.py"],
+        [program, "-q", "--collect-only", "-m", "", "tests/text/test_lines.py"],
         cwd=ROOT,
         env=environment,
         capture_output=True,

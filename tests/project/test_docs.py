@@ -19,7 +19,7 @@ from diet_fairseq.positions import SCHEMES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 #: folders that are made by running things
-MADE = {".venv", "build", "dist", "bench", "demo", "multi30k", "wmt18", "roberta"}
+MADE = {".venv", "build", "dist", "bench", "demo", "multi30k", "tatoeba", "wmt18", "roberta"}
 MARKDOWN = sorted(
     path.relative_to(ROOT)
     for path in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/**/*.md"))

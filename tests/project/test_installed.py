@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.road import sentences
+from tests.support.texts import sentences
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("diet_fairseq", "diet_fairseq_cli.py", "setup.py", "pyproject.toml", "README.md",

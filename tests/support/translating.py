@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 
 from diet_fairseq.inference.engine import Hypothesis, Search
 from diet_fairseq.model_json import ModelDescription
-from diet_fairseq.recipes.common.subwords import SentencePiece
-from tests.support.road import sentences
+from diet_fairseq.text.subwords import learn_sentencepiece
+from tests.support.texts import sentences
 
 
 class Backwards:
@@ -54,8 +54,8 @@ def untrained(folder: Path, *architecture: str, towards_end: float = 2.5) -> Pat
     and a bias towards the end makes it come to one.
     """
     folder.mkdir(exist_ok=True)
-    SentencePiece.learn(folder, {"en": sentences(200)}, 90, 1)
     subwords = folder / "sentencepiece.model"
+    learn_sentencepiece(subwords, sentences(200), 90)
     model = sentencepiece.SentencePieceProcessor(model_file=str(subwords))
     words = Dictionary()
     for number in range(3, model.get_piece_size()):  # the first three are its marks

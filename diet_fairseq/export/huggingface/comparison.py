@@ -37,12 +37,14 @@ def check_same(model: Any, other: Any, head: str | None = None) -> float:
         segments = (torch.arange(longest) >= longest // 3).long().expand_as(sources)
         segments = segments.clamp(max=max(config.type_vocab_size - 1, 0))
         out = other(sources, token_type_ids=segments)
-        if head is not None:
+        if head == SPAN:  # fairseq's heads read the first token, this one reads every token
+            features = model(sources, features_only=True, segments=segments)[0]  # (B, T, d)
+            span = model.classification_heads[head]
+            expected = span.out_proj(span.activation_fn(span.dense(features)))  # (B, T, 2)
+            out["logits"] = torch.stack([out.start_logits, out.end_logits], -1)
+        elif head is not None:
             expected = model(sources, segments=segments, classification_head_name=head)[0]
-            if head == SPAN:
-                out["logits"] = torch.stack([out.start_logits, out.end_logits], -1)
-            else:
-                real = torch.ones(2, dtype=torch.bool)
+            real = torch.ones(2, dtype=torch.bool)
         else:
             only = "logits" not in out
             expected = model(sources, features_only=only, segments=segments)[0]

@@ -4,7 +4,6 @@ Each is a function of pytest's `monkeypatch`; `assert_caught` applies one and wa
 fail. The names say what is wrong.
 """
 
-from .answers import *  # noqa: F403
 from .catching import Table, assert_caught, each
 from .electra import *  # noqa: F403
 from .exports import *  # noqa: F403

@@ -1,1 +1,0 @@
-"""The papers' tables and figures, row by row: what runs them, what came out, what they cost."""

@@ -1,1 +1,0 @@
-"""What the recipes share: text, stages, subwords, fairseq's programs, grids of runs."""

@@ -1,0 +1,75 @@
+"""sacreBLEU: BLEU and chrF with signatures, its test sets, and paired tests."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import UserError
+
+#: samples of a paired bootstrap (Koehn 2004)
+SAMPLES = 1000
+
+
+def score(
+    hypotheses: Sequence[str], references: Sequence[str], test_set: str = "", pair: str = ""
+) -> dict[str, Any]:
+    """BLEU and chrF of plain text; ``test_set`` and ``pair`` go into the signatures."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    if len(hypotheses) != len(references):
+        raise UserError(f"{len(hypotheses):,} translations of {len(references):,} references")
+    scores: dict[str, Any] = {"lines": len(references)}
+    for name, metric in {"BLEU": BLEU(trg_lang=pair.rpartition("-")[2]), "chrF": CHRF()}.items():
+        scores[name] = metric.corpus_score(hypotheses, [references]).score
+        signature = metric.get_signature()
+        if test_set:
+            signature.update("test", test_set)
+            signature.update("lang", pair)
+        scores[f"{name} signature"] = str(signature)
+    return scores
+
+
+def read_test_set(test_set: str, pair: str) -> tuple[list[str], list[str]]:
+    """Sources and references of one of sacreBLEU's test sets; ``pair`` is like ``en-de``.
+
+    Raises:
+        UserError: there is no such set, or it can't be downloaded
+    """
+    from sacrebleu.dataset import DATASETS
+
+    if test_set not in DATASETS or pair not in DATASETS[test_set].langpairs:
+        raise UserError(f"sacreBLEU has no test set {test_set} for {pair}: see sacrebleu --list")
+    data = DATASETS[test_set]
+    try:
+        sources = [line.strip() for line in data.source(pair)]
+        references = [line[0].strip() for line in data.references(pair)]
+    except (Exception, SystemExit) as error:  # it reports a failed download in either way
+        raise UserError(
+            f"sacreBLEU could not fetch {test_set} {pair} ({error}): run this again with a "
+            "network, or name files"
+        ) from error
+    return sources, references
+
+
+def paired_bootstrap(
+    baseline: Sequence[str], systems: Mapping[str, Sequence[str]], references: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """System -> its difference in BLEU from the baseline, and p (Koehn 2004).
+
+    The test is over the sentences of one test set; it says nothing of other seeds.
+    """
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.significance import PairedTest, Result
+
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
+    tests = {}
+    for name, system in systems.items():
+        if list(system) == list(baseline):  # sacreBLEU counts larger differences, and finds none
+            tests[name] = (0.0, 1.0)
+            continue
+        outputs: list[tuple[str, Sequence[str]]] = [("baseline", baseline), (name, system)]
+        paired = PairedTest(outputs, {"BLEU": BLEU()}, [references], "bs", n_samples=SAMPLES)
+        theirs, ours = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
+        assert ours.p_value is not None  # that of the baseline is
+        tests[name] = (ours.score - theirs.score, ours.p_value)
+    return tests

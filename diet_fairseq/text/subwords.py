@@ -1,0 +1,256 @@
+"""Subword models of SentencePiece and subword-nmt: learn them, apply them, check a vocabulary."""
+
+import io
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext, redirect_stderr
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+
+from ..atomic import written
+from ..errors import UserError
+from ..input_files import VOCABULARY, check_regular, open_regular, open_text
+from .lines import read_lines
+from .moses import import_library, split_words
+from .parallel import map_lines
+
+#: entries of a vocabulary that are no subwords: marks such as <mask>, and fairseq's padding
+MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
+#: share of a vocabulary's subwords that its subword model may not have
+MAX_UNKNOWN_SHARE = 0.05
+#: words whose subwords subword-nmt caches
+CACHED_WORDS = 100_000
+#: lines to learn subwords from; bounds the memory that takes
+LEARNING_LINES = 1_000_000
+
+
+class SentencePiece:
+    """SentencePiece's subwords of raw text.
+
+    Raises:
+        UserError: the file is no model of SentencePiece
+    """
+
+    FILE = "sentencepiece.model"
+
+    def __init__(self, model: Path) -> None:
+        sentencepiece = import_library("sentencepiece")
+        check_regular(model, VOCABULARY)
+        try:
+            self.model = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        except (RuntimeError, OSError) as error:
+            raise UserError(
+                f"{model} is no model of SentencePiece, or is damaged: give another"
+            ) from error
+
+    def encode(self, line: str) -> list[str]:
+        pieces: list[str] = self.model.encode(line, out_type=str)
+        # A character that no piece has stands for itself, and may be a space of some kind.
+        return [piece for piece in pieces if piece.strip()]
+
+    def decode(self, tokens: list[str]) -> str:
+        return str(self.model.decode(tokens))
+
+    @staticmethod
+    def is_word_start(tokens: list[str], index: int) -> bool:
+        return tokens[index].startswith("▁")
+
+    @cached_property
+    def _pieces(self) -> set[str]:
+        return {self.model.id_to_piece(number) for number in range(self.model.get_piece_size())}
+
+    def has(self, symbol: str) -> bool:
+        """Whether encoding can give the symbol: a piece, or characters that no piece has."""
+        return symbol in self._pieces or not any(char in self._pieces for char in symbol)
+
+
+class SubwordNmt:
+    """subword-nmt's subwords of words between spaces; all but a word's last end in ``@@``.
+
+    Raises:
+        UserError: the file holds no codes of subword-nmt
+    """
+
+    FILE = "codes"
+
+    def __init__(self, codes: Path) -> None:
+        library = import_library("subword_nmt.apply_bpe")
+        try:
+            # BPE says what is wrong with a file on stderr, and exits.
+            with open_text(codes, newline="\n") as file, redirect_stderr(io.StringIO()):
+                self.bpe = library.BPE(file)
+        except UserError:
+            raise
+        except (OSError, ValueError, SystemExit) as error:
+            raise UserError(f"{codes} holds no codes of subword-nmt: give others") from error
+
+    def encode(self, line: str) -> list[str]:
+        if len(self.bpe.cache) > CACHED_WORDS:
+            self.bpe.cache.clear()
+        return str(self.bpe.process_line(line)).split()
+
+    def decode(self, tokens: list[str]) -> str:
+        return f"{' '.join(tokens)} ".replace("@@ ", "").strip()
+
+    @staticmethod
+    def is_word_start(tokens: list[str], index: int) -> bool:
+        return not tokens[index - 1].endswith("@@")
+
+    @cached_property
+    def _merges(self) -> set[str]:
+        return {"".join(pair) for pair in self.bpe.bpe_codes}
+
+    def has(self, symbol: str) -> bool:
+        """Whether encoding can give the symbol: a character, or the result of a merge."""
+        part = symbol.removesuffix("@@")
+        return len(part) < 2 or (part if symbol != part else f"{part}</w>") in self._merges
+
+
+class Words:
+    """No subwords: the vocabulary has the words between spaces."""
+
+    FILE = ""
+
+    def __init__(self, _: Path) -> None:
+        pass
+
+    def encode(self, line: str) -> list[str]:
+        return line.split()
+
+    def decode(self, tokens: list[str]) -> str:
+        return " ".join(tokens)
+
+    @staticmethod
+    def is_word_start(tokens: list[str], index: int) -> bool:
+        return True
+
+    @staticmethod
+    def has(symbol: str) -> bool:
+        return True
+
+
+Subwords = SentencePiece | SubwordNmt | Words
+#: by the name in ``model.json``
+KINDS: dict[str, Callable[[Path], Subwords]] = {
+    "sentencepiece": SentencePiece,
+    "subword_nmt": SubwordNmt,
+    "none": Words,
+}
+#: name of a subword model's file, by kind
+FILES = {"sentencepiece": SentencePiece.FILE, "subword_nmt": SubwordNmt.FILE}
+
+
+def kind_of(path: Path) -> str:
+    """The kind of the subword model in a file: "sentencepiece" or "subword_nmt"."""
+    with open_regular(path, VOCABULARY, "give --subwords another file") as file:
+        start = file.read(4096)
+    if start.startswith(b"\n"):  # protobuf: the first field of SentencePiece's ModelProto
+        return "sentencepiece"
+    if re.match(rb"#version|\S+ \S+\s", start):
+        return "subword_nmt"
+    raise UserError(
+        f"{path} is no SentencePiece model and holds no codes of subword-nmt: give the subword "
+        "model that the data was made with"
+    )
+
+
+def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str) -> None:
+    """Refuse a subword model that is not the one the vocabulary was made with.
+
+    Args:
+        names: of vocabulary and subword model, for the error
+    """
+    words = [word for word in vocabulary if not MARK.fullmatch(word)]
+    unknown = [word for word in words if not subwords.has(word)]
+    if len(unknown) > MAX_UNKNOWN_SHARE * len(words):
+        raise UserError(
+            f"{names} don't belong together: {len(unknown):,} of {len(words):,} subwords of the "
+            f"vocabulary (such as {unknown[0]!r}) are none of the subword model's; give the two "
+            "that were made together"
+        )
+
+
+def first_subword(vocabulary: Collection[str]) -> str | None:
+    """An entry that SentencePiece or subword-nmt has marked; None: all entries are words."""
+    return next((w for w in vocabulary if w.startswith("▁") or w.endswith("@@")), None)
+
+
+def lines_to_learn_from(text: Path, total: int) -> Iterator[str]:
+    """Evenly spaced lines of the text that aren't blank, where ``total`` lines are too many."""
+    return islice(filter(None, read_lines(text)), 0, None, -(-total // LEARNING_LINES))
+
+
+def learn_sentencepiece(path: Path, lines: Iterable[str], size: int) -> None:
+    """Learn byte pair encoding from raw text, with SentencePiece's own defaults.
+
+    Args:
+        path: of the model to write
+        size: of the vocabulary; a small text may give less
+    """
+    import sentencepiece
+
+    lines = list(lines)
+    # A web crawl holds thousands of characters that occur once, which would fill the vocabulary.
+    # With more of them than it has room for, SentencePiece would stop.
+    characters = Counter(chain.from_iterable(lines))
+    rare = dict.fromkeys(ord(char) for char, _ in characters.most_common()[size // 4 :])
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(line.translate(rare) if rare else line for line in lines),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            character_coverage=1.0,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise UserError(
+            f"SentencePiece can't learn {size:,} subwords from this text "
+            f"({' '.join(str(error).split())}): try another size of the vocabulary"
+        ) from error
+    with written(path, "wb") as file:
+        file.write(model.getvalue())
+
+
+def learn_subword_nmt(
+    path: Path, texts: Mapping[str, Iterable[str]], size: int, workers: int = 1
+) -> None:
+    """Learn merges from words that Moses splits.
+
+    Args:
+        path: of the codes to write
+        texts: language -> its lines
+        size: of the vocabulary
+    """
+    from subword_nmt.learn_bpe import learn_bpe
+
+    words: Counter[str] = Counter()
+    for language, lines in texts.items():
+        for line in map_lines(_tokenized, lines, language, workers=workers):
+            words.update(line.split())
+    table = [f"{word} {count}" for word, count in words.items()]
+    # total_symbols: the single characters count among the subwords asked for. Where they leave no
+    # room, half as many merges are learnt all the same: the dictionary drops rare ones.
+    for total_symbols, merges in ((True, size), (False, size // 2)):
+        codes = io.StringIO()
+        # It draws a progress bar in files, too.
+        with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+            learn_bpe(table, codes, merges, is_dict=True, total_symbols=total_symbols)
+        if codes.getvalue().count("\n") > 1:  # the first line is the version
+            break
+    else:
+        raise UserError(
+            "subword-nmt finds no pair of characters that occurs twice in the training text: "
+            "give more text, or take sentencepiece"
+        )
+    with written(path) as file:
+        file.write(codes.getvalue())
+
+
+def _tokenized(lines: list[str], language: str) -> list[str]:
+    return [split_words(line, language) for line in lines]

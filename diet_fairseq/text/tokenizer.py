@@ -1,0 +1,113 @@
+"""A line of plain text to the tokens of a vocabulary, and back."""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from ..model_json import ModelDescription
+from .moses import join_words, split_words
+from .parallel import map_lines
+from .sentences import sentences
+from .subwords import KINDS
+from .whitespace import normalise
+
+UNKNOWN = "<unk>"
+#: marks of fairseq's vocabularies; in a text they are unknown words
+FAIRSEQ_MARKS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
+
+
+class Tokenizer:
+    """White space, case, Moses and subwords of one language, in this order; and back.
+
+    Args:
+        kind: of subwords, one of `KINDS`
+        model: the subword model's file
+        language: such as ``en``; Moses' rules depend on it
+        splits_words: whether Moses splits words before their subwords
+        lower: whether text is lower-cased
+
+    Raises:
+        UserError: the subword model can't be read
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        model: Path | None,
+        language: str,
+        splits_words: bool = False,
+        lower: bool = False,
+    ) -> None:
+        self.arguments = (kind, model, language, splits_words, lower)
+        self.subwords = KINDS[kind](model or Path())
+        self.language, self.splits_words, self.lower = language, splits_words, lower
+
+    def encode(self, line: str) -> list[str]:
+        """Tokens of a line; none if it is blank."""
+        line = normalise(line.lower() if self.lower else line)
+        if self.splits_words and line:
+            line = split_words(line, self.language)
+        pieces = self.subwords.encode(line) if line else []
+        return [UNKNOWN if piece in FAIRSEQ_MARKS else piece for piece in pieces]
+
+    def decode(self, tokens: list[str]) -> str:
+        """One line of plain text."""
+        line = self.subwords.decode(tokens)
+        if self.splits_words:
+            line = join_words(line.split(), self.language)
+        return normalise(line)
+
+    def split(self, line: str, max_tokens: int | None) -> list[list[str]]:
+        """The line's tokens, or if there are too many, those of its parts, in order.
+
+        Sentences stay whole, and as many are together as fit. One that is too long by itself is
+        cut before a word, and a word that is, within it: no token is left out.
+        """
+        whole = self.encode(line)
+        if not whole:
+            return []
+        if max_tokens is None or len(whole) <= max_tokens:
+            return [whole]
+        parts: list[list[str]] = [[]]
+        for sentence in sentences(normalise(line)):
+            tokens = self.encode(sentence)
+            if len(parts[-1]) + len(tokens) > max_tokens:
+                parts.append([])
+            while len(tokens) > max_tokens:
+                starts = (
+                    n for n in range(max_tokens, 0, -1) if self.subwords.is_word_start(tokens, n)
+                )
+                cut = next(starts, max_tokens)
+                parts[-1] = tokens[:cut]
+                parts.append([])
+                tokens = tokens[cut:]
+            parts[-1] += tokens
+        return [part for part in parts if part]
+
+
+def encode_lines(tokenizer: Tokenizer, lines: Iterable[str], workers: int = 1) -> Iterator[str]:
+    """Every line's tokens, separated by spaces."""
+    return map_lines(_encode_chunk, lines, tokenizer.arguments, workers=workers)
+
+
+_cached_tokenizer = cache(Tokenizer)  # one in each process
+
+
+def _encode_chunk(lines: list[str], arguments: tuple) -> list[str]:
+    tokenizer = _cached_tokenizer(*arguments)
+    return [" ".join(tokenizer.encode(line)) for line in lines]
+
+
+def tokenizers(description: ModelDescription) -> tuple[Tokenizer, Tokenizer]:
+    """A model's tokenizers, of its source and of its target language."""
+    source, target = (
+        Tokenizer(
+            description.subwords,
+            description.subword_model,
+            language,
+            description.preprocessing == "moses",
+            description.lower,
+        )
+        for language in description.languages
+    )
+    return source, target

@@ -1,0 +1,361 @@
+"""Extractive question answering: SQuAD, XQuAD, MLQA, TyDiQA-GoldP, or a question of one's own.
+
+    answer.py train --train SQuAD/train-v1.1.json --model bert_hf --out runs/squad \\
+        --test XQuAD de=XQuAD/xquad.de.json --test MLQA de-en=test-context-de-question-en.json
+    answer.py predict runs/squad/model --test XQuAD de=XQuAD/xquad.de.json --out submission
+    answer.py ask runs/squad/model --question "Who wrote it?" --text "Ada wrote it."
+
+Contexts longer than a sample are read in windows that overlap by ``--stride`` tokens. Training
+selects by every 20th context of its file, as SQuAD's own dev set has XQuAD's contexts.
+"""
+
+import json
+import unicodedata
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from scores import question_scores
+from squad_files import Question, read_squad, unique_ids
+from torch import Tensor
+from training import (
+    MODEL,
+    add_training_arguments,
+    check_length,
+    finish,
+    load,
+    run,
+    training_arguments,
+)
+from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, Trainer, set_seed
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import UserError, exit_with_one_line
+
+#: one of so many contexts is held out of training
+HELD_OUT = 20
+#: tokens of an answer, and of a question (Devlin et al. 2019, run_squad.py)
+LONGEST_ANSWER, LONGEST_QUESTION = 30, 64
+#: a test set: its benchmark, its language or pair of languages, its file
+Test = tuple[str, str, Path]
+
+
+@dataclass(frozen=True, order=True)
+class Answer:
+    """A part of a context, by the sum of the scores of its first and last token."""
+
+    score: float
+    begin: int
+    end: int
+
+    def text(self, context: str) -> str:
+        return context[self.begin : self.end]
+
+
+class Windows:
+    """Questions with their contexts as samples ``<s> question </s> context </s>``.
+
+    Attributes:
+        features: for the model, a sample for each window
+        owners: of each sample, the place of its question
+        offsets: of each sample, the characters (begin, end) of each token of the context, or None
+    """
+
+    def __init__(
+        self, questions: Sequence[Question], tokenizer: Any, length: int, stride: int
+    ) -> None:
+        if not tokenizer.is_fast:
+            raise UserError(
+                "question answering needs the places of subwords, which this model's tokenizer "
+                "lacks: pretrain with SentencePiece's byte pair encoding"
+            )
+        room = length - LONGEST_QUESTION - 3
+        if room <= stride:
+            raise UserError(
+                f"--stride {stride} must be below {max(room, 1)}, what --length {length} leaves "
+                "of a context beside the longest question: take a smaller one"
+            )
+        asked = tokenizer(
+            [question["question"] for question in questions],
+            add_special_tokens=False, truncation=True, max_length=LONGEST_QUESTION,
+            return_offsets_mapping=True,
+        )["offset_mapping"]  # fmt: skip
+        encoded = tokenizer(
+            [question["question"][: offsets[-1][1] if offsets else 0]
+             for question, offsets in zip(questions, asked, strict=True)],
+            [question["context"] for question in questions],
+            truncation="only_second", max_length=length, stride=stride,
+            return_overflowing_tokens=True, return_offsets_mapping=True,
+        )  # fmt: skip
+        self.owners: list[int] = encoded.pop("overflow_to_sample_mapping")
+        mapping = encoded.pop("offset_mapping")
+        self.features: dict[str, list[Any]] = dict(encoded)
+        self.offsets: list[list[tuple[int, int] | None]] = [
+            [
+                trimmed(questions[owner]["context"], *span) if side == 1 else None
+                for span, side in zip(spans, encoded.sequence_ids(number), strict=True)
+            ]
+            for number, (owner, spans) in enumerate(zip(self.owners, mapping, strict=True))
+        ]
+
+    def with_targets(self, questions: Sequence[Question]) -> Dataset:
+        """The samples with the columns of the answer's first and last token.
+
+        Both are 0, ``<s>``, in a window without the whole answer, as in BERT.
+        """
+        spans = []
+        for owner, offsets in zip(self.owners, self.offsets, strict=True):
+            right = questions[owner]["answers"]
+            begin = right["answer_start"][0]
+            spans.append(columns_of(offsets, begin, begin + len(right["text"][0])))
+        return Dataset.from_dict(
+            {
+                **self.features,
+                "start_positions": [first for first, _ in spans],
+                "end_positions": [last for _, last in spans],
+            }
+        )
+
+
+def trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
+    """A token's characters without white space around them, and with all marks on the last."""
+    while begin < end and context[begin].isspace():
+        begin += 1
+    while begin < end and context[end - 1].isspace():
+        end -= 1
+    while begin < end < len(context) and unicodedata.category(context[end])[0] == "M":
+        end += 1
+    return begin, end
+
+
+def columns_of(offsets: Sequence[tuple[int, int] | None], begin: int, end: int) -> tuple[int, int]:
+    """The first and last column whose token has a part of the characters, or (0, 0)."""
+    inside = [
+        column for column, span in enumerate(offsets)
+        if span is not None and span[0] < end and span[1] > begin
+    ]  # fmt: skip
+    here = [span for span in offsets if span is not None]
+    whole = bool(inside) and here[0][0] <= begin and here[-1][1] >= end
+    return (inside[0], inside[-1]) if whole else (0, 0)
+
+
+@torch.no_grad()
+def best_answers(
+    model: Any, tokenizer: Any, questions: Sequence[Question], length: int, stride: int,
+    batch: int = 64, count: int = 20,
+) -> list[list[Answer]]:  # fmt: skip
+    """The ``count`` best answers to each question over all windows of its context, best first."""
+    windows = Windows(questions, tokenizer, length, stride)
+    collate = DataCollatorWithPadding(tokenizer)
+    order = sorted(
+        range(len(windows.owners)), key=lambda row: len(windows.features["input_ids"][row])
+    )
+    answers: list[set[Answer]] = [set() for _ in questions]
+    was_training = model.training
+    model.eval()
+    for start in range(0, len(order), batch):
+        rows = order[start : start + batch]
+        samples = [{name: column[row] for name, column in windows.features.items()} for row in rows]
+        inputs = collate(samples).to(model.device)
+        output = model(**inputs)
+        for row, first, last in zip(rows, output.start_logits, output.end_logits, strict=True):
+            answers[windows.owners[row]].update(
+                spans_of(first.float().cpu(), last.float().cpu(), windows.offsets[row], count)
+            )
+    model.train(was_training)
+    return [sorted(some, reverse=True)[:count] for some in answers]
+
+
+def spans_of(
+    first: Tensor, last: Tensor, offsets: Sequence[tuple[int, int] | None], count: int
+) -> list[Answer]:
+    """The best answers within a window, out of the scores (T,) of first and last tokens."""
+    outside = torch.tensor([span is None or span[0] == span[1] for span in offsets])  # (T,)
+    padding = len(first) - len(offsets)
+    outside = torch.nn.functional.pad(outside, (0, padding), value=True)
+    first = first.masked_fill(outside, -torch.inf)  # (T,)
+    last = last.masked_fill(outside, -torch.inf)
+    last = torch.nn.functional.pad(last, (0, LONGEST_ANSWER - 1), value=-torch.inf)
+    scores = first[:, None] + last.unfold(0, LONGEST_ANSWER, 1)  # (T, longest)
+    values, places = scores.flatten().topk(min(count, scores.numel()))
+    answers = []
+    for value, place in zip(values.tolist(), places.tolist(), strict=True):
+        column, more = divmod(place, LONGEST_ANSWER)
+        if value > -float("inf"):
+            begin, end = offsets[column], offsets[column + more]
+            if begin is not None and end is not None:
+                answers.append(Answer(value, begin[0], end[1]))
+    return answers
+
+
+def score(
+    model: Any, tokenizer: Any, test: Test, questions: Sequence[Question], args: Namespace
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Answers by id, and F1 and exact match where there are right ones."""
+    benchmark, language, _ = test
+    ids = unique_ids(questions)
+    best = best_answers(model, tokenizer, questions, args.length, args.stride)
+    answers = {
+        name: some[0].text(question["context"]) if some else ""
+        for name, some, question in zip(ids, best, questions, strict=True)
+    }
+    right = {
+        name: question["answers"]["text"] for name, question in zip(ids, questions, strict=True)
+    }
+    if not all(right.values()):
+        return answers, {}
+    return answers, question_scores(benchmark, language, answers, right)
+
+
+class AnswerTrainer(Trainer):
+    """Trainer that evaluates by F1 and exact match of answers in the held-out questions."""
+
+    held_out: Sequence[Question]
+    options: Namespace
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        test = ("SQuAD", "en", Path())
+        model, tokenizer = self.model, self.processing_class
+        _, values = score(model, tokenizer, test, self.held_out, self.options)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+
+def split_contexts(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
+    """Questions to train on, and those of every `HELD_OUT`-th context, to select by."""
+    contexts = {
+        text: number
+        for number, text in enumerate(dict.fromkeys(one["context"] for one in questions))
+    }
+    if len(contexts) < 2:
+        raise UserError("the training set has one context alone: give more, to hold one out")
+    every = min(HELD_OUT, len(contexts))
+    sides: tuple[list[Question], list[Question]] = ([], [])
+    for question in questions:
+        sides[contexts[question["context"]] % every == every - 1].append(question)
+    return sides
+
+
+def read_tests(given: Sequence[Sequence[str]]) -> list[tuple[Test, list[Question]]]:
+    """``BENCHMARK LANGUAGE=FILE...`` as tests with their questions."""
+    tests = []
+    for benchmark, *files in given:
+        for one in files:
+            language, equals, path = one.partition("=")
+            if not equals:
+                raise UserError(
+                    f"--test {benchmark} {one} must be LANGUAGE=FILE, such as de=xquad.de.json"
+                )
+            tests.append(((benchmark, language, Path(path)), read_squad(Path(path), False)))
+    return tests
+
+
+def train(args: Namespace) -> None:
+    kept, held_out = split_contexts(read_squad(args.train))
+    tests = read_tests(args.test)
+    arguments = training_arguments(args, "f1")
+    set_seed(args.seed)
+    model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
+    check_length(args.length, model)
+    trainer = AnswerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Windows(kept, tokenizer, args.length, args.stride).with_targets(kept),
+        eval_dataset=[],
+        processing_class=tokenizer,
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+    trainer.held_out, trainer.options = held_out, args
+    result = {"task": args.train.name, **run(trainer, args), "tests": {}}
+    for test, questions in tests:
+        benchmark, language, _ = test
+        _, values = score(trainer.model, tokenizer, test, questions, args)
+        result["tests"].setdefault(benchmark, {})[language] = values
+    settings = {"length": args.length, "stride": args.stride}
+    (args.out / MODEL / "answer.json").write_text(json.dumps(settings))
+    finish(args, result)
+
+
+def load_answerer(args: Namespace) -> tuple[Any, Any]:
+    """Model and tokenizer, with the length and stride of training in ``args``."""
+    model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
+    if model.config.architectures != ["DietForQuestionAnswering"]:
+        raise UserError(f"{args.model} has not learned to answer: give RUN/{MODEL} that it did")
+    path = args.model / "answer.json"
+    settings = json.loads(path.read_text()) if path.is_file() else {}
+    args.length = settings.get("length", model.config.max_source_positions)
+    args.stride = settings.get("stride", args.length // 4)
+    if torch.cuda.is_available():
+        model.cuda()
+    return model, tokenizer
+
+
+def predict(args: Namespace) -> None:
+    tests = read_tests(args.test)
+    model, tokenizer = load_answerer(args)
+    for test, questions in tests:
+        benchmark, language, _ = test
+        answers, _ = score(model, tokenizer, test, questions, args)
+        path = args.out / benchmark.lower() / f"test-{language}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written(path) as file:
+            json.dump(answers, file, ensure_ascii=False, indent=1)
+        print(f"{path}: {len(answers):,} answers")
+
+
+def ask(args: Namespace) -> None:
+    text = args.file.read_text(encoding="utf-8") if args.file else args.text
+    for name, given in (("--question", args.question), ("the text", text)):
+        if not given.strip():
+            raise UserError(f"{name} is empty: give some words")
+    model, tokenizer = load_answerer(args)
+    question = {"id": "", "question": args.question, "context": text, "answers": {}}
+    [best] = best_answers(model, tokenizer, [question], args.length, args.stride)
+    if not best:
+        raise UserError("the text has no subword to answer with: give some words")
+    probabilities = torch.tensor([answer.score for answer in best]).softmax(0).tolist()
+    for answer, probability in list(zip(best, probabilities, strict=True))[: args.best]:
+        place = f"characters {answer.begin} to {answer.end}"
+        print(f"{answer.text(text)}\t{probability:.3f}\t{place}")
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser("train", help="fine-tune a pretrained encoder")
+    command.set_defaults(run=train)
+    command.add_argument("--train", type=Path, required=True, help="file in SQuAD's format")
+    add_training_arguments(command)
+    command.add_argument("--stride", type=int, default=128, help="overlap of windows (%(default)s)")
+    test = {"nargs": "+", "action": "append", "metavar": "BENCHMARK LANGUAGE=FILE"}
+    command.add_argument("--test", default=[], help="tested with the best checkpoint", **test)
+    command = commands.add_parser("predict", help="answer files of questions, as XTREME submits")
+    command.set_defaults(run=predict)
+    command.add_argument("model", type=Path, metavar="MODEL", help="RUN/model that `train` wrote")
+    command.add_argument("--test", required=True, help="what to answer", **test)
+    command.add_argument("--out", type=Path, required=True, help="folder of the submission")
+    command = commands.add_parser("ask", help="answer one question")
+    command.set_defaults(run=ask)
+    command.add_argument("model", type=Path, metavar="MODEL", help="RUN/model that `train` wrote")
+    command.add_argument("--question", required=True)
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument("--text", help="to find the answer in")
+    source.add_argument("--file", type=Path, help="the same in a file")
+    command.add_argument("--best", type=int, default=1, help="number of answers (%(default)s)")
+    args = parser.parse_args()
+    args.run(args)
+
+
+if __name__ == "__main__":
+    with exit_with_one_line():
+        main()

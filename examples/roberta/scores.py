@@ -1,0 +1,227 @@
+"""Metrics of fine-tuning, in percent; as a program, XTREME's scorer.
+
+    scores.py LABELS PREDICTIONS
+
+LABELS/TASK/test-LANGUAGE.json holds questions in SQuAD's format, and PREDICTIONS has a file of the
+same name, ``{"ID": "answer", ...}``; of a classification both are test-LANGUAGE.tsv, a label a
+line. It prints task -> metric -> language -> percent, and the mean over languages.
+"""
+
+import json
+import re
+import string
+import unicodedata
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from sklearn import metrics
+from squad_files import read_squad, unique_ids
+from torchmetrics.functional.text import squad
+
+from diet_fairseq.errors import UserError, exit_with_one_line
+
+#: language -> words that MLQA leaves out of answers (Lewis et al. 2020, mlqa_evaluation_v1.py)
+MLQA_ARTICLES = {
+    "ar": r"\sال^|ال",  # the first half matches nothing, in MLQA's script, too
+    "de": r"\b(ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
+    "en": r"\b(a|an|the)\b",
+    "es": r"\b(un|una|unos|unas|el|la|los|las)\b",
+    "hi": "",
+    "vi": r"\b(của|là|cái|chiếc|những)\b",
+    "zh": "",
+}
+CLASSIFICATION = ("accuracy", "f1", "matthews")
+REGRESSION = ("pearson", "spearman")
+QUESTIONS = ("f1", "exact_match")
+#: XTREME's tasks, with the file ending of their predictions
+XTREME = {"xnli": "tsv", "pawsx": "tsv", "xquad": "json", "mlqa": "json", "tydiqa": "json"}
+
+
+def label_scores(
+    names: Sequence[str], labels: Sequence[Any], predictions: Sequence[Any], positive: int = 1
+) -> dict[str, float]:
+    """Metrics of classes, or of numbers; a correlation with a constant is 0.
+
+    Args:
+        names: of `CLASSIFICATION` or `REGRESSION`
+        positive: the class whose F1 is computed
+    """
+    right, predicted = np.asarray(labels), np.asarray(predictions)
+
+    def correlation(function: Any) -> float:
+        if len(right) < 2 or np.ptp(right) == 0 or np.ptp(predicted) == 0:
+            return 0.0
+        return float(function(predicted, right).statistic)
+
+    known = {
+        "accuracy": lambda: metrics.accuracy_score(right, predicted),
+        "f1": lambda: metrics.f1_score(right == positive, predicted == positive, zero_division=0.0),
+        "matthews": lambda: metrics.matthews_corrcoef(right, predicted),
+        "pearson": lambda: correlation(stats.pearsonr),
+        "spearman": lambda: correlation(stats.spearmanr),
+    }
+    return {name: 100 * float(known[name]()) for name in names}
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """torchmetrics adds up in the default type, and XTREME's scorer in doubles."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+def squad_scores(
+    answers: Mapping[str, str], right: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """F1 and exact match by SQuAD's rules, in any language, as XTREME's XQuAD and TyDiQA.
+
+    Args:
+        answers: id -> answer
+        right: id -> right answers, of which the nearest counts
+    """
+    predictions = [{"id": name, "prediction_text": answers[name]} for name in right]
+    targets = [
+        {"id": name, "answers": {"text": list(texts), "answer_start": [0] * len(texts)}}
+        for name, texts in right.items()
+    ]
+    with double_precision():
+        scores = squad(predictions, targets)
+    return {name: float(scores[name]) for name in QUESTIONS}
+
+
+def mlqa_words(text: str, language: str) -> list[str]:
+    """The words of an answer as MLQA compares them."""
+    text = "".join(
+        character
+        for character in text.lower()
+        if character not in string.punctuation and unicodedata.category(character)[0] != "P"
+    )
+    if MLQA_ARTICLES[language]:
+        text = re.sub(MLQA_ARTICLES[language], " ", text)
+    if language == "zh":  # every Chinese character is a word
+        text = re.sub(r"([\u4e00-\u9fa5])", r" \1 ", text)
+    return text.split()
+
+
+def mlqa_scores(
+    answers: Mapping[str, str], right: Mapping[str, Sequence[str]], language: str
+) -> dict[str, float]:
+    """F1 and exact match by MLQA's rules for the language of the text."""
+
+    def f1(answer: list[str], reference: list[str]) -> float:
+        common = (Counter(answer) & Counter(reference)).total()
+        if not common:
+            return 0.0
+        precision, recall = common / len(answer), common / len(reference)
+        return 2 * precision * recall / (precision + recall)
+
+    pairs = [
+        (mlqa_words(answers[name], language), [mlqa_words(text, language) for text in texts])
+        for name, texts in right.items()
+    ]
+    return {
+        "f1": 100 * fmean(max(f1(answer, one) for one in texts) for answer, texts in pairs),
+        "exact_match": 100 * fmean(float(answer in texts) for answer, texts in pairs),
+    }
+
+
+def question_scores(
+    benchmark: str,
+    language: str,
+    answers: Mapping[str, str],
+    right: Mapping[str, Sequence[str]],
+) -> dict[str, float]:
+    """By the rules of the benchmark; of a pair such as ``de-en`` by those of its text, German."""
+    if benchmark.lower() != "mlqa":
+        return squad_scores(answers, right)
+    language = language.partition("-")[0]
+    if language not in MLQA_ARTICLES:
+        raise UserError(f"MLQA has no language {language}: take one of {', '.join(MLQA_ARTICLES)}")
+    return mlqa_scores(answers, right, language)
+
+
+def score_folders(labels: Path, predictions: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Task -> metric -> language, a pair of languages or "mean" -> percent.
+
+    Raises:
+        UserError: there is nothing to score, or predictions are missing or superfluous
+    """
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for task, ending in XTREME.items():
+        for path in sorted((predictions / task).glob(f"test-*.{ending}")):
+            language = path.stem.removeprefix("test-")
+            reference = labels / task / path.name
+            if ending == "tsv":
+                right, answers = read_labels(reference), read_labels(path)
+                if len(right) != len(answers):
+                    raise UserError(
+                        f"{path} has {len(answers):,} labels for {len(right):,} lines: predict all "
+                        "of them"
+                    )
+                values = label_scores(["accuracy"], right, answers)
+            else:
+                values = score_answers(task, language, reference, path)
+            for metric, value in values.items():
+                scores.setdefault(task, {}).setdefault(metric, {})[language] = value
+    if not scores:
+        raise UserError(
+            f"{predictions} has no predictions of {', '.join(XTREME)}: put them into "
+            f"{predictions}/TASK/test-LANGUAGE.json (.tsv for labels)"
+        )
+    for by_metric in scores.values():
+        for by_language in by_metric.values():  # MLQA's pairs, such as de-en, count in no mean
+            by_language["mean"] = fmean(
+                by_language[name] for name in by_language if "-" not in name
+            )
+    return scores
+
+
+def score_answers(task: str, language: str, reference: Path, path: Path) -> dict[str, float]:
+    """F1 and exact match of a file of answers."""
+    questions = read_squad(reference)
+    ids = unique_ids(questions)
+    answers = json.loads(path.read_text(encoding="utf-8"))
+    if missing := [name for name in ids if name not in answers]:
+        raise UserError(
+            f"{path} has no answer to {len(missing):,} of {len(ids):,} questions, the first is "
+            f"{missing[0]}: predict all of them"
+        )
+    if unknown := answers.keys() - set(ids):
+        raise UserError(
+            f"{path} answers {len(unknown):,} questions that {reference} lacks, one is "
+            f"{min(unknown)}: give the labels that belong to it"
+        )
+    right = {
+        name: question["answers"]["text"] for name, question in zip(ids, questions, strict=True)
+    }
+    return question_scores(task, language, answers, right)
+
+
+def read_labels(path: Path) -> list[str]:
+    """A label a line, without the white space around it."""
+    return [line.strip() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("labels", type=Path, metavar="LABELS")
+    parser.add_argument("predictions", type=Path, metavar="PREDICTIONS")
+    args = parser.parse_args()
+    print(json.dumps(score_folders(args.labels, args.predictions), indent=1))
+
+
+if __name__ == "__main__":
+    with exit_with_one_line():
+        main()

@@ -1,0 +1,91 @@
+"""Files in SQuAD's format 1.1, which XQuAD, MLQA and TyDiQA-GoldP have, too.
+
+{"data": [{"paragraphs": [{"context": "...", "qas": [
+    {"id": "...", "question": "...", "answers": [{"text": "...", "answer_start": 12}]}]}]}]}
+"""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from diet_fairseq.errors import UserError
+
+#: id, question, context, and answers: {"text": [...], "answer_start": [...]}
+Question = dict[str, Any]
+
+
+def read_squad(path: Path, answered: bool = True) -> list[Question]:
+    """The questions of a file, gzipped or not.
+
+    Args:
+        answered: whether every question must have an answer
+
+    Raises:
+        UserError: not such a file, SQuAD 2.0, or an answer that is not where the file says
+    """
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        questions = list(_questions(path, json.loads(content), answered))
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(f"{path} can't be read as JSON ({error}): give another file") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not in SQuAD's format 1.1 ({error!r}): give one with data, paragraphs, "
+            "context and qas"
+        ) from error
+    if not questions:
+        raise UserError(f"{path} holds no question: give a file that does")
+    return questions
+
+
+def _questions(path: Path, content: Any, answered: bool) -> Iterator[Question]:
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                place = f"{path}, question {asked['id']}"
+                if asked.get("is_impossible"):
+                    raise UserError(f"{place} has no answer, as in SQuAD 2.0: give a file of 1.1")
+                answers = asked["answers"] if answered else asked.get("answers", [])
+                if answered and not answers:
+                    raise UserError(f"{place} has no answer: give a file with answers")
+                context = paragraph["context"]
+                for answer in answers:
+                    start, text = answer["answer_start"], answer["text"]
+                    there = context[start : start + len(text)] if start >= 0 else ""
+                    if there != text or not text.strip():
+                        raise UserError(
+                            f"{place}: answer_start {start} has {there[:40]!r}, but the answer is "
+                            f"{text[:40]!r}: correct the file"
+                        )
+                yield {
+                    "id": str(asked["id"]),
+                    "question": asked["question"],
+                    "context": context,
+                    "answers": {
+                        "text": [answer["text"] for answer in answers],
+                        "answer_start": [answer["answer_start"] for answer in answers],
+                    },
+                }
+
+
+def unique_ids(questions: Sequence[Question]) -> list[str]:
+    """The ids, and for one that occurred before ``ID#2``, ``ID#3`` and so on.
+
+    XTREME's TyDiQA has 89 ids for 3,696 questions.
+    """
+    taken = {question["id"] for question in questions}
+    times: Counter[str] = Counter()
+    ids = []
+    for question in questions:
+        name = question["id"]
+        times[name] += 1
+        if times[name] > 1:
+            while f"{name}#{times[name]}" in taken:
+                times[name] += 1
+            name = f"{name}#{times[name]}"
+        ids.append(name)
+    return ids

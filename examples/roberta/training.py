@@ -1,0 +1,168 @@
+"""Training of an encoder in transformers with a head: options, resumption, and the result."""
+
+import json
+import resource
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+# This comes first: the Auto classes know our models, and a broken torchaudio is hidden.
+import diet_fairseq.hf  # noqa: F401
+
+# isort: split
+import datasets
+import torch
+from safetensors import safe_open
+from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
+from transformers.utils import logging
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import UserError
+
+if not sys.stderr.isatty():
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()
+
+#: in a run's folder: the best model, and what came out; the result is written last
+MODEL, RESULT = "model", "result.json"
+
+
+def add_training_arguments(parser: ArgumentParser) -> None:
+    """Options of ``train``; the defaults are TUPE's (Ke et al. 2021, appendix)."""
+    add = parser.add_argument
+    add("--model", type=Path, required=True, help="folder that `diet-fairseq export hf` wrote")
+    add("--out", type=Path, required=True, help="folder of the run")
+    add("--rate", type=float, default=3e-5, help="peak learning rate (%(default)s)")
+    add("--epochs", type=int, default=10, help="epochs (%(default)s)")
+    add("--seed", type=int, default=1, help="of the head, the order and dropout (%(default)s)")
+    add("--batch", type=int, default=32, help="samples in an update (%(default)s)")
+    add("--per-step", type=int, help="samples that fit into memory at once (--batch)")
+    add("--length", type=int, default=512, help="largest number of tokens (%(default)s)")
+    add("--warmup", type=float, default=0.06, help="share of the updates (%(default)s)")
+    add("--weight-decay", type=float, default=0.01, help="(%(default)s)")
+    add("--evaluate-every", type=int, default=0, help="updates, besides epochs (epochs only)")
+    add("--group-by-length", action="store_true", help="batches of samples of similar lengths")
+    add("--bf16", action="store_true", help="train in bfloat16")
+
+
+def load(kind: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder that `diet-fairseq export hf` or a run wrote."""
+    if not (folder / "config.json").is_file():
+        raise UserError(
+            f"{folder} has no config.json: export the checkpoint with `diet-fairseq export hf`"
+        )
+    if not (folder / "tokenizer_config.json").is_file():
+        raise UserError(
+            f"{folder} has no tokenizer: export the checkpoint with its --data and --subwords"
+        )
+    return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder)
+
+
+def start_from_pooler(model: Any, folder: Path) -> None:
+    """Let a classifier begin with BERT's pooler, if next sentences have trained it."""
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        if "nsp_head.weight" not in file.keys():  # noqa: SIM118  not a dictionary
+            return
+    with torch.no_grad():
+        for name, parameter in model.classifier.dense.named_parameters():
+            parameter.copy_(model.model.pooler.get_parameter(name))
+
+
+def check_length(length: int, model: Any) -> None:
+    """Refuse samples that are longer than the pretrained model's positions."""
+    positions = model.config.max_source_positions
+    if length > positions:
+        raise UserError(
+            f"--length {length} must not exceed the {positions} positions of the model: take "
+            f"--length {positions}"
+        )
+
+
+def training_arguments(args: Namespace, metric: str, **options: Any) -> TrainingArguments:
+    """Trainer's, for the options above; ``metric`` selects the best checkpoint."""
+    step = min(args.per_step or args.batch, args.batch)
+    if args.batch % step:
+        raise UserError(f"--batch {args.batch} must be a multiple of --per-step {step}")
+    return TrainingArguments(
+        output_dir=str(args.out / "checkpoints"),
+        learning_rate=args.rate,
+        num_train_epochs=args.epochs,
+        seed=args.seed,
+        per_device_train_batch_size=step,
+        per_device_eval_batch_size=step,
+        gradient_accumulation_steps=args.batch // step,
+        warmup_steps=args.warmup,
+        weight_decay=args.weight_decay,
+        adam_epsilon=1e-6,
+        train_sampling_strategy="group_by_length" if args.group_by_length else "random",
+        bf16=args.bf16,
+        use_cpu=not torch.cuda.is_available(),
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model=metric,
+        greater_is_better=True,
+        logging_steps=50,
+        report_to="none",
+        disable_tqdm=True,
+        **options,
+    )
+
+
+class EvaluateEvery(TrainerCallback):
+    """Evaluation every so many updates, besides the ends of epochs."""
+
+    def __init__(self, updates: int) -> None:
+        self.updates = updates
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.updates and state.global_step % self.updates == 0:
+            control.should_evaluate = control.should_save = True
+
+
+def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
+    """Train, from the last checkpoint where there is one, and save the best model.
+
+    Returns:
+        settings, the metrics at every evaluation, seconds, tokens per second and memory
+    """
+    trainer.add_callback(EvaluateEvery(args.evaluate_every))
+    checkpoints = sorted((args.out / "checkpoints").glob("checkpoint-*/trainer_state.json"))
+    output = trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
+    trainer.save_model(str(args.out / MODEL))
+    tokens = sum(map(len, trainer.train_dataset["input_ids"])) * args.epochs
+    seconds = output.metrics["train_runtime"]
+    curve = [
+        {"update": entry["step"], **{name.removeprefix("eval_"): entry[name] for name in entry
+                                     if name.startswith("eval_")}}
+        for entry in trainer.state.log_history
+        if any(name.startswith("eval_") for name in entry)
+    ]  # fmt: skip
+    return {
+        "model": str(args.model),
+        **{name: getattr(args, name) for name in ("rate", "epochs", "seed", "batch", "length")},
+        "curve": curve,
+        "updates": trainer.state.global_step,
+        "seconds": round(seconds, 1),
+        "tokens per second": None if checkpoints else round(tokens / seconds),
+        "memory, MB": round(peak_memory() / 1e6),
+        "parameters": trainer.model.num_parameters(),
+    }
+
+
+def peak_memory() -> int:
+    """Bytes: of the GPU where there is one, else of this process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def finish(args: Namespace, result: dict[str, Any]) -> None:
+    """Write the result, and remove what only resumption needs."""
+    with written(args.out / RESULT) as file:
+        json.dump(result, file, indent=1, ensure_ascii=False)
+    for name in ("checkpoints", "cache"):
+        shutil.rmtree(args.out / name, ignore_errors=True)

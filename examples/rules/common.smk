@@ -1,0 +1,110 @@
+# The config, checked; the names of runs; what all rules share.
+
+import hashlib
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+from jsonschema.exceptions import best_match
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version, validate
+
+min_version("9.0")
+
+EXAMPLES = Path(str(workflow.current_basedir)).parent
+PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]  # --user-dir
+
+# Commands come from the environment that Snakemake runs in, on a cluster's nodes, too.
+shell.executable("bash")
+shell.prefix(f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+
+
+def digest(settings):
+    """Eight digits that stand for settings."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def settings_of(*keys):
+    """A part of the config."""
+    return {key: config[key] for key in keys}
+
+
+def script(name):
+    """The start of a shell command."""
+    return f"python {shlex.quote(str(EXAMPLES / 'scripts' / name))} "
+
+
+def check_config(schema):
+    """Fill in defaults; refuse a config with one message of key, rule and value."""
+    try:
+        validate(config, str(schema))
+    except WorkflowError as error:
+        fault = best_match([error.__context__])
+        key = ".".join(["config", *map(str, fault.absolute_path)])
+        raise WorkflowError(f"{key}: {fault.message}") from None
+
+
+SCHEMA = EXAMPLES / "rules" / "translation.schema.yaml"
+check_config(SCHEMA)
+
+FOLDER = config["folder"]
+SOURCE, TARGET = config["languages"]
+TESTS = config["test"]
+if isinstance(TESTS, str) or {"url", "sacrebleu"} & TESTS.keys():
+    TESTS = {"test": TESTS}
+TRAIN = config["train"] if isinstance(config["train"], list) else [config["train"]]
+SCHEMES = config["schemes"]
+if isinstance(SCHEMES, list):
+    SCHEMES = {scheme: scheme for scheme in SCHEMES}
+KNOWN = yaml.safe_load(SCHEMA.read_text())["$defs"]["scheme"]["enum"]
+for label, words in SCHEMES.items():
+    if words.split()[0] not in KNOWN:
+        raise WorkflowError(
+            f"config.schemes.{label} must begin with one of {', '.join(KNOWN)}, but is {words!r}"
+        )
+
+# What decides what is learnt, but for scheme, size and seed.
+DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
+TRAINING = ("updates", "batch", "learning_rate", "warmup", "dropout", "options", "save_interval", "average")
+
+
+class Run(NamedTuple):
+    """One training."""
+
+    label: str  # of the scheme
+    size: str
+    seed: int
+
+    @property
+    def name(self):
+        """The name of its folder: other settings give another one."""
+        settings = settings_of(*DATA, *TRAINING) | {"scheme": SCHEMES[self.label]}
+        settings |= {"size": self.size, "seed": self.seed}
+        return f"{self.label}-{self.size}-s{self.seed}-{digest(settings)}"
+
+
+GRID = [
+    Run(label, size, seed)
+    for label in SCHEMES
+    for size in config["sizes"]
+    for seed in config["seeds"]
+]
+RUNS = {run.name: run for run in GRID}
+# Folder of a model below FOLDER -> its runs: one, or all seeds of an ensemble.
+MODELS = {f"runs/{name}": [run] for name, run in RUNS.items()}
+if config["ensemble"]:
+    for label in SCHEMES:
+        for size in config["sizes"]:
+            members = [run for run in GRID if (run.label, run.size) == (label, size)]
+            name = digest([run.name for run in members])
+            MODELS[f"ensembles/{label}-{size}-{name}"] = members
+
+if config["baseline"] not in (None, *SCHEMES):
+    raise WorkflowError(
+        f"config.baseline must be one of the schemes, {', '.join(SCHEMES)}, but is {config['baseline']!r}"
+    )

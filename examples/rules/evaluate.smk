@@ -1,0 +1,116 @@
+# Translations, scores, the table and the curves.
+
+rule generate:
+    """fairseq-generate on a test set, and its output as plain text."""
+    input:
+        data=rules.preprocess_test.output,
+        source=lambda w: FILES[f"test-{w.test}"][0],
+        checkpoints=checkpoints,
+    output:
+        f"{FOLDER}/{{model}}/evaluation-{{test}}/translations.txt",
+    params:
+        **SEARCH,
+    resources:
+        gpu=min(1, config["gpus"]),
+    threads: config["threads"]
+    log:
+        f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
+    shell:
+        script("with_gpus.py")
+        + "{resources.gpu} "
+        + script("generate.py")
+        + "{input.data} --checkpoints {input.checkpoints} --source {input.source} --output {output}"
+        " --beam {params.beam} --length-penalty {params.length_penalty} --penalty {params.penalty}"
+        " > {log} 2>&1"
+
+
+rule translate:
+    """Any text, as `diet-fairseq translate` does it."""
+    input:
+        text=lambda w: config["inputs"][w.name],
+        checkpoints=checkpoints,
+    output:
+        f"{FOLDER}/{{model}}/input-{{name}}.txt",
+    params:
+        **SEARCH,
+    threads: config["threads"]
+    log:
+        f"{FOLDER}/{{model}}/input-{{name}}.log",
+    shell:
+        "diet-fairseq translate {input.checkpoints} {input.text} --beam {params.beam}"
+        " --length-penalty {params.length_penalty} > {output}.tmp 2> {log}; mv {output}.tmp {output}"
+
+
+rule score:
+    input:
+        translations=rules.generate.output,
+        reference=lambda w: FILES[f"test-{w.test}"][1],
+        checkpoints=checkpoints,
+    output:
+        f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json",
+    params:
+        test_set=lambda w: "" if isinstance(TESTS[w.test], str) else TESTS[w.test].get("sacrebleu", ""),
+        pair=f"{SOURCE}-{TARGET}",
+        settings=json.dumps(SEARCH),
+    log:
+        f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
+    shell:
+        script("score.py")
+        + "{input.translations} {input.reference} {output} --checkpoints {input.checkpoints}"
+        " --pair {params.pair} --test-set={params.test_set:q} --settings {params.settings:q}"
+        " 2>&1 | tee {log}"
+
+
+rule collect:
+    """The scores of all models, as CSV."""
+    input:
+        expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json", model=MODELS, test=TESTS),
+    output:
+        f"{FOLDER}/results/results.csv",
+    params:
+        models=json.dumps({
+            f"{FOLDER}/{model}": {"scheme": runs[0].label, "size": runs[0].size, "seeds": " ".join(str(run.seed) for run in runs)}
+            for model, runs in MODELS.items()
+        }),
+        tests=list(TESTS),
+    log:
+        f"{FOLDER}/logs/collect.log",
+    shell:
+        script("collect.py")
+        + "--models {params.models:q} --tests {params.tests} --output {output}"
+        " > {log} 2>&1"
+
+
+rule table:
+    """Means and deviations over seeds, and paired tests against the baseline."""
+    input:
+        rules.collect.output,
+    output:
+        f"{FOLDER}/results/table.md",
+    params:
+        tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
+        baseline=config["baseline"] or "",
+    log:
+        f"{FOLDER}/logs/table.log",
+    shell:
+        script("table.py")
+        + "{input} {output} {params.tests} --baseline={params.baseline:q} 2>&1 | tee {log}"
+
+
+rule curves:
+    input:
+        expand(f"{FOLDER}/runs/{{run}}/trained", run=RUNS),
+    output:
+        f"{FOLDER}/results/curves.png",
+    params:
+        logs=json.dumps({
+            f"{label}, {size}": [
+                f"{FOLDER}/runs/{run.name}/train.log" for run in GRID if (run.label, run.size) == (label, size)
+            ]
+            for label in SCHEMES
+            for size in config["sizes"]
+        }),
+    log:
+        f"{FOLDER}/logs/curves.log",
+    shell:
+        script("curves.py") + "{output} --logs {params.logs:q} > {log} 2>&1"

@@ -1,0 +1,95 @@
+# What rules are given: files of text, checkpoints, options of fairseq-train.
+
+
+def files_of(place, source):
+    """The two files of a source of text; those of downloads are made by the rule `download`."""
+    if not isinstance(source, str):
+        return [f"{FOLDER}/raw/{place}.{lang}" for lang in (SOURCE, TARGET)]
+    pair = []
+    for lang in (SOURCE, TARGET):
+        names = [f"{source}.{lang}", f"{source}.{lang}.gz"]
+        present = [name for name in names if Path(name).is_file()]
+        if not present:
+            raise WorkflowError(f"config: {place}: there is no file {' or '.join(names)}")
+        pair.append(present[0])
+    return pair
+
+
+PLACES = {f"train-{number}": source for number, source in enumerate(TRAIN)}
+PLACES |= {"valid": config["valid"]} | {f"test-{name}": source for name, source in TESTS.items()}
+FILES = {place: files_of(place, source) for place, source in PLACES.items()}
+for name, file in config["inputs"].items():
+    if not Path(file).is_file():
+        raise WorkflowError(f"config.inputs.{name}: there is no file {file}")
+
+
+SEARCH = settings_of("beam", "length_penalty", "penalty")
+
+
+def description(wildcards, input):
+    """Options of describe.py, which shape nothing that is learnt."""
+    return (
+        f"--data {input.data} --languages {SOURCE} {TARGET}"
+        f" --subwords {config['subwords']} {input.subwords} --beam {SEARCH['beam']}"
+        f" --length-penalty {SEARCH['length_penalty']} --penalty {SEARCH['penalty']}"
+    )
+
+
+def checkpoints(wildcards):
+    return [f"{FOLDER}/runs/{run.name}/average.pt" for run in MODELS[wildcards.model]]
+
+
+# fairseq's own model in the size `tiny`, which it has no name for.
+STOCK_TINY = "--dropout 0.3 " + " ".join(
+    f"--{side}-layers 4 --{side}-embed-dim 128 --{side}-ffn-embed-dim 256 --{side}-attention-heads 4"
+    for side in ("encoder", "decoder")
+)
+
+
+def architecture(run):
+    scheme, _, options = SCHEMES[run.label].partition(" ")
+    name = "transformer" if scheme == "stock" else f"transformer_{scheme}"
+    if scheme == "stock" and run.size == "tiny":
+        return f"--arch {name} {STOCK_TINY} {options}"
+    return f"--arch {name}{'' if run.size == 'base' else f'_{run.size}'} {options}"
+
+
+def save_interval():
+    """Updates between checkpoints; the last one is saved after the last update."""
+    updates = config["updates"]
+    longest = min(config["save_interval"], max(1, updates // config["average"]))
+    interval = next(n for n in range(longest, 0, -1) if updates % n == 0)
+    if interval * 4 < longest:
+        raise WorkflowError(
+            f"config.updates must be a multiple of save_interval, {longest}, but is {updates}"
+        )
+    return interval
+
+
+SAVE_INTERVAL = save_interval()
+
+
+def training_options(wildcards):
+    """Every option that changes what is learnt, but for the batch."""
+    run = RUNS[wildcards.run]
+    dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
+    return (
+        f"{architecture(run)} --share-all-embeddings --seed {run.seed} {dropout}"
+        " --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-9"
+        f" --lr {config['learning_rate']} --lr-scheduler inverse_sqrt --warmup-updates {config['warmup']}"
+        " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"
+        f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
+        f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
+        f" --skip-invalid-size-inputs-valid-test {config['options']}"
+    )
+
+
+def batch_options(wildcards, resources):
+    """The same batch on any number of GPUs: what does not fit at once is accumulated."""
+    gpus = max(1, resources.gpu)
+    steps = -(-config["batch"] // (config["tokens_per_gpu"] * gpus))
+    options = f"--max-tokens {config['batch'] // (steps * gpus)} --update-freq {steps}"
+    if not resources.gpu:
+        return f"{options} --cpu"
+    # Resuming on several processes fails without the second option.
+    return f"{options} --distributed-world-size {gpus} --load-checkpoint-on-all-dp-ranks"

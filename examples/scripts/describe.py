@@ -1,0 +1,52 @@
+"""Put model.json, dictionaries and the subword model beside a run's checkpoints.
+
+The folder is then enough to translate, serve and export, and can be moved or sent as it is.
+"""
+
+import shutil
+from argparse import ArgumentParser
+from pathlib import Path
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import exit_with_one_line
+from diet_fairseq.model_json import PENALTIES, ModelDescription
+from diet_fairseq.text.subwords import FILES
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--checkpoint", required=True, help="in the folder; it may come later")
+    parser.add_argument("--data", type=Path, required=True, help="of fairseq-preprocess")
+    parser.add_argument("--languages", nargs=2, required=True)
+    parser.add_argument("--subwords", nargs=2, required=True, metavar=("KIND", "MODEL"))
+    parser.add_argument("--beam", type=int, required=True)
+    parser.add_argument("--length-penalty", type=float, required=True)
+    parser.add_argument("--penalty", choices=PENALTIES, required=True)
+    args = parser.parse_args()
+
+    folder, (kind, subwords) = args.folder, args.subwords
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (Path(subwords), *(args.data / f"dict.{lang}.txt" for lang in args.languages)):
+        with open(file, "rb") as original, written(folder / file.name, "wb") as copy:
+            shutil.copyfileobj(original, copy)
+    ModelDescription(
+        engine="fairseq",
+        source_lang=args.languages[0],
+        target_lang=args.languages[1],
+        folder=folder,
+        checkpoint=folder / args.checkpoint,
+        data=folder,
+        subwords=kind,
+        subword_model=folder / FILES[kind],
+        preprocessing="moses" if kind == "subword_nmt" else "none",
+        beam=args.beam,
+        lenpen=args.length_penalty,
+        penalty=args.penalty,
+        max_source_length=1000,
+    ).write()
+
+
+if __name__ == "__main__":
+    with exit_with_one_line():
+        main()

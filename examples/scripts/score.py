@@ -1,0 +1,38 @@
+"""Score translations with sacreBLEU: BLEU and chrF with their signatures, as JSON."""
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+
+from diet_fairseq.atomic import written
+from diet_fairseq.errors import exit_with_one_line
+from diet_fairseq.text.download import sha256_of
+from diet_fairseq.text.lines import read_pairs
+from diet_fairseq.text.scores import score
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("translations", type=Path)
+    parser.add_argument("reference", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--checkpoints", nargs="+", type=Path, required=True)
+    parser.add_argument("--pair", required=True, help="such as en-de")
+    parser.add_argument("--test-set", default="", help="sacreBLEU's name of it")
+    parser.add_argument("--settings", type=json.loads, default={}, help="to note, as JSON")
+    args = parser.parse_args()
+
+    hypotheses, references = zip(*read_pairs(args.translations, args.reference), strict=True)
+    scores = score(hypotheses, references, args.test_set, args.pair)
+    scores["model"] = " ".join(map(str, args.checkpoints))
+    if len(args.checkpoints) == 1:
+        scores["sha256"] = sha256_of(args.checkpoints[0])
+    with written(args.output) as file:
+        json.dump(scores | args.settings, file, indent=1)
+    for name in ("BLEU", "chrF"):
+        print(f"{args.translations}: {name} {scores[name]:.2f}  {scores[f'{name} signature']}")
+
+
+if __name__ == "__main__":
+    with exit_with_one_line():
+        main()

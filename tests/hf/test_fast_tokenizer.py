@@ -1,0 +1,148 @@
+"""The fast tokenizer gives the slow one's ids and SentencePiece's offsets."""
+
+import copy
+import gzip
+import io
+import pickle
+from collections import Counter
+
+import pytest
+import sentencepiece
+
+pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.hf import DietEncoderTokenizer, DietTokenizer, fast_tokenizer
+
+ODD = [
+    "",
+    " ",
+    " a  b\u3000c\u2028 ",
+    "x\x07y\x85z\ttab\r\nnew",
+    "\u200bzero\u200bwidth\ufeff",
+    "Ⅻ ﬁne ½ ① …",
+    "e\u0301 e\u0301\u0301 \u1100\u1161\u11a8",
+    "====== aaaaaaaa",
+    "▁odd ▁▁",
+    "日本語 爪 \U0001f600\U0001f601 x\U0001f600",
+    "a <mask> b  </s> c",
+]
+
+
+def lines_of(folder):
+    """Language -> 100 lines."""
+    texts = {}
+    for path in sorted(folder.glob("flores-dev.*")):
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        name = path.name.split(".")[1]
+        texts[name] = [line for line in content.decode().split("\n") if line][:100]
+    return texts
+
+
+def learn(lines, **options):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        **{"model_type": "bpe", "vocab_size": 3000, "hard_vocab_limit": False} | options,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def write(folder, lines, minimum=1, **options):
+    """A SentencePiece model, and the dictionary of what occurs ``minimum`` times."""
+    (folder / "sentencepiece.model").write_bytes(learn(lines, **options))
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    counts = Counter(piece for line in lines for piece in model.encode(line, out_type=str))
+    entries = [f"{piece} {count}\n" for piece, count in counts.items() if count >= minimum]
+    (folder / "dict.txt").write_text("".join(entries), encoding="utf-8")
+    return folder
+
+
+def tokenizers(folder, **options):
+    files = {
+        "vocab_file": str(folder / "dict.txt"),
+        "sentencepiece_file": str(folder / "sentencepiece.model"),
+        "mask_token": "<mask>",
+    }
+    return DietTokenizer(**files, begins=True, **options), DietEncoderTokenizer(**files, **options)
+
+
+@pytest.fixture(scope="module")
+def texts(shared_data):
+    return lines_of(shared_data / "flores-dev")
+
+
+@pytest.fixture(scope="module")
+def folder(texts, tmp_path_factory):
+    """Half the text is learned from; pieces that occur once are not in the dictionary."""
+    lines = [line for some in texts.values() for line in some[::2]]
+    return write(tmp_path_factory.mktemp("subwords"), lines, minimum=2, character_coverage=0.999)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_ids_are_the_slow_tokenizer_s_in_18_languages(folder, texts, lower):
+    slow, fast = tokenizers(folder, do_lower_case=lower)
+    assert len(texts) == 18
+    for language, lines in texts.items():
+        expected = [slow(line)["input_ids"] for line in lines]
+        assert fast(lines)["input_ids"] == expected, language
+        assert any(slow.unk_token_id in line for line in expected) or language in "en de es"
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_odd_white_space_and_characters_are_the_same(folder, text):
+    slow, fast = tokenizers(folder)
+    assert fast(text)["input_ids"] == slow(text)["input_ids"]
+
+
+def test_offsets_are_sentencepiece_s(folder, texts):
+    _, fast = tokenizers(folder)
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    for language in ("en", "de", "ru", "th"):
+        for line in texts[language]:
+            right = model.encode(line, out_type="offset_mapping", return_bytes=False)["offsets"]
+            offsets = fast(line, return_offsets_mapping=True)["offset_mapping"][1:-1]
+            # What becomes several characters, and a word's mark, have no place in SentencePiece.
+            pairs = [pair for pair in zip(right, offsets, strict=True) if pair[0][0] < pair[0][1]]
+            assert [begin for (begin, _), _ in pairs] == [begin for _, (begin, _) in pairs]
+            assert pairs
+
+
+def test_a_missing_piece_still_takes_part_in_merges(folder, texts, monkeypatch):
+    slow, fast = tokenizers(folder)
+    known = set(slow.symbols)
+    lines = texts["cs"]
+    expected = [slow(line)["input_ids"] for line in lines]
+    assert fast(lines)["input_ids"] == expected
+    merges = fast_tokenizer.merges_of
+    monkeypatch.setattr(
+        fast_tokenizer, "merges_of", lambda pieces: merges([one for one in pieces if one in known])
+    )
+    _, mutant = tokenizers(folder)
+    assert mutant(lines)["input_ids"] != expected
+
+
+def test_copies_and_pickles_give_the_same(folder, tmp_path):
+    _, fast = tokenizers(folder)
+    fast.save_pretrained(tmp_path)
+    text = "The quick fox, 東京 <mask>"
+    for other in (
+        copy.deepcopy(fast),
+        pickle.loads(pickle.dumps(fast)),
+        DietEncoderTokenizer.from_pretrained(tmp_path),
+    ):
+        assert other(text, text)["input_ids"] == fast(text, text)["input_ids"]
+    assert not (tmp_path / "tokenizer.json").exists()
+    assert len(fast) == len(fast.symbols) + 1 == len(fast.get_vocab())
+
+
+def test_new_tokens_and_other_models_are_refused(folder, texts, tmp_path):
+    _, fast = tokenizers(folder)
+    with pytest.raises(UserError, match="DietEncoderTokenizer takes no new tokens, but <new>"):
+        fast.add_tokens(["<new>"])
+    write(tmp_path, texts["en"], model_type="unigram", vocab_size=500)
+    with pytest.raises(UserError, match="must be a byte pair encoding without symbols of its own"):
+        tokenizers(tmp_path)

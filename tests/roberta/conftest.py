@@ -1,0 +1,35 @@
+"""The scripts of examples/roberta as modules, and a tiny encoder in transformers."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from diet_fairseq.export import to_hf
+from tests.hf.conftest import command
+from tests.support import hugging
+
+ROBERTA = Path(__file__).parents[2] / "examples" / "roberta"
+
+
+@pytest.fixture(scope="session")
+def script():
+    """Imports a script by its name, as Python does for one that stands beside it."""
+    for library in ("datasets", "torchmetrics", "transformers"):
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    before = list(sys.path)
+    sys.path.insert(0, str(ROBERTA))
+    yield import_module
+    sys.path[:] = before
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory) -> Path:
+    """A tiny masked language model with segments, exported."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    path = hugging.checkpoint(
+        folder, "bert_diet_rel", task="masked_lm", max_positions=128, tokens_per_sample=128
+    )
+    command(to_hf, path, folder / "hf")
+    return folder / "hf"

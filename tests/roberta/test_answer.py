@@ -1,0 +1,132 @@
+"""answer.py: windows and spans, against loops; training and a question."""
+
+import json
+import sys
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.hf import DietEncoderTokenizer
+
+CONTEXT = "the quick brown fox jumps over the lazy dog. ein hund schläft und ein fuchs läuft."
+CONTEXTS = [f"{CONTEXT} {CONTEXT} {word}" for word in CONTEXT.split()]
+
+
+def squad(contexts):
+    """A file's content, with a question for each context: what is its last word?"""
+    paragraphs = []
+    for number, context in enumerate(contexts):
+        answer = context.split()[-1]
+        right = {"text": answer, "answer_start": context.rindex(answer)}
+        asked = {"id": str(number), "question": "der hund?", "answers": [right]}
+        paragraphs.append({"context": context, "qas": [asked]})
+    return {"data": [{"paragraphs": paragraphs}]}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(squad(CONTEXTS)))
+    return path
+
+
+def test_targets_are_the_tokens_of_the_answer(script, pretrained, file):
+    answer = script("answer")
+    tokenizer = DietEncoderTokenizer.from_pretrained(pretrained)
+    questions = answer.read_squad(file)
+    windows = answer.Windows(questions, tokenizer, length=80, stride=5)
+    samples = windows.with_targets(questions)
+    found = set()
+    for row, (owner, offsets) in enumerate(zip(windows.owners, windows.offsets, strict=True)):
+        first, last = samples[row]["start_positions"], samples[row]["end_positions"]
+        if (first, last) != (0, 0):
+            question = questions[owner]
+            text = question["context"][offsets[first][0] : offsets[last][1]]
+            assert question["answers"]["text"][0] in text
+            found.add(owner)
+    assert found == set(range(len(questions)))
+    assert len(samples) > len(questions)  # some contexts have several windows
+
+
+def test_spans_are_the_best_of_all(script, monkeypatch):
+    answer = script("answer")
+    monkeypatch.setattr(answer, "LONGEST_ANSWER", 3)
+    draw = torch.Generator().manual_seed(1)
+    first, last = torch.randn(2, 9, generator=draw)
+    offsets = [None, None, (0, 2), (2, 3), (4, 4), (5, 7), (8, 9), None]
+    inside = [n for n, span in enumerate(offsets) if span and span[0] < span[1]]
+    expected = sorted(
+        ((first[a] + last[b]).item(), offsets[a][0], offsets[b][1])
+        for a, b in product(inside, inside)
+        if a <= b < a + 3
+    )[::-1]
+    spans = answer.spans_of(first, last, offsets, count=50)
+    assert [(one.begin, one.end) for one in spans] == [(b, e) for _, b, e in expected]
+    assert [one.score for one in spans] == pytest.approx([score for score, _, _ in expected])
+
+
+def test_marks_belong_to_the_character_before(script):
+    assert script("answer").trimmed("xe\u0301 y", 1, 2) == (1, 3)
+    assert script("answer").trimmed("a  b ", 1, 5) == (3, 4)
+
+
+def test_every_twentieth_context_is_held_out(script):
+    questions = [{"context": str(number // 2)} for number in range(80)]
+    kept, held_out = script("answer").split_contexts(questions)
+    assert [one["context"] for one in held_out] == ["19", "19", "39", "39"]
+    assert len(kept) == 76
+    with pytest.raises(UserError, match="has one context alone"):
+        script("answer").split_contexts(questions[:2])
+
+
+def test_a_model_learns_to_answer_and_is_asked(
+    script, pretrained, file, tmp_path, monkeypatch, capsys
+):
+    answer = script("answer")
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["answer.py", *map(str, words)])
+        answer.main()
+
+    out = tmp_path / "run"
+    run("train", "--train", file, "--model", pretrained, "--out", out, "--epochs", 1, "--batch", 4,
+        "--length", 100, "--stride", 20, "--test", "MLQA", f"de-en={file}", "--test", "XQuAD",
+        f"de={file}")  # fmt: skip
+    result = json.loads((out / "result.json").read_text())
+    assert result["tests"].keys() == {"MLQA", "XQuAD"}
+    assert result["tests"]["XQuAD"]["de"].keys() == {"f1", "exact_match"}
+    run("predict", out / "model", "--test", "XQuAD", f"de={file}", "--out", tmp_path / "sub")
+    answers = json.loads((tmp_path / "sub/xquad/test-de.json").read_text())
+    assert list(answers) == [str(number) for number in range(len(CONTEXTS))]
+    assert all(answers[str(number)] in context for number, context in enumerate(CONTEXTS))
+    capsys.readouterr()
+    run("ask", out / "model", "--question", "der hund?", "--text", CONTEXT, "--best", 2)
+    lines = capsys.readouterr().out.strip().split("\n")
+    assert len(lines) == 2
+    text, _, place = lines[0].split("\t")
+    _, begin, _, end = place.split()
+    assert CONTEXT[int(begin) : int(end)] == text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answer_start": 0}, "answer_start 0 has 'the quick', but the answer is 'schläft. '"),
+        ({"text": None}, "is not in SQuAD's format 1.1"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(script, tmp_path, change, message):
+    content = squad(["the quick schläft. "])
+    right = content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]
+    right |= {"text": "schläft. ", "answer_start": 10} | change
+    (tmp_path / "squad.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        script("squad_files").read_squad(tmp_path / "squad.json")
+
+
+def test_a_slow_tokenizer_is_refused(script):
+    with pytest.raises(UserError, match="needs the places of subwords"):
+        script("answer").Windows([], SimpleNamespace(is_fast=False), 128, 10)

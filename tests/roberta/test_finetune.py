@@ -1,0 +1,126 @@
+"""finetune.py: files, tasks, a training from end to end, and predictions."""
+
+import json
+import socket
+import sys
+
+import pytest
+import yaml
+
+from diet_fairseq.errors import UserError
+
+#: unbalanced quotation marks, a text that pandas would read as missing, odd spaces
+ROWS = [
+    ('a "quick fox', "a dog sleeps", "no"),
+    ("NA", "the\u2028hill", "yes"),
+    ("der hund", "ein fuchs läuft", "yes"),
+    ("über den hügel", "der braune fuchs", "no"),
+]
+TASK = {
+    "train": "train.tsv",
+    "dev": {"own": "dev.tsv"},
+    "test": {"own": "test.tsv"},
+    "text": ["one", "other"],
+    "label": "label",
+    "labels": ["no", "yes"],
+    "metrics": ["accuracy", "f1"],
+    "positive": "yes",
+}
+
+
+@pytest.fixture
+def task(tmp_path):
+    """A task of one's own, with its files."""
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(TASK))
+    text = "one\tother\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS * 4)
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text("\ufeff" + text, encoding="utf-8")
+    (tmp_path / "test.tsv").write_text("one\tother\nder hund\tein fuchs\n", encoding="utf-8")
+    return tmp_path
+
+
+def run(monkeypatch, module, *words):
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, words)])
+    module.main()
+
+
+def test_tables_are_read_as_they_are(script, task, tmp_path):
+    finetune = script("finetune")
+    table = finetune.read_table(task / "train.tsv", tmp_path / "cache")
+    assert table.column_names == ["one", "other", "label"]
+    assert [tuple(row.values()) for row in table][:4] == ROWS
+    (tmp_path / "cola.tsv").write_text("gj04\t1\t\tA sentence.\n")
+    columns = ["source", "label", "mark", "sentence"]
+    table = finetune.read_table(tmp_path / "cola.tsv", tmp_path / "cache", columns)
+    assert table[0] == dict(zip(columns, ["gj04", "1", "", "A sentence."], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metrics": ["pearson"]}, "metrics must be of accuracy, f1, matthews, but one is pearson"),
+        ({"positive": "maybe"}, "positive must be one of no, yes, but is maybe"),
+        ({"colour": "red"}, "it has an unexpected keyword argument 'colour'"),
+    ],
+)
+def test_a_task_that_is_wrong_is_refused(script, tmp_path, changes, message):
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(TASK | changes))
+    with pytest.raises(UserError, match=message):
+        script("finetune").read_task(str(path))
+    with pytest.raises(UserError, match="--task GLUE must be one of MNLI, QQP"):
+        script("finetune").read_task("GLUE")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("one\tother\nx\ty\n", "train.tsv must have a column 'label', but has 'one', 'other'"),
+        ("one\tother\tlabel\nx\ty\tmaybe\n", "example 1: the label must be one of no, yes, but"),
+        ("one\tother\tlabel\n", "train.tsv holds no example below its header"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(script, task, text, message):
+    finetune = script("finetune")
+    (task / "train.tsv").write_text(text)
+    own = finetune.read_task(str(task / "own.yaml"))
+    with pytest.raises(UserError, match=message):
+        finetune.read_examples(task / "train.tsv", own, task / "cache")
+
+
+def test_numbers_must_be_finite(script):
+    task = script("finetune").read_task("STS-B")
+    assert script("finetune").label_of(" 3.5", task, "") == 3.5
+    with pytest.raises(UserError, match="the label must be a number, but is 'nan'"):
+        script("finetune").label_of("nan", task, "dev.tsv, example 1")
+
+
+def test_a_task_of_ones_own_trains_and_predicts_offline(
+    script, task, pretrained, tmp_path, monkeypatch
+):
+    def refuse(*_, **__):
+        raise AssertionError("a connection was opened")
+
+    finetune = script("finetune")
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    out = tmp_path / "run"
+    run(monkeypatch, finetune, "train", "--task", task / "own.yaml", "--data", task,
+        "--model", pretrained, "--out", out, "--epochs", 2, "--batch", 4, "--per-step", 2,
+        "--length", 32)  # fmt: skip
+    result = json.loads((out / "result.json").read_text())
+    assert [entry["update"] for entry in result["curve"]] == [4, 8]
+    assert {"own_accuracy", "own_f1"} <= result["curve"][0].keys()
+    assert sorted(path.name for path in out.iterdir()) == ["model", "result.json"]
+    run(monkeypatch, finetune, "predict", out / "model", "--data", task, "--out", tmp_path / "sub")
+    lines = (tmp_path / "sub" / "own.tsv").read_text().split()
+    assert lines[:3] == ["index", "prediction", "0"]
+    assert lines[3] in ("no", "yes")
+    run(monkeypatch, finetune, "predict", out / "model", "--tsv", task / "train.tsv",
+        "--out", tmp_path / "labels")  # fmt: skip
+    assert len((tmp_path / "labels").read_text().split()) == 4 * len(ROWS)
+
+
+def test_a_length_beyond_the_positions_is_refused(script, task, pretrained, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="--length 512 must not exceed the 128 positions"):
+        run(monkeypatch, script("finetune"), "train", "--task", task / "own.yaml", "--data", task,
+            "--model", pretrained, "--out", tmp_path / "run")  # fmt: skip

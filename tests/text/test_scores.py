@@ -1,0 +1,37 @@
+"""sacreBLEU's scores, and what they are called."""
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.text.scores import paired_bootstrap, read_test_set, score
+
+REFERENCES = [f"this is sentence number {n} of the test" for n in range(40)]
+
+
+def test_words_are_counted_by_the_rules_of_the_target_language():
+    assert "tok:zh" in score(["猫坐"], ["猫坐"], pair="en-zh")["BLEU signature"]
+
+
+def test_the_signature_names_a_test_set_of_sacrebleu():
+    signature = score(REFERENCES, REFERENCES, "wmt18", "en-de")["BLEU signature"]
+    assert "test:wmt18" in signature
+    assert "lang:en-de" in signature
+
+
+def test_translations_of_another_number_of_lines_are_refused():
+    with pytest.raises(UserError, match="39 translations of 40 references"):
+        score(REFERENCES[1:], REFERENCES)
+
+
+def test_an_unknown_test_set_is_refused():
+    with pytest.raises(UserError, match="has no test set wmt18 for en-fr: see sacrebleu --list"):
+        read_test_set("wmt18", "en-fr")
+
+
+def test_a_better_system_differs_and_an_equal_one_does_not():
+    worse = [line.replace("sentence", "thing") for line in REFERENCES]
+    tests = paired_bootstrap(worse, {"same": worse, "better": REFERENCES}, REFERENCES)
+    assert tests["same"] == (0.0, 1.0)
+    difference, p = tests["better"]
+    assert difference > 10
+    assert p < 0.05

@@ -1,0 +1,127 @@
+"""Tokenizers of both kinds of subwords keep lines and text."""
+
+import re
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.text.subwords import (
+    FILES,
+    check_vocabulary,
+    learn_sentencepiece,
+    learn_subword_nmt,
+)
+from diet_fairseq.text.tokenizer import Tokenizer, encode_lines
+from diet_fairseq.text.whitespace import normalise
+from tests.support.texts import ODD, sentences
+
+LINES = sentences(400) + [normalise(f"über {odd} Länge, naïve 世界 😀 Müller.") for odd in ODD]
+
+
+def learn(folder, kind, size=200, workers=1):
+    path = folder / FILES[kind]
+    if kind == "sentencepiece":
+        learn_sentencepiece(path, [*LINES, *LINES[::-1]], size)
+    else:
+        learn_subword_nmt(path, {"de": LINES, "en": LINES[::-1]}, size, workers)
+    return path
+
+
+@pytest.fixture(scope="module", params=["sentencepiece", "subword_nmt", "subword_nmt, Moses"])
+def tokenizer(request, tmp_path_factory):
+    kind, _, moses = request.param.partition(", ")
+    return Tokenizer(kind, learn(tmp_path_factory.mktemp("subwords"), kind), "de", bool(moses))
+
+
+def test_text_comes_back(tokenizer):
+    for line in LINES:
+        assert tokenizer.decode(tokenizer.encode(line)) == normalise(
+            line.replace("\u2581", " ")
+        ) or any(odd in line for odd in "\u200b\u2060\ufeff|@<\u2581")
+
+
+def test_every_line_has_one_line_of_tokens(tokenizer):
+    lines = ["", "a", " \u2028", *LINES, "x" * 100_000, "\x85"]
+    coded = list(encode_lines(tokenizer, lines))
+    assert len(coded) == len(lines)
+    assert all(len(line.splitlines()) <= 1 for line in coded)
+    assert [not line for line in coded] == [not normalise(line) for line in lines]
+    assert tokenizer.decode(coded[-2].split()) == "x" * 100_000
+    assert tokenizer.decode([]) == ""
+
+
+def test_several_processes_give_what_one_gives(tokenizer):
+    lines = LINES * 25  # more than one chunk
+    assert list(encode_lines(tokenizer, lines, 2)) == list(encode_lines(tokenizer, lines))
+
+
+def test_marks_in_a_text_are_unknown_words():
+    assert Tokenizer("none", None, "en").encode("a <s> <unk> b") == ["a", "<unk>", "<unk>", "b"]
+
+
+def test_lower_casing_comes_first():
+    assert Tokenizer("none", None, "en", lower=True).encode("A b") == ["a", "b"]
+
+
+def test_moses_splits_words_by_the_rules_of_the_language():
+    assert Tokenizer("none", None, "fr", True).encode("L'homme") == ["L&apos;", "homme"]
+    assert Tokenizer("none", None, "en", True).encode("L'homme") == ["L", "&apos;homme"]
+
+
+def test_words_stay_whole_where_a_long_line_is_split(tokenizer):
+    words = sentences(1, seed=3)[0].rstrip(".").split() * 5
+    longest = max(len(tokenizer.encode(word)) for word in words) + 1
+    parts = tokenizer.split(" ".join(words), longest)
+    assert max(map(len, parts)) <= longest
+    assert " ".join(map(tokenizer.decode, parts)).split() == words
+    letters = tokenizer.split("x" * 50, 4)
+    assert "".join(map(tokenizer.decode, letters)).replace(" ", "").replace("@@", "") == "x" * 50
+
+
+def test_a_vocabulary_of_another_subword_model_is_refused(tokenizer):
+    own = {token for line in LINES[:200] for token in tokenizer.encode(line)}
+    check_vocabulary(tokenizer.subwords, [*own, "<unk>", "madeupword0000", "漢"], "these")
+    other = [token.strip("▁@") + "qq" for token in own]
+    with pytest.raises(UserError, match=r"^these don't belong together: \d+ of \d+ subwords of "):
+        check_vocabulary(tokenizer.subwords, other, "these")
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_damaged_subword_model_is_named(tmp_path, kind, capsys):
+    path = tmp_path / FILES[kind]
+    path.write_bytes(b"\xff\xfe nonsense")
+    with pytest.raises(UserError, match=re.escape(str(path)) + " (is no|holds no) "):
+        Tokenizer(kind, path, "en")
+    assert capsys.readouterr().err == ""
+
+
+# Learning
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_learning_is_deterministic(kind, tmp_path):
+    first = learn(tmp_path, kind).read_bytes()
+    assert learn(tmp_path, kind, workers=2).read_bytes() == first
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_more_characters_than_subwords_are_allowed(kind, tmp_path):
+    path = learn(tmp_path, kind, size=20)
+    coded = list(encode_lines(Tokenizer(kind, path, "de"), LINES))
+    assert len(coded) == len(LINES)
+
+
+def test_a_vocabulary_of_two_subwords_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"can't learn 2 subwords .* try another size"):
+        learn(tmp_path, "sentencepiece", size=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_without_a_repeated_pair_is_refused_by_subword_nmt(tmp_path):
+    with pytest.raises(UserError) as error:
+        learn_subword_nmt(tmp_path / "codes", {"de": ["ab cd"]}, 20)
+    assert str(error.value) == (
+        "subword-nmt finds no pair of characters that occurs twice in the training text: "
+        "give more text, or take sentencepiece"
+    )
+    assert not (tmp_path / "codes").exists()

@@ -1,0 +1,118 @@
+"""Tiny experiments for tests of the workflows, and Snakemake as a user runs it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from diet_fairseq.text.lines import read_lines
+from tests.support.texts import sentences, write
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: a model and a budget that take seconds
+TINY = {
+    "folder": "out",
+    "languages": ["en", "de"],
+    "train": "text/train",
+    "valid": "text/valid",
+    "test": "text/test",
+    "vocabulary": 300,
+    "schemes": ["diet_rel"],
+    "updates": 6,
+    "batch": 1000,
+    "warmup": 2,
+    "average": 2,
+    "save_interval": 2,
+    "options": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 "
+    "--decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --dropout 0.1",
+}
+
+
+class Experiment:
+    """A folder with text and a config, and Snakemake in it."""
+
+    def __init__(self, folder: Path, **changes: object) -> None:
+        self.folder = folder
+        self.configure(**changes)
+
+    def configure(self, **changes: object) -> None:
+        self.config = TINY | changes
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config))
+
+    def command(self, *words: object, snakefile: str = "Snakefile") -> list[str]:
+        start = [sys.executable, "-m", "snakemake", "-s", EXAMPLES / snakefile]
+        return [*map(str, [*start, "--configfile", "config.yaml", "-j", 2, *words])]
+
+    def start(self, *words: object) -> subprocess.Popen:
+        """Snakemake at work, with a process group of its own."""
+        environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+        return subprocess.Popen(
+            self.command(*words), cwd=self.folder, env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, *words: object) -> tuple[int, str]:
+        """Status and output."""
+        process = self.start(*words)
+        output, _ = process.communicate(timeout=3000)
+        return process.returncode, output
+
+    def made(self, *words: object) -> str:
+        """Output of a run that must succeed."""
+        status, output = self.run(*words)
+        logs = [p.read_text()[-2000:] for p in self.folder.glob("out/**/*.log")] if status else []
+        assert status == 0, output + "\n".join(logs)
+        return output
+
+    def path(self, pattern: str) -> Path:
+        [path] = self.folder.glob(pattern)
+        return path
+
+
+def write_corpus(folder: Path, shared_data: Path | None = None) -> None:
+    """The first lines of Multi30k, or sentences that mean nothing."""
+    folder.mkdir(parents=True)
+    for split, name, size in (
+        ("train", "train", 300), ("valid", "val", 20), ("test", "test_2016_flickr", 12)
+    ):  # fmt: skip
+        for lang in ("en", "de"):
+            lines = sentences(size, seed=size)
+            if shared_data:
+                lines = list(read_lines(shared_data / "multi30k" / f"{name}.{lang}.gz"))[:size]
+            if split == "test":
+                lines[4] = ""  # a blank line stays blank
+            write(folder / f"{split}.{lang}", lines)
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """An experiment of which nothing is made yet."""
+    write_corpus(tmp_path / "text")
+    return Experiment(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, shared_data):
+    """An experiment that ran to its end: two seeds, and their ensemble."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_corpus(folder / "text", shared_data)
+    experiment = Experiment(
+        folder, seeds=[1, 2], ensemble=True, inputs={"same": "text/test.en"},
+        penalty="tensor2tensor", length_penalty=0.6,
+    )  # fmt: skip
+    experiment.made()
+    return experiment
+
+
+@pytest.fixture
+def prepared(finished, tmp_path):
+    """An experiment whose text is prepared, and nothing is trained."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder, copy_function=shutil.copy2)
+    for name in ("runs", "ensembles", "results"):
+        shutil.rmtree(folder / "out" / name)
+    return Experiment(folder)

@@ -1,0 +1,140 @@
+"""Configs: a good one shows what would run, a bad one is refused before anything runs."""
+
+import subprocess
+from argparse import Namespace
+
+import pytest
+import yaml
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+from diet_fairseq.config import TRANSLATION
+from tests.workflows.conftest import EXAMPLES, Experiment
+
+SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"update": 5}, "config: Additional properties are not allowed ('update' was unexpected)"),
+        ({"languages": ["en", "en"]}, "config.languages: ['en', 'en'] has non-unique elements"),
+        ({"languages": ["en", "../x"]}, "config.languages.1: '../x' does not match"),
+        ({"schemes": ["diet"]}, "config.schemes.0: 'diet' is not one of ['stock', 'none',"),
+        ({"schemes": {"a": "diet --lr 1"}}, "config.schemes.a must begin with one of stock, none,"),
+        ({"updates": 0}, "config.updates: 0 is less than the minimum of 1"),
+        ({"updates": 10007, "save_interval": 250}, "config.updates must be a multiple of save_int"),
+        ({"sizes": ["huge"]}, "config.sizes.0: 'huge' is not one of ['tiny', 'base',"),
+        ({"train": "text/nosuch"}, "config: train-0: there is no file text/nosuch.en or"),
+        ({"inputs": {"a": "nosuch"}}, "config.inputs.a: there is no file nosuch"),
+        ({"baseline": "shaw"}, "config.baseline must be one of the schemes, diet_rel, but"),
+        ({"train": {"url": "http://x", "sha": "1"}}, "config.train"),
+    ],
+)  # fmt: skip
+def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
+    experiment.configure(**change)
+    status, output = experiment.run()
+    assert status == 1
+    [line] = [line for line in output.splitlines() if line.startswith("config")]
+    assert line.startswith(message)
+    assert not (experiment.folder / "out").exists()
+
+
+def test_the_schema_knows_every_scheme_of_the_package():
+    assert SCHEMA["$defs"]["scheme"]["enum"] == ["stock", *TRANSLATION]
+
+
+def test_every_key_has_a_default_or_is_required():
+    keys = SCHEMA["properties"]
+    assert {key for key, rule in keys.items() if "default" not in rule} == set(SCHEMA["required"])
+
+
+def test_the_grid_is_schemes_by_sizes_by_seeds(experiment):
+    experiment.configure(
+        schemes={"a": "shaw", "b": "shaw --lr 1"}, sizes=["tiny", "base"], seeds=[1, 2]
+    )
+    output = experiment.made("-np")
+    assert "train                  8" in output
+    names = {word.split("/")[2] for word in output.split() if word.endswith("/trained")}
+    assert {name.rpartition("-")[0] for name in names} == {
+        f"{label}-{size}-s{seed}" for label in "ab" for size in ("tiny", "base") for seed in (1, 2)
+    }
+    assert "--arch transformer_shaw_tiny" in output
+    assert "--arch transformer_shaw --lr 1" in output
+    assert not (experiment.folder / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        ({"learning_rate": 0.001}, True),
+        ({"vocabulary": 301}, True),
+        ({"options": "--dropout 0.2"}, True),
+        ({"updates": 7}, True),
+        ({"gpus": 2}, False),
+        ({"threads": 2}, False),
+        ({"beam": 3}, False),
+    ],
+)
+def test_a_setting_that_shapes_learning_names_another_folder(experiment, change, is_another):
+    before = experiment.made("-n")
+    experiment.configure(**change)
+    after = experiment.made("-n")
+    names = [{w for w in out.split() if "/trained" in w} for out in (before, after)]
+    assert (names[0] != names[1]) == is_another
+
+
+def test_the_batch_is_the_same_on_any_number_of_gpus(experiment):
+    batches = {}
+    for gpus in (0, 1, 2, 4):
+        experiment.configure(gpus=gpus, batch=20000, tokens_per_gpu=2500)
+        words = experiment.made("-np", "--resources", "gpu=4").split()
+        tokens, steps = (
+            int(words[words.index(name) + 1]) for name in ("--max-tokens", "--update-freq")
+        )
+        batches[gpus] = max(1, gpus) * tokens * steps
+        assert tokens <= 2500
+    assert set(batches.values()) == {20000}
+
+
+@pytest.mark.parametrize(("updates", "interval"), [(400, 200), (650, 130), (1000, 250), (3, 1)])
+def test_the_last_checkpoint_is_saved_after_the_last_update(experiment, updates, interval):
+    experiment.configure(updates=updates, save_interval=250, average=1 if updates != 650 else 4)
+    assert f"--save-interval-updates {interval} " in experiment.made("-np")
+    assert updates % interval == 0
+
+
+def test_stock_tiny_has_the_shape_of_our_tiny(experiment):
+    experiment.configure(schemes=["stock"], options="")
+    command = experiment.made("-np")
+    words = command[command.index("--arch transformer ") :].split()
+    ours = Namespace()
+    ARCH_CONFIG_REGISTRY["transformer_none_tiny"](ours)
+    for side in ("encoder", "decoder"):
+        for part in ("layers", "embed-dim", "ffn-embed-dim", "attention-heads"):
+            value = words[words.index(f"--{side}-{part}") + 1]
+            assert int(value) == getattr(ours, f"{side}_{part.replace('-', '_')}")
+
+
+@pytest.mark.parametrize("name", ["demo", "multi30k", "tatoeba", "wmt18"])
+def test_the_carried_configs_are_valid(name, tmp_path):
+    """All rules that they need are there; a missing local corpus is named."""
+    config = yaml.safe_load((EXAMPLES / name / "config.yaml").read_text())
+    for place in (config[key] for key in ("train", "valid", "test")):
+        if isinstance(place, str) and not place.startswith("examples/"):
+            (tmp_path / place).parent.mkdir(exist_ok=True)
+            for lang in config["languages"]:
+                (tmp_path / f"{place}.{lang}").write_text("a\n")
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    experiment = Experiment(tmp_path)
+    (tmp_path / "config.yaml").write_text((EXAMPLES / name / "config.yaml").read_text())
+    assert "train" in experiment.made("-n", "--resources", "gpu=1")
+
+
+def test_the_linter_wants_nothing_but_containers(experiment):
+    """The environment is the package's own."""
+    done = subprocess.run(
+        experiment.command("--lint"), cwd=experiment.folder, capture_output=True, text=True
+    )
+    advice = {line.strip() for line in done.stderr.splitlines() if line.startswith("    * ")}
+    assert advice <= {"* Specify a conda environment or container for each rule.:"}

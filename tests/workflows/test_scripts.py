@@ -1,0 +1,119 @@
+"""The workflows' scripts: tables, published figures."""
+
+import csv
+import importlib.util
+import sys
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from tests.support.texts import write
+from tests.workflows.conftest import EXAMPLES
+
+
+def script(name):
+    """A script as a module; it does nothing when imported."""
+    spec = importlib.util.spec_from_file_location(name.replace("/", "_"), EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+table = script("scripts/table")
+collect = script("scripts/collect")
+outputs = script("wmt18/score_outputs")
+
+
+def test_spreads_and_differences_are_those_of_the_seeds():
+    assert table.spread([1.0]) == "1.00"
+    assert table.spread([1.0, 2.0, 3.0]) == "2.00 ± 1.00"
+    # t(0.975, 2) / sqrt(3) = 2.4842; scipy.stats.ttest_rel gives the p
+    assert table.difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]) == "+2.00 ± 2.48 (p = 0.074)"
+    assert table.difference([2.0, 3.0], [1.0, 2.0]) == "+1.00"
+
+
+def grid(folder):
+    """Results of two schemes with two seeds, of which one is better in every sentence."""
+    references = [f"this is sentence number {n} of the test" for n in range(30)]
+    reference = write(folder / "reference", references)
+    rows = []
+    for scheme, offset in (("shaw", 0), ("t5", 5)):
+        for seed in ("1", "2", "1 2"):
+            run = folder / f"{scheme}-{seed}"
+            (run / "evaluation-test").mkdir(parents=True)
+            lines = references if offset else [line.replace("sentence", "x") for line in references]
+            write(run / "evaluation-test" / "translations.txt", lines)
+            row = dict.fromkeys(collect.COLUMNS, "")
+            row |= {"folder": str(run), "scheme": scheme, "size": "tiny", "seeds": seed}
+            row |= {"test": "test", "BLEU": str(20 + offset + 0.5 * len(seed) * int(seed[0])),
+                    "chrF": "50", "BLEU signature": "s", "chrF signature": "t"}  # fmt: skip
+            if " " not in seed:
+                row |= {"parameters": "1000", "minutes": "1.5"}
+            rows.append(row)
+    return rows, reference
+
+
+def test_a_table_has_rows_for_schemes_and_ensembles(tmp_path):
+    rows, reference = grid(tmp_path)
+    text = table.markdown(rows, reference, "shaw")
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if "tiny" in line]
+    assert [line[0] for line in lines] == [
+        "shaw, tiny", "shaw, tiny, ensemble", "t5, tiny", "t5, tiny, ensemble"
+    ]  # fmt: skip
+    assert lines[2][1:3] == ["25.75 ± 0.35", "50.00 ± 0.00"]
+    assert lines[2][3] == "+5.00"
+    assert lines[2][4].count("(p = 0.001)") == 2
+    assert lines[2][5:] == ["1,000", "1.5", "1, 2"]
+    assert "against" not in table.markdown(rows, reference, "")
+
+
+def test_the_csv_is_read_as_it_was_written(tmp_path, monkeypatch, capsys):
+    rows, reference = grid(tmp_path)
+    path = tmp_path / "results.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, collect.COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    output = tmp_path / "table.md"
+    words = [str(path), str(output), "--test", "test", str(reference)]
+    monkeypatch.setattr("sys.argv", ["table.py", *words])
+    table.main()
+    assert output.read_text() == table.markdown(rows, reference, "")
+
+
+# Published figures of real systems come out to the digit
+
+
+def check(rows):
+    rows = list(rows)
+    assert rows
+    assert [str(row) for row in rows if not row.same] == []
+
+
+@pytest.mark.parametrize("figure", ["bleu_mteval_v14_intl"])
+def test_a_published_figure_comes_out(shared_data, monkeypatch, figure):
+    monkeypatch.setattr(outputs, "FIGURES", {figure: outputs.FIGURES[figure]})
+    check(outputs.rows(shared_data))
+
+
+@pytest.mark.slow
+def test_every_kind_of_published_figure_comes_out(shared_data):
+    """Of two systems a table; the script scores all of them, in four minutes."""
+    check(outputs.rows(shared_data, systems=2))
+
+
+def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, capsys):
+    row = outputs.Row(
+        "en-de", "newstest2017.KIT.4950.en-de", "BLEU 13a", "26.08", "26.08", "nrefs:1"
+    )
+    monkeypatch.setattr("sys.argv", ["score_outputs.py", str(tmp_path)])
+    for rows, status in [([row], 0), ([row, row._replace(ours="26.09")], 1)]:
+        monkeypatch.setattr(outputs, "rows", lambda *_, rows=rows: iter(rows))
+        assert outputs.main() == status
+        assert ("differs" in capsys.readouterr().out) == bool(status)
+
+
+def test_a_folder_without_outputs_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"has no newstest2017_outputs"):
+        list(outputs.rows(tmp_path))
