@@ -38,7 +38,7 @@ TINY = {
 class Experiment:
     """A folder with text and a config, and Snakemake in it."""
 
-    def __init__(self, folder: Path, **changes: object) -> None:
+    def __init__(self, folder: Path, /, **changes: object) -> None:
         self.folder = folder
         self.configure(**changes)
 
