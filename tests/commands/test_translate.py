@@ -45,6 +45,9 @@ def test_several_models_and_a_file_are_told_apart(model, text, tmp_path):
     assert translate.separate_file([model]) == ([model], None)
     assert translate.separate_file([model, checkpoint]) == ([model, checkpoint], None)
     assert translate.separate_file([model, checkpoint, text]) == ([model, checkpoint], text)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # to open it would take its text
+    assert translate.separate_file([model, pipe]) == ([model], pipe)
 
 
 def test_standard_input_is_translated(model, monkeypatch, capsys, text):
