@@ -1,8 +1,11 @@
 """PyTorch's fused attention, which keeps no weights."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .call import AttentionCall
 
@@ -19,13 +22,29 @@ def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> i
     return wide if fits else width
 
 
+def safe_kernels(masked: bool, device: str) -> AbstractContextManager[None]:
+    """Keep masked calls on a GPU off cuDNN's kernel.
+
+    Its gradients are NaN for a query whose scores are all far below 0, on H100 with PyTorch 2.11 to
+    2.13 (pytorch/pytorch issue 196678).
+    """
+    if not masked or device != "cuda":
+        return nullcontext()
+    return sdpa_kernel(
+        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    )
+
+
 def widened(x: Tensor, width: int) -> Tensor:
     """x with zeros at the end of its vectors; as it is, and no copy, if it has that width."""
     return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
 
 
 def fused(call: AttentionCall) -> tuple[Tensor, None]:
-    """`torch.nn.functional.scaled_dot_product_attention`: scores as its mask, factors appended."""
+    """`torch.nn.functional.scaled_dot_product_attention`: scores as its mask, factors appended.
+
+    With a mask or scores it never takes cuDNN's kernel, see `safe_kernels`.
+    """
     q, k, v, term = call.q, call.k, call.v, call.term
     mask, width = call.layout.mask, v.size(3)  # (B|1, 1, Tq|1, Tk), d_h
     if term.factors:
@@ -42,5 +61,6 @@ def fused(call: AttentionCall) -> tuple[Tensor, None]:
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:
         mask = ~mask  # torch's boolean masks say what is seen
-    out = F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)
+    with safe_kernels(mask is not None, q.device.type):
+        out = F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)
     return out.narrow(3, 0, width), None
