@@ -3,9 +3,10 @@
     python -m benchmarks.device [--lengths 512 2048] [--tokens 16384] [--peak 989]
 
 fairseq's trainer in bfloat16, masked language modelling, nothing padded, attention dropout 0 unless
-asked for; the baseline is `none` with PyTorch's `scaled_dot_product_attention`. Beside the ratio
-stand tokens per second and the share of the device's ``--peak`` TFLOP/s that the model's products
-make, counted as 6 for every token and weight in them, and 12 T d for every layer's attention.
+asked for; the baseline is `none` with PyTorch's `scaled_dot_product_attention`. The backend "split"
+is `benchmarks.split`. Beside the ratio stand tokens per second and the share of the device's
+``--peak`` TFLOP/s that the model's products make, counted as 6 for every token and weight in them,
+and 12 T d for every layer's attention.
 A further step of each row is profiled: the table below names the row's attention kernels, and
 ``--out`` keeps the times of all its kernels. ``--trainers`` compares fairseq's Adam and PyTorch's
 fused one, which both copy parameters to float32 for every update, with float32 parameters that
@@ -21,6 +22,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -36,8 +38,12 @@ from diet_fairseq.positions import SCHEMES
 
 from .encoders import ROWS, SHAPES, batch_of, lengths_of, trainer_of
 from .harness import Timing, in_turn, machine, save
+from .split import split
 
 BASELINE = ("none", "sdpa")
+#: `benchmarks.split`, which is no backend of the package
+SPLIT = "split"
+OFFSETS = ("offsets", SPLIT)
 
 
 #: options of fairseq's trainer on a GPU
@@ -47,7 +53,7 @@ TRAINERS = {
     "autocast": ["--optimizer", "fused_adamw"],
 }
 #: names of kernels and operators that compute attention, or parts of it
-ATTENTION = re.compile(r"flash|fmha|cudnn|attention|softmax|offset|^(forward|backward)$")
+ATTENTION = re.compile(r"flash|fmha|cudnn|attention|softmax|offset")
 
 
 def candidates(args: argparse.Namespace) -> list[tuple[str, str]]:
@@ -59,8 +65,10 @@ def candidates(args: argparse.Namespace) -> list[tuple[str, str]]:
 def computes(scheme: str, backend: str) -> bool:
     """Whether the backend computes the scheme, and not as another one does."""
     kind = SCHEMES[scheme]
-    if not {"factors": kind.factored, "offsets": kind.of_offsets}.get(backend, True):
+    if not {"factors": kind.factored, **dict.fromkeys(OFFSETS, kind.of_offsets)}.get(backend, True):
         return False
+    if backend == SPLIT:
+        return True
     given = argparse.Namespace(attention_backend=backend)
     ARCH_CONFIG_REGISTRY[f"roberta_{scheme}"](given)
     try:
@@ -92,10 +100,12 @@ def trainer_with(kind: str, scheme: str, args: argparse.Namespace) -> Trainer:
 
 def step(trainer: Trainer, backend: str, batch: dict[str, Any]) -> None:
     """A training step with this backend, which is no part of the model's state."""
+    rival = {"offsets": split} if backend == SPLIT else {}
     for module in trainer.get_model().modules():
         if isinstance(module, PositionalAttention):
-            module.backend = backend
-    trainer.train_step([batch], raise_oom=True)
+            module.backend = "offsets" if rival else backend
+    with patch.dict(BACKENDS, rival):
+        trainer.train_step([batch], raise_oom=True)
 
 
 def flop_of(trainer: Trainer, size: str, sentences: int, length: int) -> float:
@@ -189,7 +199,7 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 2048])
     parser.add_argument("--tokens", type=int, default=16384, help="in a batch (%(default)s)")
     parser.add_argument("--schemes", nargs="+", default=list(ROWS), choices=SCHEMES)
-    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
+    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=[*BACKENDS, SPLIT])
     parser.add_argument("--trainers", nargs="+", default=["adam"], choices=TRAINERS)
     parser.add_argument("--attention-dropout", type=float, default=0.0, help="(%(default)s)")
     parser.add_argument("--rounds", type=int, default=20)

@@ -1,9 +1,11 @@
 """The position options in one flat dataclass, with their defaults and checks."""
 
 import dataclasses
+import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_args
 
 from .attention.backends import BACKENDS
@@ -21,7 +23,11 @@ SEGMENTS = ("none", "input", "per-head")
 #: what segments per head have with any scheme
 OF_SEGMENTS = ("position_sharing", "position_gain")
 PROJECTIONS = ("none", "key-value", "layer")
-BACKEND_CHOICES = ("auto", "auto-measured", *BACKENDS)
+BACKEND_CHOICES = ("auto", *BACKENDS)
+#: names of earlier versions, which checkpoints still have
+RETIRED_BACKENDS = ("auto-measured", "flex")
+
+logger = logging.getLogger(__name__)
 
 
 def option(
@@ -78,8 +84,7 @@ class PositionConfig(SchemeOptions):
     )
     num_segments: int | None = option("number of segments (default: 2)")
     attention_backend: str = option(
-        "how attention is computed; auto: the fastest, by what was measured on CPUs, and on other "
-        "devices by measuring there; auto-measured: by measuring on a CPU, too",
+        "how attention is computed; auto: the fastest, by figures of CPUs and an H100",
         BACKEND_CHOICES,
         default="auto",
     )
@@ -92,6 +97,8 @@ class PositionConfig(SchemeOptions):
             if field.type is not bool:
                 [numeric] = {*get_args(field.type), field.type} & {int, float, str}
                 kind = {"type": numeric, "choices": field.metadata["choices"]}
+            if field.name == "attention_backend":
+                kind["type"] = backend_today
             parser.add_argument(flag(field.name), help=field.metadata["help"], **kind)
 
     @staticmethod
@@ -106,6 +113,7 @@ class PositionConfig(SchemeOptions):
                 f"--position-scheme is missing: choose one of {', '.join(SCHEMES)}, "
                 "or an --arch that names one"
             )
+        given["attention_backend"] = backend_today(given["attention_backend"])
         PositionConfig(**given)._check()
         if given["position_start"] == "blind" and given["position_gain"] is None:
             given["position_gain"] = 1.0
@@ -241,6 +249,15 @@ class PositionConfig(SchemeOptions):
                 f"{name}, {why if self.scheme.reads_queries else 'which adds to the values'}: take "
                 "auto or reference"
             )
+
+
+@cache
+def backend_today(name: str) -> str:
+    """The backend that a command or a checkpoint names, or auto for one of an earlier version."""
+    if name not in RETIRED_BACKENDS:
+        return name
+    logger.info(f"--attention-backend {name} is no longer there: auto is taken")
+    return "auto"
 
 
 def projection_length(given: int | None, limit: Limit) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..positions import PositionScheme
 from ..positions.layout import Layout
-from .backends import BACKENDS, AttentionCall, Request, choose, quickest
+from .backends import BACKENDS, AttentionCall, Request, quickest
 from .context import Context, Schemes, Term, present, score_terms
 from .packing import Packing
 
@@ -24,7 +24,7 @@ class PositionalAttention(MultiheadAttention):
     Args:
         positions: the scheme of this layer alone; None: none, or the one in the `Context`
         segments: likewise, the segments' scores
-        backend: a key of `BACKENDS`, "auto", or "auto-measured"
+        backend: a key of `BACKENDS`, or "auto"
     """
 
     def __init__(
@@ -119,9 +119,7 @@ class PositionalAttention(MultiheadAttention):
             dtype = torch.get_autocast_dtype(device)
         shape = (batch, self.num_heads, self.head_dim)
         request = Request(schemes, layout, shape, dtype, self.dropout_now, layers)
-        if device == "cpu" and self.backend == "auto":
-            return quickest(request)
-        return choose(request, BACKENDS)
+        return quickest(request)
 
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """(T, B, d), or packed -> (B, H, T, d_h)"""

@@ -3,7 +3,7 @@
 import copy
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
@@ -16,8 +16,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import CheckpointError
 
 from diet_fairseq.attention import multihead
-from diet_fairseq.attention.backends import Request
-from diet_fairseq.attention.backends import measured as choices
+from diet_fairseq.attention.backends import Request, comparison
+from diet_fairseq.attention.backends.fused import fused
 from diet_fairseq.attention.context import Term
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.stack import passes
@@ -145,7 +145,7 @@ def check_checkpointing(case: Case, **options: float) -> None:
     plain = tiny.fresh(case, **options).train()
     saving = tiny.copy_of(plain, case, checkpoint_activations=True, **options).train()
     found = []
-    for model in (saving, plain):  # the first is the one that may measure backends
+    for model in (saving, plain):  # the first is the one that may compare backends
         torch.default_generator.manual_seed(5)
         outs = [tiny.logits(model, left_source=s, left_target=t) for s, t in tiny.SIDES]
         found.append(
@@ -187,24 +187,17 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
 
 
 @contextmanager
-def measuring(**instead: object) -> Iterator[None]:
-    """No choice of a backend is known yet, and none is kept."""
+def choosing(choose: Callable[[Request], str]) -> Iterator[None]:
+    """What "auto" takes is decided by a function."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(choices.SWITCH, "1")
-        for name, function in {"remembered": dict, "remember": max, **instead}.items():
-            patch.setattr(choices, name, function)
-        patch.setattr(multihead, "choose", choices.Choices())
+        patch.setattr(multihead, "quickest", choose)
         yield
 
 
 def check_dropout(case: Case) -> None:
     """Another backend draws other elements: the one of training is taken in both passes."""
-
-    def measured(name: str, request: Request, backends: object) -> str:
-        return "reference" if request.training else "sdpa"
-
-    with measuring(measured=measured):
-        check_checkpointing(case.but(attention_backend="auto-measured"), attention_dropout=0.3)
+    with choosing(lambda request: "reference" if request.training else "sdpa"):
+        check_checkpointing(case, attention_dropout=0.3)
 
 
 @tiny.each(tiny.first_of_each_scheme(tiny.CASES))
@@ -212,18 +205,24 @@ def test_activation_checkpointing_drops_the_same_elements_twice(case):
     check_dropout(case)
 
 
-def check_measuring(case: Case) -> None:
-    """The first pass measures within a layer, the second doesn't."""
-    with measuring():
+def check_comparing(case: Case) -> None:
+    """The first pass compares a backend with the reference within a layer, the second doesn't."""
+
+    def choose(request: Request) -> str:
+        return "sdpa" if comparison.is_trusted("sdpa", fused, request) else "reference"
+
+    with choosing(choose), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "compared", {})
         try:
-            check_checkpointing(case.but(attention_backend="auto-measured"))
+            check_checkpointing(case)
         except CheckpointError as error:
-            raise AssertionError(f"what was measured is missed: {error}") from error
+            raise AssertionError(f"the comparison is missed: {error}") from error
+        assert set(comparison.compared.values()) == {True}
 
 
 @tiny.each([tiny.named("diet_rel"), tiny.named("diet_abs-sharing=none")])
-def test_backends_are_measured_within_activation_checkpointing(case):
-    check_measuring(case)
+def test_backends_are_compared_within_activation_checkpointing(case):
+    check_comparing(case)
 
 
 # --- layers dropped and pruned ---------------------------------------------------------------
@@ -301,7 +300,7 @@ MUTANTS: mutants.Table = [
     (check_computed_once, mutants.every_layer_computes_what_all_share, "tupe_r"),
     (check_checkpointing, mutants.positions_parked_from_one_pass_to_the_next, "diet_abs"),
     (check_dropout, mutants.fairseqs_activation_checkpointing, "diet_rel"),
-    (check_measuring, mutants.measurements_that_are_saved, "diet_rel"),
+    (check_comparing, mutants.comparisons_that_are_saved, "diet_rel"),
     (check_layers, mutants.tables_numbered_by_the_layers_that_are_kept, "diet_rel"),
     (check_tied, mutants.embeddings_that_are_not_tied, "t5"),
 ]

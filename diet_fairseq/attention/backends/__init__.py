@@ -2,9 +2,7 @@
 
 from .call import AttentionCall, Backend, Request, keys_of
 from .choice import quickest
-from .flex import flex
 from .fused import fused
-from .measured import choose
 from .offsets import offsets
 from .recomputed import recomputed
 from .reference import reference
@@ -15,8 +13,7 @@ BACKENDS: dict[str, Backend] = {
     "sdpa": fused,
     "factors": fused,
     "recompute": recomputed,
-    "flex": flex,
     "offsets": offsets,
 }
 
-__all__ = ["BACKENDS", "AttentionCall", "Backend", "Request", "choose", "keys_of", "quickest"]
+__all__ = ["BACKENDS", "AttentionCall", "Backend", "Request", "keys_of", "quickest"]

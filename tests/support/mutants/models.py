@@ -11,7 +11,7 @@ from fairseq.modules import LayerDropModuleList
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.attention.backends import measured
+from diet_fairseq.attention.backends import comparison
 from diet_fairseq.attention.backends.recomputed import RecomputedAttention
 from diet_fairseq.attention.compressed import Compression, LinformerAttention
 from diet_fairseq.attention.multihead import PositionalAttention
@@ -69,9 +69,9 @@ def fairseqs_activation_checkpointing(patch: Patch) -> None:
     patch.setattr(passes, "wrap_layer", wrap_layer)
 
 
-def measurements_that_are_saved(patch: Patch) -> None:
-    """Activation checkpointing finds them in its first pass alone."""
-    patch.setattr(measured, "saved_tensors_hooks", lambda *_: nullcontext())
+def comparisons_that_are_saved(patch: Patch) -> None:
+    """Activation checkpointing finds their tensors in its first pass alone."""
+    patch.setattr(comparison, "saved_tensors_hooks", lambda *_: nullcontext())
 
 
 @instead_of(OffsetScalars, "_save_to_state_dict")
