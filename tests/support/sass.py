@@ -52,7 +52,13 @@ class Machine:
 
 
 def compiled(
-    kernel: Any, arch: int, constants: dict[str, Any], warps: int, stages: int, folder: Path
+    kernel: Any,
+    arch: int,
+    constants: dict[str, Any],
+    warps: int,
+    stages: int,
+    folder: Path,
+    dtype: str = "bf16",
 ) -> Machine:
     """Compile a kernel with tensors and strides that are multiples of 16.
 
@@ -66,7 +72,8 @@ def compiled(
 
     names = kernel.arg_names
     known = {(names.index(n),): value for n, value in constants.items() if n in names}
-    types = POINTERS | {"dropout": "fp32"} | dict.fromkeys(constants, "constexpr")
+    types = {name: of.replace("bf16", dtype) for name, of in POINTERS.items()}
+    types |= {"dropout": "fp32"} | dict.fromkeys(constants, "constexpr")
     signature = {name: types.get(name, "i32") for name in names}
     even = [n for n, t in signature.items() if t[0] == "*" or re.fullmatch("[a-z]_[bht]", n)]
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in even}

@@ -62,7 +62,7 @@ def toeplitz(
     loaded as a whole to shared memory element by element, with bank conflicts.
     """
     if FAR:
-        return tl.load(line + far)
+        return tl.zeros((R, C), tl.float32) + tl.load(line + far)
     before: tl.constexpr = R - 1 if SIGN > 0 else C - 1
     number = tl.arange(0, 2 * R if R > C else 2 * C)
     numbers = tl.load(line + tl.maximum(tl.minimum(place - before + number, last), 0))
