@@ -87,5 +87,5 @@ def compiled(
         subprocess.run([tool, option, cubin], capture_output=True, text=True, check=True).stdout
         for option in ("-sass", "-res-usage")
     )
-    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()
+    [(registers, stack)] = re.findall(r"REG:(\d+) STACK:(\d+)", usage)
     return Machine(text, int(registers), int(stack), code.metadata.shared)
