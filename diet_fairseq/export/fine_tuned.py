@@ -20,7 +20,7 @@ def replace_task(state: dict[str, Any], data: Path) -> bool:
     Returns:
         whether the checkpoint is one of these tasks
     """
-    cfg = state.get("cfg")
+    cfg: Any = state.get("cfg")
     task = cfg["task"]["_name"] if cfg and cfg["task"] else None
     if task not in (GLUE, QUESTION_ANSWERING):
         return False

@@ -83,7 +83,7 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         if segments:
             self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
         self.masks, self.do_lower_case = masks, do_lower_case
-        self._tokenizer = self._backend()
+        self._tokenizer: Any = self._backend()
         super().__init__(
             segments=segments,
             do_lower_case=do_lower_case,
@@ -138,7 +138,7 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         ]
         return tokens, encodings
 
-    def save_vocabulary(
+    def save_vocabulary(  # type: ignore[override]
         self, save_directory: str, filename_prefix: str | None = None
     ) -> tuple[str, ...]:
         """Copy the dictionary and the SentencePiece model."""
@@ -153,7 +153,7 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
 
     def _save_pretrained(
         self,
-        save_directory: str,
+        save_directory: Any,
         file_names: tuple[str, ...],
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,

@@ -150,7 +150,7 @@ def best_answers(
 ) -> list[list[Answer]]:  # fmt: skip
     """The ``count`` best answers to each question over all windows of its context, best first."""
     windows = Windows(questions, tokenizer, length, stride)
-    collate = DataCollatorWithPadding(tokenizer)
+    collate: Any = DataCollatorWithPadding(tokenizer)
     order = sorted(
         range(len(windows.owners)), key=lambda row: len(windows.features["input_ids"][row])
     )
@@ -337,7 +337,7 @@ def main() -> None:
     command.add_argument("--train", type=Path, required=True, help="file in SQuAD's format")
     add_training_arguments(command)
     command.add_argument("--stride", type=int, default=128, help="overlap of windows (%(default)s)")
-    test = {"nargs": "+", "action": "append", "metavar": "BENCHMARK LANGUAGE=FILE"}
+    test: dict[str, Any] = {"nargs": "+", "action": "append", "metavar": "BENCHMARK LANGUAGE=FILE"}
     command.add_argument("--test", default=[], help="tested with the best checkpoint", **test)
     command = commands.add_parser("predict", help="answer files of questions, as XTREME submits")
     command.set_defaults(run=predict)

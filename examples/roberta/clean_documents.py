@@ -26,7 +26,7 @@ Document = list[str]
 
 def documents(path: Path, wikitext: bool, lines_per_document: int | None) -> Iterator[Document]:
     """The documents of a file; one without empty lines is cut every ``lines_per_document``."""
-    lines = map(normalise, read_lines(path))
+    lines: Iterator[str] = map(normalise, read_lines(path))
     if wikitext:
         lines = read_wikitext(lines)
     elif lines_per_document and all(map(normalise, read_lines(path))):

@@ -307,7 +307,7 @@ def predict(args: Namespace) -> None:
         check_columns(table, text, path)
         length = model.config.max_source_positions
         samples = tokenize(table.select_columns(list(text)), text, tokenizer, length)
-        logits = trainer.predict(samples).predictions
+        logits: Any = trainer.predict(samples).predictions
         if task.labels:
             return [task.labels[number] for number in logits.argmax(-1)]
         low, high = task.range or (-np.inf, np.inf)

@@ -92,7 +92,7 @@ def squad_scores(
         right: id -> right answers, of which the nearest counts
     """
     predictions = [{"id": name, "prediction_text": answers[name]} for name in right]
-    targets = [
+    targets: list[Any] = [
         {"id": name, "answers": {"text": list(texts), "answer_start": [0] * len(texts)}}
         for name, texts in right.items()
     ]

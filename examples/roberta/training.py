@@ -6,7 +6,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 # This comes first: the Auto classes know our models, and a broken torchaudio is hidden.
 import diet_fairseq.hf  # noqa: F401
@@ -133,7 +133,8 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     checkpoints = sorted((args.out / "checkpoints").glob("checkpoint-*/trainer_state.json"))
     output = trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     trainer.save_model(str(args.out / MODEL))
-    tokens = sum(map(len, trainer.train_dataset["input_ids"])) * args.epochs
+    train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
+    tokens = sum(len(sample) for sample in train["input_ids"]) * args.epochs
     seconds = output.metrics["train_runtime"]
     curve = [
         {"update": entry["step"], **{name.removeprefix("eval_"): entry[name] for name in entry
@@ -149,7 +150,7 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "tokens per second": None if checkpoints else round(tokens / seconds),
         "memory, MB": round(peak_memory() / 1e6),
-        "parameters": trainer.model.num_parameters(),
+        "parameters": model.num_parameters(),
     }
 
 

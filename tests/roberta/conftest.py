@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.export import to_hf
-from tests.hf.conftest import command
+from tests.hf.conftest import export
 from tests.support import hugging
 
 ROBERTA = Path(__file__).parents[2] / "examples" / "roberta"
@@ -31,5 +30,5 @@ def pretrained(tmp_path_factory) -> Path:
     path = hugging.checkpoint(
         folder, "bert_diet_rel", task="masked_lm", max_positions=128, tokens_per_sample=128
     )
-    command(to_hf, path, folder / "hf")
+    export(path, folder / "hf")
     return folder / "hf"

@@ -12,7 +12,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.hf import DietEncoderTokenizer
 
 CONTEXT = "the quick brown fox jumps over the lazy dog. ein hund schläft und ein fuchs läuft."
-CONTEXTS = [f"{CONTEXT} {CONTEXT} {word}" for word in CONTEXT.split()]
+CONTEXTS = [f"{' '.join([CONTEXT] * 4)} {word}" for word in CONTEXT.split()]
 
 
 def squad(contexts):

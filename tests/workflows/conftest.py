@@ -22,11 +22,14 @@ TINY = {
     "test": "text/test",
     "vocabulary": 300,
     "schemes": ["diet_rel"],
-    "updates": 6,
+    # as long as it takes to learn that sentences end: fairseq-generate limits those that don't by
+    # the longest source of their batch
+    "updates": 150,
     "batch": 1000,
-    "warmup": 2,
+    "learning_rate": 0.02,
+    "warmup": 20,
     "average": 2,
-    "save_interval": 2,
+    "save_interval": 50,
     "options": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 "
     "--decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --dropout 0.1",
 }
@@ -35,7 +38,7 @@ TINY = {
 class Experiment:
     """A folder with text and a config, and Snakemake in it."""
 
-    def __init__(self, folder: Path, **changes: object) -> None:
+    def __init__(self, folder: Path, /, **changes: object) -> None:
         self.folder = folder
         self.configure(**changes)
 

@@ -1,0 +1,53 @@
+"""The workflow's plan, and configs that it refuses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFIG = {
+    "folder": "out",
+    "text": {"en": ["text.txt"]},
+    "models": {"rel": "bert_diet_rel"},
+    "tasks": {"RTE": {"data": "RTE"}},
+    "tuning": {"rates": [1e-4, 2e-4], "epochs": [1], "seeds": [1, 2]},
+}
+
+
+def plan(folder, config):
+    """What ``snakemake -n`` says."""
+    (folder / "text.txt").write_text("a line\n\nanother\n")
+    (folder / "RTE").mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    words = ["-s", EXAMPLES / "roberta/Snakefile", "--configfile", "config.yaml", "-n"]
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", *map(str, words)],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_grid_is_what_the_config_lists(tmp_path):
+    pytest.importorskip("snakemake", reason="snakemake is not installed")
+    found = plan(tmp_path, CONFIG)
+    assert found.returncode == 0, found.stderr
+    counts = dict(line.split() for line in found.stdout.split("\n") if len(line.split()) == 2)
+    assert counts["finetune"] == "4"
+    assert counts["pretrain"] == counts["export"] == counts["table"] == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "name"), [({"colour": 1}, "colour"), ({"models": {"a": "bert_rope9"}}, "bert_rope9")]
+)
+def test_a_wrong_config_is_refused_by_name(tmp_path, change, name):
+    pytest.importorskip("snakemake", reason="snakemake is not installed")
+    found = plan(tmp_path, CONFIG | change)
+    assert found.returncode != 0
+    assert name in found.stdout + found.stderr
+    assert not (tmp_path / "out").exists()
