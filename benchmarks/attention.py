@@ -5,14 +5,12 @@
 
 One attention call of BERT-base's shape (12 heads of 64) on 4,096 tokens, with what a scheme adds
 for all sentences alike: a score, or for "factors" a product of rank 64. A training call goes back
-to q, k, v and what is added, with dropout and without. ``--choices``: what ``auto-measured`` takes
-for three schemes, beside what is quickest when all backends are timed in turn, with the times of
-all; on a GPU always in bfloat16.
+to q, k, v and what is added, with dropout and without. ``--choices``: the backend that ``auto``
+takes for four schemes, beside the quickest of all that can compute the call, timed in turn, with
+the times of all; on a GPU always in bfloat16.
 """
 
 import argparse
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +18,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, measured
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, quickest
+from diet_fairseq.attention.backends.comparison import run
 from diet_fairseq.attention.context import Term
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.base import AttentionShape, Limit
@@ -30,7 +29,14 @@ from .harness import in_turn, machine
 
 HEADS, HEAD_DIM, TOKENS = 12, 64, 4096
 LENGTHS = [32, 64, 128, 256, 512, 1024, 2048]
-CLOCKS = {"cpu": time.process_time, "cuda": time.perf_counter}  # whose runs end when they are done
+
+
+def gpu_time() -> float:
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+CLOCKS = {"cpu": time.process_time, "cuda": gpu_time}
 CALLS = {"inference": None, "training, dropout 0.1": 0.1, "training": 0.0}
 
 
@@ -75,16 +81,16 @@ def request(
 
 
 def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: torch.dtype) -> None:
-    """Print what is chosen and what is quickest, how much of the best speed is lost, and all."""
+    """Print the backend chosen and the quickest, the share of its speed, and all times."""
     print("| scheme | call | n | chosen | quickest | its speed | ms |\n|" + " --- |" * 7)
-    for scheme in ("none", "diet_rel", "diet_abs"):
+    for scheme in ("none", "diet_rel", "t5", "diet_abs"):
         for what, dropout in CALLS.items():
             for length in lengths:
                 asked = request(scheme, length, dropout, tokens, device, dtype)
                 with torch.set_grad_enabled(dropout is not None):
-                    chosen = measured.Choices()(asked, BACKENDS)
+                    chosen = quickest(asked)
                     runs = {
-                        name: partial(measured.timed, name, BACKENDS[name], asked)
+                        name: partial(run, name, BACKENDS[name], asked)
                         for name in (chosen, *asked.candidates)
                     }
                     timings = in_turn(runs, rounds, clock=CLOCKS[device])
@@ -104,13 +110,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=TOKENS, help="with --choices (%(default)s)")
     args = parser.parse_args()
     if args.choices:
-        with tempfile.TemporaryDirectory() as cache:  # nothing is known of earlier processes
-            os.environ["XDG_CACHE_HOME"] = cache
-            dtype = torch.bfloat16 if args.bf16 or args.device != "cpu" else torch.float32
-            choices(args.lengths, args.rounds, args.tokens, args.device, dtype)
+        dtype = torch.bfloat16 if args.bf16 or args.device != "cpu" else torch.float32
+        choices(args.lengths, args.rounds, args.tokens, args.device, dtype)
         return print(machine())
 
-    others = [name for name in BACKENDS if name not in ("reference", "flex", "offsets")]
+    others = [name for name in BACKENDS if name not in ("reference", "offsets")]
     print(f"| call | n | reference | {' | '.join(others)} |\n|{' --- |' * (3 + len(others))}")
     for what, dropout in CALLS.items():
         for length in args.lengths:

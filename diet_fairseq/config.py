@@ -1,6 +1,8 @@
 """The position options: their table, their defaults in force, and their checks."""
 
+import logging
 from argparse import ArgumentParser, Namespace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +18,11 @@ from .positions.segments import SegmentScores
 TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
-BACKEND_CHOICES = ("auto", "auto-measured", *BACKENDS)
+BACKEND_CHOICES = ("auto", *BACKENDS)
+#: names of earlier versions, which checkpoints still have
+RETIRED_BACKENDS = ("auto-measured", "flex")
+
+logger = logging.getLogger(__name__)
 
 #: options that no scheme declares
 GENERAL_OPTIONS = (
@@ -66,8 +72,7 @@ GENERAL_OPTIONS = (
     Option(
         "attention_backend",
         str,
-        "how attention is computed; auto: the fastest, by what was measured on CPUs, and on other "
-        "devices by measuring there; auto-measured: by measuring on a CPU, too",
+        "how attention is computed; auto: the fastest, by figures of CPUs and an H100",
         default="auto",
         choices=BACKEND_CHOICES,
     ),
@@ -109,6 +114,8 @@ class PositionConfig(SimpleNamespace):
             kind: dict[str, Any] = {"action": "store_true"}
             if option.type is not bool:
                 kind = {"type": option.type, "choices": option.choices}
+            if option.name == "attention_backend":
+                kind["type"] = backend_today
             parser.add_argument(option.flag, help=option.help, **kind)
 
     @staticmethod
@@ -122,6 +129,7 @@ class PositionConfig(SimpleNamespace):
                 f"--position-scheme is missing: choose one of {', '.join(SCHEMES)}, "
                 "or an --arch that names one"
             )
+        given["attention_backend"] = backend_today(given["attention_backend"])
         PositionConfig(**given)._check()
         if given["position_start"] == "blind" and given["position_gain"] is None:
             given["position_gain"] = 1.0
@@ -257,6 +265,15 @@ class PositionConfig(SimpleNamespace):
                 f"{name}, {why if self.scheme.reads_queries else 'which adds to the values'}: take "
                 "auto or reference"
             )
+
+
+@cache
+def backend_today(name: str) -> str:
+    """The backend that a command or a checkpoint names, or auto for one of an earlier version."""
+    if name not in RETIRED_BACKENDS:
+        return name
+    logger.info(f"--attention-backend {name} is no longer there: auto is taken")
+    return "auto"
 
 
 def projection_length(given: int | None, limit: Limit) -> int:

@@ -155,14 +155,3 @@ def test_no_command_hangs_at_a_file_of_a_folder(folders, tmp_path, folder, name,
     assert outcome.fault is None
     assert outcome.status == 1
     assert name in outcome.err.splitlines()[-1]
-
-
-def test_a_pipe_in_the_place_of_the_cache_is_passed_over(tmp_path, monkeypatch, caplog):
-    from diet_fairseq.attention.backends import measured
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert measured.remembered() == {}
-    (tmp_path / "diet_fairseq").mkdir()
-    put(tmp_path / "diet_fairseq" / "attention.json", "pipe")
-    assert measured.remembered() == {}
-    assert "is not a regular file" in caplog.text

@@ -120,6 +120,10 @@ def load(file: Any, map_location: Any = None, others: tuple[type, ...] = ()) -> 
             return plain(state, (*others, *theirs))
     except Odd as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
+    except UserError as error:  # of opening the file
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise UserError(f"{name} {_fault(name, error.__cause__)}") from error
     # Damage shows as errors of any kind, even as OSError from a place beyond the end of the file.
     except Exception as error:
         raise UserError(f"{name} {_fault(name, error)}") from error

@@ -37,10 +37,7 @@ def with_safe_load(torch: Any) -> Any:
 
 
 def check_checkpoint(load_checkpoint_to_cpu: Callable) -> Callable:
-    """``load_checkpoint_to_cpu``, for regular files whose counts are numbers.
-
-    What the parameters of positions mean is compared, or sent along with them.
-    """
+    """``load_checkpoint_to_cpu`` of a regular file, whose counts and options are checked."""
 
     @wraps(load_checkpoint_to_cpu)
     def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:

@@ -66,12 +66,8 @@ TABLE: tuple[Patch, ...] = (
             "fairseq checks what it loads",
         ),
         ours(
-            "training goes on with position options that change what loaded parameters mean",
+            "a run or a warm start takes parameters of positions that mean something else to it",
             "fairseq compares a checkpoint's options with the model's",
-        ),
-        ours(
-            "a model that --finetune-from-model loads can't know what the parameters mean",
-            "fairseq hands the checkpoint's configuration to the model",
         ),
     ),
     patch(

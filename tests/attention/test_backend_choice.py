@@ -1,9 +1,13 @@
 """How attention is computed is decided once a call, by what acts in that call."""
 
+from argparse import ArgumentParser, Namespace
+
 import pytest
 import torch
 
+from diet_fairseq import config
 from diet_fairseq.attention import backends
+from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack.attention import PositionalAttention
 from diet_fairseq.stack.forward_context import create_context
@@ -102,6 +106,25 @@ def test_attention_dropout_acts_at_inference_where_it_is_retained(name):
     assert differs() == 0
     model.make_generation_fast_(retain_dropout=True)
     assert differs() > tiny.VISIBLE
+
+
+@pytest.mark.parametrize("name", config.RETIRED_BACKENDS)
+def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog):
+    """In a checkpoint's options, and typed."""
+    config.backend_today.cache_clear()
+    parser = ArgumentParser()
+    config.PositionConfig.add_args(parser)
+    saved = Namespace(position_scheme="diet_rel", attention_backend=name)
+    with caplog.at_level("INFO", "diet_fairseq"):
+        typed = parser.parse_args(["--attention-backend", name])
+        found = {config.PositionConfig.of(saved).attention_backend for _ in range(2)}
+    assert {typed.attention_backend, *found} == {"auto"}
+    assert caplog.messages == [f"--attention-backend {name} is no longer there: auto is taken"]
+
+
+def test_a_backend_that_never_was_is_refused():
+    with pytest.raises(UserError, match="--attention-backend must be one of auto, reference, "):
+        config.PositionConfig.of(Namespace(position_scheme="none", attention_backend="quick"))
 
 
 MUTANTS: mutants.Table = [

@@ -9,7 +9,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention import backends
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, call, measured
+from diet_fairseq.attention.backends import (
+    BACKENDS,
+    AttentionCall,
+    Request,
+    call,
+    choice,
+    comparison,
+    quickest,
+)
 from diet_fairseq.attention.context import Term
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
@@ -54,13 +62,19 @@ def test_where_the_kernels_can_not_run_a_model_computes_the_reference(case):
     check_fast_path(case, "offsets")
 
 
-def request_of(scheme: str, device: torch.device, **changes) -> Request:
+def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> Request:
     """On a device that need not be there."""
     [first, *_] = attentions(tiny.model_of(Case(scheme, family="roberta")))
     with FakeTensorMode():
-        positions = torch.empty(1, 6, dtype=torch.int64, device=device)
-    layout = Layout(positions, positions, length=6)
+        positions = torch.empty(1, tokens, dtype=torch.int64, device=device)
+    layout = Layout(positions, positions, length=tokens)
     return replace(Request(first.schemes, layout, (2, 2, 8), torch.bfloat16, 0.0), **changes)
+
+
+def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> Request:
+    positions = torch.arange(tokens).unsqueeze(0)
+    layout = Layout(positions, positions, length=tokens)
+    return request_of(scheme, CPU, **{"layout": layout, "dtype": torch.float32} | changes)
 
 
 @pytest.mark.parametrize(
@@ -69,44 +83,60 @@ def request_of(scheme: str, device: torch.device, **changes) -> Request:
         ("diet_rel", CUDA, {}, True),
         ("t5", CUDA, {"dtype": torch.float32}, True),
         ("t5", CUDA, {"dtype": torch.float64}, False),
-        ("t5", CUDA, {"dropout": 0.1}, False),
+        ("t5", CUDA, {"dropout": 0.1}, True),
         ("t5", CUDA, {"shape": (2, 2, 129)}, False),
         ("diet_rel", CPU, {}, False),
         *((scheme, CUDA, {}, False) for scheme in ("none", "shaw", "diet_abs", "tupe_r")),
     ],
 )
-def test_they_are_timed_where_they_can_compute_the_call(
+def test_they_are_candidates_where_they_can_compute_the_call(
     scheme, device, changes, candidate, monkeypatch
 ):
     monkeypatch.setattr(call, "has_triton", lambda: True)
     assert ("offsets" in request_of(scheme, device, **changes).candidates) == candidate
 
 
-@pytest.mark.parametrize("scheme", ["none", "t5", "diet_abs"])
-def test_flex_attention_is_not_timed_as_it_is_compiled_for_every_kind_of_call(scheme):
-    assert "flex" not in request_of(scheme, CUDA).candidates
-
-
-def test_they_are_not_timed_without_triton_or_where_runs_must_not_differ(monkeypatch):
-    monkeypatch.setattr(call, "has_triton", lambda: True)
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+def test_they_are_no_candidates_without_triton(monkeypatch):
+    monkeypatch.setattr(call, "has_triton", lambda: False)
     assert "offsets" not in request_of("t5", CUDA).candidates
-    with torch.no_grad():  # which adds nothing up in any order
-        assert "offsets" in request_of("t5", CUDA).candidates
-        monkeypatch.setattr(call, "has_triton", lambda: False)
-        assert "offsets" not in request_of("t5", CUDA).candidates
+
+
+@pytest.mark.parametrize(
+    ("scheme", "training", "tokens", "dropout", "backend"),
+    [
+        ("none", True, 512, 0.0, "sdpa"),
+        ("shaw", True, 512, 0.0, "reference"),
+        ("diet_rel", True, 512, 0.0, "offsets"),
+        ("t5", False, 512, 0.0, "offsets"),
+        ("t5", True, 512, 0.1, "sdpa"),
+        ("tupe_r", True, 512, 0.0, "sdpa"),
+        ("diet_abs", True, 256, 0.0, "sdpa"),
+        ("diet_abs", True, 512, 0.1, "factors"),
+        ("tupe_a", False, 512, 0.0, "sdpa"),
+        ("tupe_a", False, 2048, 0.0, "factors"),
+    ],
+)
+@pytest.mark.parametrize("trusted", [True, False])
+def test_auto_on_a_gpu_goes_by_an_h100_and_takes_the_kernels_only_if_trusted(
+    scheme, training, tokens, dropout, backend, trusted, monkeypatch
+):
+    monkeypatch.setattr(call, "has_triton", lambda: True)
+    monkeypatch.setattr(choice, "is_trusted", lambda *_: trusted)
+    request = request_of(scheme, CUDA, tokens, dropout=dropout)
+    with torch.set_grad_enabled(training):
+        expected = "sdpa" if backend == "offsets" and not trusted else backend
+        assert quickest(request) == expected
 
 
 @pytest.mark.parametrize(
     ("fault", "training"),
     [(None, True), (None, False), ("output", True), ("output", False), ("gradients", True)],
 )
-def test_though_quickest_they_are_not_taken_where_their_results_are_wrong(
-    fault, training, monkeypatch, caplog, tmp_path
-):
-    """One kind of GPU has run them, so that no other is trusted unseen."""
+def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch, caplog):
+    calls = []
 
     def kernel(call: AttentionCall):
+        calls.append(call)
         out, _ = BACKENDS["reference"](call)
         if fault == "output":
             out = 1.2 * out
@@ -114,17 +144,54 @@ def test_though_quickest_they_are_not_taken_where_their_results_are_wrong(
             out = 1.2 * out - 0.2 * out.detach()
         return out, None
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(call, "has_triton", lambda: True)
-    monkeypatch.setattr(measured, "seconds", lambda name, *_: float(name != "offsets"))
-    positions = torch.arange(6).unsqueeze(0)
-    layout = Layout(positions, positions, length=6)
-    request = request_of("t5", CPU, dtype=torch.float32, layout=layout)
+    monkeypatch.setattr(comparison, "compared", {})
+    request = on_the_cpu("t5")
+    state = torch.get_rng_state()
     with torch.set_grad_enabled(training), caplog.at_level("WARNING", "diet_fairseq"):
-        chosen = measured.Choices()(request, BACKENDS | {"offsets": kernel})
-    assert (chosen == "offsets") == (fault is None)
-    assert ("offsets is quickest, but wrong here" in caplog.text) == (fault is not None)
+        trusted = {comparison.is_trusted("offsets", kernel, request) for _ in range(2)}
+    assert trusted == {fault is None}
+    assert len(calls) == 1  # the second call of its kind is not compared
+    assert ("offsets is wrong here, please report" in caplog.text) == (fault is not None)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(p.grad is None for scheme in request.schemes for p in scheme.parameters())
+
+
+def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
+    def kernel(call: AttentionCall):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(comparison, "compared", {})
+    with caplog.at_level("WARNING", "diet_fairseq"):
+        assert not comparison.is_trusted("offsets", kernel, on_the_cpu("t5"))
+    assert "offsets can't run here, sdpa is taken: no memory" in caplog.text
+
+
+@pytest.mark.parametrize("why", ["compiled", "fake"])
+def test_kernels_are_compared_where_tensors_have_numbers(why, monkeypatch):
+    monkeypatch.setattr(comparison, "compared", {})
+    request = request_of("t5", CPU) if why == "fake" else on_the_cpu("t5")
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: why == "compiled")
+    assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)
+    assert not comparison.compared
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: False)
+    with torch.no_grad():
+        assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu("t5"))
+
+
+def test_kinds_of_calls_are_compared_apart(monkeypatch):
+    monkeypatch.setattr(comparison, "compared", {})
+    changes = [
+        {},
+        {},
+        {"tokens": 9},
+        {"dtype": torch.bfloat16},
+        {"dropout": 0.1},
+        {"scheme": "none"},
+    ]
+    with torch.no_grad():
+        for change in changes:
+            comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu(**{"scheme": "t5"} | change))
+    assert len(comparison.compared) == 4
 
 
 def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -157,33 +224,3 @@ def test_gradients_have_the_shapes_and_types_of_what_they_are_of(monkeypatch):
     assert of_q.shape == out.shape == (2, 3, 4, 8)
     assert of_k.shape == of_v.shape == (2, 3, 5, 8)
     assert of_line.shape == (3, 8)
-
-
-@needs_triton
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "width", "tile"), [("bf16", 64, 64), ("fp32", 128, 16)])
-def test_triton_compiles_the_kernels_for_gpus(dtype, width, tile, monkeypatch, tmp_path):
-    """And what they keep fits into the 99 KiB that a program may have on most of them."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-
-    from diet_fairseq.attention.backends import offset_kernels as kernels
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    types = dict.fromkeys(["q", "k", "v", "g", "o", "of_k", "of_v"], f"*{dtype}")
-    types |= dict.fromkeys(["line", "norm", "mean", "of_q", "of_line"], "*fp32") | {
-        "padding": "*u8"
-    }
-    chosen = {"d": width, "W": width, "S": tile, "CAUSAL": True, "P": "ieee"}
-    types |= dict.fromkeys(chosen, "constexpr")
-    for kernel, arch in ((kernels.forward, 90), (kernels.backward, 80)):
-        signature = {name: types.get(name, "i32") for name in kernel.arg_names}
-        constants = {(kernel.arg_names.index(name),): value for name, value in chosen.items()}
-        source = triton.compiler.ASTSource(kernel, signature, constants)
-        compiled = triton.compile(
-            source,
-            target=GPUTarget("cuda", arch, 32),
-            options={"num_warps": 8 if tile == 64 else 4},
-        )
-        assert compiled.metadata.shared <= 99 * 1024
-        assert compiled.asm["cubin"]

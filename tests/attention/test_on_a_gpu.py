@@ -1,9 +1,11 @@
 """A model computes on a GPU what it does on a CPU, every backend there what the reference does."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from diet_fairseq.attention.backends import BACKENDS, Request, measured
+from diet_fairseq.attention.backends import BACKENDS, Request, comparison
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from tests.attention.test_fast_paths import PATHS, check_fast_path, once_by_the_reference
@@ -12,9 +14,11 @@ from tests.support import tiny
 pytestmark = pytest.mark.gpu
 #: relative to a result's norm; half precision is rounded at other places
 ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
-#: queries, keys, width (FlexAttention wants at least 16) and whether the future is masked; the last
-#: one is a step of decoding. As FlexAttention is compiled for each, they are few.
-CALLS = [(100, 100, 64, False), (128, 128, 24, True), (1, 77, 64, True)]
+#: queries, keys, width and whether the future is masked; the third one is a step of decoding
+CALLS = [
+    *((100, 100, 64, False), (128, 128, 24, True), (1, 77, 64, True)),
+    *((512, 512, 64, False), (300, 520, 128, True)),
+]
 
 
 @pytest.mark.parametrize(
@@ -42,29 +46,20 @@ def request(scheme: str, queries: int, keys: int, width: int, dtype: torch.dtype
 def test_every_candidate_computes_what_the_reference_does_forward_and_backward(
     scheme, dtype, monkeypatch
 ):
-    monkeypatch.setattr(measured, "ROUNDING", ROUNDING[dtype])
+    monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[dtype])
     for queries, keys, width, causal in CALLS:
         asked = request(scheme, queries, keys, width, dtype, causal)
-        for backend in (*asked.candidates, "flex"):
-            found = measured.matches_reference(backend, asked, BACKENDS)
+        for backend in asked.candidates:
+            found = comparison.matches_reference(backend, BACKENDS[backend], asked)
             assert found, f"{backend}: {queries} x {keys}, {width} wide, causal: {causal}"
 
 
-@pytest.mark.parametrize("scheme", ["none", "t5", "diet_abs"])
-def test_auto_measures_every_candidate_and_takes_the_quickest(
-    scheme, monkeypatch, caplog, tmp_path
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked = request(scheme, 128, 128, 64, torch.bfloat16, False)
-    with caplog.at_level("INFO", "diet_fairseq"):
-        chosen = measured.Choices()(asked, BACKENDS)
-    [line] = [text for text in caplog.messages if "is quickest" in text]
-    assert f"{chosen} is quickest" in line
-    assert " inf ms" not in line  # each could be run
-    times = dict(word.split(" ")[:2] for word in line.split("(")[-1].split(", "))
-    assert times.keys() == set(asked.candidates)
-    assert float(times[chosen]) == min(map(float, times.values()))
-    assert measured.remembered() != {}
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(causal, dropout):
+    asked = replace(request("t5", 512, 512, 64, torch.bfloat16, causal), dropout=dropout)
+    first, second = (comparison.run("offsets", BACKENDS["offsets"], asked) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,4 +1,4 @@
-"""What `auto-measured` chooses, beside the times of all that it chose from."""
+"""The choice of `auto`, beside the times of all that can compute the call."""
 
 import sys
 
@@ -18,7 +18,7 @@ def test_every_choice_stands_beside_the_times_of_all_candidates(more, dtype, mon
     assert {one.dtype for one in asked} == {dtype}
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
     rows = {tuple(cells[:2]): cells[3:] for cells in lines if len(cells) == 7 and cells[2] == "8"}
-    assert len(rows) == 3 * 3  # schemes and kinds of calls
+    assert len(rows) == 4 * 3  # schemes and kinds of calls
     chosen, quickest, speed, times = rows["diet_abs", "training"]
     timed = dict(one.split() for one in times.split(", "))
     assert timed.keys() == {"reference", "sdpa", "factors", "recompute"}

@@ -52,6 +52,8 @@ def test_a_backend_that_the_devices_memory_is_too_small_for_is_left_out():
         ("diet_abs", "factors", True),
         ("diet_rel", "factors", False),
         ("diet_rel", "offsets", True),
+        ("diet_rel", "split", True),
+        ("diet_abs", "split", False),
         ("tupe_r", "offsets", False),
     ],
 )

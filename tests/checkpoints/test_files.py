@@ -120,6 +120,19 @@ def test_nothing_in_a_refusal_acts_on_a_terminal(tmp_path):
     assert len(refusal(saved(path, cfg={"a" * 10000: "${" + "b" * 10000}))) < 1000
 
 
+def test_a_checkpoint_that_cant_be_opened_is_not_called_damaged(tmp_path, monkeypatch):
+    path = tmp_path / "x.pt"
+    assert refusal(path) == "not there: check the path"
+    saved(path)
+
+    def fail(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(UserError, match=r"x\.pt can't be read: fix its permissions, or name"):
+        checkpoints.read(path)
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

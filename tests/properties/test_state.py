@@ -3,7 +3,7 @@
 import copy
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -15,7 +15,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import Request
-from diet_fairseq.attention.backends import measured as choices
 from diet_fairseq.attention.context import Term
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.stack import forward_context
@@ -143,7 +142,7 @@ def check_checkpointing(case: Case, **options: float) -> None:
     plain = tiny.fresh(case, **options).train()
     saving = tiny.copy_of(plain, case, checkpoint_activations=True, **options).train()
     found = []
-    for model in (saving, plain):  # the first is the one that may measure backends
+    for model in (saving, plain):  # the first is the one that may compare backends
         torch.default_generator.manual_seed(5)
         outs = [tiny.logits(model, left_source=s, left_target=t) for s, t in tiny.SIDES]
         found.append(
@@ -185,24 +184,17 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
 
 
 @contextmanager
-def measuring(**instead: object) -> Iterator[None]:
-    """No choice of a backend is known yet, and none is kept."""
+def choosing(choose: Callable[[Request], str]) -> Iterator[None]:
+    """What "auto" takes is decided by a function."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(choices.SWITCH, "1")
-        for name, function in {"remembered": dict, "remember": max, **instead}.items():
-            patch.setattr(choices, name, function)
-        patch.setattr(backends, "choose", choices.Choices())
+        patch.setattr(backends, "quickest", choose)
         yield
 
 
 def check_dropout(case: Case) -> None:
     """Another backend draws other elements: the one of training is taken in both passes."""
-
-    def measured(name: str, request: Request, backends: object) -> str:
-        return "reference" if request.training else "sdpa"
-
-    with measuring(measured=measured):
-        check_checkpointing(case.but(attention_backend="auto-measured"), attention_dropout=0.3)
+    with choosing(lambda request: "reference" if request.training else "sdpa"):
+        check_checkpointing(case, attention_dropout=0.3)
 
 
 @tiny.each(tiny.first_of_each_scheme(tiny.CASES))

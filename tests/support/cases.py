@@ -136,8 +136,8 @@ def with_its_options(case: Case) -> Iterator[Case]:
     yield from (case.but(attention_backend=backend) for backend in fast_paths(case))
 
 
-#: what on a CPU has no gradient, or is the reference
-ON_GPUS = ("flex", "offsets")
+#: backends that are the reference on a CPU
+ON_GPUS = ("offsets",)
 
 
 def fast_paths(case: Case) -> list[str]:

@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
             return "hung"
         if self.status < 0:
             return f"ended by signal {-self.status}"
-        if any(not c.isprintable() for c in last[0]):
+        if self.is_refusal and any(not c.isprintable() for c in last[0]):
             return f"control characters: {last[0]!r}"
         if self.status not in (0, 1):
             return f"status {self.status}: {last[0]}"
@@ -56,7 +56,8 @@ class Outcome(NamedTuple):
     @property
     def is_refusal(self) -> bool:
         """Whether it is one line of ours, and not an error of fairseq's or PyTorch's."""
-        return self.status == 1 and "Traceback" not in self.err and self.err.startswith("error: ")
+        last = self.err.strip().splitlines()[-1:] or [""]
+        return self.status == 1 and "Traceback" not in self.err and last[0].startswith("error: ")
 
 
 def attempt(action: Callable[[], Any], folder: Path, limit: float = 60) -> Outcome:

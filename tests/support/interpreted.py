@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.split import split
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
 from diet_fairseq.attention.context import Term
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
-from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.layout import Layout, toeplitz
 
 # the package has the function under this name
 offsets: Any = import_module("diet_fairseq.attention.backends.offsets")
@@ -39,10 +40,11 @@ class Call:
     width: int = 12
     dtype: torch.dtype = torch.float32
     heads_share: bool = False
+    tile: int = 16
     options: dict[str, Any] = field(default_factory=dict)
 
-    def results(self, backend: str) -> tuple[Tensor, ...]:
-        """What comes out, and the gradients of queries, keys, values and the scheme."""
+    def results(self, backend: str, dropout: float = 0.0) -> tuple[Tensor, ...]:
+        """The output, and the gradients of queries, keys, values and the scheme."""
         keys = max(self.lengths)
         limit = Limit(keys, "--max-positions")
         heads = 1 if self.heads_share else HEADS
@@ -63,22 +65,23 @@ class Call:
         )
         leaves = [x.requires_grad_() for x in (q, k, v)]
         term = Term.of((scheme,), layout, backend)
-        call = AttentionCall(q * self.width**-0.5, k, v, term, (scheme,), layout, 0.0)
+        call = AttentionCall(q * self.width**-0.5, k, v, term, (scheme,), layout, dropout)
         out, _ = BACKENDS[backend](call)
         return out, *torch.autograd.grad(out, [*leaves, *scheme.parameters()], gradient)
 
 
+def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
+    """Tiles small enough for the interpreter: queries are met two tiles at a time."""
+
+    def tile_of(kernel: str, *_: Any) -> Any:
+        return offsets.Tile(*(tile, tile) if kernel == "backward_line" else (2 * tile, tile), 4, 2)
+
+    return patch.multiple(offsets, tile_of=tile_of, **({"Launch": faulty} if faulty else {}))
+
+
 def check(call: Call) -> None:
-    launched = []
-
-    def watched(name: str, *given: Any) -> None:
-        launched.append(name)
-        launch(name, *given)
-
-    launch = offsets.launch
-    with patch.object(offsets, "launch", watched):
+    with kernels_with(call.tile), patch.object(offsets, "reference", None):
         found = call.results("offsets")
-    assert launched == ["forward", "backward"]
     # half precision is rounded at other places, float32 only summed in another order
     error = 2e-5 if call.dtype == torch.float32 else 1e-2
     for one, other in zip(found, call.results("reference"), strict=True):
@@ -86,12 +89,16 @@ def check(call: Call) -> None:
         torch.testing.assert_close(one, other, rtol=error, atol=error)
 
 
-#: a tile is of 16 tokens, in half precision of 64 or 32; one has only padding
+#: tiles are of 16 and 32 tokens, in the reach of 3 offsets a few are near; one has only padding
 CALLS = {
     "an encoder, nothing padded": Call("diet_rel", (9, 9)),
-    "buckets, padded on the right": Call("t5", (20, 11), options={"buckets": 8}),
+    "buckets, padded on the right": Call("t5", (40, 31), options={"buckets": 8}),
+    "far tiles on both sides": Call("diet_rel", (90, 71), options={"clip": 3}),
     "a decoder, padded on the left, heads share": Call(
         "diet_rel", (3, 20), causal=True, left=True, heads_share=True
+    ),
+    "a decoder with far tiles": Call(
+        "diet_rel", (70, 50), causal=True, left=True, options={"clip": 3}
     ),
     "the last queries, clipped offsets": Call(
         "diet_rel", (20, 20), causal=True, queries=5, options={"clip": 3}
@@ -108,75 +115,146 @@ MORE = {
         ("diet_rel", (40, 25), 64, torch.float32, False, "left", None),
         ("t5", (40, 25), 128, torch.float32, True, "right", None),
         ("diet_rel", (70, 45), 64, torch.float16, True, "left", None),
-        ("t5", (70, 45), 65, torch.float16, True, "right", 40),
+        ("t5", (70, 45), 24, torch.float16, True, "right", 40),
+        ("t5", (64, 64), 65, torch.float16, False, "right", None),
         ("diet_rel", (40, 25), 1, torch.float32, True, "right", 35),
     ]
 }
 
 
-def faulty(change: Callable[..., Any]) -> Callable[..., None]:
-    """`launch` with arguments that ``change`` has changed; what it gives back is called after."""
-    original = offsets.launch
-
-    def launch(name: str, tokens: int, *given: Any) -> None:
-        changed, after = change(name, *given)
-        original(name, tokens, *changed)
-        after()
-
-    return launch
-
-
-def a_line_moved_by_one(name: str, inputs: Any, line: Tensor, *rest: Any) -> Any:
-    return (inputs, line.roll(1, 1), *rest), lambda: None
-
-
-def padding_forgotten(name: str, inputs: Any, line: Tensor, padding: Any, *rest: Any) -> Any:
-    return (inputs, line, None, *rest), lambda: None
+def cross_attention() -> None:
+    """More queries than keys, and far offsets beyond the end of the keys."""
+    torch.manual_seed(1)
+    q, k, v, g = (torch.randn(1, 2, n, 16) for n in (70, 33, 33, 70))
+    numbers, reach = torch.randn(2, 11), 5
+    rows = torch.arange(1 - 33, 70).clamp(-reach, reach) + reach
+    leaves = [x.requires_grad_() for x in (q, k, v, numbers)]
+    with kernels_with(16):
+        line = numbers[:, rows]
+        out, _ = offsets.offset_attention(q, k, v, line, None, None, reach, False, 0.0)
+        found = torch.autograd.grad(out, leaves, g)
+    expected = (q @ k.mT + toeplitz(numbers[:, rows], 70)).softmax(-1) @ v
+    wanted = torch.autograd.grad(expected, leaves, g)
+    for one, other in zip((out, *found), (expected, *wanted), strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5)
 
 
-def the_future_forgotten(name: str, *given: Any) -> Any:
-    return (*given[:-1], False), lambda: None
+def dropout() -> None:
+    """The weights that are dropped are the same forward and backward, in every kernel."""
+    torch.manual_seed(1)
+    rate, seed, n = 0.3, torch.tensor([7]), 40
+    q, k, g = (torch.randn(2, 2, n, 16) for _ in range(3))
+    v, line = torch.randn(2, 2, n, 16), torch.randn(2, 2 * n - 1)
+    leaves = [x.requires_grad_() for x in (q, k, v, line)]
+
+    def attend(v: Tensor, q: Tensor = q, k: Tensor = k) -> Tensor:
+        out, _ = offsets.offset_attention(q, k, v, line, None, seed, 2**30, True, rate)
+        return out
+
+    with kernels_with(16):
+        out = attend(v)
+        found = torch.autograd.grad(out, leaves, g)
+        wide = [torch.cat([x, x.new_zeros(2, 2, n, n - 16)], -1).detach() for x in (q, k)]
+        used = attend(torch.eye(n).expand(2, 2, n, n), *wide)  # the weights, where not dropped
+    weights = q @ k.mT + toeplitz(line, n)
+    future = torch.ones(n, n, dtype=torch.bool).triu(1)
+    weights = weights.masked_fill(future, -torch.inf).softmax(-1)
+    mask = (used != 0).float()
+    share = 1 - float(mask.sum() / (~future).sum() / 4)
+    assert abs(share - rate) < 0.05, share
+    assert not torch.equal(mask[0, 0], mask[0, 1])
+    assert not torch.equal(mask[0], mask[1])
+    expected = weights * mask / (1 - rate) @ v
+    wanted = torch.autograd.grad(expected, leaves, g)
+    for one, other in zip((out, *found), (expected, *wanted), strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5)
 
 
-def gradients_on_the_next_diagonal(name: str, *given: Any) -> Any:
-    def after() -> None:
-        if name == "backward":
-            given[3][-1].copy_(given[3][-1].roll(1, 1))
+def split_attention() -> None:
+    """The rival that `benchmarks.device` times."""
+    with patch.dict(BACKENDS, offsets=split):
+        check(Call("diet_rel", (40, 40), width=16))
 
-    return given, after
+
+def two_runs() -> None:
+    """They give the same bits, dropout included."""
+    call = Call("diet_rel", (40, 25), options={"clip": 3})
+    with kernels_with(16):
+        first, second = (call.results("offsets", dropout=0.1) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+class Mutant(offsets.Launch):  # type: ignore[misc]
+    """A launch with arguments that a fault changes."""
+
+    def start(self, name: str, grid: Any, *rest: Any) -> None:
+        self.spoil(name, rest)
+        super().start(name, grid, *rest)
+
+    def spoil(self, name: str, rest: Any) -> None: ...
+
+
+class ALineMovedByOne(Mutant):
+    def spoil(self, name: str, rest: Any) -> None:
+        if name == "forward":
+            self.line = self.line.roll(1, 1)
+
+
+class PaddingForgotten(Mutant):
+    def spoil(self, name: str, rest: Any) -> None:
+        self.pad = None
+
+
+class TheFutureForgotten(Mutant):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given[:-2], False, given[-1])  # not causal
+
+
+class GradientsOnTheNextDiagonal(Mutant):
+    def of_line(self, *given: Any) -> Tensor:
+        return super().of_line(*given).roll(1, 1)
+
+
+class FarTilesForgotten(Mutant):
+    def of_line(self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor) -> Tensor:
+        return super().of_line(g, norm, delta, of_far.zero_())
 
 
 SMALL = Call("diet_rel", (6, 4), causal=True, left=True)
-MUTANTS = [
-    a_line_moved_by_one,
-    padding_forgotten,
-    the_future_forgotten,
-    gradients_on_the_next_diagonal,
-]
+MUTANTS = {
+    ALineMovedByOne: SMALL,
+    PaddingForgotten: SMALL,
+    TheFutureForgotten: SMALL,
+    GradientsOnTheNextDiagonal: SMALL,
+    FarTilesForgotten: CALLS["a decoder with far tiles"],
+}
 
 
-def caught(mutant: Callable[..., Any]) -> None:
-    with patch.object(offsets, "launch", faulty(mutant)):
+def caught(mutant: type[Mutant]) -> None:
+    with patch.object(offsets, "Launch", mutant):
         try:
-            check(SMALL)
+            check(MUTANTS[mutant])
         except AssertionError:
             return
     raise AssertionError("not caught")
 
 
 def opcheck() -> None:
-    """What `torch.compile` is told of the operator is true."""
+    """The description of the operator for `torch.compile` is true."""
     q, k, v = (torch.randn(1, 2, tokens, 8, requires_grad=True) for tokens in (3, 5, 5))
-    padding = torch.tensor([[False, False, False, False, True]])
-    given = (q, k, v, torch.randn(2, 7, requires_grad=True), padding, False)
-    torch.library.opcheck(offsets.offset_attention, given)
+    pad = torch.tensor([[0.0, 0.0, 0.0, 0.0, -torch.inf]])
+    line = torch.randn(2, 7, requires_grad=True)
+    with kernels_with(16):
+        given = (q, k, v, line, pad, None, 2**30, False, 0.0)
+        torch.library.opcheck(offsets.offset_attention, given)
 
 
 def checks_of(more: bool) -> dict[str, Callable[[], None]]:
     calls = MORE if more else CALLS
     checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n]) for n in calls}
     if more:
-        return checks | {"opcheck": opcheck}
+        others = (cross_attention, dropout, two_runs, split_attention, opcheck)
+        return checks | {other.__name__: other for other in others}
     return checks | {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
 
 

@@ -2,9 +2,7 @@
 
 from .call import AttentionCall, Backend, Request, keys_of
 from .choice import quickest
-from .flex import flex
 from .fused import factors, sdpa
-from .measured import choose
 from .offsets import offsets
 from .recomputed import recomputed
 from .reference import reference
@@ -15,18 +13,13 @@ BACKENDS: dict[str, Backend] = {
     "sdpa": sdpa,
     "factors": factors,
     "recompute": recomputed,
-    "flex": flex,
     "offsets": offsets,
 }
 
 
 def select_backend(setting: str, request: Request) -> str:
     """The key of `BACKENDS` for a call, given ``--attention-backend``."""
-    if setting in BACKENDS:
-        return setting
-    if setting == "auto" and request.device.type == "cpu":
-        return quickest(request)
-    return choose(request, BACKENDS)
+    return setting if setting in BACKENDS else quickest(request)
 
 
 __all__ = [
@@ -34,7 +27,6 @@ __all__ = [
     "AttentionCall",
     "Backend",
     "Request",
-    "choose",
     "keys_of",
     "quickest",
     "select_backend",

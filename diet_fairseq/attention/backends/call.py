@@ -81,29 +81,24 @@ class Request:
 
     @cached_property
     def candidates(self) -> tuple[str, ...]:
-        """The backends that can compute it and are worth measuring.
-
-        "flex" isn't: it is compiled for every kind of call, which takes seconds, and was hardly
-        ever the quickest on a GPU (docs/performance.md).
-        """
+        """The backends that can compute it."""
         if unfused(self.schemes):
             return ("reference",)
-        found = ["reference", "sdpa"]
+        names = ["reference", "sdpa"]
         if self.schemes and all(scheme.factored for scheme in self.schemes):
-            found.append("factors")
+            names.append("factors")
         adds = any(not scheme.shifting for scheme in self.schemes)
-        if adds and self.training and not self.dropout:
-            found.append("recompute")
-        exact = torch.are_deterministic_algorithms_enabled() and self.training
+        if adds and self.training and not self.dropout and self.device.type == "cpu":
+            names.append("recompute")
         lines = self.schemes and all(scheme.of_offsets for scheme in self.schemes)
-        fits = lines and offsets_fit(self.device, self.dtype, self.shape[2]) and has_triton()
-        if fits and not self.dropout and not exact:
-            found.append("offsets")
-        return tuple(found)
+        lines = lines and not self.layout.has_holes  # where offsets differ between sentences
+        if lines and kernels_fit(self.device, self.dtype, self.shape[2]) and has_triton():
+            names.append("offsets")
+        return tuple(names)
 
 
-def offsets_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether Triton's kernel for offsets can run on vectors of this type and width."""
+def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether Triton's kernels for offsets can run on vectors of this type and width."""
     types = {torch.float32, torch.float16, torch.bfloat16}
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if interpreted:  # on a CPU, too; it takes bfloat16's bits for integers in products (3.9)

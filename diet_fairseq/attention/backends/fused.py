@@ -1,8 +1,11 @@
 """PyTorch's fused attention, which keeps no weights."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .call import AttentionCall
 
@@ -17,6 +20,19 @@ def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> i
     wide = -(-width // 8) * 8
     fits = device == "cuda" and dtype in halves and not masked and wide <= 256
     return wide if fits else width
+
+
+def safe_kernels(masked: bool, device: str) -> AbstractContextManager[None]:
+    """Keep masked calls on a GPU off cuDNN's kernel.
+
+    Its gradients are NaN for a query whose scores are all far below 0, on H100 with PyTorch 2.11 to
+    2.13 (pytorch/pytorch issue 196678).
+    """
+    if not masked or device != "cuda":
+        return nullcontext()
+    return sdpa_kernel(
+        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    )
 
 
 def widened(x: Tensor, width: int) -> Tensor:
@@ -52,4 +68,5 @@ def fused(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, score: Tensor | 
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:
         mask = ~mask  # PyTorch's boolean masks are True at keys that are seen
-    return F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)
+    with safe_kernels(mask is not None, q.device.type):
+        return F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)

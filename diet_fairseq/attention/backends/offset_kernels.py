@@ -1,141 +1,399 @@
 """The Triton kernels of `offsets.py`, which imports them where they run.
 
-For query i and key j of one sentence and head, where the queries are the last of the keys:
+For query i and key j of one sentence and head, with Tq queries that are the last of the Tk keys:
 
-    s_ij = q_i k_j + line[j - i + Tq - 1], -inf where i doesn't see j
-    o_i = sum_j w_ij v_j, with w_i = softmax(s_i)
+    s_ij = q_i k_j + line[j - i + Tq - 1], -inf where i doesn't see j;  p_i = softmax(s_i)
+    o_i = sum_j m_ij p_ij v_j, where m_ij is 0 or 1 / (1 - dropout)
 
-and backward, with g the gradient of o, that of s_ij is w_ij (g_i v_j - g_i o_i). Its sums over the
-diagonals are the gradient of the line.
+Backward, with g the gradient of o, that of s_ij is d_ij = p_ij (m_ij g_i v_j - g_i o_i). Each
+kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds by atomics.
 
-A program has S queries or S keys of one sentence and head, and meets those of the other kind S at
-a time. S and the width W, of which d columns are used, are powers of 2; P is the precision of
-products of float32. Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as
-(T, B, H, d), as fairseq's activations do. Of a sentence without a token no key is hidden
-(`Layout.hidden`).
+A program has a tile of queries or keys and meets the others a tile at a time, in four runs: tiles
+left of the diagonal by at least ``reach`` offsets, where one number is added to all scores; near
+tiles, which read the line; tiles right of it by ``reach``; tiles that need checks, at the end of
+the keys or at a causal diagonal. Scores and line are in units of log2 e, for `exp2`.
+
+Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d). d columns
+of W, a power of 2, are used. ``pad`` is (B, Tk), -inf at padding and 0 elsewhere; under a causal
+mask padding sees itself (`Layout.mask`).
 """
 
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def rows(x, x_b, x_h, x_t, t, tokens, heads, d: tl.constexpr, W: tl.constexpr):
-    """(S, W): x[t] of this program's sentence and head; zero beyond the last token."""
-    program = tl.program_id(0).to(tl.int64)
-    b, h = program // heads, program % heads
-    column = tl.arange(0, W)[None, :]
-    place = x + b * x_b + h * x_h + t[:, None].to(tl.int64) * x_t + column
-    return tl.load(place, mask=(t[:, None] < tokens) & (column < d), other=0.0)
+LOG2E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-1.0e30)  # finite, so that no difference of two is NaN
 
 
 @triton.jit
-def places(x, t, tokens, d: tl.constexpr, W: tl.constexpr):
-    """(S, W): pointers to this program's x[t] of (T, B, H, d), and whether there is one."""
-    column = tl.arange(0, W)[None, :]
-    row = t[:, None].to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
-    return x + row * d + column, (t[:, None] < tokens) & (column < d)
+def at(x, b, h, x_b, x_h):
+    return x + tl.cast(b, tl.int64) * x_b + tl.cast(h, tl.int64) * x_h
 
 
 @triton.jit
-def scores(
-    q, k, line, line_h, padding, i, j, queries, keys, heads, CAUSAL: tl.constexpr, P: tl.constexpr
+def load_rows(
+    x, start, x_t, tokens, S: tl.constexpr, d: tl.constexpr, W: tl.constexpr, EDGE: tl.constexpr
 ):
-    """(S, S): s_ij, and whether i sees j."""
-    place = j[None, :] - i[:, None] + queries - 1
-    exists = (i[:, None] < queries) & (j[None, :] < keys)
-    line += tl.program_id(0) % heads * line_h
-    score = tl.dot(q, tl.trans(k), input_precision=P)
-    score += tl.load(line + place, mask=exists, other=0.0)
-    seen = exists
-    if padding is not None:
-        padding += (tl.program_id(0) // heads).to(tl.int64) * keys
-        seen &= (tl.load(padding + j, mask=j < keys, other=1) == 0)[None, :]
-    if CAUSAL:  # of padding a query sees itself, as in `Layout.mask`
-        offset = place - (keys - 1)
-        seen = (seen & (offset < 0)) | (exists & (offset == 0))
-    return tl.where(seen, score, -float("inf")), seen
+    """(S, W): rows of x (T, d) from ``start`` on; at an edge the last one is repeated."""
+    row, column = tl.arange(0, S)[:, None], tl.arange(0, W)[None, :]
+    if EDGE:
+        row = tl.minimum(row, tokens - 1 - start)
+    place = x + tl.cast(start, tl.int64) * x_t + (row * x_t + column)
+    if d == W:
+        return tl.load(place)
+    return tl.load(place, mask=column < d, other=0.0)
 
 
 @triton.jit
-def forward(
-    q, k, v, line, padding, o, norm,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, line_h, heads, queries, keys,
-    d: tl.constexpr, W: tl.constexpr, S: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
-    """S rows of o, and of norm (B, H, Tq): the logarithm of what their softmax divides by."""
-    i = tl.program_id(1) * S + tl.arange(0, S)
-    query = rows(q, q_b, q_h, q_t, i, queries, heads, d, W)
-    most = tl.full((S,), -float("inf"), tl.float32)
-    total = tl.zeros((S,), tl.float32)
-    out = tl.zeros((S, W), tl.float32)
-    end = keys
-    if CAUSAL:
-        end = tl.minimum(keys, (tl.program_id(1) + 1) * S + keys - queries)
-    for start in range(0, end, S):
-        j = start + tl.arange(0, S)
-        key = rows(k, k_b, k_h, k_t, j, keys, heads, d, W)
-        value = rows(v, v_b, v_h, v_t, j, keys, heads, d, W)
-        score, _ = scores(query, key, line, line_h, padding, i, j, queries, keys, heads, CAUSAL, P)
-        before, most = most, tl.maximum(most, tl.max(score, 1))
-        level = tl.where(most == -float("inf"), 0.0, most)  # where nothing was seen yet
-        weight, shrink = tl.exp(score - level[:, None]), tl.exp(before - level)
-        total = total * shrink + tl.sum(weight, 1)
-        out = out * shrink[:, None] + tl.dot(weight.to(value.dtype), value, input_precision=P)
-    place, exists = places(o, i, queries, d, W)
-    tl.store(place, (out / total[:, None]).to(o.dtype.element_ty), mask=exists)
-    norm += tl.program_id(0).to(tl.int64) * queries
-    tl.store(norm + i, most + tl.log(total), mask=i < queries)
+def store_rows(x, start, values, tokens, S: tl.constexpr, d: tl.constexpr, W: tl.constexpr):
+    """Store values (S, W) in this program's rows of x, (T, B, H, d) in memory."""
+    row, column = start + tl.arange(0, S)[:, None], tl.arange(0, W)[None, :]
+    place = x + (row.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * d + column
+    tl.store(place, values.to(x.dtype.element_ty), mask=(row < tokens) & (column < d))
 
 
 @triton.jit
-def backward(
-    g, q, k, v, line, padding, norm, mean, of_q, of_k, of_v, of_line,
-    g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, line_h, heads, queries, keys,
-    d: tl.constexpr, W: tl.constexpr, S: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
-    """S rows of of_k and of_v; adds to of_q and of_line (H, Tq + Tk - 1), float32 and zero before.
+def toeplitz(
+    line, far, place, last, R: tl.constexpr, C: tl.constexpr, SIGN: tl.constexpr, FAR: tl.constexpr
+):
+    """(R, C): line[place + SIGN (column - row)], SIGN 1 or -1; line[far] in a far tile.
 
-    ``mean``: g_i o_i, (B, H, Tq)
+    Every number is loaded once and then taken from shared memory: Triton would copy a tile that is
+    loaded as a whole to shared memory element by element, with bank conflicts.
     """
-    j = tl.program_id(1) * S + tl.arange(0, S)
-    key = rows(k, k_b, k_h, k_t, j, keys, heads, d, W)
-    value = rows(v, v_b, v_h, v_t, j, keys, heads, d, W)
-    to_key = tl.zeros((S, W), tl.float32)
-    to_value = tl.zeros((S, W), tl.float32)
-    norm += tl.program_id(0).to(tl.int64) * queries
-    mean += tl.program_id(0).to(tl.int64) * queries
-    of_line += tl.program_id(0) % heads * (queries + keys - 1)
-    first = 0
+    if FAR:
+        return tl.zeros((R, C), tl.float32) + tl.load(line + far)
+    before: tl.constexpr = R - 1 if SIGN > 0 else C - 1
+    number = tl.arange(0, 2 * R if R > C else 2 * C)
+    numbers = tl.load(line + tl.maximum(tl.minimum(place - before + number, last), 0))
+    index = SIGN * (tl.arange(0, C)[None, :] - tl.arange(0, R)[:, None]) + before
+    return tl.reshape(tl.gather(numbers, tl.reshape(index, (R * C,)), 0), (R, C))
+
+
+@triton.jit
+def scores(products, bias, pad, i, j, queries, keys, EDGE: tl.constexpr, CAUSAL: tl.constexpr):
+    """s_ij in units of log2 e; i and j are (S, 1) and (1, S), or the reverse."""
+    score = products * LOG2E + bias
+    seen = score
+    if pad is not None:
+        seen = score + tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+    if EDGE:
+        if CAUSAL:
+            offset = j - i - (keys - queries)
+            if pad is not None:
+                seen = tl.where(offset == 0, score, seen)
+            seen = tl.where(offset <= 0, seen, -float("inf"))
+        seen = tl.where((i < queries) & (j < keys), seen, -float("inf"))
+    return seen
+
+
+@triton.jit
+def is_dropped(seed, row, i, j, dropout):
+    """Whether m_ij of a sentence and head, ``row``, is 0: the same in every kernel."""
+    numbers, _, _, _ = tl.philox(tl.load(seed), j, i, row, 0, 7)
+    return (numbers >> 8).to(tl.float32) * (1.0 / 16777216) < dropout
+
+
+@triton.jit
+def runs_of_keys(
+    first, queries, keys, reach,
+    BM: tl.constexpr, BN: tl.constexpr, NEAR: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """The keys where a tile of queries begins its four runs, the end, where far tiles begin."""
+    place = first + keys - queries  # the first query's, among the keys
+    far = keys
+    checked, end = keys // BN * BN, keys
     if CAUSAL:
-        first = tl.maximum(0, tl.program_id(1) * S - (keys - queries)) // S * S
-    for start in range(first, queries, S):
-        i = start + tl.arange(0, S)
-        query = rows(q, q_b, q_h, q_t, i, queries, heads, d, W)
-        grad = rows(g, g_b, g_h, g_t, i, queries, heads, d, W)
-        score, seen = scores(
-            query, key, line, line_h, padding, i, j, queries, keys, heads, CAUSAL, P
-        )
-        weight = tl.exp(score - tl.load(norm + i, mask=i < queries, other=float("inf"))[:, None])
-        to_value += tl.dot(tl.trans(weight).to(grad.dtype), grad, input_precision=P)
-        change = tl.dot(grad, tl.trans(value), input_precision=P)
-        change -= tl.load(mean + i, mask=i < queries, other=0.0)[:, None]
-        change = tl.where(seen, weight * change, 0.0)  # (S, S), of s_ij
-        to_key += tl.dot(tl.trans(change).to(query.dtype), query, input_precision=P)
-        to_query = tl.dot(change.to(key.dtype), key, input_precision=P)
-        place, exists = places(of_q, i, queries, d, W)
-        tl.atomic_add(place, to_query, mask=exists, sem="relaxed")
-        # Row r is moved by S - 1 - r columns, so that a column is a diagonal: one sum and one
-        # atomic addition for each of them, not for each s_ij.
-        diagonal = tl.arange(0, 2 * S)
-        column = diagonal[None, :] + tl.arange(0, S)[:, None] - (S - 1)  # (S, 2 S)
-        exists = (column >= 0) & (column < S)
-        moved = tl.gather(change, tl.where(exists, column, 0), 1)
-        offset = tl.program_id(1) * S - start + queries - S + diagonal  # (2 S,), in the line
-        exists_there = (offset >= 0) & (offset < queries + keys - 1)
-        sums = tl.sum(tl.where(exists, moved, 0.0), 0)
-        tl.atomic_add(of_line + offset, sums, mask=exists_there, sem="relaxed")
-    place, exists = places(of_k, j, keys, d, W)
-    tl.store(place, to_key.to(of_k.dtype.element_ty), mask=exists)
-    place, exists = places(of_v, j, keys, d, W)
-    tl.store(place, to_value.to(of_v.dtype.element_ty), mask=exists)
+        checked = tl.minimum(checked, tl.maximum(place, 0) // BN * BN)
+        end = tl.minimum(keys, place + BM)
+    left, right = 0, checked
+    if NEAR:
+        left = tl.minimum(tl.maximum(place - reach + 1, 0) // BN * BN, checked)
+        if not CAUSAL:
+            far = tl.cdiv(tl.maximum(place + BM - 1 + reach, 0), BN) * BN
+            right = tl.maximum(tl.minimum(far, checked), left)
+    return 0, left, right, checked, end, far
+
+
+@triton.jit
+def forward_run(
+    most, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end, far,
+    first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    for start in range(begin, end, BN):
+        j = (start + tl.arange(0, BN))[None, :]
+        key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
+        products = tl.dot(query, tl.trans(key), input_precision=P)
+        place = start - first + queries - 1
+        bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
+        score = scores(products, bias, pad, i, j, queries, keys, EDGE, CAUSAL)
+        higher = tl.maximum(most, tl.max(score, 1))
+        weight, shrink = tl.exp2(score - higher[:, None]), tl.exp2(most - higher)
+        total = total * shrink + tl.sum(weight, 1)
+        if seed is not None:
+            weight = tl.where(is_dropped(seed, tl.program_id(1), i, j, dropout), 0.0, weight)
+        value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
+        out = tl.dot(weight.to(value.dtype), value, out * shrink[:, None], input_precision=P)
+        most = higher
+    return most, total, out
+
+
+@triton.jit
+def offset_forward(
+    q, k, v, line, pad, seed, o, norm,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, heads, queries, keys, reach, dropout,
+    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """BM rows of o, and of norm (B, H, Tq): the log2 of what their softmax divides by."""
+    tile, row = tl.program_id(0), tl.program_id(1)
+    if CAUSAL:
+        tile = tl.num_programs(0) - 1 - tile  # the longest first
+    b, h, first = row // heads, row % heads, tile * BM
+    i = first + tl.arange(0, BM)
+    inside = tl.minimum(i, queries - 1)[:, None]
+    query = load_rows(at(q, b, h, q_b, q_h), first, q_t, queries, BM, d, W, True)
+    k, v = at(k, b, h, k_b, k_h), at(v, b, h, v_b, v_h)
+    line += h * (queries + keys - 1)
+    if pad is not None:
+        pad += tl.cast(b, tl.int64) * keys
+    # entries that stand for all far offsets, if there are any
+    low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
+    ends = runs_of_keys(first, queries, keys, reach, BM, BN, NEAR, CAUSAL)
+    most = tl.full((BM,), LOWEST, tl.float32)
+    total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
+    for side in tl.static_range(0 if NEAR else 1, 4):
+        if side != 2 or (NEAR and not CAUSAL):
+            most, total, out = forward_run(
+                most, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
+                ends[side + 1], low if side == 0 else high, first, queries, keys, dropout,
+                BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
+            )  # fmt: skip
+    scale = 1.0 / (total * (1.0 - dropout))[:, None]
+    store_rows(o, first, out * scale, queries, BM, d, W)
+    norm += tl.cast(row, tl.int64) * queries
+    tl.store(norm + i, most + tl.log2(total), mask=i < queries)
+
+
+@triton.jit
+def offset_delta(
+    g, o, delta, g_b, g_h, g_t, o_b, o_h, o_t, heads, queries,
+    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """BM numbers g_i o_i of delta (B, H, Tq)."""
+    first, row = tl.program_id(0) * BM, tl.program_id(1)
+    b, h = row // heads, row % heads
+    grad = load_rows(at(g, b, h, g_b, g_h), first, g_t, queries, BM, d, W, True).to(tl.float32)
+    out = load_rows(at(o, b, h, o_b, o_h), first, o_t, queries, BM, d, W, True).to(tl.float32)
+    i = first + tl.arange(0, BM)
+    delta += tl.cast(row, tl.int64) * queries
+    tl.store(delta + i, tl.sum(grad * out, 1), mask=i < queries)
+
+
+@triton.jit
+def gradients(products, weight, level, seed, row, i, j, dropout):
+    """d_ij and m_ij p_ij, from g_i v_j, p_ij and g_i o_i."""
+    used = weight
+    if seed is not None:
+        dropped, scale = is_dropped(seed, row, i, j, dropout), 1.0 / (1.0 - dropout)
+        products = tl.where(dropped, 0.0, products * scale)
+        used = tl.where(dropped, 0.0, weight * scale)
+    return weight * (products - level), used
+
+
+@triton.jit
+def keys_run(
+    of_k, of_v, key, value, q, g, q_t, g_t, line, pad, seed, norm, delta, j, begin, end, far,
+    first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    for start in range(begin, end, BM):
+        i = start + tl.arange(0, BM)
+        inside = tl.minimum(i, queries - 1) if EDGE else i
+        query = load_rows(q, start, q_t, queries, BM, d, W, EDGE)
+        products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
+        place = first - start + queries - 1
+        bias = toeplitz(line, far, place, queries + keys - 2, BN, BM, -1, FAR)
+        score = scores(products, bias, pad, i[None, :], j, queries, keys, EDGE, CAUSAL)
+        weight = tl.exp2(score - tl.load(norm + inside)[None, :])
+        grad = load_rows(g, start, g_t, queries, BM, d, W, EDGE)
+        products = tl.dot(value, tl.trans(grad), input_precision=P)
+        level = tl.load(delta + inside)[None, :]
+        row = tl.program_id(1)
+        change, used = gradients(products, weight, level, seed, row, i[None, :], j, dropout)
+        of_v = tl.dot(used.to(grad.dtype), grad, of_v, input_precision=P)
+        of_k = tl.dot(change.to(query.dtype), query, of_k, input_precision=P)
+    return of_k, of_v
+
+
+@triton.jit
+def offset_backward_keys(
+    g, q, k, v, line, pad, seed, norm, delta, of_k, of_v,
+    g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, heads, queries, keys, reach,
+    dropout, d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """BN rows of the gradients of k and v; no key of a tile is at an edge, its copies are."""
+    row, first = tl.program_id(1), tl.program_id(0) * BN
+    b, h = row // heads, row % heads
+    j = tl.minimum(first + tl.arange(0, BN), keys - 1)[:, None]
+    key = load_rows(at(k, b, h, k_b, k_h), first, k_t, keys, BN, d, W, True)
+    value = load_rows(at(v, b, h, v_b, v_h), first, v_t, keys, BN, d, W, True)
+    q, g = at(q, b, h, q_b, q_h), at(g, b, h, g_b, g_h)
+    line += h * (queries + keys - 1)
+    norm += tl.cast(row, tl.int64) * queries
+    delta += tl.cast(row, tl.int64) * queries
+    if pad is not None:
+        pad += tl.cast(b, tl.int64) * keys
+    low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
+    # Queries right of near ones see these keys on their left; ``place`` is the first key's.
+    place = first - (keys - queries)
+    begin, right, checked = 0, 0, queries // BM * BM
+    if CAUSAL:
+        begin = tl.maximum(place, 0) // BM * BM
+        right = tl.minimum(tl.cdiv(tl.maximum(place + BN, 0), BM) * BM, tl.cdiv(queries, BM) * BM)
+        checked = tl.maximum(checked, right)
+    left = checked
+    if NEAR:
+        if not CAUSAL:
+            right = tl.minimum(tl.maximum(place - reach + 1, 0) // BM * BM, checked)
+        left = tl.cdiv(tl.maximum(place + BN - 1 + reach, 0), BM) * BM
+        left = tl.maximum(tl.minimum(left, checked), right)
+    ends = (begin, right, left, checked, queries)
+    to_k, to_v = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
+    for side in tl.static_range(0 if NEAR or CAUSAL else 1, 4):
+        if NEAR or side != 2:
+            to_k, to_v = keys_run(
+                to_k, to_v, key, value, q, g, q_t, g_t, line, pad, seed, norm, delta, j,
+                ends[side], ends[side + 1], high if side == 0 else low, first, queries, keys,
+                dropout, BM, BN, d, W, CAUSAL, P,
+                (side == 0 and not CAUSAL) or side == 2, (side == 0 and CAUSAL) or side == 3,
+            )  # fmt: skip
+    store_rows(of_k, first, to_k, keys, BN, d, W)
+    store_rows(of_v, first, to_v, keys, BN, d, W)
+
+
+@triton.jit
+def queries_run(
+    to_q, sums, query, grad, k, v, k_t, v_t, line, pad, seed, norm, delta, i, begin, end, far,
+    counted, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    for start in range(begin, end, BN):
+        j = (start + tl.arange(0, BN))[None, :]
+        key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
+        products = tl.dot(query, tl.trans(key), input_precision=P)
+        place = start - first + queries - 1
+        bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
+        score = scores(products, bias, pad, i, j, queries, keys, EDGE, CAUSAL)
+        weight = tl.exp2(score - norm[:, None])
+        value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
+        products = tl.dot(grad, tl.trans(value), input_precision=P)
+        row = tl.program_id(1)
+        change, _ = gradients(products, weight, delta[:, None], seed, row, i, j, dropout)
+        to_q = tl.dot(change.to(key.dtype), key, to_q, input_precision=P)
+        if FAR:
+            sums += tl.sum(change, 1)
+        if EDGE and counted is not None:
+            sums += tl.where(start >= counted, tl.sum(change, 1), 0.0)
+    return to_q, sums
+
+
+@triton.jit
+def offset_backward_queries(
+    g, q, k, v, line, pad, seed, norm, delta, of_q, of_far,
+    g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, heads, queries, keys, reach,
+    dropout, d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """BM rows of the gradient of q, and of of_far (2, B, H, Tq): sums of d_ij over far tiles."""
+    tile, row = tl.program_id(0), tl.program_id(1)
+    if CAUSAL:
+        tile = tl.num_programs(0) - 1 - tile  # the longest first
+    b, h, first = row // heads, row % heads, tile * BM
+    i = first + tl.arange(0, BM)
+    inside = tl.minimum(i, queries - 1)
+    query = load_rows(at(q, b, h, q_b, q_h), first, q_t, queries, BM, d, W, True)
+    grad = load_rows(at(g, b, h, g_b, g_h), first, g_t, queries, BM, d, W, True)
+    k, v = at(k, b, h, k_b, k_h), at(v, b, h, v_b, v_h)
+    line += h * (queries + keys - 1)
+    norms = tl.load(norm + tl.cast(row, tl.int64) * queries + inside)
+    deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
+    if pad is not None:
+        pad += tl.cast(b, tl.int64) * keys
+    low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
+    ends = runs_of_keys(first, queries, keys, reach, BM, BN, NEAR, CAUSAL)
+    to_q, sums = tl.zeros((BM, W), tl.float32), tl.zeros((BM,), tl.float32)
+    of_far += tl.cast(row, tl.int64) * queries + i
+    for side in tl.static_range(0 if NEAR else 1, 4):
+        if side != 2 or (NEAR and not CAUSAL):
+            to_q, sums = queries_run(
+                to_q, sums, query, grad, k, v, k_t, v_t, line, pad, seed, norms, deltas,
+                inside[:, None], ends[side], ends[side + 1], low if side == 0 else high,
+                ends[5] if NEAR and not CAUSAL else None, first, queries, keys,
+                dropout, BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
+            )  # fmt: skip
+            if side == 0:
+                tl.store(of_far, sums, mask=i < queries)
+                sums = tl.zeros((BM,), tl.float32)
+    if NEAR and not CAUSAL:
+        tl.store(of_far + tl.cast(tl.num_programs(1), tl.int64) * queries, sums, mask=i < queries)
+    store_rows(of_q, first, to_q, queries, BM, d, W)
+
+
+@triton.jit
+def offset_backward_line(
+    g, q, k, v, line, pad, seed, norm, delta, of_line,
+    g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t,
+    batch, heads, queries, keys, reach, dropout, lowest, sentences,
+    d: tl.constexpr, W: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    EDGE: tl.constexpr, NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """Sums of d_ij over the diagonals of all S x S tiles of one block diagonal, in some sentences.
+
+    Far tiles, which are BM x BN, are left to `offset_backward_queries`. of_line (parts, H, block
+    diagonals, 2 S): entry x is the sum over column - row = x - S + 1. EDGE: tiles need checks.
+    """
+    diagonal, h, part = tl.program_id(0) + lowest, tl.program_id(1), tl.program_id(2)
+    r = tl.arange(0, S)
+    offset = diagonal * S - (keys - queries) + r[None, :] - r[:, None]
+    line += h * (queries + keys - 1)
+    bias = toeplitz(line, 0, diagonal * S + queries - 1, queries + keys - 2, S, S, 1, False)
+    if CAUSAL:
+        bias = tl.where(offset <= 0, bias, -float("inf"))
+    begin = tl.maximum(0, -diagonal)  # of the tiles along the block diagonal
+    tiles = tl.minimum(tl.cdiv(queries, S), tl.cdiv(keys, S) - diagonal) - begin
+    total = tl.zeros((S, S), tl.float32)
+    for x in range(part * sentences * tiles, tl.minimum(batch, (part + 1) * sentences) * tiles):
+        b = x // tiles
+        top = (begin + x % tiles) * S
+        left = top + diagonal * S
+        i, j, row = (top + r)[:, None], (left + r)[None, :], b * heads + h
+        query = load_rows(at(q, b, h, q_b, q_h), top, q_t, queries, S, d, W, EDGE)
+        key = load_rows(at(k, b, h, k_b, k_h), left, k_t, keys, S, d, W, EDGE)
+        products = tl.dot(query, tl.trans(key), input_precision=P)
+        hidden = pad
+        if pad is not None:
+            hidden = pad + tl.cast(b, tl.int64) * keys
+        score = scores(products, bias, hidden, i, j, queries, keys, EDGE, CAUSAL)
+        inside = tl.cast(row, tl.int64) * queries + (tl.minimum(i, queries - 1) if EDGE else i)
+        norms = tl.load(norm + inside)
+        if NEAR:
+            ends = runs_of_keys(top // BM * BM, queries, keys, reach, BM, BN, NEAR, CAUSAL)
+            norms = tl.where((left < ends[1]) | (left >= ends[5]), float("inf"), norms)
+        weight = tl.exp2(score - norms)
+        grad = load_rows(at(g, b, h, g_b, g_h), top, g_t, queries, S, d, W, EDGE)
+        value = load_rows(at(v, b, h, v_b, v_h), left, v_t, keys, S, d, W, EDGE)
+        products = tl.dot(grad, tl.trans(value), input_precision=P)
+        level = tl.load(delta + inside)
+        change, _ = gradients(products, weight, level, seed, row, i, j, dropout)
+        total += change
+    # row r is moved by S - 1 - r columns, so that a column is a diagonal
+    entry = tl.arange(0, 2 * S)
+    column = entry[None, :] + r[:, None] - (S - 1)
+    exists = (column >= 0) & (column < S)
+    moved = tl.gather(total, tl.where(exists, column, 0), 1)
+    place = (part * heads + h) * tl.num_programs(0) + tl.program_id(0)
+    sums = tl.sum(tl.where(exists, moved, 0.0), 0)
+    tl.store(of_line + tl.cast(place, tl.int64) * 2 * S + entry, sums)

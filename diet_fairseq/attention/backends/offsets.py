@@ -1,81 +1,129 @@
-"""Attention whose score of every offset is read by a Triton kernel: no Tq x Tk matrix is kept.
+"""Attention with a score for every offset, in Triton kernels that keep no Tq x Tk matrix.
 
-It gives what the reference does on an H100, the one GPU that has run it, and in Triton's
-interpreter (``TRITON_INTERPRET=1``) on a CPU.
+They add no number by atomics, so that two runs give the same bits. No GPU has run these kernels
+yet: they equal the reference in Triton's interpreter (``TRITON_INTERPRET=1``) on a CPU, and compile
+for compute capabilities 8.0 to 10.0 (docs/performance.md).
 """
 
+import math
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import UserError
-from .call import AttentionCall, offsets_fit
+from ..context import Schemes
+from .call import AttentionCall, kernels_fit
 from .reference import reference
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head.
 
+#: a ``reach`` without far offsets
+EVERYWHERE = 2**30
+
+
+class Tile(NamedTuple):
+    """How a kernel works: queries and keys in a tile, warps, stages of its pipeline."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+#: half precision, heads of at most 64 and at most 128 numbers: computed for an H100 from what
+#: Triton's compiler says of registers and shared memory (docs/performance.md), not yet measured
+TILES = {
+    "forward": (Tile(128, 64, 8, 3), Tile(128, 64, 8, 2)),
+    "backward_keys": (Tile(64, 128, 8, 2), Tile(64, 64, 8, 2)),
+    "backward_queries": (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
+    "backward_line": (Tile(64, 64, 4, 2), Tile(64, 64, 8, 2)),
+}
+#: all kernels, in float32
+SMALL = Tile(32, 32, 4, 2)
+#: programs of `backward_line`, which splits the batch to have at least so many
+PROGRAMS = 2048
+
+
+def tile_of(kernel: str, dtype: torch.dtype, width: int) -> Tile:
+    return SMALL if dtype == torch.float32 else TILES[kernel][width > 64]
+
 
 def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """`offset_attention`, or the reference where dropout, other scores or `offsets_fit` forbid it.
-
-    Gradients of queries and scores are summed in any order: two runs differ in their last digits.
+    """`offset_attention`, or the reference where other scores or `kernels_fit` forbid it.
 
     Raises:
         UserError: Triton is needed and can't be imported
     """
     term, layout, (batch, heads, queries, width) = call.term, call.layout, call.q.shape
-    forbidden = call.dropout or term.score is not None or term.factors
-    if forbidden or term.line is None or not offsets_fit(call.q.device, call.q.dtype, width):
+    others = term.score is not None or term.factors
+    if term.line is None or others or not kernels_fit(call.q.device, call.q.dtype, width):
         return reference(call)
-    line, _ = term.line
-    line = line.float().contiguous().expand(heads, -1)  # (H, Tq + Tk - 1)
-    padding = layout.hidden
-    if padding is not None:
-        padding = padding.expand(batch, -1).contiguous()  # (B, Tk)
+    line = term.line[0].float().expand(heads, -1)  # (H, Tq + Tk - 1)
+    pad = None
+    if layout.hidden is not None:
+        pad = torch.zeros(batch, call.k.size(2), device=call.q.device)  # (B, Tk)
+        pad = pad.masked_fill(layout.hidden, -math.inf)
+    seed = None
+    if call.dropout:
+        seed = torch.randint(2**31, (1,), device=call.q.device)
     causal = layout.causal and queries > 1
-    return offset_attention(call.q, call.k, call.v, line, padding, causal)[0], None
+    out, _ = offset_attention(
+        call.q, call.k, call.v, line, pad, seed, reach_of(call.schemes), causal, call.dropout
+    )
+    return out, None
+
+
+def reach_of(schemes: Schemes) -> int:
+    """The offset from which on, on either side, all scores are the same."""
+    reaches = [getattr(scheme, "outermost", EVERYWHERE) for scheme in schemes]
+    return max(reaches, default=EVERYWHERE)
+
+
+# --- operators, which torch.compile and FSDP take as they are -------------------------------
 
 
 @torch.library.custom_op("diet_fairseq::offset_attention", mutates_args=())
 def offset_attention(
-    q: Tensor, k: Tensor, v: Tensor, line: Tensor, padding: Tensor | None, causal: bool
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None, seed: Tensor | None,
+    reach: int, causal: bool, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(q k^T + toeplitz(line), masked) v.
 
     Args:
         q: (B, H, Tq, d_h), scaled; k, v: (B, H, Tk, d_h)
         line: (H, Tq + Tk - 1) float32, ascending: the score of each offset
-        padding: (B, Tk) bool, True at padding
+        pad: (B, Tk) float32, -inf at keys that are padding, 0 at others; None: no padding
+        seed: (1,) int64, of dropout; None: no dropout
+        reach: the scores of all offsets from ``reach`` on are one number, and those up to
+            ``-reach`` are another. Their gradients may be put together in one entry of the line.
         causal: keys after the query are masked, too, as in `Layout.mask`
+        dropout: the probability that a weight is dropped
 
     Returns:
-        (B, H, Tq, d_h), and the logarithm of what each softmax divides by, (B, H, Tq) float32
+        (B, H, Tq, d_h), and log2 of what each softmax divides by, (B, H, Tq) float32
     """
-    out, norm = results(q)
-    launch("forward", q.size(2), (q, k, v), line, padding, (out, norm), causal)
+    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout)
+    out, norm = activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    launch.forward(out, norm)
     return out, norm
 
 
 @offset_attention.register_fake
-def results(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """What is returned, without values."""
+def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.custom_op("diet_fairseq::offset_attention_backward", mutates_args=())
 def offset_attention_backward(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, padding: Tensor | None,
-    causal: bool, out: Tensor, norm: Tensor,
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
+    seed: Tensor | None, reach: int, causal: bool, dropout: float, out: Tensor, norm: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of q, k, v and line, given that of out."""
-    mean = (gradient.float() * out.float()).sum(-1)  # (B, H, Tq)
-    of_q, of_k, of_v = activations(q, torch.float32).zero_(), activations(k), activations(v)
-    of_line = torch.zeros_like(line, memory_format=torch.contiguous_format)
-    others = (norm, mean, of_q, of_k, of_v, of_line)
-    launch("backward", k.size(2), (gradient, q, k, v), line, padding, others, causal)
-    return of_q.to(q.dtype), of_k, of_v, of_line
+    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout)
+    return launch.backward(gradient, out, norm)
 
 
 @offset_attention_backward.register_fake
@@ -84,44 +132,151 @@ def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, *rest: Any) -> t
 
 
 def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.causal = inputs
+    *tensors, reach, causal, dropout = inputs
+    ctx.options = reach, causal, dropout
     ctx.save_for_backward(*tensors, *output)
 
 
 def gradients(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *inputs, out, norm = ctx.saved_tensors
-    return *offset_attention_backward(gradient, *inputs, ctx.causal, out, norm), None, None
+    found = offset_attention_backward(gradient, *inputs, *ctx.options, out, norm)
+    return *found, *[None] * 5
 
 
 offset_attention.register_autograd(gradients, setup_context=save)
 
 
-def activations(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def activations(x: Tensor) -> Tensor:
     """Without values, of x's shape (B, H, T, d_h), and in memory as fairseq's (T, B, H d_h)."""
     batch, heads, tokens, width = x.shape
-    return x.new_empty(tokens, batch, heads, width, dtype=dtype).permute(1, 2, 0, 3)
+    return x.new_empty(tokens, batch, heads, width).permute(1, 2, 0, 3)
 
 
-def launch(
-    name: str, tokens: int, inputs: tuple[Tensor, ...], line: Tensor, padding: Tensor | None,
-    others: tuple[Tensor, ...], causal: bool,
-) -> None:  # fmt: skip
-    """Run a kernel, with a program for each sentence, head and tile of so many tokens."""
-    inputs = tuple(x if x.stride(3) == 1 else x.contiguous() for x in inputs)
-    *_, q, k, _ = inputs
-    (batch, heads, queries, width), keys = q.shape, k.size(2)
-    # what the compiler keeps in registers, and in 99 KiB of a GPU's memory for it
-    tile = 16 if q.dtype == torch.float32 else 64 if width <= 64 else 32
-    kernel = getattr(kernels(), name)[batch * heads, -(-tokens // tile)]
-    strides = [stride for x in inputs for stride in x.stride()[:3]]
-    mask = None if padding is None else padding.view(torch.uint8)
-    sizes = {"d": width, "W": max(16, 1 << (width - 1).bit_length()), "S": tile}
-    with torch.cuda.device_of(q):
-        kernel(
-            *(*inputs, line, mask, *others, *strides, line.stride(0), heads, queries, keys),
-            *(*sizes.values(), causal, precision()),
-            num_warps=8 if tile == 64 else 4,
-        )
+# --- kernels --------------------------------------------------------------------------------
+
+
+class Launch:
+    """The kernels for one call, with the arguments that they share."""
+
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
+        seed: Tensor | None, reach: int, causal: bool, dropout: float,
+    ) -> None:  # fmt: skip
+        self.q, self.k, self.v = (rows_in_memory(x) for x in (q, k, v))
+        self.line = (line * math.log2(math.e)).contiguous()
+        self.pad, self.seed, self.reach, self.dropout = pad, seed, reach, dropout
+        self.causal = causal
+        self.batch, self.heads, self.queries, self.width = q.shape
+        self.keys = k.size(2)
+
+    def forward(self, out: Tensor, norm: Tensor) -> None:
+        self.run("forward", self.queries, (), (out, norm))
+
+    def backward(self, gradient: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
+        g = rows_in_memory(gradient)
+        delta = torch.empty_like(norm)
+        self.run_delta(g, out, delta)
+        of_q, of_k, of_v = (activations(x) for x in (self.q, self.k, self.v))
+        sides = 1 if self.causal else 2
+        of_far = norm.new_empty(sides, *norm.shape)
+        self.run("backward_keys", self.keys, (g,), (norm, delta, of_k, of_v))
+        self.run("backward_queries", self.queries, (g,), (norm, delta, of_q, of_far))
+        return of_q, of_k, of_v, self.of_line(g, norm, delta, of_far)
+
+    def of_line(self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor) -> Tensor:
+        """The gradient of the line, (H, Tq + Tk - 1)."""
+        tile = self.tile("backward_line")
+        far = self.tile("backward_queries")
+        size, shift = tile.queries, self.keys - self.queries
+        lowest, highest = 1 - -(-self.queries // size), -(-self.keys // size) - 1
+        if self.near:  # a far tile's offsets are so many more at most
+            reach = self.reach + far.queries + far.keys + size
+            lowest = max(lowest, (shift - reach) // size)
+            highest = min(highest, -(-(shift + reach) // size))
+        if self.causal:
+            highest = min(highest, (shift + size - 1) // size)
+        diagonals = highest - lowest + 1
+        parts = min(self.batch, -(-PROGRAMS // (diagonals * self.heads)))
+        sentences = -(-self.batch // parts)
+        parts = -(-self.batch // sentences)
+        sums = norm.new_empty(parts, self.heads, diagonals, 2 * size)
+        edge = bool(self.queries % size or self.keys % size)
+        edge = edge or (self.causal and self.pad is not None)
+        self.start(
+            "backward_line", (diagonals, self.heads, parts), (g,), (norm, delta, sums),
+            (self.batch, *self.sizes, lowest, sentences),
+            {"S": size, "BM": far.queries, "BN": far.keys, "EDGE": edge},
+        )  # fmt: skip
+        # neighbours overlap by half: one's second half has the same offsets as the next's first
+        blocks = F.pad(sums.sum(0), (0, 0, 0, 1))  # (H, diagonals + 1, 2 S)
+        line = blocks[..., :size] + blocks[..., size:].roll(1, 1)
+        first = lowest * size - size + self.queries  # the line's entry for its first number
+        entries = self.queries + self.keys - 1
+        ends = (first, entries - first - line.size(1) * size)
+        gradient = F.pad(line.flatten(1), ends)
+        if self.near:
+            for side, offset in zip(of_far, (-self.reach, self.reach), strict=False):
+                entry = self.keys - 1 + offset
+                if 0 <= entry < entries:
+                    gradient[:, entry] += side.sum((0, 2))
+        return gradient
+
+    @property
+    def near(self) -> bool:
+        """Whether there may be far offsets."""
+        return self.reach < max(self.queries, self.keys)
+
+    @property
+    def sizes(self) -> tuple[int | float, ...]:
+        return self.heads, self.queries, self.keys, self.reach, self.dropout
+
+    def tile(self, name: str) -> Tile:
+        return tile_of(name, self.q.dtype, self.width)
+
+    def run(
+        self, name: str, tokens: int, more: tuple[Tensor, ...], others: tuple[Tensor, ...]
+    ) -> None:
+        """Start a kernel whose programs have a tile of so many tokens."""
+        tile = self.tile(name)
+        size = tile.keys if name == "backward_keys" else tile.queries
+        grid = (-(-tokens // size), self.batch * self.heads)
+        self.start(name, grid, more, others, self.sizes, {"BM": tile.queries, "BN": tile.keys})
+
+    def start(
+        self, name: str, grid: tuple[int, ...], more: tuple[Tensor, ...],
+        others: tuple[Tensor, ...], sizes: tuple[int | float, ...], constants: dict[str, Any],
+    ) -> None:  # fmt: skip
+        tile = self.tile(name)
+        inputs = (*more, self.q, self.k, self.v)
+        strides = [stride for x in inputs for stride in x.stride()[:3]]
+        with torch.cuda.device_of(self.q):
+            getattr(kernels(), f"offset_{name}")[grid](
+                *(*inputs, self.line, self.pad, self.seed, *others, *strides, *sizes),
+                **(constants | self.columns),
+                NEAR=self.near,
+                CAUSAL=self.causal,
+                P=precision(),
+                num_warps=tile.warps,
+                num_stages=tile.stages,
+            )
+
+    def run_delta(self, g: Tensor, out: Tensor, delta: Tensor) -> None:
+        size = 64
+        grid = (-(-self.queries // size), self.batch * self.heads)
+        strides = [stride for x in (g, out) for stride in x.stride()[:3]]
+        with torch.cuda.device_of(self.q):
+            kernels().offset_delta[grid](
+                g, out, delta, *strides, self.heads, self.queries, **self.columns, BM=size
+            )
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """The width, and the power of 2 that holds it; products want at least 16."""
+        return {"d": self.width, "W": max(16, 1 << (self.width - 1).bit_length())}
+
+
+def rows_in_memory(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def kernels() -> ModuleType:

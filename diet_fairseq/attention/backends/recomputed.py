@@ -72,10 +72,13 @@ class RecomputedAttention(torch.autograd.Function):
 
 
 def recomputed(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """`RecomputedAttention`, or with dropout, whose mask it would draw anew, the reference."""
+    """`RecomputedAttention` on a CPU; it goes head by head, which is slow on a GPU.
+
+    With dropout, whose mask it would draw anew, it is the reference.
+    """
     if call.dropout:
         return reference(call)
     score = call.term.dense()
-    if score is None:
+    if score is None or call.q.device.type != "cpu":
         return sdpa(call)
     return RecomputedAttention.apply(call.q, call.k, call.v, score, call.layout.mask), None

@@ -1,0 +1,91 @@
+"""Triton kernels compiled for a GPU that need not be there, and what their machine code has."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+POINTERS = {
+    **dict.fromkeys(["q", "k", "v", "g", "o", "of_q", "of_k", "of_v"], "*bf16"),
+    **dict.fromkeys(["line", "norm", "delta", "pad", "of_line", "of_far"], "*fp32"),
+    "seed": "*i64",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kernel's machine code.
+
+    Attributes:
+        text: the disassembly
+        registers, stack, shared: registers a thread, bytes of stack a thread, of shared memory
+    """
+
+    text: str
+    registers: int
+    stack: int
+    shared: int
+
+    @property
+    def instructions(self) -> list[str]:
+        return [name for _, name, _ in self._lines]
+
+    @property
+    def loop(self) -> list[str]:
+        """The shortest loop with matrix products and exponentials: a tile without checks."""
+        lines = self._lines
+        places = {int(address, 16): n for n, (address, _, _) in enumerate(lines)}
+        loops = []
+        for n, (_, name, arguments) in enumerate(lines):
+            target = re.search(r"0x([0-9a-f]+)", arguments) if name == "BRA" else None
+            first = places.get(int(target[1], 16), n) if target else n
+            body = [name for _, name, _ in lines[first : n + 1]]
+            if first < n and any("MMA" in one for one in body) and "MUFU.EX2" in body:
+                loops.append(body)
+        return min(loops, key=len)
+
+    @property
+    def _lines(self) -> list[tuple[str, str, str]]:
+        pattern = r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);"
+        return re.findall(pattern, self.text)
+
+
+def compiled(
+    kernel: Any,
+    arch: int,
+    constants: dict[str, Any],
+    warps: int,
+    stages: int,
+    folder: Path,
+    dtype: str = "bf16",
+) -> Machine:
+    """Compile a kernel with tensors and strides that are multiples of 16.
+
+    Args:
+        constants: the constexpr arguments and, as None, tensors that are not given; names that the
+            kernel lacks are left out
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = kernel.arg_names
+    known = {(names.index(n),): value for n, value in constants.items() if n in names}
+    types = {name: of.replace("bf16", dtype) for name, of in POINTERS.items()}
+    types |= {"dropout": "fp32"} | dict.fromkeys(constants, "constexpr")
+    signature = {name: types.get(name, "i32") for name in names}
+    even = [n for n, t in signature.items() if t[0] == "*" or re.fullmatch("[a-z]_[bht]", n)]
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in even}
+    options = {"num_warps": warps, "num_stages": stages}
+    source = ASTSource(kernel, signature, known, attributes)
+    code = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    cubin = folder / f"{kernel.__name__}-{arch}.cubin"
+    cubin.write_bytes(code.asm["cubin"])
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"  # comes with Triton
+    text, usage = (
+        subprocess.run([tool, option, cubin], capture_output=True, text=True, check=True).stdout
+        for option in ("-sass", "-res-usage")
+    )
+    [(registers, stack)] = re.findall(r"REG:(\d+) STACK:(\d+)", usage)
+    return Machine(text, int(registers), int(stack), code.metadata.shared)
