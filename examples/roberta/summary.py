@@ -9,7 +9,7 @@ import csv
 import json
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -17,7 +17,10 @@ from typing import Any
 from diet_fairseq.atomic import written
 from diet_fairseq.errors import UserError, exit_with_one_line
 
-STATISTICS = {"diet": max, "tupe": lambda values: values[-1]}
+STATISTICS: dict[str, Callable[[list[float]], float]] = {
+    "diet": max,
+    "tupe": lambda values: values[-1],
+}
 Row = dict[str, Any]
 
 

@@ -97,7 +97,7 @@ def test_the_batch_is_the_same_on_any_number_of_gpus(experiment):
     assert set(batches.values()) == {20000}
 
 
-@pytest.mark.parametrize(("updates", "interval"), [(400, 200), (650, 130), (1000, 250), (3, 1)])
+@pytest.mark.parametrize(("updates", "interval"), [(400, 200), (650, 130), (1000, 250), (3, 3)])
 def test_the_last_checkpoint_is_saved_after_the_last_update(experiment, updates, interval):
     experiment.configure(updates=updates, save_interval=250, average=1 if updates != 650 else 4)
     assert f"--save-interval-updates {interval} " in experiment.made("-np")
