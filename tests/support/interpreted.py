@@ -188,6 +188,8 @@ def two_runs() -> None:
 class Mutant(offsets.Launch):
     """A launch with arguments that a fault changes."""
 
+    line: torch.Tensor
+
     def start(self, name: str, grid: Any, *rest: Any) -> None:
         self.spoil(name, rest)
         super().start(name, grid, *rest)
@@ -198,8 +200,7 @@ class Mutant(offsets.Launch):
 class ALineMovedByOne(Mutant):
     def spoil(self, name: str, rest: Any) -> None:
         if name == "forward":
-            line: torch.Tensor = self.line
-            self.line = line.roll(1, 1)
+            self.line = self.line.roll(1, 1)
 
 
 class PaddingForgotten(Mutant):
