@@ -178,7 +178,7 @@ def measure(
     first = trainers[args.trainers[0], BASELINE[0]]
     sentences = max(1, args.tokens // length)
     batch = batch_of(first.task, lengths_of(None, sentences, length))
-    steps = {
+    steps: dict[str, Callable[[], None]] = {
         ", ".join([scheme, backend, *[kind] * (len(args.trainers) > 1)]): partial(
             step, trainers[kind, scheme], backend, batch
         )

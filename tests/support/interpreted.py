@@ -76,7 +76,8 @@ def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
     def tile_of(kernel: str, *_: Any) -> Any:
         return offsets.Tile(*(tile, tile) if kernel == "backward_line" else (2 * tile, tile), 4, 2)
 
-    return patch.multiple(offsets, tile_of=tile_of, **({"Launch": faulty} if faulty else {}))
+    instead: dict[str, Any] = {"tile_of": tile_of} | ({"Launch": faulty} if faulty else {})
+    return patch.multiple(offsets, **instead)
 
 
 def check(call: Call) -> None:
@@ -184,8 +185,10 @@ def two_runs() -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-class Mutant(offsets.Launch):  # type: ignore[misc]
+class Mutant(offsets.Launch):
     """A launch with arguments that a fault changes."""
+
+    line: torch.Tensor
 
     def start(self, name: str, grid: Any, *rest: Any) -> None:
         self.spoil(name, rest)

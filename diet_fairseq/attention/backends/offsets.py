@@ -172,7 +172,9 @@ class Launch:
     def forward(self, out: Tensor, norm: Tensor) -> None:
         self.run("forward", self.queries, (), (out, norm))
 
-    def backward(self, gradient: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
+    def backward(
+        self, gradient: Tensor, out: Tensor, norm: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         g = rows_in_memory(gradient)
         delta = torch.empty_like(norm)
         self.run_delta(g, out, delta)
