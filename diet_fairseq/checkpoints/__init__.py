@@ -6,6 +6,8 @@ strings of the configuration, and the configuration names what fairseq would loo
 download: `configuration` refuses both before fairseq sees them.
 """
 
+import fairseq  # noqa: F401  # first of all: it imports the plugin
+
 from . import configuration, progress
 from .file import CHECKPOINT_TYPES, TRUST, check_regular, load, read, report_faults
 from .model import no_larger_than

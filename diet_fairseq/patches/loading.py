@@ -12,7 +12,9 @@ from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
-from ..checkpoints import TRUST, check_regular, configuration, load, no_larger_than, progress, read
+from ..checkpoints import configuration, progress
+from ..checkpoints.file import TRUST, check_regular, load, read
+from ..checkpoints.model import no_larger_than
 from ..errors import UserError
 from ..stack import warm_start
 from . import position_options

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..checkpoints import check_regular
+from ..checkpoints.file import check_regular
 from ..checkpoints.plain import shown
 from ..stack import warm_start
 
