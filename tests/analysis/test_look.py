@@ -237,7 +237,7 @@ def test_what_can_not_be_looked_at_is_one_line(encoder, text, tmp_path):
     short.write_bytes(b"\xff\xfe")
     refused(encoder, *out, "--text", short, match="^.*short.txt, line 1: .* is not UTF-8")
     subwords = ("--text", text, "--subwords", tmp_path)
-    refused(encoder, *out, *subwords, match="^--subwords .* can't be read")
+    refused(encoder, *out, *subwords, match="^.* is a folder: give --subwords another file$")
     refused(encoder, *out, "--data", tmp_path, match="^there is no dictionary .*: give by --data")
     assert not (tmp_path / "out").exists()
 
@@ -256,7 +256,7 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
 def test_a_folder_that_is_no_page_stays_as_it_is(encoder, tmp_path):
     (tmp_path / "mine").write_text("mine")
     refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: give another folder, or --fo")
-    refused(encoder, "--out", tmp_path, "--force", match="^--force replaces what this comm")
+    refused(encoder, "--out", tmp_path, "--force", match="^--force replaces folders that this comm")
     assert (tmp_path / "mine").read_text() == "mine"
 
 

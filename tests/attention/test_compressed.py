@@ -333,7 +333,7 @@ def test_a_part_of_the_projections_is_not_taken_for_a_start_from_elsewhere():
             warm(here, tiny.model_of(there))
 
 
-def check_refused(load, *args, saved: str, given: str) -> None:
+def assert_refused(load, *args, saved: str, given: str) -> None:
     """PyTorch names the first projection with both of its shapes."""
     shapes = rf"shape torch\.Size\(\[{saved}\]\) from checkpoint, .* is torch\.Size\(\[{given}\]\)"
     with pytest.raises(RuntimeError, match=rf"compress_k\.weight: copying a param with {shapes}"):
@@ -345,14 +345,14 @@ def check_refused(load, *args, saved: str, given: str) -> None:
 def test_a_checkpoint_of_another_k_is_refused(scheme, load):
     case = Case(scheme, family="roberta")
     other = tiny.model_of(case.but(projection_length=7))
-    check_refused(load, other, case, saved="7, 16", given="4, 16")
+    assert_refused(load, other, case, saved="7, 16", given="4, 16")
 
 
 @pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
 def test_a_checkpoint_of_another_n_is_refused(scheme):
     case = Case(scheme, family="roberta").but(position_input="none", projection_length=4)
     other = tiny.fresh(case, max_positions=20)
-    check_refused(tiny.copy_of, other, case, saved="4, 20", given="4, 16")
+    assert_refused(tiny.copy_of, other, case, saved="4, 20", given="4, 16")
 
 
 # --- mutants ---------------------------------------------------------------------------------

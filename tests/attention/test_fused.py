@@ -42,13 +42,13 @@ def cudnn_is_allowed(backend: str, scored: bool, padded: bool, causal: bool) -> 
 MASKED = list(product([False, True], repeat=3))[1:]
 
 
-def check_masked_calls_avoid_cudnn() -> None:
+def assert_masked_calls_avoid_cudnn() -> None:
     assert not any(cudnn_is_allowed("sdpa", *call) for call in MASKED)
 
 
 def test_masked_calls_on_a_gpu_avoid_cudnn_and_others_may_take_it():
     assert torch.backends.cuda.cudnn_sdp_enabled()
-    check_masked_calls_avoid_cudnn()
+    assert_masked_calls_avoid_cudnn()
     assert cudnn_is_allowed("sdpa", False, False, False)
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
@@ -56,7 +56,7 @@ def test_masked_calls_on_a_gpu_avoid_cudnn_and_others_may_take_it():
 def test_a_mask_that_cudnn_may_get_is_noticed(monkeypatch):
     monkeypatch.setattr(fused, "safe_kernels", lambda *_: nullcontext())
     with pytest.raises(AssertionError):
-        check_masked_calls_avoid_cudnn()
+        assert_masked_calls_avoid_cudnn()
 
 
 @pytest.mark.parametrize(

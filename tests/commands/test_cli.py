@@ -126,6 +126,8 @@ def test_a_replaced_command_names_the_workflow(name, capsys):
 
 def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in [name for name in sys.modules if name.startswith("diet_fairseq.analysis")]:
+        monkeypatch.delitem(sys.modules, module)
     assert refused(capsys, "look", tmp_path / "checkpoint.pt", "--out", tmp_path / "page") == (
         "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1
     )  # fmt: skip

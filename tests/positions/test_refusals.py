@@ -8,6 +8,7 @@ from diet_fairseq.config import OPTIONS, PositionConfig, acts_in_attention
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.stack.placement import Placement
 from tests.support import tiny
 from tests.support.tiny import Case
 
@@ -57,13 +58,6 @@ def round_about(flag: str) -> str:
 def at_the_input(flag: str, arch: str) -> str:
     meant = "learned" if "learned" in flag else "none"
     return f"{flag} can't be combined with --arch {arch}: use --position-input {meant} instead"
-
-
-def no_decoder(scheme: str) -> str:
-    return (
-        f"the position scheme {scheme} compresses all keys, later ones too, so no decoder can have "
-        f"it: take --arch roberta_{scheme} or bert_{scheme}, or another scheme"
-    )
 
 
 def no_projection(scheme: str, flag: str) -> str:
@@ -138,8 +132,6 @@ REFUSED = {
     "t5 --base-layers 1": round_about("--base-layers 1"),
     "t5 --encoder-xformers-att-config {}": round_about("--encoder-xformers-att-config {}"),
     "t5 --decoder-xformers-att-config {}": round_about("--decoder-xformers-att-config {}"),
-    "linformer": no_decoder("linformer"),
-    "diet_abs_lin": no_decoder("diet_abs_lin"),
     "diet_abs --projection-length 4": no_projection("diet_abs", "--projection-length 4"),
     "t5 --projection-sharing layer": no_projection("t5", "--projection-sharing layer"),
 }
@@ -189,6 +181,18 @@ def test_segments_in_heads_are_shared_also_without_positions_there():
     model = build("--arch", *["bert_learned_tiny", "--segment-scheme", "per-head"],
                   *["--position-sharing", "layer", "--max-positions", "16"])  # fmt: skip
     assert list(tiny.schemes_in(model)) == ["encoder.sentence_encoder.segments"]
+
+
+@pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
+def test_a_decoder_of_compressed_keys_is_refused(scheme):
+    config = PositionConfig.of(tiny.Namespace(position_scheme=scheme))
+    limit = Limit(16, "--max-positions")
+    with pytest.raises(UserError) as refused:
+        Placement(config, 4, 16, limit, limit, causal=True)
+    assert str(refused.value) == (
+        f"the position scheme {scheme} compresses all keys, later ones too, so no decoder can have "
+        f"it: take --arch roberta_{scheme} or bert_{scheme}, or another scheme"
+    )
 
 
 @pytest.mark.parametrize("line", REFUSED)
