@@ -41,7 +41,10 @@ def assert_same_hypotheses(ours, theirs):
             assert one.keys() == other.keys()
             assert one["tokens"].tolist() == other["tokens"].tolist()
             for name in ("score", "positional_scores", "attention", "alignment"):
-                torch.testing.assert_close(one[name], other[name], **tiny.TOLERANCE)
+                # fairseq's scores are float32 whatever the model's type is
+                torch.testing.assert_close(
+                    one[name], other[name], **tiny.TOLERANCE, check_dtype=False
+                )
 
 
 def generated(kind, model, sample=None, bos_token=None, **options):

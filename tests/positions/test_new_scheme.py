@@ -22,7 +22,8 @@ def house(tmp_path_factory) -> Path:
     package = folder / "diet_fairseq"
     skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(diet_fairseq.__file__).parent, package, ignore=skip)
-    shutil.copytree(ROOT / "tests", folder / "tests", ignore=skip)
+    for name in ("tests", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=skip)
     shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("*.png"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     example = GUIDE.read_text().partition("## A new scheme is one file and one line")[2]

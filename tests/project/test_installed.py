@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.texts import sentences
-
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("diet_fairseq", "diet_fairseq_cli.py", "setup.py", "pyproject.toml", "README.md",
            "LICENSE", "MANIFEST.in")  # fmt: skip
@@ -68,7 +66,7 @@ def call(environment, empty):
     return run
 
 
-@pytest.mark.parametrize("words", [(), ("translation",), ("encoder",)])
+@pytest.mark.parametrize("words", [(), ("export",), ("translate",)])
 def test_help_takes_less_than_two_seconds(call, words):
     seconds = []
     for _ in range(3):
@@ -84,31 +82,6 @@ def test_the_package_is_the_wheel_s(call, environment):
     )
     found = call("-c", program, program="python").split()[-2:]
     assert all(environment in Path(path).parents for path in found)
-
-
-def test_an_encoder_is_pretrained_from_raw_text(call, environment, empty):
-    text = "\n".join(sentences(400)) + "\n"
-    (empty / "text").write_text(text)
-    prepare = ("--lines-per-document", 20, "--vocabulary", 160, "--workers", 1)
-    assert call("encoder", "prepare", "text", *prepare).endswith("ready: roberta\n")
-    shown = call("encoder", "pretrain", "diet_rel", "--gpus", 0, "--updates", 2)
-    assert f"--user-dir {environment}/" in shown
-    run = Path("roberta/runs/bert_diet_rel-tiny")
-    some = (run / "checkpoint_best.pt", run / "checkpoint_last.pt")
-    said = call("average", "--inputs", *some, "--output", "mean.pt")
-    assert said.endswith("wrote mean.pt\n")
-    assert (empty / "mean.pt").is_file()
-
-
-def test_translation_prepares_files_of_one_s_own(call, empty):
-    for split, number in (("train", 300), ("valid", 9), ("test", 9)):
-        for language, seed in (("en", 1), ("de", 2)):
-            text = "\n".join(sentences(number, seed)) + "\n"
-            (empty / f"{split}.{language}").write_text(text)
-    words = ("prepare", "en", "de", "--from-dir", ".", "--vocabulary", 160, "--workers", 1)
-    assert call("translation", *words).endswith("ready: wmt18/en-de\n")
-    shown = call("translation", "train", "shaw", "en", "de", "--gpus", 0, "--show")
-    assert "--arch transformer_shaw " in shown
 
 
 @pytest.mark.parametrize(
