@@ -1,7 +1,6 @@
-"""Every change that importing the plugin makes to fairseq: `table` lists all of them.
+"""Every change that importing the plugin makes to fairseq, one subject a file: `table` lists all.
 
-One subject a file. Each file holds functions that take an attribute of fairseq's and return its
-replacement; importing it changes nothing.
+A file holds functions that take an attribute of fairseq and return its replacement.
 """
 
 import fairseq  # noqa: F401  # first of all: it imports the plugin
