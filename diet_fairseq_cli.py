@@ -6,6 +6,7 @@ this file stands beside the package, as fairseq_cli beside fairseq.
 
 import logging
 import sys
+import warnings
 from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Sequence
 from importlib import import_module
@@ -170,6 +171,8 @@ def _call(args: Namespace) -> int:
     from diet_fairseq.modes import active_kinds
 
     command: Command = args.command
+    # fairseq calls it while it is imported, of which PyTorch 2.15 warns its users
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     if active_kinds():
         import_module("diet_fairseq.plugin")
     else:  # otherwise the plugin has done this
