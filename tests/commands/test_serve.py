@@ -41,7 +41,9 @@ sys.exit(main(sys.argv[1:]))
 def service(tmp_path, request):
     """A process that serves, with the options that are given, and its port."""
     options = ["--port", "0", *getattr(request, "param", ())]
-    command = [sys.executable, "-c", PROGRAM, "serve", words_only(tmp_path), *options]
+    # PyTorch 2.15 warns of fairseq's use of torch.jit
+    python = [sys.executable, "-W", "ignore::FutureWarning"]
+    command = [*python, "-c", PROGRAM, "serve", words_only(tmp_path), *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
