@@ -160,12 +160,11 @@ def test_a_forged_model_is_refused_and_ends_no_process(exported, tmp_path, forge
     assert last.endswith("which can run into memory errors")
 
 
-@pytest.mark.parametrize("forgery", ["no heads", "alignment layer"])
-def test_ctranslate2_itself_does_not_survive_some_forgeries(exported, tmp_path, forgery):
-    """So the checks are needed, and ``--any-ctranslate2`` leaves them out."""
+def test_ctranslate2_itself_divides_by_a_forged_zero(exported, tmp_path):
+    """The checks are needed, and ``--any-ctranslate2`` leaves them out."""
     folder = tmp_path / "folder"
     shutil.copytree(exported, folder)
-    forge(folder, FORGERIES[forgery][0])
+    forge(folder, FORGERIES["no heads"][0])
     action = partial(translate, folder, exported.parent / "text", "--any-ctranslate2")
     assert attempt(action, tmp_path / "tried").status < 0
 
