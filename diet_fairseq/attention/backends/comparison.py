@@ -62,7 +62,7 @@ def matches_reference(name: str, backend: Backend, request: Request) -> bool:
     """Whether output and gradients are the reference's for one sentence of random numbers."""
     layout = request.layout
     padding = layout.padding_mask
-    one = replace(
+    single = replace(
         request,
         layout=replace(
             layout,
@@ -73,7 +73,7 @@ def matches_reference(name: str, backend: Backend, request: Request) -> bool:
         shape=(1, *request.shape[1:]),
         dropout=0.0,
     )
-    results, expected = (run(*pair, one) for pair in ((name, backend), ("reference", reference)))
+    results, expected = (run(*pair, single) for pair in ((name, backend), ("reference", reference)))
     norms = [other.float().norm() for other in expected]
     return all(
         # entries of the smallest gradients may cancel
@@ -102,5 +102,7 @@ def run(name: str, backend: Backend, request: Request) -> list[Tensor]:
         if not request.training:
             return [out]
         leaves = [p for scheme in schemes for p in scheme.parameters() if p.requires_grad]
-        found = torch.autograd.grad(out, [q, k, v, *leaves], gradient.detach(), allow_unused=True)
-        return [out.detach(), *(grad for grad in found if grad is not None)]
+        gradients = torch.autograd.grad(
+            out, [q, k, v, *leaves], gradient.detach(), allow_unused=True
+        )
+        return [out.detach(), *(grad for grad in gradients if grad is not None)]

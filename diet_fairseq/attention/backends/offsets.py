@@ -139,8 +139,8 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> No
 
 def gradients(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *inputs, out, norm = ctx.saved_tensors
-    found = offset_attention_backward(gradient, *inputs, *ctx.options, out, norm)
-    return *found, *[None] * 5
+    results = offset_attention_backward(gradient, *inputs, *ctx.options, out, norm)
+    return *results, *[None] * 5
 
 
 offset_attention.register_autograd(gradients, setup_context=save)
