@@ -18,12 +18,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, quickest
+from diet_fairseq.attention.backends import (
+    BACKENDS,
+    AttentionCall,
+    Request,
+    candidates,
+    quickest,
+)
 from diet_fairseq.attention.backends.comparison import run
-from diet_fairseq.attention.context import Term
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.base import AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.scores import Dense, Factors
 
 from .harness import in_turn, machine
 
@@ -52,8 +58,8 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
 
     def run(tensors: list[Tensor], dropout: float) -> Tensor:
         q, k, v, *rest = tensors
-        term = Term(factors=((rest[0], rest[1]),)) if len(rest) == 2 else Term(rest[0])
-        out, _ = BACKENDS[backend](AttentionCall(q, k, v, term, (), layout, dropout))
+        score = Factors(*rest) if len(rest) == 2 else Dense(*rest)
+        out, _ = BACKENDS[backend](AttentionCall(q, k, v, (score,), (), layout, dropout))
         return out
 
     @torch.no_grad()
@@ -90,8 +96,8 @@ def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: to
                 with torch.set_grad_enabled(dropout is not None):
                     chosen = quickest(asked)
                     runs = {
-                        name: partial(run, name, BACKENDS[name], asked)
-                        for name in (chosen, *asked.candidates)
+                        name: partial(run, BACKENDS[name], asked)
+                        for name in (chosen, *candidates(asked))
                     }
                     timings = in_turn(runs, rounds, clock=CLOCKS[device])
                     best = min(timings, key=lambda timing: timing.median)

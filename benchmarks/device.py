@@ -18,6 +18,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -25,15 +26,12 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.trainer import Trainer
 from torch.profiler import ProfilerActivity, profile
 
 import diet_fairseq
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.config import PositionConfig
-from diet_fairseq.errors import UserError
-from diet_fairseq.positions import SCHEMES
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.stack.encoder import PositionalEncoder
 
 from .encoders import ROWS, SHAPES, batch_of, lengths_of, trainer_of
@@ -64,18 +62,11 @@ def candidates(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 def computes(scheme: str, backend: str) -> bool:
     """Whether the backend computes the scheme, and not as another one does."""
-    kind = SCHEMES[scheme]
-    if not {"factors": kind.factored, **dict.fromkeys(OFFSETS, kind.of_offsets)}.get(backend, True):
-        return False
-    if backend == SPLIT:
-        return True
-    given = argparse.Namespace(attention_backend=backend)
-    ARCH_CONFIG_REGISTRY[f"roberta_{scheme}"](given)
-    try:
-        PositionConfig.of(given)
-    except UserError:
-        return False
-    return True
+    needed = {"factors": "factors", "offsets": "offsets", SPLIT: "offsets"}.get(backend)
+    serves = BACKENDS["offsets" if backend == SPLIT else backend].serves
+    limit = Limit(8, "--max-positions")
+    kinds = SCHEMES[scheme].create(AttentionShape(1, 4, 4, limit, limit)).kinds
+    return kinds <= serves and (needed is None or needed in kinds)
 
 
 def trainers_of(args: argparse.Namespace) -> dict[tuple[str, str], Trainer]:
@@ -100,7 +91,7 @@ def trainer_with(kind: str, scheme: str, args: argparse.Namespace) -> Trainer:
 
 def step(trainer: Trainer, backend: str, batch: dict[str, Any]) -> None:
     """A training step with this backend, which is no part of the model's state."""
-    rival = {"offsets": split} if backend == SPLIT else {}
+    rival = {"offsets": replace(BACKENDS["offsets"], compute=split)} if backend == SPLIT else {}
     for module in trainer.get_model().modules():
         if isinstance(module, PositionalEncoder):
             module.placement.config.attention_backend = "offsets" if rival else backend

@@ -6,6 +6,7 @@ masked or dropped.
 """
 
 import math
+from functools import reduce
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from diet_fairseq.attention.backends import AttentionCall
 from diet_fairseq.attention.backends.offsets import EVERYWHERE, Launch, rows_in_memory
 from diet_fairseq.positions.layout import toeplitz
+from diet_fairseq.positions.scores import Offsets
 
 ATEN = torch.ops.aten
 
@@ -63,7 +65,9 @@ class SplitAttention(torch.autograd.Function):
 
 def split(call: AttentionCall) -> tuple[Tensor, None]:
     """`SplitAttention`, as a backend."""
-    if call.term.line is None or call.layout.mask is not None or call.dropout:
-        raise ValueError("split attention is for a score of offsets, without mask and dropout")
-    line = call.term.line[0].float().expand(call.q.size(1), -1).contiguous()
+    lines = [score for score in call.scores if isinstance(score, Offsets)]
+    if len(lines) != len(call.scores) or call.layout.mask is not None or call.dropout:
+        raise ValueError("split attention is for scores of offsets, without mask and dropout")
+    summed = reduce(Offsets.__add__, lines)
+    line = summed.line.float().expand(call.q.size(1), -1).contiguous()
     return SplitAttention.apply(call.q, call.k, call.v, line), None

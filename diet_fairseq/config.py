@@ -193,6 +193,7 @@ class PositionConfig(SimpleNamespace):
             given = {option.argument: getattr(self, option.name) for option in scheme.options}
             options = {name: value for name, value in given.items() if value is not None}
             built["positions"] = scheme.create(shape, **options)
+            self._check_backend(built["positions"])
         if self.segment_scheme == "per-head":
             gain = {} if segment_gain is None else {"gain": segment_gain}
             built["segments"] = SegmentScores(shape, self.num_segments or 0, **gain)
@@ -257,13 +258,17 @@ class PositionConfig(SimpleNamespace):
                 "each of its compressed keys is a mixture of tokens of all segments; take input or "
                 "none"
             )
-        fused = self.attention_backend in set(BACKENDS) - {"reference"}
-        if fused and (self.scheme.reads_queries or self.scheme.adds_to_values):
-            why = "whose score depends on the query"
+
+    def _check_backend(self, scheme: PositionScheme) -> None:
+        """Refuse a backend that doesn't serve all kinds of terms that the scheme has."""
+        backend = BACKENDS.get(self.attention_backend)
+        lacking = () if backend is None else scheme.kinds - backend.serves
+        if lacking:
+            fit = [name for name, other in BACKENDS.items() if scheme.kinds <= other.serves]
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "
-                f"{name}, {why if self.scheme.reads_queries else 'which adds to the values'}: take "
-                "auto or reference"
+                f"{self.position_scheme}, which has {' and '.join(sorted(lacking))}: take "
+                f"{', '.join(('auto', *fit))}"
             )
 
 

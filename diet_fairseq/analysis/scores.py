@@ -14,13 +14,18 @@ import torch
 from torch import Tensor
 
 from ..attention.backends import AttentionCall
-from ..attention.backends.reference import added_scores, attention_scores
-from ..attention.context import Schemes, Term, present, query_scale
+from ..attention.backends.reference import attention_scores
+from ..attention.context import Schemes, present, query_scale, scores_of, transformed
+from ..attention.rows import row_scores
 from ..positions.layout import Layout
+from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
 from ..stack.attention import LinformerAttention, PositionalAttention
 from . import measures
 from .loaded_model import Trained
+
+#: kinds of terms that depend on what the tokens are
+READING = frozenset({"query_rows", "key_rows", "content_score"})
 
 # Notation: B windows of T tokens, H heads, S keys (T, or k compressed ones), d = H d_h.
 
@@ -202,14 +207,15 @@ def own(call: Call, found: Found) -> None:
     q = split(module.q_proj(call.query), module.num_heads) * query_scale(schemes, module.head_dim)
     k = split(module.k_proj(key), module.num_heads)
     positions = tuple(scheme for scheme in schemes if not isinstance(scheme, SegmentScores))
-    matrix, rank = added(positions, layout, q)
-    scores = attention_scores(reference_call(schemes, layout, q, k), masked=False)  # (B, H, T, S)
+    matrix, rank = added(module, positions, layout, q, k)
+    called = reference_call(module, schemes, layout, q, k)
+    scores = attention_scores(called, masked=False)  # (B, H, T, S)
     bounded = rank is not None or matrix is None
     bound = measures.theorem_1(q.size(2), module.head_dim, rank) if bounded else None
-    if any(scheme.shifting for scheme in schemes):
+    if any("transform" in scheme.kinds for scheme in schemes):
         bound = measures.theorem_1(q.size(2), module.head_dim)  # words and positions meet
     found.whole.append(reduced(call, scores, bound))
-    reads_queries = any(scheme.reads_queries for scheme in schemes)
+    reads_queries = any(scheme.kinds & READING for scheme in schemes)
     if shared and call.layer > 1 and not reads_queries:
         return
     layer = 0 if shared and not reads_queries else call.layer
@@ -220,31 +226,39 @@ def own(call: Call, found: Found) -> None:
     segments = tuple(scheme for scheme in schemes if isinstance(scheme, SegmentScores))
     if segments:
         half = torch.arange(q.size(2)).ge(q.size(2) // 2).long().unsqueeze(0)  # (1, T)
-        both, _ = added((*positions, *segments), replace(layout, segments=half), q)
+        both, _ = added(module, (*positions, *segments), replace(layout, segments=half), q, k)
         if both is not None:
             found.segments.append(Scores(call.place, layer, both, compressed=call.compressed))
 
 
-def reference_call(schemes: Schemes, layout: Layout, q: Tensor, k: Tensor) -> AttentionCall:
-    """The attention call of queries (B, H, T, d_h), scaled, and keys, before they are shifted."""
-    term = Term.of(schemes, layout)
-    q, k = term.shifted(q, k)
-    return AttentionCall(q, k, k, term, schemes, layout, dropout=0.0)
+def reference_call(
+    module: Any, schemes: Schemes, layout: Layout, q: Tensor, k: Tensor
+) -> AttentionCall:
+    """The attention call of queries (B, H, T, d_h), scaled, and keys, not transformed yet."""
+    scores = scores_of(schemes, layout)
+    turned, k = transformed(schemes, q, k, layout)
+    scale = query_scale(schemes, module.head_dim)
+    scores += row_scores(schemes, q, k, layout, module.projections, scale)
+    return AttentionCall(turned, k, k, scores, schemes, layout, dropout=0.0)
 
 
-def added(schemes: Schemes, layout: Layout, q: Tensor) -> tuple[Tensor | None, int | None]:
-    """The input-independent score of schemes, (H|1, T, S), and a bound of its rank."""
-    if not schemes:
-        return None, None
-    term = Term.of(schemes, layout)
-    call = AttentionCall(q, q, q, term, schemes, layout, dropout=0.0)
-    parts = [score.mean(0) for score in added_scores(call)]
-    parts += [(query.float() @ key.float().mT)[0] for query, key in term.shifts]
+def added(
+    module: Any, schemes: Schemes, layout: Layout, q: Tensor, k: Tensor
+) -> tuple[Tensor | None, int | None]:
+    """The mean score of schemes apart from words', (H|1, T, S), and a bound of its rank."""
+    typed = [score for scheme in schemes if (score := scheme.score(layout)) is not None]
+    scale = query_scale(schemes, module.head_dim)
+    rows = row_scores(schemes, q, k, layout, module.projections, scale)
+    parts = [score.dense().mean(0) for score in (*typed, *rows)]
+    ranks = [score.query.size(-1) for score in typed if isinstance(score, Factors)]
+    nothing = torch.zeros_like(q), torch.zeros_like(k)
+    query, key = transformed(schemes, *nothing, layout)
+    if query.any() or key.any():  # what is added to queries and keys
+        parts.append((query.float() @ key.float().mT)[0])
+        ranks.append(query.size(-1))
     if not parts:
         return None, None
-    factors = Term.of(schemes, layout, "factors").factors
-    pairs = [*factors, *term.shifts]
-    rank = sum(query.size(-1) for query, _ in pairs) if len(pairs) == len(schemes) else None
+    rank = sum(ranks) if len(ranks) == len(parts) else None
     return torch.stack(torch.broadcast_tensors(*parts)).sum(0), rank
 
 

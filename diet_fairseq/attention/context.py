@@ -1,4 +1,4 @@
-"""What attention needs besides its input: the schemes, their term, and how they are passed on."""
+"""What attention needs besides its input: the schemes, and the scores that they add."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -6,70 +6,15 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from ..positions import PositionScheme
-from ..positions.base import product
-from ..positions.layout import Layout, toeplitz
+from ..positions import PositionScheme, check_length
+from ..positions.layout import Layout
+from ..positions.scores import Dense, Score
 from .packing import Packing
 
 #: what acts in one attention call, side by side: the position scheme, the segments' scores
 Schemes = tuple[PositionScheme, ...]
-Factors = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Term:
-    """What schemes add whatever the input is.
-
-    Attributes:
-        score: added to the content score
-        factors: pairs whose products are added to it
-        shifts: pairs that are added to queries and keys
-        line: the arguments of a `toeplitz` matrix that is added to the score
-    """
-
-    score: Tensor | None = None
-    factors: tuple[Factors, ...] = ()
-    shifts: tuple[Factors, ...] = ()
-    line: tuple[Tensor, int] | None = None
-
-    @staticmethod
-    def of(schemes: Schemes, layout: Layout, backend: str = "") -> "Term":
-        """The sum of the schemes' terms, in the form that the backend reads.
-
-        For "factors" products stay factors, for "offsets" a score of offsets stays one line.
-        """
-        scores, factors, shifts, lines = [], [], [], []
-        for scheme in schemes:
-            # holes make offsets differ between sentences
-            reads_line = backend == "offsets" and not layout.has_holes
-            line = scheme.line(layout) if reads_line else None
-            term = scheme.term(layout, backend == "factors") if line is None else None
-            if line is not None:
-                lines.append(line)
-            elif isinstance(term, tuple):
-                factors.append(term)
-            elif term is not None:
-                scores.append(term)
-            shift = scheme.shifts(layout)
-            if shift is not None:
-                shifts.append(shift)
-        score = reduce(torch.add, scores) if scores else None
-        rows = layout.query_positions.size(1)
-        summed = (reduce(torch.add, lines), rows) if lines else None
-        return Term(score, tuple(factors), tuple(shifts), summed)
-
-    def shifted(self, q: Tensor, k: Tensor) -> Factors:
-        """Queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h), with the shifts added."""
-        for query, key in self.shifts:
-            q, k = q + query.to(q.dtype), k + key.to(k.dtype)
-        return q, k
-
-    def dense(self) -> Tensor | None:
-        """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
-        scores = [product(query, key) for query, key in self.factors]
-        scores += [] if self.score is None else [self.score]
-        scores += [] if self.line is None else [toeplitz(*self.line).unsqueeze(0)]
-        return reduce(torch.add, scores) if scores else None
+#: what is added to q k^T; their sum counts
+Scores = tuple[Score, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,18 +24,66 @@ class Context:
     Attributes:
         layout: where queries and keys stand
         shared: the schemes that all layers share; empty where every layer has its own
-        term: their term, computed once for all layers; None where every layer has its own
-        backend: the key of `BACKENDS` that the term was computed for, and that all layers use
+        scores: their scores, computed once for all layers; None where every layer has its own
+        backend: the key of `BACKENDS` that the scores were computed for, and that all layers use
         compress: what compresses the keys and values of all layers, if they share it
         packing: how the tokens that layers get are packed; None: they are not packed
     """
 
     layout: Layout
     shared: Schemes = ()
-    term: Term | None = None
+    scores: Scores | None = None
     backend: str = "reference"
     compress: nn.Module | None = None
     packing: Packing | None = None
+
+
+def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:
+    """The scores that schemes add whatever the tokens are.
+
+    Those of the type ``typed`` are left as they are, for a backend that reads them; the others are
+    summed to one `Dense`, so that layers that share them don't compute it again.
+
+    Raises:
+        UserError: a sentence is longer than a table of absolute positions
+    """
+    for scheme in schemes:
+        if scheme.absolute:
+            # In self-attention the limit applies to tokens, not to compressed keys.
+            check_length(layout, scheme.shape.keys if scheme.shape.cross else scheme.shape.queries)
+    scores = [score for scheme in schemes if (score := scheme.score(layout)) is not None]
+    others = dense_sum(
+        tuple(score for score in scores if typed is None or type(score) is not typed)
+    )
+    kept = tuple(score for score in scores if type(score) is typed)
+    return kept if others is None else (*kept, Dense(others))
+
+
+def dense_sum(scores: Scores) -> Tensor | None:
+    """(B|1, H|1, Tq, Tk), or None where there is nothing to add."""
+    return reduce(torch.add, [score.dense() for score in scores]) if scores else None
+
+
+def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Queries and keys before their product, see `PositionScheme.transform`.
+
+    Args:
+        schemes: those that act
+        q: (B, H, Tq, d_h), scaled
+        k: (B, H, new keys, d_h): the last of the layout's keys, all or none of them
+        layout: of all keys
+    """
+    schemes = tuple(scheme for scheme in schemes if "transform" in scheme.kinds)
+    if schemes and k.size(2) != layout.key_positions.size(1):
+        layout = layout.of_last_keys(k.size(2))
+    for scheme in schemes:
+        q, k = scheme.transform(q, k, layout)
+    return q, k
+
+
+def kinds_of(schemes: Schemes) -> frozenset[str]:
+    """The kinds of terms that these schemes have together."""
+    return frozenset().union(*(scheme.kinds for scheme in schemes))
 
 
 def score_terms(schemes: Schemes) -> int:
@@ -101,11 +94,6 @@ def score_terms(schemes: Schemes) -> int:
 def query_scale(schemes: Schemes, head_dim: int) -> float:
     """The factor of queries where these schemes act: (score_terms d_h)^-1/2."""
     return (score_terms(schemes) * head_dim) ** -0.5
-
-
-def unfused(schemes: Schemes) -> bool:
-    """Whether one of the schemes needs the reference backend."""
-    return any(scheme.reads_queries or scheme.adds_to_values for scheme in schemes)
 
 
 def present(*schemes: PositionScheme | None) -> Schemes:

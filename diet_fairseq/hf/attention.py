@@ -11,10 +11,22 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..attention.backends.call import AttentionCall
+from ..attention.backends.choice import UNFUSED
 from ..attention.backends.reference import attention_bias, reference
 from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Term, present, query_scale
+from ..attention.context import (
+    Context,
+    Schemes,
+    kinds_of,
+    present,
+    query_scale,
+    scores_of,
+    transformed,
+)
+from ..attention.rows import row_scores
 from ..positions import PositionScheme
+from ..positions.base import Projections
+from ..positions.layout import Layout
 from .configuration import DietConfig
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
@@ -43,11 +55,11 @@ def compression_of(config: DietConfig) -> Compression:
 
 
 class DietAttention(nn.Module):
-    """softmax(q k^T / sqrt(score_terms d_h) + position + segment + mask) v, parameters as fairseq.
+    """Attention as `PositionScheme` has it, with fairseq's parameters.
 
     "eager" is `attention.backends.reference`; every other function that is registered with
-    transformers gets `attention_bias` as its mask. Where a scheme adds to the values (Shaw's), the
-    weights are needed, which only "eager" has.
+    transformers gets `attention_bias` as its mask, and the reference takes its place where a scheme
+    has terms that no mask can hold (Shaw's values).
     """
 
     #: the mask is complete: a function must not add a causal one
@@ -98,7 +110,7 @@ class DietAttention(nn.Module):
             (B, Tq, d), and the weights (B, H, Tq, Tk) where the attention function has them
         """
         own = present(self.positions, self.segments)
-        schemes, term, layout = own or context.shared, context.term, context.layout
+        schemes, scores, layout = own or context.shared, context.scores, context.layout
         scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(hidden_states)) * scale  # (B, H, Tq, d_h)
         keys = values = hidden_states if source is None else source  # (B, Tk, d)
@@ -109,24 +121,24 @@ class DietAttention(nn.Module):
             if self.compress_v is not None:
                 values = self.compress_v(tokens, layout).transpose(0, 1)  # (B, k, d)
             layout = layout.compressed(keys.size(1))
-        k, v = self._keys_and_values(keys, values, cache)  # (B, H, Tk, d_h)
+        turned, k, v = self._transformed(schemes, q, keys, values, layout, cache)
         if cache is not None and not self.cross:
             # a static cache has room for more than there is
             k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
 
-        if own or term is None:
-            term = Term.of(schemes, layout)
-        q, k = term.shifted(q, k)
+        if own or scores is None:
+            scores = scores_of(schemes, layout)
+        scores += row_scores(schemes, q, k, layout, self.projections, scale)
         dropout = self.config.attention_dropout if self.training else 0.0
-        call = AttentionCall(q, k, v, term, schemes, layout, dropout)
+        call = AttentionCall(turned, k, v, scores, schemes, layout, dropout)
         name = self.config._attn_implementation
         attend = None if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
-        if attend is None or any(scheme.adds_to_values for scheme in schemes):
+        if attend is None or kinds_of(schemes) & UNFUSED:
             out, weights = reference(call)
             out = out.transpose(1, 2)  # (B, Tq, H, d_h)
         else:
             out, weights = attend(
-                self, q, k, v, attention_bias(call), dropout=dropout, scaling=1.0, **kwargs
+                self, turned, k, v, attention_bias(call), dropout=dropout, scaling=1.0, **kwargs
             )
         return self.out_proj(out.flatten(2)), weights
 
@@ -134,16 +146,36 @@ class DietAttention(nn.Module):
         """(B, T, d) -> (B, H, T, d_h)"""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
-    def _keys_and_values(
-        self, keys: Tensor, values: Tensor, cache: EncoderDecoderCache | None
-    ) -> tuple[Tensor, Tensor]:
+    @property
+    def projections(self) -> Projections:
+        """Its projections of queries and keys, for rows of positions."""
+        return Projections(
+            lambda rows: self._heads(self.q_proj(rows).unsqueeze(0))[0],
+            lambda rows: self._heads(self.k_proj(rows).unsqueeze(0))[0],
+        )
+
+    def _transformed(
+        self,
+        schemes: Schemes,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        layout: Layout,
+        cache: EncoderDecoderCache | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and all keys, transformed, and all values: (B, H, T, d_h) each."""
         if cache is not None and self.cross and cache.is_updated.get(self.layer_idx):
             layer: Any = cache.cross_attention_cache.layers[self.layer_idx]
-            return layer.keys, layer.values
+            return (
+                transformed(schemes, q, layer.keys[:, :, :0], layout)[0],
+                layer.keys,
+                layer.values,
+            )
         k, v = self._heads(self.k_proj(keys)), self._heads(self.v_proj(values))
+        q, k = transformed(schemes, q, k, layout)
         if cache is None:
-            return k, v
+            return q, k, v
         own: Cache = cache.cross_attention_cache if self.cross else cache.self_attention_cache
         if self.cross:
             cache.is_updated[self.layer_idx] = True
-        return own.update(k, v, self.layer_idx)
+        return q, *own.update(k, v, self.layer_idx)

@@ -1,6 +1,8 @@
 """The interface of a position scheme."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +12,12 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .layout import Layout
 from .options import Option
+from .scores import Dense, Factors, Offsets, Rows, Score
+
+#: the methods of a scheme's terms beside `PositionScheme.score`
+METHODS = ("transform", "query_rows", "key_rows", "value_rows", "content_score")
+#: all kinds of terms: the methods, and the types that a score may have
+KINDS = frozenset({*METHODS, *(kind.__name__.lower() for kind in (Offsets, Factors, Dense))})
 
 
 @dataclass(frozen=True)
@@ -47,18 +55,26 @@ class AttentionShape:
     layer: int = 0
 
 
+@dataclass(frozen=True)
+class Projections:
+    """A layer's own maps of queries and keys: (R, d) -> (H, R, d_h)."""
+
+    query: Callable[[Tensor], Tensor]
+    key: Callable[[Tensor], Tensor]
+
+
 class PositionScheme(nn.Module):
     """Gives every attention head the positions of queries and keys.
 
-    With q, k and v already split into heads, attention computes
+    With q (B, H, Tq, d_h), divided by sqrt(score_terms d_h), and k (B, H, Tk, d_h), attention is
 
-        softmax(q k^T + score + query_score(q) + mask) v  [+ value_term]
+        softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v  + weights . rows
+        q', k' = transform(q, k)
 
-    where q is divided by sqrt(score_terms d_h), and q and k may be shifted first. A scheme
-    overrides the methods of the terms that it has: `factors`, `line` or `score`, `query_score`,
-    `shifts`, `value_term`. Which of them decides what attention backends can compute it. A subclass
-    that lacks a term of its parent takes the method back: ``factors = PositionScheme.factors``.
-    Positions that multiply queries and keys (rotary embeddings) are beyond this interface.
+    A scheme overrides the methods of the terms that it has, all others cost nothing. Which it
+    overrides, and the type that its `score` is annotated with, are its `kinds`; they decide which
+    attention backends can compute it. A subclass takes a term of its parent back by
+    ``score = PositionScheme.score``.
 
     ``options`` lists the scheme's position options; the constructor takes the value of
     ``position_rank`` as its keyword argument ``rank``, and `create` fills in the defaults. Position
@@ -78,7 +94,7 @@ class PositionScheme(nn.Module):
     segment_scheme: ClassVar[str] = "input"
     #: False: the scheme only adds positions to the input, and attention is the plain one
     in_attention: ClassVar[bool] = True
-    #: True: the score depends on absolute positions, so the length of inputs is limited
+    #: True: it depends on absolute positions, so the length of inputs is limited
     absolute: ClassVar[bool] = False
     #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
     #: number k of compressed keys; for encoders only
@@ -95,33 +111,18 @@ class PositionScheme(nn.Module):
     #: how many terms share the scale of the content score; an option may change it. Where the names
     #: of the parameters don't tell, a buffer ``terms`` does, for `warm_start`
     score_terms: int = 1
-
-    # The following say which methods a class overrides.
-    #: True: it has `factors`, and adds nothing else
-    factored: ClassVar[bool] = False
-    #: True: it has `line`, and adds nothing else
-    of_offsets: ClassVar[bool] = False
-    #: True: it has `shifts`, and adds nothing else
-    shifting: ClassVar[bool] = False
-    #: True: it has `query_score`, so no fused attention can compute it
-    reads_queries: ClassVar[bool] = False
-    #: True: it has `value_term`, so no fused attention can compute it; an option may change it
-    adds_to_values: bool = False
+    #: the kinds of terms that it has, of `KINDS`; an option may take one away
+    kinds: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        terms = ("factors", "line", "score", "query_score", "shifts", "value_term")
-        has = {name for name in terms if getattr(cls, name) is not getattr(PositionScheme, name)}
-        said = {
-            "factored": has - {"score"} == {"factors"},
-            "of_offsets": has - {"score"} == {"line"},
-            "shifting": has == {"shifts"},
-            "reads_queries": "query_score" in has,
-            "adds_to_values": "value_term" in has,
+        kinds = {
+            name for name in METHODS if getattr(cls, name) is not getattr(PositionScheme, name)
         }
-        for name, value in said.items():
-            if name not in vars(cls):
-                setattr(cls, name, value)
+        if cls.score is not PositionScheme.score:
+            kind = signature(cls.score).return_annotation
+            kinds.add(kind.__name__.lower() if kind in (Offsets, Factors) else "dense")
+        cls.kinds = frozenset(kinds)
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -134,9 +135,9 @@ class PositionScheme(nn.Module):
         return cls(shape, **(defaults | options))
 
     def zero(self) -> None:
-        """Make the score zero but trainable, for a model that starts from another one.
+        """Make the term zero but trainable, for a model that starts from another one.
 
-        A scheme without parameters keeps its score.
+        A scheme without parameters keeps its term.
         """
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
@@ -152,59 +153,36 @@ class PositionScheme(nn.Module):
             "score_terms": self.score_terms,
         }
 
-    def term(self, layout: Layout, factored: bool) -> Tensor | tuple[Tensor, Tensor] | None:
-        """The score, or its factors if they are wanted and exist. Attention calls this.
+    def score(self, layout: Layout) -> Score | None:
+        """What is added to q k^T, in float32 even if parameters are in half precision (`look_up`).
 
-        Raises:
-            UserError: a sentence is longer than a table of absolute positions
-        """
-        if self.absolute:
-            # In self-attention the limit applies to tokens, not to compressed keys.
-            check_length(layout, self.shape.keys if self.shape.cross else self.shape.queries)
-        pair = self.factors(layout) if factored else None
-        return self.score(layout) if pair is None else pair
-
-    def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
-        """((B|1, H|1, Tq, r), (B|1, H|1, Tk, r)) if the score is their product, otherwise None.
-
-        Attention may append them to q and k and never build a Tq x Tk score.
+        The annotation of the override says whether it is `Offsets`, `Factors` or anything else.
         """
         return None
 
-    def line(self, layout: Layout) -> Tensor | None:
-        """(H|1, Tq + Tk - 1), float32, if the score is of the offset alone, otherwise None.
+    def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """Queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) before their product.
 
-        It has the score of every offset in ``layout.offset_line``.
+        In decoding k holds new keys only, of which there may be none, and ``layout`` their
+        positions: transformed keys are cached.
         """
+        return q, k
+
+    def query_rows(self, layout: Layout, project: Projections) -> Rows | None:
+        """The rows that queries are multiplied by, before `transform`."""
         return None
 
-    def score(self, layout: Layout) -> Tensor | None:
-        """(B|1, H|1, Tq, Tk), added unscaled, or None: by default that of `line` or `factors`.
-
-        It is in float32 even if parameters are in half precision (`look_up`); attention casts it.
-        """
-        line = self.line(layout)
-        if line is not None:
-            return layout.of_offsets(line)  # (B|1, H|1, Tq, Tk)
-        factors = self.factors(layout)
-        if factors is None:
-            return None
-        return product(*factors)  # (B|1, H|1, Tq, Tk)
-
-    def query_score(self, query: Tensor, layout: Layout) -> Tensor | None:
-        """(B, H, Tq, Tk), from q (B, H, Tq, d_h), which is scaled as for the content score."""
+    def key_rows(self, layout: Layout, project: Projections) -> Rows | None:
+        """The rows that keys are multiplied by, after `transform`; unscaled, with no bias."""
         return None
 
-    def shifts(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
-        """((B|1, H|1, Tq, d_h), (B|1, H|1, Tk, d_h)), added to q, which is scaled already, and k.
-
-        They give all four products of words and positions, at the price of one.
-        """
+    def value_rows(self, layout: Layout) -> Rows | None:
+        """The rows whose sums, by the weights of their pairs, are added to the output."""
         return None
 
-    def value_term(self, weights: Tensor, layout: Layout) -> Tensor | None:
-        """(B, H, Tq, d_h), added to the output, from the weights (B, H, Tq, Tk)."""
-        return None
+    def content_score(self, logits: Tensor, q: Tensor, layout: Layout) -> Tensor:
+        """The logits (B, H, Tq, Tk), all scores but no mask in them, changed by what they are."""
+        return logits
 
 
 class InputPositions(PositionScheme):
@@ -225,12 +203,6 @@ def check_length(layout: Layout, limit: Limit) -> None:
             f"a sentence of {longest} tokens is longer than the {limit.positions} positions "
             f"of the model ({limit.flag}): shorten it, or train with a larger {limit.flag}"
         )
-
-
-def product(query: Tensor, key: Tensor) -> Tensor:
-    """query key^T, (..., Tq, r) and (..., Tk, r) -> (..., Tq, Tk), in float32 despite autocast."""
-    with torch.autocast(query.device.type, enabled=False):
-        return query.float() @ key.float().mT
 
 
 def look_up(rows: Tensor, table: Tensor) -> Tensor:

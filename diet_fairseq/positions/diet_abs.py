@@ -10,6 +10,7 @@ from .base import AttentionShape, take_rows
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
 from .options import Option, at_least
+from .scores import Factors
 
 RANK = Option(
     "position_rank",
@@ -70,8 +71,8 @@ class DietAbs(ScoreParameters):
     def zero(self) -> None:
         nn.init.zeros_(self.key)  # but not the query: two zero factors would have no gradient
 
-    def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
-        return (
+    def score(self, layout: Layout) -> Factors:
+        return Factors(
             self._of(self.query, layout.query_positions, layout.length),
             self._of(self.key, layout.key_positions, layout.length),
         )

@@ -1,6 +1,6 @@
 """The positions of the queries and keys of one attention call. Imports torch only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -57,8 +57,10 @@ class Layout:
         segments: (B, Tk) int64, the segment of each key; None: all keys are in segment 0
         length: the number of tokens, if positions are 0, 1, ... in every sentence and every token
             is a query; otherwise None
-        has_holes: some sentence has padding between its tokens, so that offsets of positions are
-            not those of slots
+        regular: offsets of positions are those of slots in every sentence, so that scores of
+            offsets are a Toeplitz matrix; not so where padding stands between tokens, and in
+            cross-attention with padding before tokens or while decoding
+        ends: positions of queries and of keys are below these numbers; None: below Tk
     """
 
     query_positions: Tensor
@@ -67,7 +69,8 @@ class Layout:
     causal: bool = False
     segments: Tensor | None = None
     length: int | None = None
-    has_holes: bool = False
+    regular: bool = True
+    ends: tuple[int, int] | None = None
 
     @staticmethod
     def of_self_attention(
@@ -92,14 +95,26 @@ class Layout:
             causal=causal,
             segments=segments,
             length=None if left or queries is not None else length,
-            has_holes=has_holes,
+            regular=not has_holes,
         )
 
     @staticmethod
     def of_cross_attention(target: "Layout", source_padding_mask: Tensor) -> "Layout":
         """Queries have positions in the target, keys in the source (its (B, S) padding mask)."""
         source = Layout.of_self_attention(source_padding_mask)
-        return Layout(target.query_positions, source.key_positions, source.padding_mask)
+        return Layout(
+            target.query_positions,
+            source.key_positions,
+            source.padding_mask,
+            regular=target.length is not None and source.length is not None,
+            ends=(target.key_positions.size(1), source.key_positions.size(1)),
+        )
+
+    def of_last_keys(self, keys: int) -> "Layout":
+        """The queries, and so many keys from the end."""
+        first = self.key_positions.size(1) - keys
+        ends = self.query_end, self.key_end
+        return replace(self, key_positions=self.key_positions[:, first:], ends=ends)
 
     def compressed(self, k: int) -> "Layout":
         """The queries, and the k keys that the tokens are compressed to: all real, seen by all.
@@ -109,33 +124,49 @@ class Layout:
         slots = torch.arange(k, device=self.key_positions.device).unsqueeze(0)  # (1, k)
         return Layout(self.query_positions, slots, length=self.length)
 
+    @property
+    def query_end(self) -> int:
+        """The positions of queries are below this number."""
+        return self.key_positions.size(1) if self.ends is None else self.ends[0]
+
+    @property
+    def key_end(self) -> int:
+        """The positions of keys are below this number."""
+        return self.key_positions.size(1) if self.ends is None else self.ends[1]
+
+    @property
+    def offset_range(self) -> tuple[int, int]:
+        """The first and the last offset j - i that may occur."""
+        if self.ends is None:  # the queries are the last of the keys
+            return 1 - self.key_positions.size(1), self.query_positions.size(1) - 1
+        return 1 - self.ends[0], self.ends[1] - 1
+
     @cached_property
     def offset_line(self) -> Tensor:
-        """(Tq + Tk - 1,) int64: every offset j - i that may occur in self-attention, ascending."""
-        queries, keys = self.query_positions.size(1), self.key_positions.size(1)
-        return torch.arange(1 - keys, queries, device=self.key_positions.device)
+        """(number of offsets,) int64: all of `offset_range`; in self-attention Tq + Tk - 1."""
+        first, last = self.offset_range
+        return torch.arange(first, last + 1, device=self.key_positions.device)
 
     @cached_property
     def offsets(self) -> Tensor:
-        """(B|1, Tq, Tk) int64: the offset j - i of key and query, in real tokens.
+        """(B|1, Tq, Tk) int64: the offset j - i of key and query, in real tokens."""
+        if self.regular:  # all sentences have the same
+            return toeplitz(self.offset_line, self.query_positions.size(1)).unsqueeze(0)
+        return self.key_positions.unsqueeze(1) - self.query_positions.unsqueeze(2)
 
-        Without holes all sentences have the same: the offsets of slots, which are those of tokens.
-        """
-        if self.has_holes:
-            return self.key_positions.unsqueeze(1) - self.query_positions.unsqueeze(2)
-        return self.slot_offsets.unsqueeze(0)
+    def of_offsets(self, line: Tensor) -> Tensor:
+        """(H, number of offsets), a value for each of `offset_line` -> (B|1, H, Tq, Tk)."""
+        if self.regular:
+            return toeplitz(line, self.query_positions.size(1)).unsqueeze(0)
+        columns = self.offsets - self.offset_range[0]  # (B|1, Tq, Tk)
+        return line[:, columns].transpose(0, 1)
 
     @cached_property
     def slot_offsets(self) -> Tensor:
-        """(Tq, Tk) int64: by how many slots, padding included, the key comes after the query."""
-        return toeplitz(self.offset_line, self.query_positions.size(1))
-
-    def of_offsets(self, line: Tensor) -> Tensor:
-        """(H, Tq + Tk - 1), a value for each offset of `offset_line` -> (B|1, H, Tq, Tk)."""
-        if self.has_holes:
-            columns = self.offsets + self.key_positions.size(1) - 1  # (B, Tq, Tk)
-            return line[:, columns].transpose(0, 1)
-        return toeplitz(line, self.query_positions.size(1)).unsqueeze(0)
+        """(Tq, Tk) int64, in self-attention: how many slots the key comes after the query."""
+        queries, keys = self.query_positions.size(1), self.key_positions.size(1)
+        device = self.key_positions.device
+        return toeplitz(torch.arange(1 - keys, queries, device=device), queries)
 
     @cached_property
     def hidden(self) -> Tensor | None:

@@ -2,11 +2,10 @@
 
 from typing import ClassVar
 
-from torch import Tensor
-
 from .base import InputPositions
 from .diet_abs import DietAbs
 from .layout import Layout
+from .scores import Factors
 
 
 class Linformer(InputPositions):
@@ -32,6 +31,6 @@ class DietAbsLin(DietAbs):
     #: with 10, training collapses (docs/results-pretraining.md, 512 tokens)
     gain_at_32 = 3.0
 
-    def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+    def score(self, layout: Layout) -> Factors:
         query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)
-        return query, self.gained(self.key).unsqueeze(0)  # (1, H, k, d_p)
+        return Factors(query, self.gained(self.key).unsqueeze(0))  # (1, H, k, d_p)

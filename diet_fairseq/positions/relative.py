@@ -13,6 +13,7 @@ from .base import AttentionShape, look_up
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
 from .options import Option, at_least
+from .scores import Offsets
 
 CLIP = Option(
     "position_clip",
@@ -35,7 +36,7 @@ MAX_DISTANCE = Option(
 )
 
 
-class Offsets(ScoreParameters):
+class OffsetScores(ScoreParameters):
     """score(i, j) = scalars[row(j - i)], one column per head.
 
     Offsets beyond the outermost one share its row, so no input is too long.
@@ -61,13 +62,14 @@ class Offsets(ScoreParameters):
         """(rows, H), float32: the score of each row."""
         raise NotImplementedError
 
-    def line(self, layout: Layout) -> Tensor:
+    def score(self, layout: Layout) -> Offsets:
         offsets = layout.offset_line.clamp(-self.outermost, self.outermost) + self.outermost
-        line = look_up(self.row_of_offset[offsets], self.scalars)  # (Tq + Tk - 1, H)
-        return line.T.contiguous()  # fused attention copies scores whose keys are not contiguous
+        line = look_up(self.row_of_offset[offsets], self.scalars)  # (number of offsets, H)
+        # fused attention copies scores whose keys are not contiguous
+        return Offsets(line.T.contiguous(), layout, self.outermost)
 
 
-class OffsetScalars(Offsets):
+class OffsetScalars(OffsetScores):
     """Offsets whose scalars are parameters: ``weight`` (rows, H), times the gain."""
 
     def __init__(
@@ -107,7 +109,7 @@ class OffsetScalars(Offsets):
         return self.gained(self.weight)
 
 
-class OffsetProducts(Offsets):
+class OffsetProducts(OffsetScores):
     """Offsets whose scalars are products, (r F^Q)(r F^K)^T: Ke et al. (2021), appendix D.
 
     ``vectors`` (rows, d), times the gain, holds the r of each row, ``query`` and ``key`` are F^Q

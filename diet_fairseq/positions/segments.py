@@ -9,6 +9,7 @@ from . import AttentionShape
 from .base import take_rows
 from .gain import ScoreParameters
 from .layout import Layout
+from .scores import Dense, product
 
 
 class SegmentScores(ScoreParameters):
@@ -19,13 +20,11 @@ class SegmentScores(ScoreParameters):
     a layout without segments every token is in segment 0, which softmax is invariant to.
     """
 
-    factored = False  # backends were measured with its score as a matrix
-
     def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:
         super().__init__(shape, gain)
         self.weight = nn.Parameter(torch.zeros(shape.heads, segments, segments))
 
-    def factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+    def score(self, layout: Layout) -> Dense:
         segments = layout.segments
         if segments is None:
             segments = torch.zeros_like(layout.key_positions[:1])
@@ -34,7 +33,8 @@ class SegmentScores(ScoreParameters):
         table = weight.transpose(0, 1).flatten(1)  # (S, H * S)
         query = take_rows(table, asking, self.shape.heads)  # (B|1, H, Tq, S)
         key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
-        return query, key.to(query.dtype)
+        # not as factors, which would make vectors longer: backends were measured with a matrix
+        return Dense(product(query, key.to(query.dtype)))
 
 
 def checked_segments(segments: Tensor, tokens: Tensor, number: int) -> Tensor:

@@ -1,13 +1,13 @@
 """TUPE: untied projections of one position table, with [CLS] untied from positions."""
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .base import AttentionShape, PositionScheme, product, take_rows
+from .base import AttentionShape, PositionScheme, take_rows
 from .gain import GAIN
 from .layout import Layout
 from .options import Option
@@ -15,10 +15,11 @@ from .relative import (
     BUCKETS,
     MAX_DISTANCE,
     OffsetProducts,
-    Offsets,
     OffsetScalars,
+    OffsetScores,
     bucket_of_offset,
 )
+from .scores import Dense, Factors, product
 
 UNTIE_CLS = Option(
     "position_untie_cls",
@@ -119,16 +120,13 @@ class TupeA(PositionScheme):
         for parameter in self.pos_k_linear.parameters():
             nn.init.zeros_(parameter)
 
-    def factors(self, layout: Layout) -> tuple[Tensor, Tensor] | None:
-        return self._factors(layout)
+    def score(self, layout: Layout) -> Factors:
+        return Factors(*self._factors(layout))
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
-        keys = layout.key_positions.size(1)
-        # queries are the last of the keys, but in cross-attention they are the target's
-        last = self.pos.num_embeddings if self.shape.cross else keys
-        query = self._project(self.pos, layout.query_positions, self.pos_q_linear, last)
+        query = self._project(self.pos, layout.query_positions, self.pos_q_linear, layout.query_end)
         query = query * self.scale
-        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear, keys)
+        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear, layout.key_end)
         if self.untie_cls == "no":
             return query, key  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
         return untied(query, key, layout, *self._theta())
@@ -172,7 +170,6 @@ class TupeR(TupeA):
     ``relative`` "product" has `OffsetProducts` in place of the buckets' scalars.
     """
 
-    factors = PositionScheme.factors
     options = (
         UNTIE_CLS,
         BUCKETS,
@@ -203,7 +200,7 @@ class TupeR(TupeA):
         if untie_cls == "official":
             rows = max(self.theta_rows) + 1
         row_of_offset = bucket_of_offset(shape.causal, buckets, max_distance)
-        self.relative_attention_bias: Offsets = (
+        self.relative_attention_bias: OffsetScores = (
             OffsetProducts(shape, row_of_offset, rows, gain)
             if relative == "product"
             else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
@@ -220,17 +217,17 @@ class TupeR(TupeA):
         super().zero()
         self.relative_attention_bias.zero()
 
-    def score(self, layout: Layout) -> Tensor:
+    def score(self, layout: Layout) -> Dense:  # type: ignore[override]
         query, key = self._factors(layout)
         absolute = product(query, key)  # (B|1, H, Tq, Tk)
-        relative = cast(Tensor, self.relative_attention_bias.score(layout))
+        relative = self.relative_attention_bias.score(layout).dense()
         if self.untie_cls == "no":
-            return absolute + relative
+            return Dense(absolute + relative)
         theta_1 = theta_2 = torch.zeros_like(relative[0, :, 0, 0])  # "paper": the sum has one theta
         if self.untie_cls == "official":
             scalars = self.relative_attention_bias.scalars
             theta_1, theta_2 = (scalars[row] for row in self.theta_rows)  # (H,)
-        return absolute + reset(relative, layout, theta_1, theta_2)
+        return Dense(absolute + reset(relative, layout, theta_1, theta_2))
 
 
 def stands_first(positions: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from .base import AttentionShape, PositionScheme, look_up
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
+from .scores import Dense
 from .tupe import UNTIE_CLS, TupeA, reset
 
 
@@ -19,7 +20,7 @@ class BertAd(TupeA):
     U is shared as in TUPE. p passes through a LayerNorm, and U^Q and U^K have biases (`TupeA`).
     """
 
-    factors = PositionScheme.factors
+    score = PositionScheme.score  # type: ignore[assignment]
     cross = None
     score_terms = 4
     options = ()
@@ -33,8 +34,9 @@ class BertAd(TupeA):
         for parameter in self.pos_q_linear.parameters():
             nn.init.zeros_(parameter)
 
-    def shifts(self, layout: Layout) -> tuple[Tensor, Tensor]:
-        return self._factors(layout)
+    def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        query, key = self._factors(layout)
+        return q + query.to(q.dtype), k + key.to(k.dtype)
 
 
 class TupeFree(ScoreParameters):
@@ -75,11 +77,11 @@ class TupeFree(ScoreParameters):
     def description(self) -> dict[str, Any]:
         return super().description() | {"untie_cls": self.theta is not None}
 
-    def score(self, layout: Layout) -> Tensor:
+    def score(self, layout: Layout) -> Dense:
         score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)
-        if self.theta is None:
-            return score
-        return reset(score, layout, *self.gained(self.theta))
+        if self.theta is not None:
+            score = reset(score, layout, *self.gained(self.theta))
+        return Dense(score)
 
     def _of_pairs(self, layout: Layout) -> Tensor:
         length = layout.key_positions.size(1)

@@ -1,17 +1,20 @@
 """fairseq's multi-head attention, its parameters and its cache, with positions in every head."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..attention.backends import BACKENDS, AttentionCall
 from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Schemes, Term, present, query_scale
+from ..attention.context import Context, Schemes, present, query_scale, scores_of, transformed
 from ..attention.packing import Packing
+from ..attention.rows import row_scores
 from ..positions import PositionScheme
+from ..positions.base import Projections
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
 
@@ -19,8 +22,7 @@ from ..positions import PositionScheme
 class PositionalAttention(MultiheadAttention):
     """fairseq's attention, its parameters and its decoding state, with a position scheme.
 
-    softmax(q k^T + position + segment + mask) v: `backends.reference` computes it as it stands
-    here, and `PositionScheme` says what position and segment are, and how q is scaled.
+    `PositionScheme` has the equation, and `backends.reference` computes it as it stands there.
 
     Args:
         positions: the scheme of this layer alone; None: none, or the one in the `Context`
@@ -72,22 +74,33 @@ class PositionalAttention(MultiheadAttention):
         layout, packing = context.layout, context.packing
         packed_keys = packing if key is query else None
         own = self.layer_schemes()
-        schemes, term = own or context.shared, context.term
+        schemes, scores = own or context.shared, context.scores
         scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(query).mul_(scale), packing)  # (B, H, Tq, d_h)
-        k, v = self._keys_and_values(
-            key, value, incremental_state, static_kv, packed_keys
-        )  # (B, H, Tk, d_h)
+        saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        if static_kv and "prev_key" in saved:
+            k, v = saved["prev_key"], saved["prev_value"]  # (B, H, Tk, d_h)
+            turned, _ = transformed(schemes, q, k[:, :, :0], layout)
+        else:
+            k = self._heads(self.k_proj(key), packed_keys)  # (B, H, new keys, d_h)
+            v = self._heads(self.v_proj(value), packed_keys)  # (B, H, new keys, d_h)
+            turned, k = transformed(schemes, q, k, layout)
+            if "prev_key" in saved:
+                k = torch.cat([saved["prev_key"], k], dim=2)  # (B, H, Tk, d_h)
+                v = torch.cat([saved["prev_value"], v], dim=2)  # (B, H, Tk, d_h)
+            if incremental_state is not None:
+                self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
 
         if k.size(2) >= 256 and k.device.type == "cpu":
             # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
             k, v = k.contiguous(), v.contiguous()
 
-        if own or term is None:
-            term = Term.of(schemes, layout, context.backend)
         attend = BACKENDS["reference" if need_weights else context.backend]
-        q, k = term.shifted(q, k)
-        out, weights = attend(AttentionCall(q, k, v, term, schemes, layout, self.active_dropout))
+        if own or scores is None:
+            scores = scores_of(schemes, layout, attend.reads)
+        scores += row_scores(schemes, q, k, layout, self.projections, scale)
+        call = AttentionCall(turned, k, v, scores, schemes, layout, self.active_dropout)
+        out, weights = attend(call)
         out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
         out = self.out_proj(out if packing is None else packing.pack(out))
         if weights is None or not need_weights:
@@ -105,33 +118,20 @@ class PositionalAttention(MultiheadAttention):
         module = self.dropout_module
         return module.p if module.training or module.apply_during_inference else 0.0
 
+    @property
+    def projections(self) -> Projections:
+        """Its projections of queries and keys, for rows of positions."""
+
+        def split(project: nn.Module, x: Tensor) -> Tensor:
+            """(R, d) -> (H, R, d_h)"""
+            return project(x).unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
+
+        return Projections(partial(split, self.q_proj), partial(split, self.k_proj))
+
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """(T, B, d), or packed -> (B, H, T, d_h)"""
         x = x if packing is None else packing.unpack(x)
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
-
-    def _keys_and_values(
-        self,
-        key: Tensor | None,
-        value: Tensor | None,
-        incremental_state: dict[str, dict[str, Tensor | None]] | None,
-        static_kv: bool,
-        packing: Packing | None,
-    ) -> tuple[Tensor, Tensor]:
-        """All keys and values up to now, (B, H, Tk, d_h); remembered while decoding."""
-        saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        if static_kv and "prev_key" in saved:
-            return saved["prev_key"], saved["prev_value"]
-        k, v = (
-            self._heads(project(x), packing)
-            for project, x in ((self.k_proj, key), (self.v_proj, value))
-        )
-        if "prev_key" in saved:
-            k = torch.cat([saved["prev_key"], k], dim=2)
-            v = torch.cat([saved["prev_value"], v], dim=2)
-        if incremental_state is not None:
-            self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
-        return k, v
 
 
 class LinformerAttention(PositionalAttention):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
-from ..attention.backends import Request, select_backend
-from ..attention.context import Context, Schemes, Term
+from ..attention.backends import BACKENDS, Request, select_backend
+from ..attention.context import Context, Schemes, scores_of
 from ..attention.dropout import dropout
 from ..attention.packing import Packing
 from ..positions.layout import Layout
@@ -70,8 +70,8 @@ def create_context(
         len(stack.layers) if shared else 1,
     )
     backend = select_backend(stack.placement.config.attention_backend, request)
-    term = Term.of(shared, layout, backend) if shared else None
-    return replace(context, term=term, backend=backend)
+    scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None
+    return replace(context, scores=scores, backend=backend)
 
 
 def compute_dtype(weight: Tensor) -> torch.dtype:

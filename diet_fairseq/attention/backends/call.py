@@ -1,16 +1,17 @@
 """What every backend is given, and what it returns."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib.util import find_spec
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ...positions.layout import Layout
-from ..context import Schemes, Term, unfused
+from ...positions.scores import Score
+from ..context import Schemes, Scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,10 +19,10 @@ class AttentionCall:
     """One attention call: B sentences, H heads, Tq queries, Tk keys of width d_h.
 
     Attributes:
-        q: (B, H, Tq, d_h), already scaled and shifted
-        k: (B, H, Tk, d_h), already shifted; v: likewise, not shifted
-        term: what is added to the score whatever the queries are
-        schemes: what the term is of; they may also read queries, and add to the values
+        q: (B, H, Tq, d_h), scaled and transformed
+        k: (B, H, Tk, d_h), transformed; v: likewise, not transformed
+        scores: what is added to q k^T, rows' scores included
+        schemes: those that act; they may also change the logits, and add to the values
         layout: where queries and keys stand, and what is masked
         dropout: the probability that a weight is dropped
     """
@@ -29,7 +30,7 @@ class AttentionCall:
     q: Tensor
     k: Tensor
     v: Tensor
-    term: Term
+    scores: Scores
     schemes: Schemes
     layout: Layout
     dropout: float
@@ -79,23 +80,6 @@ class Request:
         """Whether gradients are wanted."""
         return torch.is_grad_enabled()
 
-    @cached_property
-    def candidates(self) -> tuple[str, ...]:
-        """The backends that can compute it."""
-        if unfused(self.schemes):
-            return ("reference",)
-        names = ["reference", "sdpa"]
-        if self.schemes and all(scheme.factored for scheme in self.schemes):
-            names.append("factors")
-        adds = any(not scheme.shifting for scheme in self.schemes)
-        if adds and self.training and not self.dropout and self.device.type == "cpu":
-            names.append("recompute")
-        lines = self.schemes and all(scheme.of_offsets for scheme in self.schemes)
-        lines = lines and not self.layout.has_holes  # where offsets differ between sentences
-        if lines and kernels_fit(self.device, self.dtype, self.shape[2]) and has_triton():
-            names.append("offsets")
-        return tuple(names)
-
 
 def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether Triton's kernels for offsets can run on vectors of this type and width."""
@@ -118,9 +102,20 @@ def keys_of(schemes: Schemes, layout: Layout) -> int:
     return next(compressed, layout.key_positions.size(1))
 
 
-class Backend(Protocol):
-    """One way of computing attention."""
+@dataclass(frozen=True)
+class Backend:
+    """One way of computing attention.
+
+    Attributes:
+        compute: an `AttentionCall` -> (B, H, Tq, d_h), and the weights before dropout
+            (B, H, Tq, Tk) if it has them
+        serves: the kinds of terms that schemes may have, of `positions.base.KINDS`
+        reads: the type of scores that it reads as they are; others it gets as one `Dense`
+    """
+
+    compute: Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
+    serves: frozenset[str]
+    reads: type[Score] | None = None
 
     def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        """(B, H, Tq, d_h), and the weights before dropout (B, H, Tq, Tk) if it has them."""
-        ...
+        return self.compute(call)

@@ -1,11 +1,54 @@
-"""The backend that ``--attention-backend auto`` chooses."""
+"""The table of backends, and the one that ``--attention-backend auto`` chooses."""
 
 import torch
 
-from ..context import unfused
-from .call import Request
+from ...positions.base import KINDS
+from ...positions.scores import Factors, Offsets
+from ..context import kinds_of
+from .call import Backend, Request, has_triton, kernels_fit
 from .comparison import is_trusted
+from .fused import factors, sdpa
 from .offsets import offsets
+from .recomputed import recomputed
+from .reference import reference
+
+#: terms that fused attention knows nothing of, as it gets q, k and a mask
+UNFUSED = frozenset({"value_rows", "content_score"})
+
+#: ``--attention-backend``
+BACKENDS = {
+    "reference": Backend(reference, serves=KINDS),
+    "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
+    "factors": Backend(factors, serves=frozenset({"factors", "transform"}), reads=Factors),
+    "recompute": Backend(recomputed, serves=KINDS - UNFUSED),
+    "offsets": Backend(offsets, serves=frozenset({"offsets", "transform"}), reads=Offsets),
+}
+
+
+def select_backend(setting: str, request: Request) -> str:
+    """The key of `BACKENDS` for a call, given ``--attention-backend``."""
+    return setting if setting in BACKENDS else quickest(request)
+
+
+def candidates(request: Request) -> list[str]:
+    """The backends that can compute a call, and differ from the others for it."""
+    kinds = kinds_of(request.schemes)
+    fits = {
+        "recompute": bool(kinds - {"transform"})
+        and request.training
+        and not request.dropout
+        and request.device.type == "cpu",
+        "factors": "factors" in kinds,
+        "offsets": "offsets" in kinds
+        and request.layout.regular
+        and kernels_fit(request.device, request.dtype, request.shape[2])
+        and has_triton(),
+    }
+    return [
+        name
+        for name, backend in BACKENDS.items()
+        if kinds <= backend.serves and fits.get(name, True)
+    ]
 
 
 def quickest(request: Request) -> str:
@@ -14,38 +57,40 @@ def quickest(request: Request) -> str:
     They stand in docs/performance.md. "offsets" is chosen on a GPU by what was computed, not
     measured, and only if its results are the reference's (`is_trusted`).
     """
-    if unfused(request.schemes):
+    names = candidates(request)
+    if names == ["reference"]:
         return "reference"
     if request.device.type == "cuda":
-        return on_a_gpu(request)
-    return on_a_cpu(request) if request.device.type == "cpu" else "reference"
+        return on_a_gpu(request, names)
+    return on_a_cpu(request, names) if request.device.type == "cpu" else "reference"
 
 
-def on_a_gpu(request: Request) -> str:
-    candidates, shorter = request.candidates, min(request.queries, request.keys)
-    if "factors" in candidates and shorter >= (512 if request.training else 2048):
+def on_a_gpu(request: Request, names: list[str]) -> str:
+    shorter = min(request.queries, request.keys)
+    if "factors" in names and shorter >= (512 if request.training else 2048):
         return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels
-    if "offsets" in candidates and not request.dropout and is_trusted("offsets", offsets, request):
+    trusted = "offsets" in names and not request.dropout
+    if trusted and is_trusted("offsets", BACKENDS["offsets"], request):
         return "offsets"
     return "sdpa"
 
 
-def on_a_cpu(request: Request) -> str:
+def on_a_cpu(request: Request, names: list[str]) -> str:
     """PyTorch's fused attention or the reference, which is quicker in most training.
 
     The fused one is quicker for many keys, but has neither dropout nor a gradient for a score that
     is added: it then falls back to something slower than the plain equation. Factors have a
     gradient, but make vectors longer. The fused backward pass in bfloat16 is slow.
     """
-    schemes, inference = request.schemes, not request.training
+    inference = not request.training
     if request.dropout:
         return "reference"
-    factored = schemes and all(scheme.factored for scheme in schemes)
     # the score of few queries, as in decoding, is small
-    if factored and min(request.queries, request.keys) >= (2048 if inference else 1024):
+    enough = 2048 if inference else 1024
+    if "factors" in names and min(request.queries, request.keys) >= enough:
         return "factors"
-    if inference or all(scheme.shifting for scheme in schemes):  # nothing is added to the score
+    if inference or kinds_of(request.schemes) <= {"transform"}:  # nothing is added to the score
         enough = 128 if inference or request.dtype is not torch.bfloat16 else 512
         return "sdpa" if request.keys >= enough else "reference"
     return "reference"

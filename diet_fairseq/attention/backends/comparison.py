@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..context import Term
+from ...positions.base import KINDS
+from ..context import scores_of, transformed
 from .call import AttentionCall, Backend, Request
 from .reference import reference
 
@@ -31,7 +32,7 @@ def is_trusted(name: str, backend: Backend, request: Request) -> bool:
         try:
             # activation checkpointing counts the tensors that a layer saves
             with saved_tensors_hooks(lambda x: x, lambda x: x):
-                compared[kind] = matches_reference(name, backend, request)
+                compared[kind] = matches_reference(backend, request)
         except Exception as error:  # too little memory, or a kernel that doesn't compile
             logger.warning(f"attention by {name} can't run here, sdpa is taken: {error}")
             compared[kind] = False
@@ -58,7 +59,7 @@ def can_run(request: Request) -> bool:
     return not (request.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
 
 
-def matches_reference(name: str, backend: Backend, request: Request) -> bool:
+def matches_reference(backend: Backend, request: Request) -> bool:
     """Whether output and gradients are the reference's for one sentence of random numbers."""
     layout = request.layout
     padding = layout.padding_mask
@@ -73,7 +74,7 @@ def matches_reference(name: str, backend: Backend, request: Request) -> bool:
         shape=(1, *request.shape[1:]),
         dropout=0.0,
     )
-    results, expected = (run(*pair, single) for pair in ((name, backend), ("reference", reference)))
+    results, expected = (run(one, single) for one in (backend, Backend(reference, KINDS)))
     norms = [other.float().norm() for other in expected]
     return all(
         # entries of the smallest gradients may cancel
@@ -82,7 +83,7 @@ def matches_reference(name: str, backend: Backend, request: Request) -> bool:
     )
 
 
-def run(name: str, backend: Backend, request: Request) -> list[Tensor]:
+def run(backend: Backend, request: Request) -> list[Tensor]:
     """The output for random inputs and, in training, the gradients of q, k, v and parameters."""
     devices = [request.device] if request.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
@@ -96,9 +97,9 @@ def run(name: str, backend: Backend, request: Request) -> list[Tensor]:
             .requires_grad_(request.training)
             for tokens in (request.queries, request.keys, request.keys, request.queries)
         )
-        term = Term.of(schemes, layout, name)
-        shifted = term.shifted(q, k)
-        out, _ = backend(AttentionCall(*shifted, v, term, schemes, layout, request.dropout))
+        scores = scores_of(schemes, layout, backend.reads)
+        q_k = transformed(schemes, q, k, layout)
+        out, _ = backend(AttentionCall(*q_k, v, scores, schemes, layout, request.dropout))
         if not request.training:
             return [out]
         leaves = [p for scheme in schemes for p in scheme.parameters() if p.requires_grad]

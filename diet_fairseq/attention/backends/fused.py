@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ...positions.scores import Factors
+from ..context import dense_sum
 from .call import AttentionCall
 
 
@@ -42,22 +44,24 @@ def widened(x: Tensor, width: int) -> Tensor:
 
 def sdpa(call: AttentionCall) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention` with the score as its mask."""
-    return fused(call, call.q, call.k, call.v, call.term.dense()), None
+    return fused(call, call.q, call.k, call.v, dense_sum(call.scores)), None
 
 
 def factors(call: AttentionCall) -> tuple[Tensor, None]:
     """The same with the factors of the score appended to queries and keys: no score is built."""
-    q, k, v, term = call.q, call.k, call.v, call.term
-    if term.factors:
+    q, k, v = call.q, call.k, call.v
+    products = [score for score in call.scores if isinstance(score, Factors)]
+    if products:
         queries, keys = (
             [factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in side]
-            for side in zip(*term.factors, strict=True)
+            for side in zip(*((score.query, score.key) for score in products), strict=True)
         )
         q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
         # PyTorch's fused kernels want one width, or it takes one that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
         q, k, v = (widened(x, wide) for x in (q, k, v))  # (B, H, T, wide)
-    return fused(call, q, k, v, term.score).narrow(3, 0, call.v.size(3)), None
+    others = tuple(score for score in call.scores if not isinstance(score, Factors))
+    return fused(call, q, k, v, dense_sum(others)).narrow(3, 0, call.v.size(3)), None
 
 
 def fused(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, score: Tensor | None) -> Tensor:

@@ -6,6 +6,7 @@ for compute capabilities 8.0 to 10.0 (docs/performance.md).
 """
 
 import math
+from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import UserError
-from ..context import Schemes
+from ...positions.scores import Offsets
 from .call import AttentionCall, kernels_fit
 from .reference import reference
 
@@ -57,11 +58,13 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     Raises:
         UserError: Triton is needed and can't be imported
     """
-    term, layout, (batch, heads, queries, width) = call.term, call.layout, call.q.shape
-    others = term.score is not None or term.factors
-    if term.line is None or others or not kernels_fit(call.q.device, call.q.dtype, width):
+    layout, (batch, heads, queries, width) = call.layout, call.q.shape
+    lines = [score for score in call.scores if isinstance(score, Offsets)]
+    regular = layout.regular and len(lines) == len(call.scores) > 0
+    if not regular or not kernels_fit(call.q.device, call.q.dtype, width):
         return reference(call)
-    line = term.line[0].float().expand(heads, -1)  # (H, Tq + Tk - 1)
+    summed = reduce(Offsets.__add__, lines)
+    line = summed.line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
     pad = None
     if layout.hidden is not None:
         pad = torch.zeros(batch, call.k.size(2), device=call.q.device)  # (B, Tk)
@@ -71,15 +74,17 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         seed = torch.randint(2**31, (1,), device=call.q.device)
     causal = layout.causal and queries > 1
     out, _ = offset_attention(
-        call.q, call.k, call.v, line, pad, seed, reach_of(call.schemes), causal, call.dropout
+        call.q,
+        call.k,
+        call.v,
+        line,
+        pad,
+        seed,
+        EVERYWHERE if summed.reach is None else summed.reach,
+        causal,
+        call.dropout,
     )
     return out, None
-
-
-def reach_of(schemes: Schemes) -> int:
-    """The offset from which on, on either side, all scores are the same."""
-    reaches = [getattr(scheme, "outermost", EVERYWHERE) for scheme in schemes]
-    return max(reaches, default=EVERYWHERE)
 
 
 # --- operators, which torch.compile and FSDP take as they are -------------------------------

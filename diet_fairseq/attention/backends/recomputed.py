@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..context import dense_sum
 from .call import AttentionCall
 from .fused import sdpa
 from .reference import reference
@@ -78,7 +79,7 @@ def recomputed(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """
     if call.dropout:
         return reference(call)
-    score = call.term.dense()
+    score = dense_sum(call.scores)
     if score is None or call.q.device.type != "cpu":
         return sdpa(call)
     return RecomputedAttention.apply(call.q, call.k, call.v, score, call.layout.mask), None

@@ -7,11 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..dropout import dropout as drop
+from ..rows import value_sums
 from .call import AttentionCall
 
 
 def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """softmax(q k^T + position + segment + mask) v.
+    """softmax(q k^T + scores + mask) v, and what schemes add to the values.
 
     Returns:
         (B, H, Tq, d_h), and the weights before dropout, (B, H, Tq, Tk)
@@ -22,17 +23,20 @@ def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
     dropped = drop(weights, call.dropout) if call.dropout else weights
     out = dropped @ call.v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
     for scheme in call.schemes:
-        values = scheme.value_term(dropped, call.layout)
-        if values is not None:
-            out = out + values
+        of_values = scheme.value_rows(call.layout) if "value_rows" in scheme.kinds else None
+        if of_values is not None:
+            out = out + value_sums(dropped, of_values)
     return out, weights
 
 
 def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
-    """q k^T + position + segment + mask, (B, H, Tq, Tk): the logits of the softmax."""
+    """q k^T + scores + mask, (B, H, Tq, Tk): the logits of the softmax."""
     score = call.q @ call.k.mT  # (B, H, Tq, d_h) @ (B, H, d_h, Tk) -> (B, H, Tq, Tk)
     for added in added_scores(call):
         score = score + added
+    for scheme in call.schemes:
+        if "content_score" in scheme.kinds:
+            score = scheme.content_score(score, call.q, call.layout)
     if masked and call.layout.mask is not None:
         # after all else: no learned score beats -inf
         score = score.masked_fill(call.layout.mask, float("-inf"))
@@ -50,6 +54,4 @@ def attention_bias(call: AttentionCall) -> Tensor | None:
 
 def added_scores(call: AttentionCall) -> list[Tensor]:
     """The scores of positions and segments, (B|1, H|1, Tq, Tk) each, in the queries' dtype."""
-    scores = [call.term.dense()]
-    scores += [scheme.query_score(call.q, call.layout) for scheme in call.schemes]
-    return [score.to(call.q.dtype) for score in scores if score is not None]
+    return [score.dense().to(call.q.dtype) for score in call.scores]

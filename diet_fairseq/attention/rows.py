@@ -1,0 +1,56 @@
+"""The terms of rows: vectors that meet queries, keys or weights, one for each pair of tokens.
+
+One product with all rows, from which each pair picks its own, costs far less than a vector for
+every pair.
+"""
+
+import torch
+from torch import Tensor
+
+from ..positions.base import Projections
+from ..positions.layout import Layout
+from ..positions.scores import Dense, Rows
+from .context import Schemes, Scores
+
+
+def row_scores(
+    schemes: Schemes, q: Tensor, k: Tensor, layout: Layout, project: Projections, scale: float
+) -> Scores:
+    """What queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) score with schemes' rows.
+
+    Args:
+        schemes: those that act
+        q: before, k: after `PositionScheme.transform`
+        layout: where they stand
+        project: the layer's own projections
+        scale: of the queries; the products of keys get it as well
+    """
+    scores: list[Dense] = []
+    for scheme in schemes:
+        of_queries = scheme.query_rows(layout, project) if "query_rows" in scheme.kinds else None
+        if of_queries is not None:
+            bias = of_queries.bias
+            biased = q if bias is None else q + bias.to(q.dtype)
+            scores.append(Dense(picked(biased, of_queries.rows, of_queries.index)))
+        of_keys = scheme.key_rows(layout, project) if "key_rows" in scheme.kinds else None
+        if of_keys is not None:
+            picks = picked(k * scale, of_keys.rows, of_keys.index.mT)  # (B, H, Tk, Tq)
+            scores.append(Dense(picks.mT))
+    return tuple(scores)
+
+
+def picked(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
+    """x_i . rows[index_ij], of x (B, H, T, d_h): (B, H, T, S)."""
+    products = x @ rows.to(x.dtype).mT  # (B, H, T, R)
+    # in float32, as below: the gradient of a product sums up to S numbers
+    picks = products.float().gather(-1, index.expand(*x.shape[:2], -1, -1))
+    return picks.to(x.dtype)
+
+
+def value_sums(weights: Tensor, of_values: Rows) -> Tensor:
+    """The sum over j of weights_ij rows[index_ij], of weights (B, H, Tq, Tk): (B, H, Tq, d_h)."""
+    shape = (*weights.shape[:3], of_values.rows.size(1))
+    weight_of_row = weights.new_zeros(shape, dtype=torch.float32).scatter_add(
+        -1, of_values.index.expand(*weights.shape[:2], -1, -1), weights.float()
+    )  # (B, H, Tq, R)
+    return weight_of_row.to(weights.dtype) @ of_values.rows.to(weights.dtype)

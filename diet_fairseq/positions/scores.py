@@ -1,0 +1,90 @@
+"""The values that schemes give attention: scores of positions, and rows indexed by offset."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .layout import Layout
+
+# Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head; "B|1": B, or 1 if equal
+# for all sentences; "H|1" likewise.
+
+
+class Score:
+    """A score that doesn't depend on what the tokens are; it is added to q k^T unscaled."""
+
+    def dense(self) -> Tensor:
+        """(B|1, H|1, Tq, Tk), float32: attention casts it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Offsets(Score):
+    """A score of the offset j - i alone, which fused kernels read as one line.
+
+    Attributes:
+        line: (H|1, number of offsets), float32: the score of each offset of `Layout.offset_line`
+        layout: the layout that the line belongs to
+        reach: all offsets from ``reach`` on have one score, and all up to ``-reach`` another; None:
+            that is not so
+    """
+
+    line: Tensor
+    layout: Layout
+    reach: int | None = None
+
+    def dense(self) -> Tensor:
+        return self.layout.of_offsets(self.line)
+
+    def __add__(self, other: "Offsets") -> "Offsets":
+        reaches = (self.reach, other.reach)
+        reach = None if None in reaches else max(reach for reach in reaches if reach is not None)
+        return Offsets(self.line + other.line, self.layout, reach)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors(Score):
+    """A product of low rank: attention may append its factors to q and k and build no score.
+
+    Attributes:
+        query: (B|1, H|1, Tq, r)
+        key: (B|1, H|1, Tk, r)
+    """
+
+    query: Tensor
+    key: Tensor
+
+    def dense(self) -> Tensor:
+        return product(self.query, self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Score):
+    """A score that has been computed: (B|1, H|1, Tq, Tk)."""
+
+    score: Tensor
+
+    def dense(self) -> Tensor:
+        return self.score
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Vectors, of which each pair of a query and a key has one.
+
+    Attributes:
+        rows: (H|1, R, d_h)
+        index: (B|1, 1, Tq, Tk) int64, the row of each pair
+        bias: (H|1, 1, d_h), added to every query, already scaled as queries are; None: no bias
+    """
+
+    rows: Tensor
+    index: Tensor
+    bias: Tensor | None = None
+
+
+def product(query: Tensor, key: Tensor) -> Tensor:
+    """query key^T, (..., Tq, r) and (..., Tk, r) -> (..., Tq, Tk), in float32 despite autocast."""
+    with torch.autocast(query.device.type, enabled=False):
+        return query.float() @ key.float().mT
