@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from diet_fairseq.attention.context import Context
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
