@@ -1,4 +1,4 @@
-"""Golovneva et al. (2024): positions that count what the query chooses to count."""
+"""Golovneva et al. (2024): positions count the tokens that the query chooses to count."""
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,13 @@ LENGTH = Option(
 
 
 class Cope(PositionScheme):
-    """q_i (k_j + e[p_ij]) / sqrt(d_h), p_ij = g_ij + ... + g_ii, g_ij = sigmoid(q_i k_j / sqrt(d_h)).
+    """q_i (k_j + e[p_ij]) / sqrt(d_h), where p_ij is the sum of the gates g_ij, ..., g_ii.
 
-    Golovneva et al. (2024), equations 3 to 7: gates between the key and the query are summed to a
-    position, at most L - 1, and e between two integers is interpolated. As in the equation and in
-    the released code e is divided by sqrt(d_h); appendix B's listing leaves that out. A gate reads
-    all that a logit has, segments' scores too. It needs all logits at once, so that only the
-    reference backend has it.
+    Golovneva et al. (2024), section 4: the gate g_ij = sigmoid(q_i k_j / sqrt(d_h)) says how far
+    the query counts a token; a position is at most L - 1, and e between two integers is
+    interpolated. As in the equation and in the released code e is divided by sqrt(d_h); the listing
+    of appendix B leaves that out. A gate reads all that a logit has, segments' scores too. All
+    logits are needed at once: only the reference backend has this.
 
     The paper has causal attention only. The form of encoders is ours, and unpublished: for a key
     after the query gates are summed from the query to the key, g_ii + ... + g_ij, and e has

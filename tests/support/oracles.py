@@ -321,7 +321,7 @@ class TransformerXLOracle(Oracle):
 
 
 class DebertaOracle(Oracle):
-    """He et al. (2021), eq. 4, with DeBERTa-v2's buckets: q_i (P W_K) + k_j (P W_Q), / sqrt(3 d_h).
+    """He et al. (2021), eq. 4, v2's buckets: (q_i (P W_K) + k_j (P W_Q)) / sqrt(3 d_h).
 
     Both read the row of i - j, that of 0 in the middle.
     """
@@ -358,7 +358,7 @@ class DebertaOracle(Oracle):
 
 
 class CopeOracle(Oracle):
-    """Golovneva et al. (2024), eq. 3 to 7: q_i e[p_ij] / sqrt(d_h), p_ij the sum of gates j to i.
+    """Golovneva et al. (2024), section 4: q_i e[p_ij] / sqrt(d_h), p_ij the sum of gates j to i.
 
     In encoders that of gates i to j for later keys, with embeddings of their own.
     """
