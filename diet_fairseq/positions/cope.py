@@ -21,8 +21,8 @@ class Cope(PositionScheme):
     Golovneva et al. (2024), section 4: the gate g_ij = sigmoid(q_i k_j / sqrt(d_h)) says how far
     the query counts a token; a position is at most L - 1, and e between two integers is
     interpolated. As in the equation and in the released code e is divided by sqrt(d_h); the listing
-    of appendix B leaves that out. A gate reads all that a logit has, segments' scores too. All
-    logits are needed at once: only the reference backend has this.
+    of appendix B leaves that out. All gates of a query are needed at once: only the reference
+    backend has this.
 
     The paper has causal attention only. The form of encoders is ours, and unpublished: for a key
     after the query gates are summed from the query to the key, g_ii + ... + g_ij, and e has

@@ -30,7 +30,7 @@ class Oracle:
         return 0.0
 
     def logits(self, head: int, i: int, query: Vector, logits: list[Number]) -> list[Number]:
-        """A row of logits changed by what they are: those of the keys that the query sees."""
+        """Content scores of a query with the keys that it sees, changed by what they are."""
         return logits
 
     def value(self, head: int, i: int, j: int) -> Vector | float:
@@ -62,12 +62,11 @@ def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal
         own = slice(head * width, (head + 1) * width)
         for i in range(len(q)):
             seen = range(i + 1) if causal else range(len(k))
+            logits = [q[i, own] @ k[j, own] / math.sqrt(oracle.terms * width) for j in seen]
             scores = [
-                q[i, own] @ k[j, own] / math.sqrt(oracle.terms * width)
-                + oracle.score(head, i, j, q[i, own], k[j, own])
-                for j in seen
+                logit + oracle.score(head, i, j, q[i, own], k[j, own])
+                for j, logit in zip(seen, oracle.logits(head, i, q[i, own], logits), strict=True)
             ]
-            scores = oracle.logits(head, i, q[i, own], scores)
             highest = max(float(score) for score in scores)
             exponentials = [math.exp(score - highest) for score in scores]
             for j, exponential in zip(seen, exponentials, strict=True):
