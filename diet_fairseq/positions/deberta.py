@@ -45,6 +45,7 @@ class Deberta(PositionScheme):
         self.table = nn.Parameter(torch.empty(2 * buckets, shape.embed_dim))
         nn.init.normal_(self.table, std=0.02)
         self.norm = nn.LayerNorm(shape.embed_dim, eps=EPSILON)
+        self.register_buffer("terms", torch.tensor(float(self.score_terms)))
 
     def description(self) -> dict[str, Any]:
         buckets = {"buckets": self.buckets, "max_distance": self.max_distance}
@@ -63,12 +64,18 @@ class Deberta(PositionScheme):
     def _rows(self, layout: Layout, project: Any) -> Rows:
         first, last = (self._place(offset) for offset in layout.seen_range)
         lowest = self.rows[last]  # rows fall as offsets j - i rise
-        positions = self.norm(self.table[lowest : self.rows[first] + 1])  # (R, d)
+        positions = self._normalized(self.table[lowest : self.rows[first] + 1])  # (R, d)
         projected = project(F.pad(positions, (0, 0, 0, 1)))  # (H, R + 1, d_h)
         line = layout.offset_line.clamp(first - self.max_distance, last - self.max_distance)
         index = layout.of_offsets(self.row_of_offset[line + self.max_distance].unsqueeze(0))
         # what a row of zeros is projected to is the bias
         return Rows(projected[:, :-1] - projected[:, -1:], index - lowest)
+
+    def _normalized(self, rows: Tensor) -> Tensor:
+        """In float32, as the gradients of the LayerNorm sum those of all rows."""
+        wide = torch.promote_types(rows.dtype, torch.float32)
+        weight, bias = (parameter.to(wide) for parameter in (self.norm.weight, self.norm.bias))
+        return F.layer_norm(rows.to(wide), weight.shape, weight, bias, EPSILON).to(rows.dtype)
 
     def _place(self, offset: int) -> int:
         return max(-self.max_distance, min(offset, self.max_distance)) + self.max_distance
