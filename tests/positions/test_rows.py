@@ -196,6 +196,6 @@ def test_fused_attention_computes_rows_and_their_gradients(name, causal, backend
 def test_a_decoder_has_no_rows_for_keys_that_it_never_sees(name):
     module = attention_of(name, causal=True)
     layout = Layout.of_self_attention(torch.zeros(1, 9).bool(), causal=True)
-    rows: Any = module.positions.query_rows(layout, module.projections)  # type: ignore[union-attr]
+    rows: Any = module.positions.query_rows(layout, module.projections())  # type: ignore[union-attr]
     assert rows.rows.size(1) == 9
     assert rows.index.max() == 8
