@@ -96,12 +96,11 @@ run() { # run LOG COMMAND...: within the time that is left; the log grows as the
     return "$ended"
 }
 
-tests() {
-    if [ "$device" = cuda ]; then
-        run tests.log "$python" -m pytest -m gpu -v -p no:cacheprovider tests
-    else
-        run tests.log "$python" -m pytest -m gpu -q -p no:cacheprovider tests/attention --collect-only
-    fi
+tests() { # of files with the mark alone: others may need packages that are not here
+    local files=() more=(-v --continue-on-collection-errors)
+    mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.gpu' tests)
+    [ "$device" = cuda ] || more=(-q --collect-only)
+    run tests.log "$python" -m pytest -m gpu -p no:cacheprovider "${more[@]}" "${files[@]}"
 }
 
 speed() {

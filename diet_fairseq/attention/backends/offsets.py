@@ -47,7 +47,7 @@ TILES = {
     ),
     "backward_keys": (
         (Tile(64, 128, 8, 2), Tile(32, 128, 8, 2)),
-        (Tile(64, 64, 8, 2),),
+        (Tile(64, 64, 8, 2), Tile(32, 64, 8, 2)),
         (Tile(32, 64, 4, 2),),
     ),
     "backward_queries": ((Tile(128, 64, 8, 2),), (Tile(64, 64, 8, 2),), (Tile(64, 32, 4, 2),)),
@@ -55,7 +55,7 @@ TILES = {
 }
 #: kernels and tiles that would spill registers on GPUs of a compute capability
 SPILLS = {
-    8: [("backward_keys", Tile(64, 128, 8, 2))],
+    8: [("backward_keys", Tile(64, 128, 8, 2)), ("backward_keys", Tile(64, 64, 8, 2))],
     10: [("forward", Tile(128, 128, 8, 2))],
 }
 #: all kernels in float32, and for wide heads with dropout
