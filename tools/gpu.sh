@@ -40,6 +40,7 @@ esac
 case $device in cuda | cpu) ;; *) fail "DEVICE must be cuda or cpu, but is $device" ;; esac
 mkdir -p "$OUT" || exit 2
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 KINETO_LOG_LEVEL=99
+[ "$device" = cuda ] || export TRITON_INTERPRET=1  # our kernels run on the CPU, too
 
 # --- the environment ------------------------------------------------------------------------
 
@@ -113,7 +114,7 @@ speed() {
     else
         run attention.md "$python" -m benchmarks.attention --choices --tokens 16 --lengths 8 --rounds 1
         run step.md "$python" -m benchmarks.device --device cpu --size tiny --tokens 16 --lengths 8 \
-            --rounds 1 --schemes none diet_rel --backends sdpa offsets reference --out "$OUT"
+            --rounds 1 --schemes none diet_rel --backends sdpa offsets split reference --out "$OUT"
     fi
 }
 
