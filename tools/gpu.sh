@@ -9,14 +9,15 @@
 # Every part appends to files in OUT as it goes, so that a part that is cut loses only its end.
 # DEVICE=cpu rehearses a part on tiny models without a GPU.
 #
-# The environment: $PYTHON (python3) with PyTorch for CUDA and Triton. Packages that it lacks are installed
-# from the folder $WHEELS (wheels or sdists, no network), which another machine fills:
+# The environment: $PYTHON (python3) with PyTorch for CUDA, Triton and the packages of setup.py. The script installs
+# what it lacks from the folder $WHEELS (wheels or sdists, no network), which another machine fills:
 #
 #     pip download --no-deps --no-binary fairseq-fixed -d WHEELS fairseq-fixed==0.12.3.1 hydra-core==1.3.2 \
-#         omegaconf==2.3.0 antlr4-python3-runtime==4.9.3 bitarray sacrebleu regex pytest ...
+#         omegaconf==2.3.0 antlr4-python3-runtime==4.9.3 bitarray
 #
-# An sdist of fairseq-fixed is compiled there: 5 minutes and a C++ compiler. A wheel that was built with the
-# same Python and PyTorch takes seconds.
+# These five suffice beside scipy, sacrebleu, sentencepiece, regex, scikit-learn, filelock and pytest. An sdist of
+# fairseq-fixed is compiled there: 5 minutes and a C++ compiler. A wheel that was built with the same Python and
+# PyTorch takes seconds.
 set -uo pipefail
 [ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")

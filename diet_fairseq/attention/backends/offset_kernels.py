@@ -71,18 +71,18 @@ def toeplitz(
 
 
 @triton.jit
-def scores(products, bias, hidden, i, j, queries, keys, EDGE: tl.constexpr, CAUSAL: tl.constexpr):
-    """s_ij in units of log2 e; i and j are (S, 1) and (1, S), or the reverse; hidden is like j."""
+def scores(products, bias, padding, i, j, queries, keys, EDGE: tl.constexpr, CAUSAL: tl.constexpr):
+    """s_ij in units of log2 e; i and j are (S, 1) and (1, S), or the reverse; padding is like j."""
     score = products * LOG2E + bias
-    if hidden is not None:
+    if padding is not None:
         if EDGE and CAUSAL:
-            hidden = tl.where(j - i == keys - queries, 0.0, hidden)
-        score += hidden
+            padding = tl.where(j - i == keys - queries, 0.0, padding)
+        score += padding
     if EDGE:
-        seen = (i < queries) & (j < keys)
+        is_visible = (i < queries) & (j < keys)
         if CAUSAL:
-            seen = seen & (j - i <= keys - queries)
-        score = tl.where(seen, score, -float("inf"))
+            is_visible = is_visible & (j - i <= keys - queries)
+        score = tl.where(is_visible, score, -float("inf"))
     return score
 
 
@@ -91,8 +91,8 @@ def drop(weight, seed, row, i, j, dropout):
     """m_ij p_ij of a sentence and head, ``row``: m_ij is the same in every kernel."""
     if seed is not None:
         numbers, _, _, _ = tl.philox(tl.load(seed), j, i, row, 0, 7)
-        stays = (numbers >> 8).to(tl.float32) * (1.0 / 16777216) >= dropout
-        weight = tl.where(stays, weight * (1.0 / (1.0 - dropout)), 0.0)
+        is_kept = (numbers >> 8).to(tl.float32) * (1.0 / 16777216) >= dropout
+        weight = tl.where(is_kept, weight * (1.0 / (1.0 - dropout)), 0.0)
     return weight
 
 
@@ -104,22 +104,22 @@ def runs_of_keys(
     """The keys where a tile of queries begins its four runs, the end, where far tiles begin."""
     place = first + keys - queries  # the first query's, among the keys
     far = keys
-    checked, end = keys // BN * BN, keys
+    edge, end = keys // BN * BN, keys
     if CAUSAL:
-        checked = tl.minimum(checked, tl.maximum(place, 0) // BN * BN)
+        edge = tl.minimum(edge, tl.maximum(place, 0) // BN * BN)
         end = tl.minimum(keys, place + BM)
-    left, right = 0, checked
+    left, right = 0, edge
     if NEAR:
-        left = tl.minimum(tl.maximum(place - reach + 1, 0) // BN * BN, checked)
+        left = tl.minimum(tl.maximum(place - reach + 1, 0) // BN * BN, edge)
         if not CAUSAL:
             far = tl.cdiv(tl.maximum(place + BM - 1 + reach, 0), BN) * BN
-            right = tl.maximum(tl.minimum(far, checked), left)
-    return 0, left, right, checked, end, far
+            right = tl.maximum(tl.minimum(far, edge), left)
+    return 0, left, right, edge, end, far
 
 
 @triton.jit
 def forward_run(
-    most, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end, far,
+    highest, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end, far,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -129,18 +129,18 @@ def forward_run(
         products = tl.dot(query, tl.trans(key), input_precision=P)
         place = start - first + queries - 1
         bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
-        hidden = pad
+        padding = pad
         if pad is not None:
-            hidden = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
-        score = scores(products, bias, hidden, i, j, queries, keys, EDGE, CAUSAL)
-        higher = tl.maximum(most, tl.max(score, 1))
-        weight, shrink = tl.exp2(score - higher[:, None]), tl.exp2(most - higher)
-        total = total * shrink + tl.sum(weight, 1)
-        used = drop(weight, seed, tl.program_id(1), i, j, dropout)
+            padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
+        new_highest = tl.maximum(highest, tl.max(score, 1))
+        weight, decay = tl.exp2(score - new_highest[:, None]), tl.exp2(highest - new_highest)
+        total = total * decay + tl.sum(weight, 1)
+        output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
         value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
-        out = tl.dot(used.to(value.dtype), value, out * shrink[:, None], input_precision=P)
-        most = higher
-    return most, total, out
+        out = tl.dot(output_weight.to(value.dtype), value, out * decay[:, None], input_precision=P)
+        highest = new_highest
+    return highest, total, out
 
 
 @triton.jit
@@ -165,18 +165,18 @@ def offset_forward(
     # entries that stand for all far offsets, if there are any
     low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
     ends = runs_of_keys(first, queries, keys, reach, BM, BN, NEAR, CAUSAL)
-    most = tl.full((BM,), LOWEST, tl.float32)
+    highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
     for side in tl.static_range(0 if NEAR else 1, 4):
         if side != 2 or (NEAR and not CAUSAL):
-            most, total, out = forward_run(
-                most, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
+            highest, total, out = forward_run(
+                highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
                 ends[side + 1], low if side == 0 else high, first, queries, keys, dropout,
                 BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
             )  # fmt: skip
     store_rows(o, first, out / total[:, None], queries, BM, d, W)
     norm += tl.cast(row, tl.int64) * queries
-    tl.store(norm + i, most + tl.log2(total), mask=i < queries)
+    tl.store(norm + i, highest + tl.log2(total), mask=i < queries)
 
 
 @triton.jit
@@ -193,7 +193,7 @@ def offset_delta(g, o, delta, queries, d: tl.constexpr, W: tl.constexpr, BM: tl.
 
 @triton.jit
 def keys_run(
-    of_k, of_v, key, value, q, g, step, line, hidden, seed, norm, delta, j, begin, end, far,
+    of_k, of_v, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end, far,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -204,15 +204,15 @@ def keys_run(
         products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
         place = first - start + queries - 1
         bias = toeplitz(line, far, place, queries + keys - 2, BN, BM, -1, FAR)
-        score = scores(products, bias, hidden, i[None, :], j, queries, keys, EDGE, CAUSAL)
+        score = scores(products, bias, padding, i[None, :], j, queries, keys, EDGE, CAUSAL)
         weight = tl.exp2(score - tl.load(norm + inside)[None, :])
         grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
         # before the next product, so that fewer numbers are in registers at a time
-        used = drop(weight, seed, tl.program_id(1), i[None, :], j, dropout)
-        of_v = tl.dot(used.to(grad.dtype), grad, of_v, input_precision=P)
+        output_weight = drop(weight, seed, tl.program_id(1), i[None, :], j, dropout)
+        of_v = tl.dot(output_weight.to(grad.dtype), grad, of_v, input_precision=P)
         products = tl.dot(value, tl.trans(grad), input_precision=P)
-        change = used * products - weight * tl.load(delta + inside)[None, :]
-        of_k = tl.dot(change.to(query.dtype), query, of_k, input_precision=P)
+        score_grad = output_weight * products - weight * tl.load(delta + inside)[None, :]
+        of_k = tl.dot(score_grad.to(query.dtype), query, of_k, input_precision=P)
     return of_k, of_v
 
 
@@ -235,29 +235,29 @@ def offset_backward_keys(
     line += h * (queries + keys - 1)
     norm += tl.cast(row, tl.int64) * queries
     delta += tl.cast(row, tl.int64) * queries
-    hidden = pad
+    padding = pad
     if pad is not None:
-        hidden = tl.load(pad + tl.cast(b, tl.int64) * keys + j)
+        padding = tl.load(pad + tl.cast(b, tl.int64) * keys + j)
     low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
     # Queries right of near ones see these keys on their left; ``place`` is the first key's.
     place = first - (keys - queries)
-    begin, right, checked = 0, 0, queries // BM * BM
+    begin, right, edge = 0, 0, queries // BM * BM
     if CAUSAL:
         begin = tl.maximum(place, 0) // BM * BM
         right = tl.minimum(tl.cdiv(tl.maximum(place + BN, 0), BM) * BM, tl.cdiv(queries, BM) * BM)
-        checked = tl.maximum(checked, right)
-    left = checked
+        edge = tl.maximum(edge, right)
+    left = edge
     if NEAR:
         if not CAUSAL:
-            right = tl.minimum(tl.maximum(place - reach + 1, 0) // BM * BM, checked)
+            right = tl.minimum(tl.maximum(place - reach + 1, 0) // BM * BM, edge)
         left = tl.cdiv(tl.maximum(place + BN - 1 + reach, 0), BM) * BM
-        left = tl.maximum(tl.minimum(left, checked), right)
-    ends = (begin, right, left, checked, queries)
+        left = tl.maximum(tl.minimum(left, edge), right)
+    ends = (begin, right, left, edge, queries)
     to_k, to_v = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
     for side in tl.static_range(0 if NEAR or CAUSAL else 1, 4):
         if NEAR or side != 2:
             to_k, to_v = keys_run(
-                to_k, to_v, key, value, q, g, step, line, hidden, seed, norm, delta, j,
+                to_k, to_v, key, value, q, g, step, line, padding, seed, norm, delta, j,
                 ends[side], ends[side + 1], high if side == 0 else low, first, queries, keys,
                 dropout, BM, BN, d, W, CAUSAL, P,
                 (side == 0 and not CAUSAL) or side == 2, (side == 0 and CAUSAL) or side == 3,
@@ -269,7 +269,7 @@ def offset_backward_keys(
 @triton.jit
 def queries_run(
     to_q, sums, query, grad, k, v, step, line, pad, seed, norm, delta, i, begin, end, far,
-    counted, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    far_start, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     for start in range(begin, end, BN):
@@ -278,20 +278,20 @@ def queries_run(
         products = tl.dot(query, tl.trans(key), input_precision=P)
         place = start - first + queries - 1
         bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
-        hidden = pad
+        padding = pad
         if pad is not None:
-            hidden = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
-        score = scores(products, bias, hidden, i, j, queries, keys, EDGE, CAUSAL)
+            padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
         weight = tl.exp2(score - norm[:, None])
         value = load_rows(v, start, step, keys, BN, d, W, EDGE)
         products = tl.dot(grad, tl.trans(value), input_precision=P)
-        used = drop(weight, seed, tl.program_id(1), i, j, dropout)
-        change = used * products - weight * delta[:, None]
-        to_q = tl.dot(change.to(key.dtype), key, to_q, input_precision=P)
+        output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
+        score_grad = output_weight * products - weight * delta[:, None]
+        to_q = tl.dot(score_grad.to(key.dtype), key, to_q, input_precision=P)
         if FAR:
-            sums += tl.sum(change, 1)
-        if EDGE and counted is not None:
-            sums += tl.where(start >= counted, tl.sum(change, 1), 0.0)
+            sums += tl.sum(score_grad, 1)
+        if EDGE and far_start is not None:
+            sums += tl.where(start >= far_start, tl.sum(score_grad, 1), 0.0)
     return to_q, sums
 
 
@@ -369,10 +369,10 @@ def offset_backward_line(
         query = load_rows(q + row * d, top, step, queries, S, d, W, EDGE)
         key = load_rows(k + row * d, left, step, keys, S, d, W, EDGE)
         products = tl.dot(query, tl.trans(key), input_precision=P)
-        hidden = pad
+        padding = pad
         if pad is not None:
-            hidden = tl.load(pad + tl.cast(b, tl.int64) * keys + tl.minimum(j, keys - 1))
-        score = scores(products, bias, hidden, i, j, queries, keys, EDGE, CAUSAL)
+            padding = tl.load(pad + tl.cast(b, tl.int64) * keys + tl.minimum(j, keys - 1))
+        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
         inside = tl.cast(row, tl.int64) * queries + (tl.minimum(i, queries - 1) if EDGE else i)
         norms = tl.load(norm + inside)
         if NEAR:
@@ -382,13 +382,14 @@ def offset_backward_line(
         grad = load_rows(g + row * d, top, step, queries, S, d, W, EDGE)
         value = load_rows(v + row * d, left, step, keys, S, d, W, EDGE)
         products = tl.dot(grad, tl.trans(value), input_precision=P)
-        used = drop(weight, seed, row, i, j, dropout)
-        total = total + used * products - weight * tl.load(delta + inside)  # two fused additions
+        output_weight = drop(weight, seed, row, i, j, dropout)
+        # in this order a score takes two fused multiplications and additions
+        total = total + output_weight * products - weight * tl.load(delta + inside)
     # row r is moved by S - 1 - r columns, so that a column is a diagonal; one half at a time
     place = (part * heads + h) * tl.num_programs(0) + tl.program_id(0)
     for half in range(2):
         column = half * S + r[None, :] + r[:, None] - (S - 1)
-        exists = (column >= 0) & (column < S)
-        moved = tl.gather(total, tl.where(exists, column, 0), 1)
-        sums = tl.sum(tl.where(exists, moved, 0.0), 0)
+        has_column = (column >= 0) & (column < S)
+        diagonals = tl.gather(total, tl.where(has_column, column, 0), 1)
+        sums = tl.sum(tl.where(has_column, diagonals, 0.0), 0)
         tl.store(of_line + (tl.cast(place, tl.int64) * 2 + half) * S + r, sums)
