@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
