@@ -4,11 +4,15 @@ A new scheme is one file here and one line below: the command line's choices, th
 error messages and the property tests follow from it.
 """
 
+from .alibi import Alibi
 from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
 from .diet_abs import DietAbs
+from .distance_networks import Cpb, Fire
 from .input import Learned, NoPositions, Sinusoidal
+from .kerple import Kerple
 from .linformer import DietAbsLin, Linformer
 from .relative import T5, DietRel
+from .sandwich import Sandwich
 from .shaw import Shaw
 from .tupe import TupeA, TupeR
 from .tupe_variants import BertAd, TupeFree
@@ -25,6 +29,11 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "bert_ad": BertAd,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
+    "alibi": Alibi,
+    "kerple": Kerple,
+    "sandwich": Sandwich,
+    "fire": Fire,
+    "cpb": Cpb,
     "linformer": Linformer,
     "diet_abs_lin": DietAbsLin,
 }
