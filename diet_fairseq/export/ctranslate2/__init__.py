@@ -13,7 +13,8 @@ import ctranslate2
 from ...errors import UserError
 from .. import checkpoint, description, folder
 from ..checkpoint import Trained
-from .comparison import difference
+from .comparison import difference, stacks
+from .positions import exact_length
 from .specification import specification
 
 #: the first version that reads every layer's own table; 4.6.0, 4.8.1 and 4.8.2 take the first
@@ -39,6 +40,9 @@ def run(args: Namespace) -> None:
             )
     what = "outputs" if trained.is_encoder else "log-probabilities"
     print(f"wrote {args.out}: {what} of random sentences differ by at most {furthest:.1g}")
+    for stack in stacks(trained.model):
+        if (exact := exact_length(stack)) < stack.max_positions():
+            print(f"{type(stack).__name__}: offsets of {exact:,} tokens or more share one score")
 
 
 def check_version(version: str) -> None:
