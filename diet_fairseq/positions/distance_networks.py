@@ -26,30 +26,26 @@ CPB_WIDTH, CPB_RANGE = 512, 16.0
 class DistanceNetwork(PositionScheme):
     """A network of one hidden layer of rectified linear units: (...) distances -> (..., H).
 
-    Its parameters are no `nn.Linear`, which RoBERTa initializes anew.
+    Its parameters are no `nn.Linear`, which RoBERTa initializes anew. Its output has no bias, to
+    which softmax would be invariant.
 
     Attributes:
         hidden: (2, width), the weights and the biases of the hidden units
         output: (H, width)
-        bias: (H,), or None
     """
 
-    def __init__(self, shape: AttentionShape, width: int, has_bias: bool) -> None:
+    def __init__(self, shape: AttentionShape, width: int) -> None:
         super().__init__(shape)
         self.hidden = nn.Parameter(torch.empty(2, width))
         self.output = nn.Parameter(torch.empty(shape.heads, width))
-        self.bias = nn.Parameter(torch.empty(shape.heads)) if has_bias else None
 
     def zero(self) -> None:
         nn.init.zeros_(self.output)  # but not the hidden units: then nothing would have a gradient
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def of_distances(self, distances: Tensor) -> Tensor:
         weights, biases = at_least_float32(self.hidden)
         units = torch.relu(distances.unsqueeze(-1) * weights + biases)  # (..., width)
-        scores = product(units, self.output)  # (..., H)
-        return scores if self.bias is None else scores + at_least_float32(self.bias)
+        return product(units, self.output)  # (..., H)
 
 
 class Fire(DistanceNetwork):
@@ -69,12 +65,8 @@ class Fire(DistanceNetwork):
     options = (FIRE_WIDTH,)
 
     def __init__(self, shape: AttentionShape, *, fire_width: int) -> None:
-        super().__init__(shape, fire_width, has_bias=True)
-        for parameter, inputs in (
-            (self.hidden, 1),
-            (self.output, fire_width),
-            (self.bias, fire_width),
-        ):
+        super().__init__(shape, fire_width)
+        for parameter, inputs in ((self.hidden, 1), (self.output, fire_width)):
             nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
         self.c = nn.Parameter(torch.tensor([0.1]))
         self.threshold = nn.Parameter(torch.ones(1))
@@ -105,17 +97,17 @@ class Cpb(DistanceNetwork):
     """Swin Transformer V2's continuous position bias, Liu et al. (2022), section 3.3, unscaled.
 
     score(i, j) = 16 sigmoid(f(s)) - 8, and s = sign(j - i) log_8(1 + |j - i|) is the log-spaced
-    offset, in one dimension. f is a network of one hidden layer of 512 units, whose output has no
-    bias. As in the released code, and not in the paper, there is a sigmoid times 16; softmax is
-    invariant to the 8, which makes the score of a zero network zero. s is what that code computes
-    in a window of 9. Weights start from N(0, 0.02), biases at 0, and every layer has a network of
-    its own. The content score stays the product of queries and keys, not Swin V2's cosine.
+    offset, in one dimension. f is a network of one hidden layer of 512 units. As in the released
+    code, and not in the paper, there is a sigmoid times 16; softmax is invariant to the 8, which
+    makes the score of a zero network zero. s is what that code computes in a window of 9. Weights
+    start from N(0, 0.02), biases at 0, and every layer has a network of its own. The content score
+    stays the product of queries and keys, not Swin V2's cosine.
     """
 
     sharing = "none"
 
     def __init__(self, shape: AttentionShape) -> None:
-        super().__init__(shape, CPB_WIDTH, has_bias=False)
+        super().__init__(shape, CPB_WIDTH)
         for parameter in (self.hidden, self.output):
             nn.init.normal_(parameter, std=0.02)
         self.hidden.data[1].zero_()

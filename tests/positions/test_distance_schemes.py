@@ -12,6 +12,7 @@ from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionSchem
 from diet_fairseq.positions.alibi import published_slopes
 from diet_fairseq.positions.distance_networks import CPB_WIDTH
 from diet_fairseq.positions.layout import Layout
+from tests.support import mutants
 
 # torchaudio, which fairseq brings along, can't be imported beside a CPU build of PyTorch, and
 # transformers tries: None says that it isn't there.
@@ -23,15 +24,20 @@ with pytest.MonkeyPatch.context() as patch:
     swin = pytest.importorskip("transformers.models.swinv2.modeling_swinv2")
 
 LENGTH = 9
+#: of two sentences
+ACROSS = {"target": (5, 3), "source": (7, 4)}
 NAMES = ("alibi", "kerple", "sandwich", "fire", "cpb")
 
 
 def scheme_of(
-    name: str, heads: int = 4, causal: bool = False, cross: bool = False, **options: object
+    name: object, heads: int = 4, causal: bool = False, cross: bool = False, **options: object
 ) -> PositionScheme:
     limit = Limit(512, "--max-positions")
     shape = AttentionShape(heads, 2, 2 * heads, limit, limit, causal, cross)
-    return SCHEMES[name].create(shape, **options)
+    scheme = SCHEMES[str(name)].create(shape, **options)
+    if str(name) == "fire":  # an L within the sentence
+        nn.init.constant_(scheme.threshold, 4 / 512)
+    return scheme
 
 
 def full(length: int = LENGTH, causal: bool = False) -> Layout:
@@ -45,8 +51,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5)
 # --- code that others wrote ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16, 20])
-def test_alibi_gives_the_weights_of_bloom(heads: int) -> None:
+def check_bloom(heads: int) -> None:
     """Its score of a key differs by the query's own position, which softmax doesn't see."""
     theirs = bloom.build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32)  # (H, 1, Tk)
     score = scheme_of("alibi", heads, causal=True).score(full(causal=True)).dense()[0]  # (H, T, T)
@@ -55,8 +60,13 @@ def test_alibi_gives_the_weights_of_bloom(heads: int) -> None:
     close(ours, theirs)
 
 
-def test_cpb_is_swin_v2_s_in_a_window_of_nine_tokens() -> None:
-    heads, window = 4, 9
+@pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16, 20])
+def test_alibi_gives_the_weights_of_bloom(heads: int) -> None:
+    check_bloom(heads)
+
+
+def check_swin(window: int) -> None:
+    heads = 4
     theirs = swin.Swinv2SelfAttention(
         swin.Swinv2Config(), dim=16, num_heads=heads, window_size=window
     )
@@ -71,6 +81,10 @@ def test_cpb_is_swin_v2_s_in_a_window_of_nine_tokens() -> None:
     across = theirs.relative_coords_table[0, window - 1]  # (2 W - 1, 2): one row, all columns
     expected = 16 * torch.sigmoid(network(across))  # (2 W - 1, H)
     close(scheme.score(full(window)).line.T + 8, expected)
+
+
+def test_cpb_is_swin_v2_s_in_a_window_of_nine_tokens() -> None:
+    check_swin(window=9)
 
 
 class KerpleAsReleased(nn.Module):
@@ -93,8 +107,7 @@ class KerpleAsReleased(nn.Module):
 PAIRS = [(1.5, 0.7), (0.5, 1.7), (0.3, -0.4), (0.8, 2.5)]
 
 
-@pytest.mark.parametrize("kind", ["log", "power"])
-def test_kerple_is_the_released_code_s_with_its_bounds_and_gradients(kind: str) -> None:
+def check_kerple(kind: str) -> None:
     scheme = scheme_of("kerple", kerple=kind, causal=True)
     with torch.no_grad():
         for head, pair in enumerate(PAIRS):
@@ -114,7 +127,11 @@ def test_kerple_is_the_released_code_s_with_its_bounds_and_gradients(kind: str) 
 
 
 @pytest.mark.parametrize("kind", ["log", "power"])
-def test_kerple_s_scores_never_rise_with_the_distance(kind: str) -> None:
+def test_kerple_is_the_released_code_s_with_its_bounds_and_gradients(kind: str) -> None:
+    check_kerple(kind)
+
+
+def check_bound(kind: str) -> None:
     """An r1 below 0 is taken as 0, which the released code has as 0.01, and can come back."""
     scheme = scheme_of("kerple", kerple=kind)
     nn.init.constant_(scheme.r1, -0.5)
@@ -122,6 +139,11 @@ def test_kerple_s_scores_never_rise_with_the_distance(kind: str) -> None:
     assert not line.any()
     line.sum().backward()
     assert bool((scheme.r1.grad != 0).all())
+
+
+@pytest.mark.parametrize("kind", ["log", "power"])
+def test_kerple_s_scores_never_rise_with_the_distance(kind: str) -> None:
+    check_bound(kind)
 
 
 class FireAsListed(nn.Module):
@@ -153,16 +175,20 @@ def listed(scheme: PositionScheme, c: float, multiplier: float) -> FireAsListed:
         theirs.mlp[0].weight.copy_(scheme.hidden[0].unsqueeze(1))
         theirs.mlp[0].bias.copy_(scheme.hidden[1])
         theirs.mlp[2].weight.copy_(scheme.output)
-        theirs.mlp[2].bias.copy_(scheme.bias)
+        theirs.mlp[2].bias.zero_()  # softmax is invariant to it, and ours has none
     return theirs
 
 
-@pytest.mark.parametrize(("c", "multiplier"), [(0.1, 1.0), (0.7, 4 / 512), (-0.3, -6 / 512)])
-def test_fire_is_the_paper_s_listing(c: float, multiplier: float) -> None:
-    """With L within the sentence, too, where the normalizer grows with the query's position."""
+def check_fire(numbers: tuple[float, float]) -> None:
     scheme = scheme_of("fire")
-    theirs = listed(scheme, c, multiplier)
+    theirs = listed(scheme, *numbers)
     close(scheme.score(full()).dense()[0], theirs(LENGTH))
+
+
+@pytest.mark.parametrize("numbers", [(0.1, 1.0), (0.7, 4 / 512), (-0.3, -6 / 512)])
+def test_fire_is_the_paper_s_listing(numbers: tuple[float, float]) -> None:
+    """With L within the sentence, too, where the normalizer grows with the query's position."""
+    check_fire(numbers)
 
 
 # --- the papers, in loops --------------------------------------------------------------------
@@ -181,8 +207,7 @@ def test_slopes_are_the_published_ones(heads: int) -> None:
     close(published_slopes(heads), torch.tensor(slopes_by_the_paper(heads)))
 
 
-@pytest.mark.parametrize("heads", [3, 8])
-def test_alibi_falls_on_both_sides_in_encoders(heads: int) -> None:
+def check_symmetry(heads: int) -> None:
     score = scheme_of("alibi", heads).score(full()).dense()[0]
     for head, slope in enumerate(slopes_by_the_paper(heads)):
         for i in range(LENGTH):
@@ -190,22 +215,30 @@ def test_alibi_falls_on_both_sides_in_encoders(heads: int) -> None:
                 assert float(score[head, i, j]) == pytest.approx(-slope * abs(i - j))
 
 
-def test_alibi_across_counts_from_the_beginning_of_both_sentences() -> None:
-    """Padded on the left, so that the offsets of positions are not those of slots."""
-    lengths = {"target": (5, 3), "source": (7, 4)}
+@pytest.mark.parametrize("heads", [3, 8])
+def test_alibi_falls_on_both_sides_in_encoders(heads: int) -> None:
+    check_symmetry(heads)
+
+
+def check_across(lengths: dict[str, tuple[int, int]]) -> None:
     masks = {
         side: torch.arange(max(own)) < max(own) - torch.tensor(own).unsqueeze(1)
         for side, own in lengths.items()
     }
     target = Layout.of_self_attention(masks["target"], causal=True)
     layout = Layout.of_cross_attention(target, masks["source"])
-    score = scheme_of("alibi", cross=True).score(layout).dense()  # (B, H, Tq, Tk)
+    score = scheme_of("alibi", cross=True).score(layout).dense().expand(2, -1, -1, -1)
     for row, (queries, keys) in enumerate(zip(*lengths.values(), strict=True)):
         for head, slope in enumerate(slopes_by_the_paper(4)):
             for i in range(queries):
                 for j in range(keys):
                     ours = score[row, head, 5 - queries + i, 7 - keys + j]
                     assert float(ours) == pytest.approx(-slope * abs(i - j))
+
+
+def test_alibi_across_counts_from_the_beginning_of_both_sentences() -> None:
+    """Padded on the left, so that the offsets of positions are not those of slots."""
+    check_across(ACROSS)
 
 
 def test_learned_slopes_start_from_the_published_ones() -> None:
@@ -217,8 +250,7 @@ def test_learned_slopes_start_from_the_published_ones() -> None:
     assert bool((learned.slopes.grad != 0).all())
 
 
-@pytest.mark.parametrize("heads", [4, 12])
-def test_sandwich_is_the_product_of_two_sinusoidal_positions(heads: int) -> None:
+def check_sandwich(heads: int) -> None:
     """Chi et al. (2023): p of Vaswani et al. (2017), 128 wide, head by head."""
     width, score = 128, scheme_of("sandwich", heads).score(full()).dense()[0]
 
@@ -232,6 +264,11 @@ def test_sandwich_is_the_product_of_two_sinusoidal_positions(heads: int) -> None
                 product = sum(x * y for x, y in zip(p(i), p(j), strict=True))
                 expected = (product - width / 2) / (8 * (head + 1) / heads)
                 assert float(score[head, i, j]) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("heads", [4, 12])
+def test_sandwich_is_the_product_of_two_sinusoidal_positions(heads: int) -> None:
+    check_sandwich(heads)
 
 
 def test_sandwich_has_nothing_to_share() -> None:
@@ -257,13 +294,14 @@ def test_kerple_starts_as_the_released_code(kind: str, largest: tuple[float, flo
 
 def test_fire_starts_as_the_paper_s_listing() -> None:
     torch.manual_seed(1)
-    scheme = scheme_of("fire", heads=500, fire_width=400)
+    limit = Limit(512, "--max-positions")
+    scheme = SCHEMES["fire"].create(AttentionShape(500, 2, 1000, limit, limit), fire_width=400)
     theirs = FireAsListed(500, 400)
     pairs = [
         (scheme.hidden[0], theirs.mlp[0].weight), (scheme.hidden[1], theirs.mlp[0].bias),
-        (scheme.output, theirs.mlp[2].weight), (scheme.bias, theirs.mlp[2].bias),
+        (scheme.output, theirs.mlp[2].weight),
     ]  # fmt: skip
-    for ours, other in pairs:
+    for ours, other in ((ours.detach(), other.detach()) for ours, other in pairs):
         assert float(ours.abs().max()) == pytest.approx(float(other.abs().max()), rel=0.05)
         assert float(ours.std()) == pytest.approx(float(other.std()), rel=0.1)
     assert float(scheme.c) == pytest.approx(float(theirs.c))
@@ -278,8 +316,7 @@ def test_their_kinds(name: str) -> None:
     assert SCHEMES[name].kinds == {"dense" if name == "fire" else "offsets"}
 
 
-@pytest.mark.parametrize("name", ["kerple", "fire", "cpb"])
-def test_zero_is_no_score_and_learns(name: str) -> None:
+def check_zero(name: str) -> None:
     scheme = scheme_of(name)
     scheme.zero()
     score = scheme.score(full()).dense()
@@ -288,8 +325,12 @@ def test_zero_is_no_score_and_learns(name: str) -> None:
     assert any(bool(p.grad.any()) for p in scheme.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_sentence_has_its_scores_wherever_padding_stands(name: str) -> None:
+@pytest.mark.parametrize("name", ["kerple", "fire", "cpb"])
+def test_zero_is_no_score_and_learns(name: str) -> None:
+    check_zero(name)
+
+
+def check_padding(name: str) -> None:
     scheme = scheme_of(name)
     mask = torch.zeros(3, LENGTH, dtype=torch.bool)
     mask[0, :4], mask[1, 5:], mask[2, [2, 5]] = True, True, True  # left, right, within
@@ -300,7 +341,11 @@ def test_a_sentence_has_its_scores_wherever_padding_stands(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_new_queries_have_the_last_rows(name: str) -> None:
+def test_a_sentence_has_its_scores_wherever_padding_stands(name: str) -> None:
+    check_padding(name)
+
+
+def check_new_queries(name: str) -> None:
     scheme = scheme_of(name, causal=True)
     for mask in (torch.zeros(2, LENGTH).bool(), torch.arange(LENGTH) < torch.tensor([[0], [4]])):
         whole = scheme.score(Layout.of_self_attention(mask, True)).dense()
@@ -310,7 +355,11 @@ def test_new_queries_have_the_last_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_and_sums_of_gradients_are_float32_in_half_precision(name: str) -> None:
+def test_new_queries_have_the_last_rows(name: str) -> None:
+    check_new_queries(name)
+
+
+def check_half(name: str) -> None:
     scheme = scheme_of(name)
     score = scheme.bfloat16().score(full())
     assert score.dense().dtype is torch.float32
@@ -320,6 +369,40 @@ def test_scores_and_sums_of_gradients_are_float32_in_half_precision(name: str) -
     close(again, score.dense())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_and_sums_of_gradients_are_float32_in_half_precision(name: str) -> None:
+    check_half(name)
+
+
 def test_fire_takes_as_many_hidden_units_as_asked() -> None:
     scheme = scheme_of("fire", fire_width=5)
     assert F.linear(torch.zeros(1, 5), scheme.output).shape == (1, 4)
+
+
+# --- mutants ---------------------------------------------------------------------------------
+
+MUTANTS: mutants.Table = [
+    (check_bloom, mutants.slopes_of_a_formula_for_powers_of_two, 12),
+    (check_bloom, mutants.slopes_from_the_last_head_on, 8),
+    (check_symmetry, mutants.a_slope_that_rises_after_the_query, 8),
+    (check_across, mutants.a_cross_score_of_slots, ACROSS),
+    (check_kerple, mutants.kernels_of_the_next_head, "log"),
+    (check_kerple, mutants.kernels_without_bounds, "power"),
+    (check_kerple, mutants.kernels_that_are_stuck_at_a_bound, "power"),
+    (check_bound, mutants.kernels_that_are_stuck_at_a_bound, "log"),
+    (check_sandwich, mutants.waves_of_another_base, 4),
+    (check_sandwich, mutants.ratios_that_multiply, 4),
+    (check_fire, mutants.a_normalizer_of_the_key, (0.7, 4 / 512)),
+    (check_padding, mutants.networks_of_slots, "fire"),
+    (check_new_queries, mutants.the_new_token_stands_first, "fire"),
+    (check_zero, mutants.a_zero_that_learns_nothing, "fire"),
+    (check_swin, mutants.offsets_without_a_sign, 9),
+    (check_half, mutants.a_dense_score_in_half_precision, "fire"),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "mutant", "case"), MUTANTS, ids=[f"{c.__name__}-{m.__name__}" for c, m, _ in MUTANTS]
+)
+def test_a_broken_score_is_caught(check, mutant, case) -> None:
+    mutants.assert_caught(check, mutant, case)

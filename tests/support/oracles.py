@@ -342,7 +342,7 @@ class NetworkOracle(Oracle):
 
     def network(self, head: int, x: float) -> float:
         head = head % len(self.scheme.output)
-        total = 0.0 if self.scheme.bias is None else float(self.scheme.bias[head])
+        total = 0.0
         units = zip(*self.scheme.hidden.tolist(), self.scheme.output[head].tolist(), strict=True)
         for weight, bias, out in units:
             total += out * max(weight * x + bias, 0.0)
