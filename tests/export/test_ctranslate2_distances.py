@@ -61,9 +61,18 @@ def test_offsets_beyond_the_model_s_positions_share_the_last_score(causal):
     assert positions.exact_length(stack) == tiny.LIMIT < stack.max_positions()
 
 
+def test_the_export_says_from_where_on_offsets_share_a_score():
+    assert list(export.clipped_offsets(tiny.model_of(Case("alibi")))) == [
+        "PositionalEncoder: offsets of 15 tokens or more share one score",
+        "PositionalDecoder: offsets of 15 tokens or more share one score",
+    ]
+
+
 @pytest.mark.parametrize("scheme", ["t5", "diet_rel", "none"])
 def test_tables_that_reach_further_are_exact_at_any_length(scheme):
-    encoder = tiny.model_of(Case(scheme)).encoder
+    model = tiny.model_of(Case(scheme))
+    encoder = model.encoder
+    assert not list(export.clipped_offsets(model))
     assert positions.exact_length(encoder) == encoder.max_positions() > 10_000
 
 
