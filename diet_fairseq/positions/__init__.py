@@ -6,6 +6,8 @@ error messages and the property tests follow from it.
 
 from .alibi import Alibi
 from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
+from .cope import Cope
+from .deberta import Deberta
 from .diet_abs import DietAbs
 from .distance_networks import Cpb, Fire
 from .input import Learned, NoPositions, Sinusoidal
@@ -14,6 +16,7 @@ from .linformer import DietAbsLin, Linformer
 from .relative import T5, DietRel
 from .sandwich import Sandwich
 from .shaw import Shaw
+from .transformer_xl import TransformerXL
 from .tupe import TupeA, TupeR
 from .tupe_variants import BertAd, TupeFree
 
@@ -22,6 +25,9 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "sinusoidal": Sinusoidal,
     "learned": Learned,
     "shaw": Shaw,
+    "transformer_xl": TransformerXL,
+    "deberta": Deberta,
+    "cope": Cope,
     "t5": T5,
     "tupe_a": TupeA,
     "tupe_r": TupeR,
