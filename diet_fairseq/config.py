@@ -47,7 +47,7 @@ GENERAL_OPTIONS = (
     Option(
         "position_cross_attention",
         bool,
-        "diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention",
+        "alibi, diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention",
         default=False,
     ),
     Option(

@@ -4,13 +4,17 @@ A new scheme is one file here and one line below: the command line's choices, th
 error messages and the property tests follow from it.
 """
 
+from .alibi import Alibi
 from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
 from .cope import Cope
 from .deberta import Deberta
 from .diet_abs import DietAbs
+from .distance_networks import Cpb, Fire
 from .input import Learned, NoPositions, Sinusoidal
+from .kerple import Kerple
 from .linformer import DietAbsLin, Linformer
 from .relative import T5, DietRel
+from .sandwich import Sandwich
 from .shaw import Shaw
 from .transformer_xl import TransformerXL
 from .tupe import TupeA, TupeR
@@ -31,6 +35,11 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "bert_ad": BertAd,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
+    "alibi": Alibi,
+    "kerple": Kerple,
+    "sandwich": Sandwich,
+    "fire": Fire,
+    "cpb": Cpb,
     "linformer": Linformer,
     "diet_abs_lin": DietAbsLin,
 }

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
 from .layout import Layout
 from .options import Option
-from .scores import Dense, Factors, Offsets, Rows, Score
+from .scores import Dense, Factors, Offsets, Rows, Score, at_least_float32
 
 #: the methods of a scheme's terms beside `PositionScheme.score`
 METHODS = ("transform", "query_rows", "key_rows", "value_rows", "content_score")
@@ -213,7 +212,7 @@ def look_up(rows: Tensor, table: Tensor) -> Tensor:
 
     The gradient of a row sums those of thousands of tokens, which half precision would lose.
     """
-    return F.embedding(rows, table.to(torch.promote_types(table.dtype, torch.float32)))
+    return F.embedding(rows, at_least_float32(table))
 
 
 def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..checks import positive
 from .base import AttentionShape, PositionScheme
 from .options import Option
+from .scores import at_least_float32
 
 GAIN = Option(
     "position_gain",
@@ -63,8 +64,8 @@ class ScoreParameters(PositionScheme):
         self.peak = peak
 
     def gained(self, parameter: Tensor) -> Tensor:
-        """The parameter times the gain, in float32 or wider, as its gradient sums many terms."""
-        return parameter.to(torch.promote_types(parameter.dtype, torch.float32)) * self.gain
+        """The parameter times the gain, in float32 or wider."""
+        return at_least_float32(parameter) * self.gain
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

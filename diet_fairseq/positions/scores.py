@@ -88,3 +88,8 @@ def product(query: Tensor, key: Tensor) -> Tensor:
     """query key^T, (..., Tq, r) and (..., Tk, r) -> (..., Tq, Tk), in float32 despite autocast."""
     with torch.autocast(query.device.type, enabled=False):
         return query.float() @ key.float().mT
+
+
+def at_least_float32(parameter: Tensor) -> Tensor:
+    """The parameter in float32 or wider: its gradient sums more terms than half precision holds."""
+    return parameter.to(torch.promote_types(parameter.dtype, torch.float32))

@@ -14,7 +14,7 @@ from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export.checkpoint import Trained
 from diet_fairseq.export.ctranslate2 import comparison, positions
 from diet_fairseq.model_json import ModelDescription
-from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.relative import OffsetScores
 from diet_fairseq.positions.shaw import Shaw
 from tests.support import mutants, tiny
 from tests.support.tiny import Case
@@ -45,7 +45,7 @@ def fits(case):
         return False
     if issubclass(case.kind, Shaw):
         return case.option("position_sharing") == "head"
-    return issubclass(case.kind, OffsetScalars)
+    return case.kind.kinds == {"offsets"} and not case.option("position_cross_attention")
 
 
 HELD = [case for case in tiny.NO_BACKEND if fits(case)]
@@ -57,6 +57,7 @@ REFUSED = [case for case in tiny.NO_BACKEND if not fits(case)]
 def test_every_scheme_that_fits_is_among_those_tested():
     assert {case.scheme for case in TRANSLATORS} == {
         "none", "sinusoidal", "learned", "shaw", "t5", "diet_rel",
+        "alibi", "kerple", "sandwich", "cpb",
     }  # fmt: skip
     for scheme in ("t5", "diet_rel"):
         sharings = {c.option("position_sharing") for c in TRANSLATORS if c.scheme == scheme}
@@ -71,9 +72,9 @@ def check_outputs(case):
 
 @tiny.each(TRANSLATORS + ENCODERS)
 def test_outputs_are_the_models_own(case):
-    """Sentences of many lengths in one batch; relative schemes' reach beyond their table."""
+    """Sentences of many lengths in one batch; tables that end are read beyond their end."""
     check_outputs(case)
-    if case.kind.in_attention:
+    if issubclass(case.kind, OffsetScores | Shaw):
         assert max(comparison.LENGTHS) > tiny.LIMIT
 
 
@@ -83,10 +84,12 @@ def reasons():
             yield case, "a score of segments in every head: its scores know offsets alone"
         elif issubclass(case.kind, Shaw) and case.option("position_sharing") != "head":
             yield case, "a table of Shaw's for every head: its heads share one"
-        elif issubclass(case.kind, Shaw | OffsetScalars):
+        elif case.option("position_cross_attention") and case.kind.kinds == {"offsets"}:
+            yield case, "positions in cross-attention: its cross-attention has none"
+        elif issubclass(case.kind, Shaw) or case.kind.kinds == {"offsets"}:
             yield case, "positions at the input beside those in attention: these switch the former"
         else:
-            yield case, f"the position scheme {case.scheme}: of scores it knows T5's and DIET-REL's"
+            yield case, f"the position scheme {case.scheme}: of scores it knows those of the offset"
 
 
 @pytest.mark.parametrize(

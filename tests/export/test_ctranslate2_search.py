@@ -19,7 +19,7 @@ LONGEST = tiny.LIMIT - 2
 SOURCES = tiny.sentences(12, 9, 7, 5, 3, 2, 14, 4)
 
 
-@pytest.fixture(scope="module", params=["none", "sinusoidal", "shaw", "t5", "diet_rel"])
+@pytest.fixture(scope="module", params=["none", "sinusoidal", "shaw", "t5", "diet_rel", "alibi"])
 def pair(request, tmp_path_factory):
     """A model whose translations end, and the same in CTranslate2.
 

@@ -59,7 +59,8 @@ def check_contract(case: Case) -> None:
         if isinstance(score, Factors):
             close(score.query @ score.key.mT, matrix, **TOLERANCE)
         if isinstance(score, Offsets):
-            assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)
+            if layout.regular:
+                assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)
             assert_reach(score)
         for rows in rows_of(found, layout):
             assert rows.rows.shape[0] in (1, tiny.HEADS)

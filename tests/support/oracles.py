@@ -299,6 +299,82 @@ class FreeOracle(Oracle):
         return self.b[head, i, j]
 
 
+class AlibiOracle(Oracle):
+    """Press et al. (2022), section 3: -m |i - j|, m = 2^(-8 h / H) for h = 1 ... H, or learned."""
+
+    def __init__(self, scheme: Any, slopes: str = "fixed") -> None:
+        self.slopes = scheme.slopes.double() if slopes == "learned" else None
+        self.heads = scheme.shape.embed_dim // scheme.shape.head_dim
+        assert self.heads & (self.heads - 1) == 0
+
+    def score(self, head: int, i: int, j: int, *_: Vector) -> Number | float:
+        if self.slopes is None:
+            return -(2 ** (-8 * (head + 1) / self.heads)) * abs(i - j)
+        return -self.slopes[head % len(self.slopes)] * abs(i - j)
+
+
+class KerpleOracle(Oracle):
+    """Chi et al. (2022): -r1 log(1 + r2 |i - j|), or -r1 |i - j|^r2, with r1 and r2 bounded."""
+
+    def __init__(self, scheme: Any, kerple: str = "log") -> None:
+        self.r1 = [max(float(r1), 0.0) for r1 in scheme.r1]
+        self.r2 = [max(float(r2), 0.01) for r2 in scheme.r2]
+        self.kerple = kerple
+
+    def score(self, head: int, i: int, j: int, *_: Vector) -> float:
+        r1, r2 = (r[head % len(r)] for r in (self.r1, self.r2))
+        if self.kerple == "log":
+            return -r1 * math.log(1 + r2 * abs(i - j))
+        return -r1 * abs(i - j) ** min(r2, 2.0)
+
+
+class SandwichOracle(Oracle):
+    """Chi et al. (2023): (p_i . p_j - 64) H / (8 h), p sinusoidal and 128 wide, h = 1 ... H."""
+
+    def __init__(self, scheme: Any) -> None:
+        self.heads = scheme.shape.embed_dim // scheme.shape.head_dim
+
+    def score(self, head: int, i: int, j: int, *_: Vector) -> float:
+        product = 0.0
+        for k in range(64):
+            one, other = i / 10000 ** (2 * k / 128), j / 10000 ** (2 * k / 128)
+            product += math.sin(one) * math.sin(other) + math.cos(one) * math.cos(other)
+        return (product - 64) * self.heads / (8 * (head + 1))
+
+
+class NetworkOracle(Oracle):
+    """A network of one hidden layer of rectified linear units, unit by unit."""
+
+    def __init__(self, scheme: Any) -> None:
+        self.scheme = scheme
+
+    def network(self, head: int, x: float) -> float:
+        head = head % len(self.scheme.output)
+        total = 0.0
+        units = zip(*self.scheme.hidden.tolist(), self.scheme.output[head].tolist(), strict=True)
+        for weight, bias, out in units:
+            total += out * max(weight * x + bias, 0.0)
+        return total
+
+
+class FireOracle(NetworkOracle):
+    """Li et al. (2023): f(psi(i - j) / psi(max(L, i))), psi(x) = log(c x + 1), c and L positive."""
+
+    def score(self, head: int, i: int, j: int, *_: Vector) -> float:
+        c, longest = abs(float(self.scheme.c)), abs(512 * float(self.scheme.threshold))
+        psi = math.log(c * abs(i - j) + 1)
+        x = math.copysign(psi, i - j) / (math.log(c * max(longest, i) + 1) + 1e-6)
+        return self.network(head, x)
+
+
+class CpbOracle(NetworkOracle):
+    """Liu et al. (2022), section 3.3: f of the log-spaced offset, 16 sigmoid(f) as released."""
+
+    def score(self, head: int, i: int, j: int, *_: Vector) -> float:
+        spaced = math.copysign(math.log2(1 + abs(j - i)) / math.log2(8), j - i)
+        return 16 / (1 + math.exp(-self.network(head, spaced))) - 8
+
+
 class TransformerXLOracle(Oracle):
     """Dai et al. (2019), section 3.3: (q_i + u) k_j + (q_i + v) W_R r_{i-j}, but for q_i k_j."""
 
@@ -451,13 +527,18 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
     "bert_ad": BertAdOracle,
     "diet_rel": DietRelOracle,
     "diet_abs": DietAbsOracle,
+    "alibi": AlibiOracle,
+    "kerple": KerpleOracle,
+    "sandwich": SandwichOracle,
+    "fire": FireOracle,
+    "cpb": CpbOracle,
     "linformer": AddedAtTheInput,
     "diet_abs_lin": DietAbsOracle,  # beside `Compressed`
 }
 #: which of a scheme's options change its equation; the others show in its parameters' shapes
 IN_THE_EQUATION = (
     *("buckets", "max_distance", "untie_cls"),
-    *("no_layer_norm", "no_rescale", "relative"),
+    *("no_layer_norm", "no_rescale", "relative", "slopes", "kerple"),
 )
 TUPE_A_S = ("untie_cls", "no_layer_norm", "no_rescale")
 

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from diet_fairseq.config import PositionConfig  # noqa: F401, likewise
 from diet_fairseq.positions import PositionScheme
+from diet_fairseq.positions.distance_networks import DistanceNetwork, Fire
+from diet_fairseq.positions.kerple import Kerple
 from tests.support.cases import (  # noqa: F401, since tests have them from here
     BACKENDS,
     CASES,
@@ -68,6 +70,12 @@ def from_arguments(args: Namespace, seed: int = 1) -> Model:
                 for parameter in module.parameters(recurse=False):
                     gain = getattr(module, "gain", 1.0)  # the score is as large with any
                     parameter.normal_(std=(0.5 if is_encoder(model) else 1.0) / gain)
+                if isinstance(module, Kerple):  # what is below 0 counts as 0
+                    module.r1.abs_(), module.r2.abs_()
+                if isinstance(module, DistanceNetwork):  # its output sums over hidden units
+                    module.output.mul_(module.output.size(1) ** -0.5)
+                if isinstance(module, Fire):  # beyond L, offsets are not all that counts
+                    module.threshold.fill_(LIMIT / 512)
     return model.eval()
 
 

@@ -6,6 +6,7 @@ as such. `specification` puts every parameter in its place, `comparison` compare
 
 import re
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Any
 
 import ctranslate2
@@ -13,7 +14,8 @@ import ctranslate2
 from ...errors import UserError
 from .. import checkpoint, description, folder
 from ..checkpoint import Trained
-from .comparison import difference
+from .comparison import difference, stacks
+from .positions import exact_length
 from .specification import specification
 
 #: the first version that reads every layer's own table; 4.6.0, 4.8.1 and 4.8.2 take the first
@@ -39,6 +41,15 @@ def run(args: Namespace) -> None:
             )
     what = "outputs" if trained.is_encoder else "log-probabilities"
     print(f"wrote {args.out}: {what} of random sentences differ by at most {furthest:.1g}")
+    for line in clipped_offsets(trained.model):
+        print(line)
+
+
+def clipped_offsets(model: Any) -> Iterator[str]:
+    """A line for each stack whose scores CTranslate2 does not know at every offset."""
+    for stack in stacks(model):
+        if (exact := exact_length(stack)) < stack.max_positions():
+            yield f"{type(stack).__name__}: offsets of {exact - 1:,} tokens or more share one score"
 
 
 def check_version(version: str) -> None:

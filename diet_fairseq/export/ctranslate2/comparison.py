@@ -10,6 +10,7 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from ..checkpoint import Trained
+from .positions import exact_length
 from .vocabulary import tokens
 
 LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
@@ -24,6 +25,13 @@ def difference(trained: Trained, folder: str) -> float:
     compare = of_encoders if trained.is_encoder else of_translators
     with torch.inference_mode():
         return compare(trained.model, folder)
+
+
+def stacks(model: Any) -> list[Any]:
+    """The encoder and the decoder of a model, or an encoder's only stack."""
+    if hasattr(model, "decoder"):
+        return [model.encoder, model.decoder]
+    return [model.encoder.sentence_encoder]
 
 
 def sentences(words: Dictionary, longest: int, seed: int) -> list[Tensor]:
@@ -43,8 +51,9 @@ def sentences(words: Dictionary, longest: int, seed: int) -> list[Tensor]:
 
 def of_translators(model: Any, folder: str) -> float:
     source, target = model.encoder.dictionary, model.decoder.dictionary
-    sources = sentences(source, model.encoder.max_positions(), 1)
-    targets = sentences(target, model.decoder.max_positions(), 2)[::-1]
+    longest = [exact_length(stack) for stack in stacks(model)]
+    sources = sentences(source, longest[0], 1)
+    targets = sentences(target, longest[1], 2)[::-1]
     read = collate_tokens([one.roll(1) for one in targets], target.pad())  # (B, T), </s> first
     lengths = torch.tensor([len(one) for one in sources])
     out, _ = model(collate_tokens(sources, source.pad()), lengths, read)  # (B, T, V)
@@ -65,7 +74,7 @@ def of_translators(model: Any, folder: str) -> float:
 
 def of_encoders(model: Any, folder: str) -> float:
     words = model.encoder.dictionary
-    given = sentences(words, model.max_positions(), 1)
+    given = sentences(words, exact_length(*stacks(model)), 1)
     features, _ = model(collate_tokens(given, words.pad()), features_only=True)  # (B, T, d)
     encoder = ctranslate2.Encoder(folder, device="cpu", intra_threads=torch.get_num_threads())
     found = encoder.forward_batch([one.tolist() for one in given]).last_hidden_state

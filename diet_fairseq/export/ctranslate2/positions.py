@@ -1,5 +1,11 @@
-"""Position schemes as CTranslate2 holds them: a score of offset and head, or Shaw's tables."""
+"""Position schemes as CTranslate2 holds them: a score of offset and head, or Shaw's tables.
 
+A scheme whose only term is a score of the offset is written as a table of that score. It ends with
+the offset from which on the scheme's score is one number, or, where there is none (ALiBi), with the
+last one within the model's positions: CTranslate2 then scores offsets beyond as that one.
+"""
+
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,8 +14,9 @@ from ctranslate2.specs import model_spec
 from torch import Tensor
 
 from ...errors import UserError
-from ...positions import SCHEMES
-from ...positions.relative import OffsetScalars
+from ...positions import SCHEMES, PositionScheme
+from ...positions.layout import Layout
+from ...positions.scores import Offsets
 from ...positions.shaw import Shaw
 
 INSTEAD = "export it to Hugging Face: diet-fairseq export hf"
@@ -48,12 +55,14 @@ class Positions:
                 "a score of segments in every head",
                 "its scores know offsets alone (segments at the input it can hold)",
             )
+        if any(crossing(self.stack)):
+            raise refused("positions in cross-attention", "its cross-attention has none")
         for scheme in self.schemes:
-            held = scheme is None or isinstance(scheme, OffsetScalars | Shaw)
+            held = scheme is None or isinstance(scheme, Shaw) or scheme.kinds == {"offsets"}
             if not held or (name and SCHEMES[name].compressed):
                 raise refused(
                     f"the position scheme {name}",
-                    "of scores it knows T5's and DIET-REL's tables of offsets, and Shaw's tables",
+                    "of scores it knows those of the offset alone, and Shaw's tables",
                 )
             if scheme is not None and at_input:
                 raise refused(
@@ -86,24 +95,56 @@ class Positions:
                 attention.relative_attention_max_distance = np.int32(furthest)
 
 
-def bias_table(scheme: OffsetScalars | None, heads: int, causal: bool) -> tuple[Tensor, int]:
+def crossing(stack: Any) -> Iterator[PositionScheme]:
+    """The position schemes of a decoder's cross-attention."""
+    attentions = (getattr(layer, "encoder_attn", None) for layer in stack.layers)
+    schemes = (getattr(attention, "positions", None) for attention in attentions)
+    for scheme in (getattr(stack, "cross_positions", None), *schemes):
+        if scheme is not None:
+            yield scheme
+
+
+def exact_length(stack: Any) -> int:
+    """The most tokens of which CTranslate2 computes what the encoder or decoder computes."""
+    held = [
+        scheme.shape.queries.positions
+        for scheme in Positions(stack).schemes
+        if scheme is not None and "offsets" in scheme.kinds and score_of(scheme, 1).reach is None
+    ]
+    return min([stack.max_positions(), *held])
+
+
+def score_of(scheme: PositionScheme, tokens: int) -> Offsets:
+    """Its score in a sentence of so many tokens, with the offsets from 1 - tokens to tokens - 1."""
+    layout = Layout.of_self_attention(torch.zeros(1, tokens, dtype=torch.bool), scheme.shape.causal)
+    score = scheme.score(layout)
+    if not isinstance(score, Offsets):
+        raise TypeError(f"{type(scheme).__name__}.score is no Offsets, but says that it is")
+    return score
+
+
+@torch.no_grad()
+def bias_table(scheme: PositionScheme | None, heads: int, causal: bool) -> tuple[Tensor, int]:
     """A score of offset and head as T5's buckets; None: zero at every offset.
 
     CTranslate2 has as many buckets as the table has rows: half of them (causal: all) for offsets up
     to 0 and half for those beyond, and half of these for one offset each. Here they are as many
-    that the exact ones reach the scheme's outermost offset, beyond which all is the same.
+    that the exact ones reach the outermost offset, beyond which all is the same.
 
     Returns:
         (4 L, heads), in a decoder (2 L, heads): row k is offset -min(k, L - 1), row 2 L + k is
         min(k, L - 1); and the ``max_distance``, which only has to be more than L
     """
-    outermost = 0 if scheme is None else scheme.outermost
+    outermost = 0
+    if scheme is not None:
+        reach = score_of(scheme, 1).reach
+        outermost = scheme.shape.queries.positions - 1 if reach is None else reach
     distances = torch.arange(2 * (outermost + 1)).clamp(max=outermost)  # (2 L,)
     offsets = -distances if causal else torch.cat([-distances, distances])
     if scheme is None:
         return torch.zeros(len(offsets), heads), 2 * (outermost + 1)
-    rows = scheme.row_of_offset[offsets + outermost]
-    table = scheme.scalars[rows].float()  # (4 L, H), or (4 L, 1) where heads share
+    line = score_of(scheme, outermost + 1).line  # (H|1, 2 L - 1)
+    table = line[:, offsets + outermost].float().T  # (4 L, H|1)
     return table.expand(-1, heads).contiguous(), 2 * (outermost + 1)
 
 

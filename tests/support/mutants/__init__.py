@@ -5,6 +5,7 @@ fail. The names say what is wrong.
 """
 
 from .catching import Table, assert_caught, each
+from .distances import *  # noqa: F403
 from .electra import *  # noqa: F403
 from .exports import *  # noqa: F403
 from .loading import *  # noqa: F403

@@ -1,0 +1,91 @@
+"""Faults in schemes whose score is a function of the distance."""
+
+from dataclasses import replace
+
+import torch
+
+from diet_fairseq.positions import alibi, kerple, sandwich
+from diet_fairseq.positions.alibi import Alibi
+from diet_fairseq.positions.distance_networks import Cpb, Fire
+from diet_fairseq.positions.kerple import Kerple
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.sandwich import Sandwich
+from diet_fairseq.positions.scores import Dense, Offsets
+from tests.support.mutants.catching import Patch, instead_of
+
+
+@instead_of(alibi, "published_slopes")
+def slopes_of_a_formula_for_powers_of_two(original, heads, device=None):
+    return torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=device))
+
+
+@instead_of(alibi, "published_slopes")
+def slopes_from_the_last_head_on(original, *args):
+    return original(*args).flip(0)
+
+
+@instead_of(Alibi, "score")
+def a_slope_that_rises_after_the_query(original, self, layout):
+    score = original(self, layout)
+    return replace(score, line=score.line * -layout.offset_line.sign())
+
+
+@instead_of(Alibi, "score")
+def a_cross_score_of_slots(original, self, layout):
+    return original(self, replace(layout, regular=True))
+
+
+@instead_of(kerple, "bounded")
+def kernels_without_bounds(original, parameter, *bounds):
+    return parameter
+
+
+@instead_of(kerple, "bounded")
+def kernels_that_are_stuck_at_a_bound(original, parameter, *bounds):
+    return parameter.clamp(*bounds)
+
+
+@instead_of(Kerple, "score")
+def kernels_of_the_next_head(original, self, layout):
+    score = original(self, layout)
+    return replace(score, line=score.line.roll(1, 0))
+
+
+def waves_of_another_base(patch: Patch) -> None:
+    patch.setattr(sandwich, "WIDTH", 64)
+
+
+@instead_of(Sandwich, "score")
+def ratios_that_multiply(original, self, layout):
+    score = original(self, layout)
+    return replace(score, line=score.line.flip(0))
+
+
+@instead_of(Fire, "_of_positions")
+def a_normalizer_of_the_key(original, self, query, key):
+    return original(self, key, query).transpose(1, 2)
+
+
+@instead_of(Fire, "score")
+def networks_of_slots(original, self, layout):
+    plain = torch.zeros(1, layout.key_positions.size(1), dtype=torch.bool)
+    queries = layout.query_positions.size(1)
+    return original(self, Layout.of_self_attention(plain, layout.causal, queries))
+
+
+@instead_of(Fire, "zero")
+def a_zero_that_learns_nothing(original, self):
+    for parameter in self.parameters():
+        torch.nn.init.zeros_(parameter)
+
+
+@instead_of(Cpb, "score")
+def offsets_without_a_sign(original, self, layout):
+    line = original(self, layout).line
+    past = line[:, : -layout.offset_range[0] + 1]
+    return Offsets(torch.cat([past, past.flip(1)[:, 1:]], 1), layout)
+
+
+@instead_of(Fire, "score")
+def a_dense_score_in_half_precision(original, self, layout):
+    return Dense(original(self, layout).dense().to(self.c.dtype))
