@@ -229,7 +229,7 @@ def test_windows_with_padding_are_refused():
     for place in (0, 5, LENGTH - 1):
         padded = tokens.clone()
         padded[1, place] = tiny.PAD
-        with pytest.raises(ValueError, match="^look takes windows without padding$"):
+        with pytest.raises(ValueError, match=r"^look takes windows without padding$"):
             look(model, padded)
 
 

@@ -16,7 +16,10 @@ RUN = (
 )
 #: architectures with options, before and after
 STARTS = {
-    "stock to tupe_r": (("transformer",), ("transformer_tupe_r_tiny", "--position-input", "sinusoidal")),
+    "stock to tupe_r": (
+        ("transformer",),
+        ("transformer_tupe_r_tiny", "--position-input", "sinusoidal"),
+    ),
     "t5 to diet_abs": (("transformer_t5_tiny",), ("transformer_diet_abs_tiny",)),
     "tupe_a to another row of position 0": (
         ("transformer_tupe_a_tiny", "--position-untie-cls", "no"),
@@ -26,7 +29,7 @@ STARTS = {
         ("transformer_diet_rel_tiny", "--position-clip", 4),
         ("transformer_diet_rel_tiny", "--position-clip", 6),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
