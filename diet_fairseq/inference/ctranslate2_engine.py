@@ -19,7 +19,7 @@ class CTranslate2Engine:
     Both searches write at least one subword. CTranslate2 masks </s> in the first step and
     renormalises, fairseq does not: the log-probabilities differ by log(1 - P(</s> first)), which in
     trained models is as good as 0. At the limit of length fairseq goes on with </s> alone, and
-    CTranslate2 stops: `_end` adds what </s> scores there. The two still differ where some of the
+    CTranslate2 stops: `_add_ends` adds what </s> scores. The two still differ where some of the
     beam end by themselves in the step to the limit: fairseq fills their places, CTranslate2 does
     not.
 
@@ -100,38 +100,38 @@ class CTranslate2Engine:
                 ]
                 for result in results
             ]
-            return self._end(sentences, hypotheses, lenpen)
+            return self._add_ends(sentences, hypotheses, lenpen)
         except Exception as error:  # of many types, with texts of its own
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): take a "
                 "smaller --beam, or export the model again"
             ) from error
 
-    def _end(
+    def _add_ends(
         self,
         sentences: Sequence[Sequence[str]],
         hypotheses: list[list[Hypothesis]],
         lenpen: float,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses, those without </s> ended by it, with its log-probability."""
+        """The hypotheses of every sentence, those without </s> ended by it at its own score."""
         endless = [
-            (row, column)
-            for row, some in enumerate(hypotheses)
-            for column, one in enumerate(some)
-            if one.steps == len(one.tokens)
+            (row, rank)
+            for row, beam in enumerate(hypotheses)
+            for rank, hypothesis in enumerate(beam)
+            if hypothesis.steps == len(hypothesis.tokens)
         ]
         if endless:
             scores = self.model.score_batch(
                 [sentences[row] for row, _ in endless],
-                [hypotheses[row][column].tokens for row, column in endless],
+                [hypotheses[row][rank].tokens for row, rank in endless],
                 max_batch_size=SCORED,
                 max_input_length=0,
             )
-            for (row, column), score in zip(endless, scores, strict=True):
-                one = hypotheses[row][column]
-                total = one.score * one.steps**lenpen + score.log_probs[-1]
-                steps = one.steps + 1
-                hypotheses[row][column] = Hypothesis(one.tokens, total / steps**lenpen, steps)
+            for (row, rank), score in zip(endless, scores, strict=True):
+                before = hypotheses[row][rank]
+                total = before.score * before.steps**lenpen + score.log_probs[-1]
+                steps = before.steps + 1
+                hypotheses[row][rank] = Hypothesis(before.tokens, total / steps**lenpen, steps)
         return hypotheses
 
     @staticmethod
