@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -156,23 +157,30 @@ def test_an_interrupted_import_is_silent(command, tmp_path):
     done = subprocess.run(
         [sys.executable, *command, "schemes"], env=os.environ | {"PYTHONPATH": path},
         capture_output=True, text=True,
+        # a shell's background jobs ignore Ctrl-C, and so would what they start
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     # of which a shell makes 130
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_interrupts_are_python_s_again_when_a_command_runs(monkeypatch):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_interrupts_are_as_before_when_a_command_runs(handler, monkeypatch):
     handlers = []
 
     def run(args):
         handlers.append(signal.getsignal(signal.SIGINT))
 
     monkeypatch.setattr(Command, "function", lambda self, name: run if name == "run" else id)
-    assert main(["schemes"]) == 0
-    with pytest.raises(SystemExit):
-        main(["nosuch"])
-    handlers.append(signal.getsignal(signal.SIGINT))
-    assert handlers == [signal.default_int_handler] * 2
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        assert main(["schemes"]) == 0
+        with pytest.raises(SystemExit):
+            main(["nosuch"])
+        handlers.append(signal.getsignal(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert handlers == [handler] * 2
 
 
 @pytest.mark.parametrize("words", ["schemes", "schemes t5"])
