@@ -5,10 +5,13 @@ this file stands beside the package, as fairseq_cli beside fairseq.
 """
 
 import logging
+import signal
 import sys
+import threading
 import warnings
-from argparse import ArgumentParser, HelpFormatter, Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser, HelpFormatter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -154,9 +157,13 @@ def main(words: Sequence[str] | None = None) -> int:
             2, f"error: `{words[0]}` is now a workflow: {REPLACED[words[0]]} (docs/migrating.md)\n"
         )
     try:
-        return _call(parser.parse_args(words))
-    except KeyboardInterrupt:  # while the package is imported; later, it has more to say
-        parser.exit(130, "\ninterrupted: run the same command to start over\n")
+        with silent_interrupts():
+            args = parser.parse_args(words)
+            run = import_command(args.command)
+        from diet_fairseq.interrupts import interruptible, read_on
+
+        with interruptible(lambda: "run the same command to continue"):
+            return read_on(lambda: run(args) or 0)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -165,12 +172,29 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.exit(1, f"error: this needs {package}: pip install 'diet_fairseq[{extra}]'\n")
 
 
-def _call(args: Namespace) -> int:
+@contextmanager
+def silent_interrupts() -> Iterator[None]:
+    """Ctrl-C ends the process at once (a shell's status 130) while libraries are imported.
+
+    Python's KeyboardInterrupt in the middle of PyTorch's initialisation aborts the process.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if handler is not signal.default_int_handler or not in_main_thread:
+        yield  # Ctrl-C is ignored, or means something else
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def import_command(command: Command) -> Callable[..., int | None]:
+    """The function that runs the command, with the plugin imported."""
     from diet_fairseq.errors import report_user_errors
-    from diet_fairseq.interrupts import interruptible, read_on
     from diet_fairseq.modes import active_kinds
 
-    command: Command = args.command
     # fairseq calls it while it is imported, of which PyTorch 2.15 warns its users
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     if active_kinds():
@@ -179,9 +203,7 @@ def _call(args: Namespace) -> int:
         sys.excepthook = report_user_errors(sys.excepthook)
     # Importing fairseq makes the loggers of all libraries verbose.
     logging.getLogger().setLevel(logging.WARNING)
-    run = command.function(command.run)
-    with interruptible(lambda: "run the same command to continue"):
-        return read_on(lambda: run(args) or 0)
+    return command.function(command.run)
 
 
 if __name__ == "__main__":

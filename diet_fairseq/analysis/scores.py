@@ -120,7 +120,13 @@ class Call:
 
 @torch.no_grad()
 def look(model: Trained, tokens: Tensor) -> Found:
-    """Read windows (B, T) of tokens, and take the scores of every attention that reads them."""
+    """Read windows (B, T) of tokens, and take the scores of every attention that reads them.
+
+    Raises:
+        ValueError: some token is padding, whose rows and columns would count as a word's
+    """
+    if tokens.eq(model.dictionary.pad()).any():
+        raise ValueError("look takes windows without padding")
     found = Found([], [], [], {})
     target = None if model.is_encoder else decoded(model, tokens)
     with recorded(model) as calls:

@@ -9,14 +9,19 @@ from ..model_json import ModelDescription
 from . import ctranslate2_files
 from .engine import Hypothesis, Search, search_each
 
+#: hypotheses that are scored at once, each with a distribution over the vocabulary per subword
+SCORED = 8
+
 
 class CTranslate2Engine:
     """An exported model. Any thread may call it: CTranslate2 queues the calls.
 
     Both searches write at least one subword. CTranslate2 masks </s> in the first step and
     renormalises, fairseq does not: the log-probabilities differ by log(1 - P(</s> first)), which in
-    trained models is as good as 0. A translation that reaches its limit has as many subwords in
-    both, but fairseq adds the log-probability of </s> to its score, CTranslate2 does not.
+    trained models is as good as 0. At the limit of length fairseq goes on with </s> alone, and
+    CTranslate2 stops: `_add_ends` adds what </s> scores. The two still differ where some of the
+    beam end by themselves in the step to the limit: fairseq fills their places, CTranslate2 does
+    not.
 
     Args:
         any_folder: whether the folder is loaded without the checks of `ctranslate2_files`
@@ -75,30 +80,59 @@ class CTranslate2Engine:
         self, sentences: Sequence[Sequence[str]], limit: int, search: Search
     ) -> list[list[Hypothesis]]:
         """All hypotheses that the beam has kept, of at most ``limit`` subwords."""
+        # its own penalty is fairseq's; `Search.best` has the other
+        lenpen = search.lenpen if search.penalty == "fairseq" else 0
         try:
             results = self.model.translate_batch(
                 sentences,
                 beam_size=search.beam,
                 num_hypotheses=search.beam,
-                # its own penalty is fairseq's; `Search.best` has the other
-                length_penalty=search.lenpen if search.penalty == "fairseq" else 0,
+                length_penalty=lenpen,
                 max_input_length=0,
                 max_decoding_length=limit,
                 return_scores=True,
                 return_end_token=True,
             )
+            hypotheses = [
+                [
+                    self._hypothesis(tokens, score)
+                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                ]
+                for result in results
+            ]
+            return self._add_ends(sentences, hypotheses, lenpen)
         except Exception as error:  # of many types, with texts of its own
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): take a "
                 "smaller --beam, or export the model again"
             ) from error
-        return [
-            [
-                self._hypothesis(tokens, score)
-                for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-            ]
-            for result in results
+
+    def _add_ends(
+        self,
+        sentences: Sequence[Sequence[str]],
+        hypotheses: list[list[Hypothesis]],
+        lenpen: float,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every sentence, those without </s> ended by it at its own score."""
+        endless = [
+            (row, rank)
+            for row, beam in enumerate(hypotheses)
+            for rank, hypothesis in enumerate(beam)
+            if hypothesis.steps == len(hypothesis.tokens)
         ]
+        if endless:
+            scores = self.model.score_batch(
+                [sentences[row] for row, _ in endless],
+                [hypotheses[row][rank].tokens for row, rank in endless],
+                max_batch_size=SCORED,
+                max_input_length=0,
+            )
+            for (row, rank), score in zip(endless, scores, strict=True):
+                before = hypotheses[row][rank]
+                total = before.score * before.steps**lenpen + score.log_probs[-1]
+                steps = before.steps + 1
+                hypotheses[row][rank] = Hypothesis(before.tokens, total / steps**lenpen, steps)
+        return hypotheses
 
     @staticmethod
     def _hypothesis(tokens: list[str], score: float) -> Hypothesis:

@@ -35,6 +35,7 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding,
 
 from diet_fairseq.atomic import written
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.input_files import read_json
 
 #: one of so many contexts is held out of training
 HELD_OUT = 20
@@ -292,7 +293,7 @@ def load_answerer(args: Namespace) -> tuple[Any, Any]:
     if model.config.architectures != ["DietForQuestionAnswering"]:
         raise UserError(f"{args.model} has not learned to answer: give RUN/{MODEL} that it did")
     path = args.model / "answer.json"
-    settings = json.loads(path.read_text()) if path.is_file() else {}
+    settings = read_json(path) if path.exists() else {}
     args.length = settings.get("length", model.config.max_source_positions)
     args.stride = settings.get("stride", args.length // 4)
     if torch.cuda.is_available():

@@ -40,6 +40,7 @@ from transformers import (
 
 from diet_fairseq.atomic import written
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.input_files import read_json
 from diet_fairseq.text.lines import read_lines
 
 TASKS = Path(__file__).with_name("tasks.yaml")
@@ -289,9 +290,9 @@ def make_trainer(
 
 
 def predict(args: Namespace) -> None:
-    if not (args.model / TASK).is_file():
+    if not (args.model / TASK).exists():
         raise UserError(f"{args.model} has no {TASK}: give RUN/{MODEL} that `train` wrote")
-    task = Task(**json.loads((args.model / TASK).read_text(encoding="utf-8")))
+    task = Task(**read_json(args.model / TASK))
     model, tokenizer = load(AutoModelForSequenceClassification, args.model)
     arguments = TrainingArguments(
         output_dir=str(args.out.parent), per_device_eval_batch_size=args.batch,

@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from scipy import stats
 from sklearn import metrics
-from squad_files import read_squad, unique_ids
+from squad_files import LARGEST, read_squad, unique_ids
 from torchmetrics.functional.text import squad
 
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.input_files import read_bytes, read_json
 
 #: language -> words that MLQA leaves out of answers (Lewis et al. 2020, mlqa_evaluation_v1.py)
 MLQA_ARTICLES = {
@@ -192,7 +193,7 @@ def score_answers(task: str, language: str, reference: Path, path: Path) -> dict
     """F1 and exact match of a file of answers."""
     questions = read_squad(reference)
     ids = unique_ids(questions)
-    answers = json.loads(path.read_text(encoding="utf-8"))
+    answers = read_json(path, LARGEST)
     if missing := [name for name in ids if name not in answers]:
         raise UserError(
             f"{path} has no answer to {len(missing):,} of {len(ids):,} questions, the first is "
@@ -211,7 +212,7 @@ def score_answers(task: str, language: str, reference: Path, path: Path) -> dict
 
 def read_labels(path: Path) -> list[str]:
     """A label a line, without the white space around it."""
-    return [line.strip() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return [line.strip() for line in read_bytes(path, LARGEST).decode().split("\n") if line.strip()]
 
 
 def main() -> None:

@@ -4,15 +4,16 @@
     {"id": "...", "question": "...", "answers": [{"text": "...", "answer_start": 12}]}]}]}]}
 """
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.input_files import read_json
 
+#: bytes that a file may have, unpacked; XTREME's largest has 60 million
+LARGEST = 1 << 28
 #: id, question, context, and answers: {"text": [...], "answer_start": [...]}
 Question = dict[str, Any]
 
@@ -24,14 +25,11 @@ def read_squad(path: Path, answered: bool = True) -> list[Question]:
         answered: whether every question must have an answer
 
     Raises:
-        UserError: not such a file, SQuAD 2.0, or an answer that is not where the file says
+        UserError: not such a file, SQuAD 2.0, more than `LARGEST` bytes, or an answer that is not
+            where the file says
     """
     try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-        questions = list(_questions(path, json.loads(content), answered))
-    except (OSError, EOFError, ValueError) as error:
-        raise UserError(f"{path} can't be read as JSON ({error}): give another file") from error
+        questions = list(_questions(path, read_json(path, LARGEST), answered))
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is not in SQuAD's format 1.1 ({error!r}): give one with data, paragraphs, "

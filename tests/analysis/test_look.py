@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from diet_fairseq.analysis import loaded_model, measures, tables
+from diet_fairseq.analysis import loaded_model, masked_words, measures, tables
 from diet_fairseq.analysis.page import Described, Item, Section, render
 from diet_fairseq.analysis.scores import look
 from diet_fairseq.errors import UserError
+from diet_fairseq.inference.model_files import NONE, Pieces
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
 from tests.support import hugging, tiny
+from tests.support.tiny import Case
 
 LENGTH = 12
 
@@ -225,6 +227,32 @@ def test_names_in_a_checkpoint_are_text_and_no_markup():
     assert "<b>" not in html
     assert "&lt;script&gt;" in html
     assert "<td>0.50</td>" in html
+
+
+def test_windows_with_padding_are_refused():
+    model = of(tiny.own(Case("diet_rel", family="roberta")))
+    tokens = loaded_model.read(model, LENGTH).tokens
+    look(model, tokens)
+    for place in (0, 5, LENGTH - 1):
+        padded = tokens.clone()
+        padded[1, place] = tiny.PAD
+        with pytest.raises(ValueError, match=r"^look takes windows without padding$"):
+            look(model, padded)
+
+
+def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
+    model = loaded_model.load(encoder, Pieces(subwords=NONE), text=True)
+    known = model.dictionary.symbols[model.dictionary.nspecial :][:4]
+    texts = []
+    for word in ("<pad>", "</s>", "nosuch"):
+        texts.append(tmp_path / word.strip("</>"))
+        texts[-1].write_text(" ".join(3 * [*known, word, *known]))
+    for read in (lambda text: loaded_model.read(model, 8, text).tokens,
+                 lambda text: masked_words.subwords(model, text, 99)):  # fmt: skip
+        pad, end, unknown = map(read, texts)
+        assert torch.equal(pad, unknown)
+        assert torch.equal(end, unknown)
+        assert model.dictionary.unk() in unknown
 
 
 def refused(*words, match):

@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import requires
+from pathlib import Path
 
 import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -19,6 +21,7 @@ from diet_fairseq.patches.table import TABLE
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq_cli import COMMANDS, EXTRAS, REPLACED, Command, Group, main
 
+ROOT = Path(__file__).parents[2]
 #: every command as its words
 WORDS = [
     (name, *rest)
@@ -133,14 +136,51 @@ def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch
     )  # fmt: skip
 
 
-def test_a_command_is_interrupted_in_words_before_it_begins(capsys, monkeypatch):
-    def interrupted(self, name):
-        raise KeyboardInterrupt
+#: Ctrl-C in the middle of PyTorch's initialisation, where an exception of Python's aborts
+INTERRUPTED_TORCH = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    os.abort()
+"""
 
-    monkeypatch.setattr(Command, "function", interrupted)
-    with pytest.raises(SystemExit, match="130"):
-        main(["schemes"])
-    assert capsys.readouterr().err == "\ninterrupted: run the same command to start over\n"
+
+@pytest.mark.parametrize(
+    "command",
+    [["-m", "diet_fairseq"], ["-c", "import sys, diet_fairseq_cli as c; sys.exit(c.main())"]],
+    ids=["python -m", "diet-fairseq"],
+)
+def test_an_interrupted_import_is_silent(command, tmp_path):
+    (tmp_path / "torch.py").write_text(INTERRUPTED_TORCH)
+    path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, *command, "schemes"], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True,
+        # a shell's background jobs ignore Ctrl-C, and so would what they start
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    # of which a shell makes 130
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_interrupts_are_as_before_when_a_command_runs(handler, monkeypatch):
+    handlers = []
+
+    def run(args):
+        handlers.append(signal.getsignal(signal.SIGINT))
+
+    monkeypatch.setattr(Command, "function", lambda self, name: run if name == "run" else id)
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        assert main(["schemes"]) == 0
+        with pytest.raises(SystemExit):
+            main(["nosuch"])
+        handlers.append(signal.getsignal(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert handlers == [handler] * 2
 
 
 @pytest.mark.parametrize("words", ["schemes", "schemes t5"])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -208,6 +209,19 @@ def test_time_counts_from_the_connection(service):
     seconds, found = closed_after(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", answers=1)
     assert found.startswith(b"HTTP/1.1 200 ")
     assert 0.9 < seconds < 3.5
+
+
+@pytest.mark.slow
+def test_headers_are_bounded(service):
+    _, port = service
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        with suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"A: " + b"b" * 9995 + b"\r\n")
+                time.sleep(0.01)
+            pytest.fail("a megabyte of headers was taken")
+    assert post(port, "one two") == (200, {"translatedText": "two one"})
 
 
 @pytest.mark.slow

@@ -196,6 +196,19 @@ def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
             ]
 
 
+@pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
+def test_both_engines_end_a_translation_at_its_limit(endless, penalty, monkeypatch):
+    monkeypatch.setattr(engine, "LONGER", 3)
+    engines = [engine.load(resolve_model(folder)) for folder in endless]
+    sources = [["▁b"], ["▁k", "o", "n"], ["▁d", "i", "n", "▁b"], 9 * ["a", "n"]]
+    search = Search(beam=4, nbest=4, lenpen=0.6, penalty=penalty)
+    for ours, theirs in zip(*(one.translate(sources, search) for one in engines), strict=True):
+        assert ours[0].tokens == theirs[0].tokens  # later ones have equal scores
+        for some, others in zip(ours, theirs, strict=True):
+            assert some.score == pytest.approx(others.score, abs=1e-3)
+            assert some.steps == others.steps == len(others.tokens) + 1
+
+
 def test_scores_differ_by_what_an_empty_translation_has(tmp_path):
     """Neither search ends at once. fairseq's scores keep the end's share, CTranslate2's don't."""
     ours, theirs = (

@@ -1,6 +1,8 @@
 """answer.py: windows and spans, against loops; training and a question."""
 
+import gzip
 import json
+import os
 import sys
 from itertools import product
 from types import SimpleNamespace
@@ -125,6 +127,23 @@ def test_a_file_that_is_wrong_is_refused(script, tmp_path, change, message):
     (tmp_path / "squad.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
         script("squad_files").read_squad(tmp_path / "squad.json")
+
+
+def test_only_regular_files_of_bounded_size_are_read(script, tmp_path, monkeypatch):
+    path = tmp_path / "squad.json.gz"
+    read = script("squad_files").read_squad
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"squad\.json\.gz is not a regular file: give another"):
+        read(path)
+    path.unlink()
+    path.write_bytes(gzip.compress(json.dumps(squad(CONTEXTS)).encode()))
+    assert len(read(path)) == len(CONTEXTS)
+    path.write_bytes(gzip.compress(b"[" * (1 << 20)))
+    with pytest.raises(UserError, match=r"is no JSON .*recursion limit"):
+        read(path)
+    monkeypatch.setattr(script("squad_files"), "LARGEST", 1 << 16)
+    with pytest.raises(UserError, match=r"squad\.json\.gz is too large: it may have 65,536 bytes"):
+        read(path)
 
 
 def test_a_slow_tokenizer_is_refused(script):

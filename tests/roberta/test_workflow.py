@@ -18,12 +18,12 @@ CONFIG = {
 }
 
 
-def plan(folder, config):
-    """What ``snakemake -n`` says."""
+def run(folder, config, *options):
+    """Snakemake's status and output."""
     (folder / "text.txt").write_text("a line\n\nanother\n")
     (folder / "RTE").mkdir(exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    words = ["-s", EXAMPLES / "roberta/Snakefile", "--configfile", "config.yaml", "-n"]
+    words = ["-s", EXAMPLES / "roberta/Snakefile", "--configfile", "config.yaml", *options]
     environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}
     return subprocess.run(
         [sys.executable, "-m", "snakemake", *map(str, words)],
@@ -34,9 +34,9 @@ def plan(folder, config):
 @pytest.mark.slow
 def test_the_grid_is_what_the_config_lists(tmp_path):
     pytest.importorskip("snakemake", reason="snakemake is not installed")
-    found = plan(tmp_path, CONFIG)
-    assert found.returncode == 0, found.stderr
-    counts = dict(line.split() for line in found.stdout.split("\n") if len(line.split()) == 2)
+    done = run(tmp_path, CONFIG, "-n")
+    assert done.returncode == 0, done.stderr
+    counts = dict(line.split() for line in done.stdout.split("\n") if len(line.split()) == 2)
     assert counts["finetune"] == "4"
     assert counts["pretrain"] == counts["export"] == counts["table"] == "1"
 
@@ -47,7 +47,21 @@ def test_the_grid_is_what_the_config_lists(tmp_path):
 )
 def test_a_wrong_config_is_refused_by_name(tmp_path, change, name):
     pytest.importorskip("snakemake", reason="snakemake is not installed")
-    found = plan(tmp_path, CONFIG | change)
-    assert found.returncode != 0
-    assert name in found.stdout + found.stderr
+    done = run(tmp_path, CONFIG | change, "-n")
+    assert done.returncode != 0
+    assert name in done.stdout + done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_leftovers_of_killed_jobs_are_removed(tmp_path):
+    pytest.importorskip("snakemake", reason="snakemake is not installed")
+    leftover = tmp_path / "out" / "results" / "rel.csv.1-2.tmp"
+    leftover.parent.mkdir(parents=True)
+    leftover.touch()
+    options = ("-j", "1", "--until", "clean")
+    run(tmp_path, CONFIG, *options, "-n")
+    assert leftover.exists()
+    done = run(tmp_path, CONFIG, *options)
+    assert done.returncode == 0, done.stderr
+    assert not leftover.exists()

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.text import download
 from diet_fairseq.text.download import extract, fetch
 
 CONTENT = bytes(range(256)) * 400
@@ -18,7 +19,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 @pytest.fixture
 def server():
-    """Serves ``content``, cut where ``sent`` says so; ``requests`` counts."""
+    """Serves ``content``, cut where ``sent`` says so; then it is silent until it ``goes_on``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -27,16 +28,20 @@ def server():
             self.send_header("Content-Length", str(len(site.content)))
             self.end_headers()
             self.wfile.write(site.content[: site.sent])
+            site.goes_on.wait(2)
 
         def log_message(self, *_):
             pass
 
     site = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     site.content, site.sent, site.status, site.requests = CONTENT, None, 200, 0
+    site.goes_on = threading.Event()
+    site.goes_on.set()
     site.url = f"http://127.0.0.1:{site.server_port}/file.tgz"
     thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield site
+    site.goes_on.set()
     site.shutdown()
     site.server_close()
     thread.join()
@@ -64,6 +69,16 @@ def test_a_failed_download_is_named_and_leaves_nothing(server, tmp_path, fault, 
     vars(server).update(fault)
     with pytest.raises(UserError, match=rf"{server.url} can't be downloaded \(.*({reason}).*\)"):
         fetch(server.url, tmp_path / "file.tgz", sha256)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_silent_server_ends_a_download(server, tmp_path, monkeypatch):
+    assert download.TIMEOUT == 60
+    monkeypatch.setattr(download, "TIMEOUT", 0.2)
+    server.sent = 70_000
+    server.goes_on.clear()
+    with pytest.raises(UserError, match=r"downloaded \(.*Read timed out.*\): run"):
+        fetch(server.url, tmp_path / "file.tgz")
     assert list(tmp_path.iterdir()) == []
 
 
