@@ -9,6 +9,7 @@ from .diet_abs import DietAbs
 from .input import Learned, NoPositions, Sinusoidal
 from .linformer import DietAbsLin, Linformer
 from .relative import T5, DietRel
+from .rope import Rope, Xpos
 from .shaw import Shaw
 from .tupe import TupeA, TupeR
 from .tupe_variants import BertAd, TupeFree
@@ -23,6 +24,8 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "tupe_r": TupeR,
     "tupe_free": TupeFree,
     "bert_ad": BertAd,
+    "rope": Rope,
+    "xpos": Xpos,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
     "linformer": Linformer,

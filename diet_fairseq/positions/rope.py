@@ -1,0 +1,194 @@
+"""Rotary positions: queries and keys are turned by angles that grow with their positions."""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .base import AttentionShape, PositionScheme
+from .layout import Layout
+from .options import Option, at_least
+
+#: what queries or keys are multiplied by: cos and sin, (B|1, 1, T, d_h) each
+Turn = tuple[Tensor, Tensor]
+
+
+def check_share(flag: str, value: float) -> None:
+    if not 0 < value <= 1:
+        raise UserError(f"{flag} must be above 0 and at most 1, but is {value}")
+
+
+BASE = Option(
+    "position_rope_base",
+    float,
+    "rope, xpos: base of the frequencies; pair m turns by base^(-2m / d_h) a token (default: "
+    "10,000)",
+    default=10000.0,
+    check=at_least(2),
+)
+SHARE = Option(
+    "position_rope_share",
+    float,
+    "rope: share of a head's dimensions that turn, those of the highest frequencies (p-RoPE) "
+    "(default: 1)",
+    default=1.0,
+    check=check_share,
+)
+SCALING = Option(
+    "position_rope_scaling",
+    str,
+    "rope: how frequencies change for inputs longer than in training (default: none)",
+    default="none",
+    choices=("none", "linear", "yarn"),
+)
+FACTOR = Option(
+    "position_rope_factor",
+    float,
+    "rope: how many times as long the inputs are as in training (linear, yarn)",
+    check=at_least(1),
+)
+TRAINED = Option(
+    "position_rope_trained",
+    int,
+    "rope: number of positions that the model was trained on (yarn)",
+    check=at_least(1),
+)
+
+
+class Rope(PositionScheme):
+    """RoPE, Su et al. (2021), eq. 14 to 16: q_i and k_j are turned, their product knows j - i.
+
+    Pair m of a head turns by the angle position * base^(-2m / d_h). It has dimensions m and
+    m + d_h / 2, as in transformers' Llama and RoFormer's successors; the paper pairs 2m and 2m + 1,
+    the same up to the order of the rows of W_Q and W_K. Angles are float32 in any precision.
+
+    ``rope_share`` p is p-RoPE, Barbero et al. (2025), section 6.1 and appendix: the floor(p d_h / 2)
+    highest frequencies stay as they are, the others are 0, and their pairs don't turn. One pair
+    turns at least. ``rope_scaling`` "linear" divides every frequency by ``rope_factor`` (Chen et
+    al. 2023). "yarn" (Peng et al. 2023, section 3.4) divides only those that turn less than 32
+    times in ``rope_trained`` positions, wholly if less than once, and multiplies queries and keys
+    by 0.1 ln(factor) + 1 each, those that don't turn, too: it is a temperature of the softmax.
+    """
+
+    options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        rope_base: float,
+        rope_share: float = 1.0,
+        rope_scaling: str = "none",
+        rope_factor: float | None = None,
+        rope_trained: int | None = None,
+    ) -> None:
+        super().__init__(shape)
+        if shape.head_dim % 2:
+            raise UserError(
+                f"rotary positions turn pairs of a head's dimensions, which are {shape.head_dim} "
+                "here: change the model's width or its number of heads, so that they are even"
+            )
+        check_scaling(rope_scaling, rope_factor, rope_trained)
+        self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
+        self.pairs = max(1, int(rope_share * shape.head_dim // 2))
+        self.magnitude = 1.0
+        half = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
+        if rope_scaling == "linear":
+            half = [frequency / self.factor for frequency in half]
+        if rope_scaling == "yarn" and rope_trained is not None:
+            half = yarn(half, rope_base, self.factor, rope_trained)
+            self.magnitude = 0.1 * math.log(self.factor) + 1
+        half[self.pairs :] = [0.0] * (len(half) - self.pairs)
+        # the sine of the first half is subtracted; not a buffer, which `half()` would round
+        self.frequencies = (*(-frequency for frequency in half), *half)
+
+    def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        of_queries, of_keys = self._turns(layout, q.dtype)
+        return turned(q, *of_queries), turned(k, *of_keys)
+
+    def _turns(self, layout: Layout, dtype: torch.dtype) -> tuple[Turn, Turn]:
+        """Of queries and of keys, computed by the first layer that asks."""
+        key = type(self), self.frequencies, self.magnitude, dtype
+        if key not in layout.cache:
+            keys, queries = layout.key_positions, layout.query_positions
+            of_keys = self._turn(keys, -1, dtype)
+            same = keys.shape == queries.shape  # queries are the last of the keys
+            of_queries = of_keys if same and not self.decays else self._turn(queries, 1, dtype)
+            layout.cache[key] = of_queries, of_keys
+        return layout.cache[key]
+
+    def _turn(self, positions: Tensor, sign: int, dtype: torch.dtype) -> Turn:
+        """Of positions (B|1, T); ``sign`` is 1 for queries, -1 for keys."""
+        positions = positions[:, None, :, None]  # (B|1, 1, T, 1)
+        frequencies = torch.tensor(
+            self.frequencies, dtype=torch.float32, device=positions.device
+        )  # (d_h,)
+        angles = positions * frequencies  # (B|1, 1, T, d_h)
+        magnitude = self._magnitude(positions, sign)
+        cos, sin = angles.cos(), angles.sin()
+        if isinstance(magnitude, Tensor) or magnitude != 1:
+            cos, sin = cos * magnitude, sin * magnitude
+        return cos.to(dtype), sin.to(dtype)
+
+    #: whether queries and keys of one position differ in their magnitude
+    decays: ClassVar[bool] = False
+
+    def _magnitude(self, positions: Tensor, sign: int) -> Tensor | float:
+        return self.magnitude
+
+
+class Xpos(Rope):
+    """xPos, Sun et al. (2022), eq. 12 and 13: RoPE whose pairs fade with the distance.
+
+    Pair m of query i is multiplied by zeta^(i / 512), that of key j by zeta^(-j / 512), with
+    zeta = (2m / d_h + 0.4) / 1.4, so that their product has zeta^((i - j) / 512): it gets smaller
+    the further the key lies back. 512 and 0.4 are the released code's (torchscale).
+
+    The paper's models are causal, and so is the fading: in encoders, where keys follow queries,
+    these grow by the same law. torchscale's encoders do so, and so does this (x-transformers
+    refuses it). Numbers in float16 reach their limits at about 4,500 positions.
+    """
+
+    options = (BASE,)
+    decays = True
+
+    def _magnitude(self, positions: Tensor, sign: int) -> Tensor:
+        half = self.shape.head_dim // 2
+        zeta = [(m / half + 0.4) / 1.4 for m in range(half)]
+        logs = torch.tensor([math.log(z) for z in zeta] * 2, device=positions.device)  # (d_h,)
+        return (positions * (sign / 512) * logs).exp()  # (B|1, 1, T, d_h)
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x (B, H, T, d_h) with its pairs turned; the first half of ``sin`` has the other sign."""
+    return torch.addcmul(x * cos, x.roll(x.size(-1) // 2, -1), sin)
+
+
+def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> list[float]:
+    """The frequencies of all pairs, those of long waves divided by the factor; as transformers."""
+    width = 2 * len(frequencies)
+
+    def pair_of(turns: int) -> float:
+        """The pair that turns so many times in the positions of training."""
+        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    first, last = max(math.floor(pair_of(32)), 0), min(math.ceil(pair_of(1)), width - 1)
+    reach = last - first or 0.001
+    ramp = [min(max((m - first) / reach, 0), 1) for m in range(len(frequencies))]
+    return [f / factor * r + f * (1 - r) for f, r in zip(frequencies, ramp, strict=True)]
+
+
+def check_scaling(scaling: str, factor: float | None, trained: int | None) -> None:
+    """Refuse options that the scaling lacks, or doesn't have."""
+    needs: dict[str, set[Any]] = {"none": set(), "linear": {FACTOR}, "yarn": {FACTOR, TRAINED}}
+    for option, value in ((FACTOR, factor), (TRAINED, trained)):
+        if value is None and option in needs[scaling]:
+            raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {option.help}")
+        if value is not None and option not in needs[scaling]:
+            fit = " or ".join(name for name, options in needs.items() if option in options)
+            raise UserError(
+                f"{option.flag} {value} means nothing with {SCALING.flag} {scaling}: leave it out, "
+                f"or take {SCALING.flag} {fit}"
+            )
