@@ -11,7 +11,7 @@ from .base import AttentionShape, PositionScheme
 from .layout import Layout
 from .options import Option, at_least
 
-#: what queries or keys are multiplied by: cos and sin, (B|1, 1, T, d_h) each
+#: what queries or keys are multiplied by: cos and sin, (B|1, 1, T, 1, d_h / 2) each
 Turn = tuple[Tensor, Tensor]
 
 
@@ -79,10 +79,10 @@ class Rope(PositionScheme):
         shape: AttentionShape,
         *,
         rope_base: float,
-        rope_share: float = 1.0,
-        rope_scaling: str = "none",
-        rope_factor: float | None = None,
-        rope_trained: int | None = None,
+        rope_share: float,
+        rope_scaling: str,
+        rope_factor: float | None,
+        rope_trained: int | None,
     ) -> None:
         super().__init__(shape)
         if shape.head_dim % 2:
@@ -93,79 +93,78 @@ class Rope(PositionScheme):
         check_scaling(rope_scaling, rope_factor, rope_trained)
         self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
-        self.magnitude = 1.0
+        self.magnitude, self.fading = 1.0, 0.0
         half = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
         if rope_scaling == "linear":
             half = [frequency / self.factor for frequency in half]
         if rope_scaling == "yarn" and rope_trained is not None:
             half = yarn(half, rope_base, self.factor, rope_trained)
             self.magnitude = 0.1 * math.log(self.factor) + 1
-        half[self.pairs :] = [0.0] * (len(half) - self.pairs)
-        # the sine of the first half is subtracted; not a buffer, which `half()` would round
-        self.frequencies = (*(-frequency for frequency in half), *half)
+        # not a buffer, which `half()` would round
+        self.frequencies = (*half[: self.pairs], *[0.0] * (len(half) - self.pairs))
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         of_queries, of_keys = self._turns(layout, q.dtype)
         return Turned.apply(q, *of_queries), Turned.apply(k, *of_keys)
 
     def _turns(self, layout: Layout, dtype: torch.dtype) -> tuple[Turn, Turn]:
-        """Of queries and of keys, computed by the first layer that asks."""
-        key = type(self), self.frequencies, self.magnitude, dtype
+        """Those of queries and of keys; the first layer computes them for all."""
+        key = self.frequencies, self.magnitude, self.fading, dtype
         if key not in layout.cache:
-            keys, queries = layout.key_positions, layout.query_positions
-            of_keys = self._turn(keys, -1, dtype)
-            same = keys.shape == queries.shape  # queries are the last of the keys
-            of_queries = of_keys if same and not self.decays else self._turn(queries, 1, dtype)
+            queries, keys = layout.query_positions, layout.key_positions
+            of_keys = self._turn(keys, -self.fading, dtype)
+            # queries are the last of the keys
+            alike = queries.shape == keys.shape and not self.fading
+            of_queries = of_keys if alike else self._turn(queries, self.fading, dtype)
             layout.cache[key] = of_queries, of_keys
         return layout.cache[key]
 
-    def _turn(self, positions: Tensor, sign: int, dtype: torch.dtype) -> Turn:
-        """Of positions (B|1, T); ``sign`` is 1 for queries, -1 for keys."""
-        positions = positions[:, None, :, None]  # (B|1, 1, T, 1)
-        frequencies = torch.tensor(
-            self.frequencies, dtype=torch.float32, device=positions.device
-        )  # (d_h,)
-        angles = positions * frequencies  # (B|1, 1, T, d_h)
-        magnitude = self._magnitude(positions, sign)
-        cos, sin = angles.cos(), angles.sin()
-        if isinstance(magnitude, Tensor) or magnitude != 1:
-            cos, sin = cos * magnitude, sin * magnitude
-        return cos.to(dtype), sin.to(dtype)
-
-    #: whether queries and keys of one position differ in their magnitude
-    decays: ClassVar[bool] = False
-
-    def _magnitude(self, positions: Tensor, sign: int) -> Tensor | float:
-        return self.magnitude
+    def _turn(self, positions: Tensor, fading: float, dtype: torch.dtype) -> Turn:
+        """That of positions (B|1, T), computed in float32."""
+        float32 = {"dtype": torch.float32, "device": positions.device}
+        positions = positions[:, None, :, None, None]  # (B|1, 1, T, 1, 1)
+        angles = positions * torch.tensor(self.frequencies, **float32)  # (B|1, 1, T, 1, d_h / 2)
+        turn = angles.cos(), angles.sin()
+        if self.magnitude != 1:
+            turn = turn[0] * self.magnitude, turn[1] * self.magnitude
+        if fading:
+            magnitude = torch.tensor(self.zeta, **float32) ** (positions * fading)
+            turn = turn[0] * magnitude, turn[1] * magnitude
+        return turn[0].to(dtype), turn[1].to(dtype)
 
 
 class Xpos(Rope):
-    """xPos, Sun et al. (2022), eq. 12 and 13: RoPE whose pairs fade with the distance.
+    """xPos, Sun et al. (2022), algorithm 1: RoPE whose pairs fade with the distance.
 
     Pair m of query i is multiplied by zeta^(i / 512), that of key j by zeta^(-j / 512), with
-    zeta = (2m / d_h + 0.4) / 1.4, so that their product has zeta^((i - j) / 512): it gets smaller
-    the further the key lies back. 512 and 0.4 are the released code's (torchscale).
+    zeta = (2m / d_h + 0.4) / 1.4: the product has zeta^((i - j) / 512), which is the smaller the
+    further the key lies back. 0.4 and 512 are the paper's.
 
-    The paper's models are causal, and so is the fading: in encoders, where keys follow queries,
-    these grow by the same law. torchscale's encoders do so, and so does this (x-transformers
-    refuses it). Numbers in float16 reach their limits at about 4,500 positions.
+    The paper's models are causal, and so is the fading: in encoders, keys that follow the query
+    grow by the same law, as in the encoders of the authors' torchscale (x-transformers refuses
+    encoders). In float16 keys overflow from some 4,500 positions on.
     """
 
     options = (BASE,)
-    decays = True
 
-    def _magnitude(self, positions: Tensor, sign: int) -> Tensor:
-        half = self.shape.head_dim // 2
-        zeta = [(m / half + 0.4) / 1.4 for m in range(half)]
-        logs = torch.tensor([math.log(z) for z in zeta] * 2, device=positions.device)  # (d_h,)
-        return (positions * (sign / 512) * logs).exp()  # (B|1, 1, T, d_h)
+    def __init__(self, shape: AttentionShape, *, rope_base: float) -> None:
+        super().__init__(
+            shape,
+            rope_base=rope_base,
+            rope_share=1.0,
+            rope_scaling="none",
+            rope_factor=None,
+            rope_trained=None,
+        )
+        half = shape.head_dim // 2
+        self.zeta = [(m / half + 0.4) / 1.4 for m in range(half)]
+        self.fading = 1 / 512
 
 
 class Turned(torch.autograd.Function):
-    """x (B, H, T, d_h) with its pairs turned; the first half of ``sin`` has the other sign.
+    """`turned`, with a gradient that is turned back.
 
-    PyTorch's own backward pass would take twice the time, in as many copies of x. The gradient is
-    turned back.
+    PyTorch's own backward pass would take twice the time, in as many copies of x.
     """
 
     @staticmethod
@@ -176,15 +175,16 @@ class Turned(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return turned(gradient, cos, -sin), None, None
+        return turned(gradient, cos, sin, back=True), None, None
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = x.size(-1) // 2
-    out = x * cos
-    out[..., :half].addcmul_(x[..., half:], sin[..., :half])
-    out[..., half:].addcmul_(x[..., :half], sin[..., half:])
-    return out
+def turned(x: Tensor, cos: Tensor, sin: Tensor, back: bool = False) -> Tensor:
+    """x (B, H, T, d_h) with its pairs turned; cos and sin are (B|1, 1, T, 1, d_h / 2)."""
+    halves = x.unflatten(-1, (2, -1))  # (B, H, T, 2, d_h / 2)
+    out = halves * cos
+    out[..., 0, :].addcmul_(halves[..., 1, :], sin[..., 0, :], value=1 if back else -1)
+    out[..., 1, :].addcmul_(halves[..., 0, :], sin[..., 0, :], value=-1 if back else 1)
+    return out.flatten(-2)
 
 
 def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> list[float]:
@@ -206,7 +206,8 @@ def check_scaling(scaling: str, factor: float | None, trained: int | None) -> No
     needs: dict[str, set[Any]] = {"none": set(), "linear": {FACTOR}, "yarn": {FACTOR, TRAINED}}
     for option, value in ((FACTOR, factor), (TRAINED, trained)):
         if value is None and option in needs[scaling]:
-            raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {option.help}")
+            meaning = option.help.removeprefix("rope: ")
+            raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {meaning}")
         if value is not None and option not in needs[scaling]:
             fit = " or ".join(name for name, options in needs.items() if option in options)
             raise UserError(
