@@ -64,12 +64,13 @@ class Rope(PositionScheme):
     m + d_h / 2, as in transformers' Llama and RoFormer's successors; the paper pairs 2m and 2m + 1,
     the same up to the order of the rows of W_Q and W_K. Angles are float32 in any precision.
 
-    ``rope_share`` p is p-RoPE, Barbero et al. (2025), section 6.1 and appendix: the floor(p d_h / 2)
-    highest frequencies stay as they are, the others are 0, and their pairs don't turn. One pair
-    turns at least. ``rope_scaling`` "linear" divides every frequency by ``rope_factor`` (Chen et
-    al. 2023). "yarn" (Peng et al. 2023, section 3.4) divides only those that turn less than 32
-    times in ``rope_trained`` positions, wholly if less than once, and multiplies queries and keys
-    by 0.1 ln(factor) + 1 each, those that don't turn, too: it is a temperature of the softmax.
+    ``rope_share`` p is p-RoPE, Barbero et al. (2025): the floor(p d_h / 2) highest frequencies stay
+    as they are (at least one does), the others are 0, so that their pairs don't turn.
+
+    ``rope_scaling`` "linear" divides every frequency by ``rope_factor`` (Chen et al. 2023). "yarn"
+    (Peng et al. 2023, sections 3.2 and 3.4) divides those of pairs that turn less than 32 times in
+    ``rope_trained`` positions, wholly if less than once. It multiplies queries and keys by
+    0.1 ln(factor) + 1 each, as a temperature of the softmax; so p-RoPE's other pairs get it, too.
     """
 
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)

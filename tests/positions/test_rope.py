@@ -123,7 +123,9 @@ def test_xpos_is_the_papers_equation():
             for m in range(half):
                 angle = (i - j) * 10000 ** (-m / half)
                 fading = ((m / half + 0.4) / 1.4) ** ((i - j) / 512)
-                (a, b), (c, d) = ((x[0, :, n, m], x[0, :, n, m + half]) for x, n in ((q, i), (k, j)))
+                (a, b), (c, d) = (
+                    (x[0, :, n, m], x[0, :, n, m + half]) for x, n in ((q, i), (k, j))
+                )
                 real, imaginary = a * c + b * d, a * d - b * c
                 expected += fading * (math.cos(angle) * real + math.sin(angle) * imaginary)
             torch.testing.assert_close(found[0, :, i, j], expected, atol=1e-4, rtol=1e-4)
