@@ -10,6 +10,7 @@ from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
+from tests.support import mutants
 from tests.support.cases import Namespace
 
 # torchaudio, which fairseq brings along, can't be imported beside a CPU build of PyTorch, and
@@ -36,6 +37,12 @@ def layout_of(length=LENGTH, left=0, queries=None):
     return Layout.of_self_attention(mask, queries=queries)
 
 
+def config_of(parameters):
+    return llama.LlamaConfig(
+        hidden_size=HEADS * WIDTH, num_attention_heads=HEADS, rope_parameters=parameters
+    )
+
+
 def vectors(length=LENGTH, batch=1):
     draw = torch.Generator().manual_seed(1)
     return [torch.randn(batch, HEADS, length, WIDTH, generator=draw) for _ in "qk"]
@@ -56,8 +63,7 @@ SCALINGS = [
 ]
 
 
-@pytest.mark.parametrize("options", SCALINGS, ids=str)
-def test_queries_and_keys_are_those_of_transformers_llama(options):
+def check_llama(options):
     parameters = {
         "rope_type": options.get("scaling", "default"),
         "rope_theta": options.get("base", 10000.0),
@@ -66,20 +72,20 @@ def test_queries_and_keys_are_those_of_transformers_llama(options):
         parameters["factor"] = options["factor"]
     if "trained" in options:
         parameters["original_max_position_embeddings"] = options["trained"]
-    config = llama.LlamaConfig(
-        hidden_size=HEADS * WIDTH, num_attention_heads=HEADS, rope_parameters=parameters
-    )
-    rotary = llama.LlamaRotaryEmbedding(config)
+    rotary = llama.LlamaRotaryEmbedding(config_of(parameters))
     scheme = scheme_of(**{f"rope_{name}": value for name, value in options.items()})
     torch.testing.assert_close(torch.tensor(scheme.frequencies), rotary.inv_freq)
     assert scheme.magnitude == pytest.approx(rotary.attention_scaling)
-    length = 200
-    q, k = vectors(length)
-    cos, sin = rotary(q, torch.arange(length).unsqueeze(0))
+    q, k = vectors(200)
+    cos, sin = rotary(q, torch.arange(200).unsqueeze(0))
     expected = llama.apply_rotary_pos_emb(q, k, cos, sin)
-    torch.testing.assert_close(
-        scheme.transform(q, k, layout_of(length)), expected, atol=1e-4, rtol=1e-4
-    )
+    found = scheme.transform(q, k, layout_of(200))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("options", SCALINGS, ids=str)
+def test_queries_and_keys_are_those_of_transformers_llama(options):
+    check_llama(options)
 
 
 def test_scores_are_those_of_transformers_roformer_which_pairs_neighbours():
@@ -93,19 +99,16 @@ def test_scores_are_those_of_transformers_roformer_which_pairs_neighbours():
     torch.testing.assert_close(products(scheme_of(), layout_of(), q, k), expected)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.75, 0.51, 0.25])
-def test_p_rope_keeps_the_highest_frequencies_as_transformers_does(share):
-    parameters = {
-        "rope_type": "proportional",
-        "rope_theta": 10000.0,
-        "partial_rotary_factor": share,
-    }
-    config = llama.LlamaConfig(
-        hidden_size=HEADS * WIDTH, num_attention_heads=HEADS, rope_parameters=parameters
-    )
-    expected, _ = rope_utils.ROPE_INIT_FUNCTIONS["proportional"](config)
+def check_share(share):
+    parameters = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": share}
+    expected, _ = rope_utils.ROPE_INIT_FUNCTIONS["proportional"](config_of(parameters))
     scheme = scheme_of(rope_share=share)
     torch.testing.assert_close(torch.tensor(scheme.frequencies), expected)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.75, 0.51, 0.25])
+def test_p_rope_keeps_the_highest_frequencies_as_transformers_does(share):
+    check_share(share)
 
 
 def test_p_rope_turns_at_least_one_pair():
@@ -131,122 +134,128 @@ def test_xpos_is_the_papers_equation():
             torch.testing.assert_close(found[0, :, i, j], expected, atol=1e-4, rtol=1e-4)
 
 
-ALL = [
-    ("rope", {}),
-    ("rope", {"rope_share": 0.5}),
-    ("rope", {"rope_scaling": "yarn", "rope_factor": 4.0, "rope_trained": 16}),
-    ("xpos", {}),
-]
-each = pytest.mark.parametrize(("name", "options"), ALL, ids=str)
+ALL = {
+    "all pairs": ("rope", {}),
+    "half of the pairs": ("rope", {"rope_share": 0.5}),
+    "YaRN": ("rope", {"rope_scaling": "yarn", "rope_factor": 4.0, "rope_trained": 16}),
+    "xPos": ("xpos", {}),
+}
+each = pytest.mark.parametrize("kind", ALL)
 
 
-def check_offsets(name, options):
+def of_kind(kind):
+    name, options = ALL[kind]
+    return scheme_of(name, **options)
+
+
+def check_offsets(kind):
     """Vectors that are the same everywhere have scores of their offset alone."""
-    scheme = scheme_of(name, **options)
     q, k = (x[:, :, :1].expand(-1, -1, 40, -1) for x in vectors())
-    scores = products(scheme, layout_of(40), q, k)[0]  # (H, T, T)
+    scores = products(of_kind(kind), layout_of(40), q, k)[0]  # (H, T, T)
     torch.testing.assert_close(scores[:, 1:, 1:], scores[:, :-1, :-1], atol=1e-4, rtol=1e-4)
-    lines = scores[:, 20]
-    assert not torch.allclose(lines[:, 20:21], lines, atol=1e-2)
+    line = scores[:, 20]  # (H, T), and not of nothing
+    assert (line - line[:, 20:21]).abs().max() > 1
 
 
 @each
-def test_scores_depend_on_offsets_only(name, options):
-    check_offsets(name, options)
+def test_scores_depend_on_offsets_only(kind):
+    check_offsets(kind)
 
 
 @each
-def test_the_token_itself_is_not_turned(name, options):
-    scheme = scheme_of(name, **options)
-    q, k = vectors()
+def test_the_token_itself_is_not_turned(kind):
+    scheme, (q, k) = of_kind(kind), vectors()
     diagonal = products(scheme, layout_of(), q, k).diagonal(dim1=-2, dim2=-1)
     content = (q * k).sum(-1) * scheme.magnitude**2
     torch.testing.assert_close(diagonal, content, atol=1e-4, rtol=1e-4)
 
 
-@each
-def test_a_new_key_is_turned_as_it_is_among_all(name, options):
-    scheme = scheme_of(name, **options)
-    q, k = vectors()
-    all_q, all_k = scheme.transform(q, k, layout_of())
-    layout = layout_of(queries=1).of_last_keys(1)
-    new_q, new_k = scheme.transform(q[:, :, -1:], k[:, :, -1:], layout)
-    torch.testing.assert_close((new_q, new_k), (all_q[:, :, -1:], all_k[:, :, -1:]))
+def check_new_key(kind):
+    scheme, (q, k) = of_kind(kind), vectors()
+    whole = scheme.transform(q, k, layout_of())
+    last = [x[:, :, -1:] for x in (q, k)]
+    new = scheme.transform(*last, layout_of(queries=1).of_last_keys(1))
+    torch.testing.assert_close(list(new), [x[:, :, -1:] for x in whole])
 
 
 @each
-def test_positions_count_real_tokens(name, options):
-    scheme = scheme_of(name, **options)
-    q, k = vectors()
+def test_a_new_key_is_turned_as_it_is_among_all(kind):
+    check_new_key(kind)
+
+
+def check_padding(kind):
+    scheme, (q, k) = of_kind(kind), vectors()
     alone = scheme.transform(q[:, :, 3:], k[:, :, 3:], layout_of(LENGTH - 3))
     padded = scheme.transform(q, k, layout_of(left=3))
     torch.testing.assert_close([x[:, :, 3:] for x in padded], list(alone))
 
 
-def check_gradient(name, options):
-    scheme = scheme_of(name, **options).double()
-    layout = layout_of(3)
-    x = [vector.double().requires_grad_() for vector in vectors(3)]
-    # cos and sin are float32 in double precision, too, so no finite difference is as fine as this
-    with torch.no_grad():
-        basis = torch.eye(WIDTH, dtype=torch.double)[:, None, None].expand(-1, HEADS, 3, -1)
-        turned = scheme.transform(basis, basis, layout)  # (d_h, H, T, d_h): the linear map's rows
-    weights = [torch.randn(1, HEADS, 3, WIDTH, dtype=torch.double) for _ in "qk"]
-    found = torch.autograd.grad(
-        sum((y * w).sum() for y, w in zip(scheme.transform(*x, layout), weights, strict=True)), x
-    )
-    for gradient, rows, weight in zip(found, turned, weights, strict=True):
-        torch.testing.assert_close(gradient[0], (rows * weight).sum(-1).permute(1, 2, 0))
+@each
+def test_positions_count_real_tokens(kind):
+    check_padding(kind)
+
+
+def check_gradient(kind):
+    """It is the transposed map, whose rows are what the map makes of the unit vectors."""
+    scheme, layout = of_kind(kind), layout_of(3)
+    units = torch.eye(WIDTH)[:, None, None].expand(-1, HEADS, 3, -1)  # (d_h, H, T, d_h)
+    images = scheme.transform(units, units, layout)
+    x, weights = [vector.requires_grad_() for vector in vectors(3)], vectors(3)
+    turned = scheme.transform(*x, layout)
+    gradients = torch.autograd.grad(turned, x, weights)
+    for gradient, image, weight in zip(gradients, images, weights, strict=True):
+        expected = (image * weight).sum(-1).permute(1, 2, 0)  # (H, T, d_h)
+        torch.testing.assert_close(gradient[0], expected)
 
 
 @each
-def test_gradients_are_turned_back(name, options):
-    check_gradient(name, options)
+def test_gradients_are_turned_back(kind):
+    check_gradient(kind)
 
 
 def test_a_gradient_has_a_gradient():
-    scheme, layout = scheme_of(), layout_of(2)
-    turned = [scheme.transform(x, x, layout)[0] for x in vectors(2)]
     x = vectors(2)[0].requires_grad_()
-    out = (scheme.transform(x, x, layout)[0] ** 2).sum()
-    [gradient] = torch.autograd.grad(out, x, create_graph=True)
+    squares = (scheme_of().transform(x, x, layout_of(2))[0] ** 2).sum()
+    [gradient] = torch.autograd.grad(squares, x, create_graph=True)
     [second] = torch.autograd.grad(gradient.sum(), x)
-    torch.testing.assert_close(gradient, 2 * x)  # turning keeps lengths
+    torch.testing.assert_close(gradient, 2 * x)  # as turning keeps lengths
     torch.testing.assert_close(second, torch.full_like(x, 2.0))
-    assert turned[0].shape == x.shape
 
 
-@pytest.mark.parametrize("name", ["rope", "xpos"])
-def test_angles_are_float32_whatever_the_model_is(name):
-    scheme, layout = scheme_of(name), layout_of(300)
-    [q, k] = [x.bfloat16() for x in vectors(300)]
-    exact = scheme.transform(q.float(), k.float(), layout)
+def check_half(kind):
+    scheme, vectors_ = of_kind(kind), [x.bfloat16() for x in vectors(300)]
+    exact = scheme.transform(*(x.float() for x in vectors_), layout_of(300))
     with torch.autocast("cpu", torch.bfloat16):
-        half = scheme.bfloat16().transform(q, k, layout_of(300))
+        half = scheme.bfloat16().transform(*vectors_, layout_of(300))
     for found, expected in zip(half, exact, strict=True):
         assert found.dtype is torch.bfloat16
         torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.02)
 
 
-def check_once(name):
-    """Layers of one forward pass have the same cosines, also where only new keys are turned."""
-    layers = [scheme_of(name) for _ in range(3)]
+@each
+def test_angles_are_float32_whatever_the_model_is(kind):
+    check_half(kind)
+
+
+def check_once(kind):
+    """Also where only new keys are turned."""
+    layers = [of_kind(kind) for _ in range(3)]
     for layout in (layout_of(), layout_of(queries=1)):
         new = layout.query_positions.size(1)
         turns = [layer._turns(layout.of_last_keys(new), torch.float32) for layer in layers]
         assert all(turn is turns[0] for turn in turns)
 
 
-@pytest.mark.parametrize("name", ["rope", "xpos"])
-def test_layers_compute_cosines_once(name):
-    check_once(name)
+@each
+def test_layers_compute_cosines_once(kind):
+    check_once(kind)
 
 
 def test_other_options_have_cosines_of_their_own():
-    layout = layout_of()
+    layout, schemes = layout_of(), [*map(of_kind, ALL), scheme_of(rope_base=100.0)]
     turns = [
-        scheme_of(name, **options)._turns(layout, dtype)
-        for name, options in [*ALL, ("rope", {"rope_base": 100.0})]
+        scheme._turns(layout, dtype)
+        for scheme in schemes
         for dtype in (torch.float32, torch.bfloat16)
     ]
     assert len({id(turn) for turn in turns}) == len(turns)
@@ -314,3 +323,21 @@ def test_heads_of_an_odd_width_are_refused():
     limit = Limit(8, "--max-positions")
     with pytest.raises(UserError, match="pairs of a head's dimensions, which are 7 here"):
         SCHEMES["rope"].create(AttentionShape(2, 7, 14, limit, limit))
+
+
+MUTANTS: mutants.Table = [
+    (lambda _: check_llama(SCALINGS[3]), mutants.yarn_without_its_temperature, ""),
+    (check_offsets, mutants.queries_turned_backwards, "all pairs"),
+    (check_offsets, mutants.keys_that_fade_as_queries, "xPos"),
+    (check_new_key, mutants.the_new_key_stands_first, "all pairs"),
+    (check_padding, mutants.positions_from_arange, "all pairs"),
+    (check_gradient, mutants.gradients_turned_on, "all pairs"),
+    (check_half, mutants.angles_in_half_precision, "all pairs"),
+    (check_once, mutants.nothing_that_layers_share, "all pairs"),
+    (lambda share: check_share(0.5), mutants.the_lowest_frequencies_turn, ""),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_broken_rotation_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -1,4 +1,4 @@
-"""Position schemes as CTranslate2 holds them: a score of offset and head, Shaw's tables, or RoPE."""
+"""Position schemes as CTranslate2 holds them: scores of offset and head, Shaw's tables, RoPE."""
 
 from typing import Any
 
