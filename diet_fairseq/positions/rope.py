@@ -73,6 +73,8 @@ class Rope(PositionScheme):
     0.1 ln(factor) + 1 each, as a temperature of the softmax; so p-RoPE's other pairs get it, too.
     """
 
+    #: the bits of float32 numbers: rows (d_h / 2,) of angles a token; xPos: of growth a token, too
+    rates: Tensor
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
 
     def __init__(
@@ -94,15 +96,19 @@ class Rope(PositionScheme):
         check_scaling(rope_scaling, rope_factor, rope_trained)
         self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
-        self.magnitude, self.fading = 1.0, 0.0
+        self.magnitude = 1.0
         half = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
         if rope_scaling == "linear":
             half = [frequency / self.factor for frequency in half]
         if rope_scaling == "yarn" and rope_trained is not None:
             half = yarn(half, rope_base, self.factor, rope_trained)
             self.magnitude = 0.1 * math.log(self.factor) + 1
-        # not a buffer, which `half()` would round
-        self.frequencies = (*half[: self.pairs], *[0.0] * (len(half) - self.pairs))
+        half[self.pairs :] = [0.0] * (len(half) - self.pairs)
+        self.register_buffer("rates", bits([half]), persistent=False)
+        self.key = (
+            *(type(self), shape.head_dim, rope_base, self.pairs),
+            *(rope_scaling, rope_factor, rope_trained),
+        )
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         of_queries, of_keys = self._turns(layout, q.dtype)
@@ -110,28 +116,28 @@ class Rope(PositionScheme):
 
     def _turns(self, layout: Layout, dtype: torch.dtype) -> tuple[Turn, Turn]:
         """Those of queries and of keys; the first layer computes them for all."""
-        key = self.frequencies, self.magnitude, self.fading, dtype
+        key = self.key, dtype
         if key not in layout.cache:
             queries, keys = layout.query_positions, layout.key_positions
-            of_keys = self._turn(keys, -self.fading, dtype)
+            of_keys = self._turn(keys, -1, dtype)
             # queries are the last of the keys
-            alike = queries.shape == keys.shape and not self.fading
-            of_queries = of_keys if alike else self._turn(queries, self.fading, dtype)
+            alike = queries.shape == keys.shape and len(self.rates) == 1
+            of_queries = of_keys if alike else self._turn(queries, 1, dtype)
             layout.cache[key] = of_queries, of_keys
         return layout.cache[key]
 
-    def _turn(self, positions: Tensor, fading: float, dtype: torch.dtype) -> Turn:
-        """That of positions (B|1, T), computed in float32."""
-        float32 = {"dtype": torch.float32, "device": positions.device}
+    def _turn(self, positions: Tensor, sign: int, dtype: torch.dtype) -> Turn:
+        """That of positions (B|1, T), in float32 until the end; ``sign`` is -1 for keys."""
         positions = positions[:, None, :, None, None]  # (B|1, 1, T, 1, 1)
-        angles = positions * torch.tensor(self.frequencies, **float32)  # (B|1, 1, T, 1, d_h / 2)
-        turn = angles.cos(), angles.sin()
+        frequencies, *growth = self.rates.view(torch.float32)  # (d_h / 2,) each
+        angles = positions * frequencies  # (B|1, 1, T, 1, d_h / 2)
+        cos, sin = angles.cos(), angles.sin()
         if self.magnitude != 1:
-            turn = turn[0] * self.magnitude, turn[1] * self.magnitude
-        if fading:
-            magnitude = torch.tensor(self.zeta, **float32) ** (positions * fading)
-            turn = turn[0] * magnitude, turn[1] * magnitude
-        return turn[0].to(dtype), turn[1].to(dtype)
+            cos, sin = cos * self.magnitude, sin * self.magnitude
+        if growth:
+            magnitudes = (positions * growth[0] * sign).exp()
+            cos, sin = cos * magnitudes, sin * magnitudes
+        return cos.to(dtype), sin.to(dtype)
 
 
 class Xpos(Rope):
@@ -158,8 +164,14 @@ class Xpos(Rope):
             rope_trained=None,
         )
         half = shape.head_dim // 2
-        self.zeta = [(m / half + 0.4) / 1.4 for m in range(half)]
-        self.fading = 1 / 512
+        growth = [math.log((m / half + 0.4) / 1.4) / 512 for m in range(half)]
+        rates = torch.cat([self.rates, bits([growth])])
+        self.register_buffer("rates", rates, persistent=False)
+
+
+def bits(numbers: list[list[float]]) -> Tensor:
+    """float32 numbers as int32, which a model in half precision doesn't round."""
+    return torch.tensor(numbers, dtype=torch.float32).view(torch.int32)
 
 
 class Turned(torch.autograd.Function):

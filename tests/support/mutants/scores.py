@@ -368,8 +368,8 @@ def queries_turned_backwards(original, self, layout, dtype):
 
 
 @instead_of(Rope, "_turn")
-def keys_that_fade_as_queries(original, self, positions, fading, dtype):
-    return original(self, positions, abs(fading), dtype)
+def keys_that_fade_as_queries(original, self, positions, sign, dtype):
+    return original(self, positions, 1, dtype)
 
 
 @instead_of(Layout, "of_last_keys")
@@ -386,8 +386,8 @@ def gradients_turned_on(patch: Patch) -> None:
 
 
 @instead_of(Rope, "_turn")
-def angles_in_half_precision(original, self, positions, fading, dtype):
-    return original(self, positions.to(dtype), fading, dtype)
+def angles_in_half_precision(original, self, positions, sign, dtype):
+    return original(self, positions.to(dtype), sign, dtype)
 
 
 class Forgetful(dict):
@@ -405,4 +405,4 @@ def nothing_that_layers_share(patch: Patch) -> None:
 @instead_of(Rope, "__init__")
 def the_lowest_frequencies_turn(original, self, *args, **options):
     original(self, *args, **options)
-    self.frequencies = self.frequencies[::-1]
+    self.rates = self.rates.flip(1)
