@@ -57,17 +57,18 @@ def products(scheme, layout, q, k):
     return turned_q @ turned_k.mT
 
 
-SCALINGS = [
-    {},
-    {"base": 500.0},
-    {"scaling": "linear", "factor": 4.0},
-    {"scaling": "yarn", "factor": 4.0, "trained": 128},
-    {"scaling": "yarn", "factor": 32.0, "trained": 4096, "base": 1e6},
-    {"scaling": "yarn", "factor": 1.0, "trained": 2},
-]
+SCALINGS = {
+    "default": {},
+    "another base": {"base": 500.0},
+    "linear": {"scaling": "linear", "factor": 4.0},
+    "YaRN": {"scaling": "yarn", "factor": 4.0, "trained": 128},
+    "YaRN of a large base": {"scaling": "yarn", "factor": 32.0, "trained": 4096, "base": 1e6},
+    "YaRN of nothing": {"scaling": "yarn", "factor": 1.0, "trained": 2},
+}
 
 
-def check_llama(options):
+def check_llama(kind):
+    options = SCALINGS[kind]
     parameters = {
         "rope_type": options.get("scaling", "default"),
         "rope_theta": options.get("base", 10000.0),
@@ -87,9 +88,9 @@ def check_llama(options):
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("options", SCALINGS, ids=str)
-def test_queries_and_keys_are_those_of_transformers_llama(options):
-    check_llama(options)
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_queries_and_keys_are_those_of_transformers_llama(kind):
+    check_llama(kind)
 
 
 def test_scores_are_those_of_transformers_roformer_which_pairs_neighbours():
@@ -104,13 +105,14 @@ def test_scores_are_those_of_transformers_roformer_which_pairs_neighbours():
 
 
 def check_share(share):
+    share = float(share)
     parameters = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": share}
     expected, _ = rope_utils.ROPE_INIT_FUNCTIONS["proportional"](config_of(parameters))
     scheme = scheme_of(rope_share=share)
     torch.testing.assert_close(frequencies_of(scheme), expected)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.75, 0.51, 0.25])
+@pytest.mark.parametrize("share", ["1", "0.75", "0.51", "0.25"])
 def test_p_rope_keeps_the_highest_frequencies_as_transformers_does(share):
     check_share(share)
 
@@ -330,7 +332,7 @@ def test_heads_of_an_odd_width_are_refused():
 
 
 MUTANTS: mutants.Table = [
-    (lambda _: check_llama(SCALINGS[3]), mutants.yarn_without_its_temperature, ""),
+    (check_llama, mutants.yarn_without_its_temperature, "YaRN"),
     (check_offsets, mutants.queries_turned_backwards, "all pairs"),
     (check_offsets, mutants.keys_that_fade_as_queries, "xPos"),
     (check_new_key, mutants.the_new_key_stands_first, "all pairs"),
@@ -338,7 +340,7 @@ MUTANTS: mutants.Table = [
     (check_gradient, mutants.gradients_turned_on, "all pairs"),
     (check_half, mutants.angles_in_half_precision, "all pairs"),
     (check_once, mutants.nothing_that_layers_share, "all pairs"),
-    (lambda share: check_share(0.5), mutants.the_lowest_frequencies_turn, ""),
+    (check_share, mutants.the_lowest_frequencies_turn, "0.5"),
 ]
 
 

@@ -126,7 +126,7 @@ def converted_weights_not_tied(patch: Patch) -> None:
 def _rotary(patch, **changes):
     from diet_fairseq.export.ctranslate2.positions import Positions
 
-    original = Positions.options.fget
+    original = Positions.options.fget  # type: ignore[attr-defined]
     patch.setattr(Positions, "options", property(lambda self: original(self) | changes))
 
 
