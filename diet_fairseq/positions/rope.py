@@ -149,7 +149,7 @@ class Xpos(Rope):
 
     The paper's models are causal, and so is the fading: in encoders, keys that follow the query
     grow by the same law, as in the encoders of the authors' torchscale (x-transformers refuses
-    encoders). In float16 keys overflow from some 4,500 positions on.
+    encoders). In float16 keys overflow before position 4,500.
     """
 
     options = (BASE,)
