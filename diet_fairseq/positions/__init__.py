@@ -14,6 +14,7 @@ from .input import Learned, NoPositions, Sinusoidal
 from .kerple import Kerple
 from .linformer import DietAbsLin, Linformer
 from .relative import T5, DietRel
+from .rope import Rope, Xpos
 from .sandwich import Sandwich
 from .shaw import Shaw
 from .transformer_xl import TransformerXL
@@ -33,6 +34,8 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "tupe_r": TupeR,
     "tupe_free": TupeFree,
     "bert_ad": BertAd,
+    "rope": Rope,
+    "xpos": Xpos,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
     "alibi": Alibi,

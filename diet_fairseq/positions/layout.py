@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -110,11 +111,19 @@ class Layout:
             ends=(target.key_positions.size(1), source.key_positions.size(1)),
         )
 
+    @cached_property
+    def cache(self) -> dict[Any, Any]:
+        """What depends on positions alone, for layers that have it in common, by any keys."""
+        return {}
+
     def of_last_keys(self, keys: int) -> "Layout":
-        """The queries, and so many keys from the end."""
-        first = self.key_positions.size(1) - keys
-        ends = self.query_end, self.key_end
-        return replace(self, key_positions=self.key_positions[:, first:], ends=ends)
+        """The queries, and so many keys from the end; all layers get the same object."""
+        if keys not in self.cache:
+            first = self.key_positions.size(1) - keys
+            ends = self.query_end, self.key_end
+            last = replace(self, key_positions=self.key_positions[:, first:], ends=ends)
+            self.cache[keys] = last
+        return self.cache[keys]
 
     def compressed(self, k: int) -> "Layout":
         """The queries, and the k keys that the tokens are compressed to: all real, seen by all.

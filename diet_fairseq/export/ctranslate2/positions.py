@@ -1,4 +1,4 @@
-"""Position schemes as CTranslate2 holds them: a score of offset and head, or Shaw's tables.
+"""Position schemes as CTranslate2 holds them: scores of the offset, Shaw's tables, RoPE.
 
 A scheme whose only term is a score of the offset is written as a table of that score. It ends with
 the offset from which on the scheme's score is one number, or, where there is none (ALiBi), with the
@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from ctranslate2.specs import model_spec
+from ctranslate2.specs import attention_spec, model_spec
 from torch import Tensor
 
 from ...errors import UserError
 from ...positions import SCHEMES, PositionScheme
 from ...positions.layout import Layout
+from ...positions.rope import Rope
 from ...positions.scores import Offsets
 from ...positions.shaw import Shaw
 
@@ -31,7 +32,7 @@ class Positions:
 
     Attributes:
         schemes: of every layer; None: it has none, or fairseq's own attention
-        shaw, bias: which of CTranslate2's ways holds them; neither: a table at the input
+        shaw, bias, rope: which of CTranslate2's ways holds them; none: a table at the input
     """
 
     def __init__(self, stack: Any) -> None:
@@ -42,9 +43,10 @@ class Positions:
         ]
         at_input = stack.embed_positions is not None
         self.shaw = any(isinstance(scheme, Shaw) for scheme in self.schemes)
+        self.rope = next((scheme for scheme in self.schemes if isinstance(scheme, Rope)), None)
         # Where nothing is said, CTranslate2 silently adds sinusoidal positions of its own to the
         # input. So no positions at all are a score that is zero.
-        self.bias = not self.shaw and not at_input
+        self.bias = not self.shaw and not self.rope and not at_input
         self._check(at_input)
 
     def _check(self, at_input: bool) -> None:
@@ -58,11 +60,17 @@ class Positions:
         if any(crossing(self.stack)):
             raise refused("positions in cross-attention", "its cross-attention has none")
         for scheme in self.schemes:
-            held = scheme is None or isinstance(scheme, Shaw) or scheme.kinds == {"offsets"}
+            turns = type(scheme) is Rope
+            held = scheme is None or turns or isinstance(scheme, Shaw)
+            held = held or scheme.kinds == {"offsets"}
             if not held or (name and SCHEMES[name].compressed):
                 raise refused(
                     f"the position scheme {name}",
                     "of scores it knows those of the offset alone, and Shaw's tables",
+                )
+            if turns and scheme.scaling == "yarn":
+                raise refused(
+                    "--position-rope-scaling yarn", "of RoPE's scalings it knows the linear one"
                 )
             if scheme is not None and at_input:
                 raise refused(
@@ -75,9 +83,44 @@ class Positions:
                     "its heads share one, as with --position-sharing head",
                 )
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the constructor of the encoder's or decoder's specification must know.
+
+        CTranslate2 turns the first ``rotary_dim`` dimensions D of a head, by base^(-2m / D): so the
+        base of p-RoPE, which turns fewer than d_h, is another one.
+        """
+        options: dict[str, Any] = {
+            "relative_position": self.shaw,
+            "relative_attention_bias": self.bias,
+        }
+        if self.rope is None:
+            return options
+        turned, width = 2 * self.rope.pairs, self.rope.shape.head_dim
+        options |= {
+            "rotary_dim": turned,
+            "rotary_interleave": False,  # pairs are m and m + D / 2
+            "rotary_base": self.rope.base ** (turned / width),
+        }
+        if self.rope.scaling == "linear":
+            options["rotary_scaling_type"] = attention_spec.RotaryScalingType.Linear
+            options["rotary_scaling_factor"] = self.rope.factor
+        return options
+
+    def ordered(self, projection: Tensor) -> Tensor:
+        """Rows of W_Q or W_K, or its bias, (d, ...), with those first in each head that turn."""
+        if self.rope is None:
+            return projection
+        pairs, half = self.rope.pairs, self.rope.shape.head_dim // 2
+        first = torch.arange(half)
+        turned = torch.cat([first[:pairs], first[:pairs] + half])
+        still = torch.cat([first[pairs:], first[pairs:] + half])
+        heads = projection.unflatten(0, (-1, 2 * half))  # (H, d_h, ...)
+        return heads[:, torch.cat([turned, still])].flatten(0, 1)
+
     def write(self, spec: Any) -> None:
         """Into the specification of the encoder or decoder."""
-        if not self.shaw and not self.bias:
+        if not self.shaw and not self.bias and not self.rope:
             spec.position_encodings.encodings = input_table(self.stack)
         causal = hasattr(self.stack, "output_projection")
         for layer, scheme, own in zip(self.stack.layers, self.schemes, spec.layer, strict=True):

@@ -165,8 +165,7 @@ def shape_of(stack: Any, positions: Positions) -> dict[str, Any]:
         "no_final_norm": stack.layer_norm is None,
         "activation": activation_of(stack.cfg.activation_fn),
         "layernorm_embedding": stack.layernorm_embedding is not None,
-        "relative_position": positions.shaw,
-        "relative_attention_bias": positions.bias,
+        **positions.options,
     }
 
 
@@ -190,7 +189,12 @@ def write_stack(
     for index, own in enumerate(spec.layer):
         layer = f"{name}.layers.{index}"
         attention = [f"{layer}.self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
-        parameters.write_linear(own.self_attention.linear[0], *attention[:3])
+        projections = own.self_attention.linear[0]
+        parameters.write_linear(projections, *attention[:3])
+        for part in (projections.weight, projections.bias):
+            queries, keys, _ = part.chunk(3)
+            queries.copy_(positions.ordered(queries))
+            keys.copy_(positions.ordered(keys))
         parameters.write_linear(own.self_attention.linear[1], attention[3])
         parameters.write_norm(own.self_attention.layer_norm, f"{layer}.self_attn_layer_norm")
         parameters.write_linear(own.ffn.linear_0, f"{layer}.fc1")
