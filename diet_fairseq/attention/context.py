@@ -64,6 +64,16 @@ def dense_sum(scores: Scores) -> Tensor | None:
     return reduce(torch.add, [score.dense() for score in scores]) if scores else None
 
 
+def prepare(schemes: Schemes, layout: Layout) -> None:
+    """Let schemes that all layers share compute once what their transformations need.
+
+    In self-attention, where schemes transform, as many keys are new as there are queries.
+    """
+    for scheme in schemes:
+        if "transform" in scheme.kinds:
+            scheme.prepare(layout.of_last_keys(layout.query_positions.size(1)))
+
+
 def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     """Queries and keys before their product, see `PositionScheme.transform`.
 
@@ -73,11 +83,9 @@ def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple
         k: (B, H, new keys, d_h): the last of the layout's keys, all or none of them
         layout: of all keys
     """
-    schemes = tuple(scheme for scheme in schemes if "transform" in scheme.kinds)
-    if schemes and k.size(2) != layout.key_positions.size(1):
-        layout = layout.of_last_keys(k.size(2))
     for scheme in schemes:
-        q, k = scheme.transform(q, k, layout)
+        if "transform" in scheme.kinds:
+            q, k = scheme.transform(q, k, layout.of_last_keys(k.size(2)))
     return q, k
 
 

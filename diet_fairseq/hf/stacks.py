@@ -18,7 +18,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..attention.compressed import Compression
-from ..attention.context import Context, Schemes, present, scores_of
+from ..attention.context import Context, Schemes, prepare, present, scores_of
 from ..errors import UserError
 from ..positions import Limit, PositionScheme, check_length
 from ..positions.base import look_up
@@ -234,7 +234,10 @@ class DietStack(DietPreTrainedModel):
     def context(self, layout: Layout, shared: Schemes) -> Context:
         """What layers are given; what they share is computed once, but not in recomputation."""
         recomputed = self.gradient_checkpointing and self.training
-        scores = scores_of(shared, layout) if shared and not recomputed else None
+        scores = None
+        if shared and not recomputed:
+            scores = scores_of(shared, layout)
+            prepare(shared, layout)
         return Context(layout, shared, scores, compress=self.compress_layer)
 
     def padding_mask(

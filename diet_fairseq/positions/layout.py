@@ -118,6 +118,8 @@ class Layout:
 
     def of_last_keys(self, keys: int) -> "Layout":
         """The queries, and so many keys from the end; all layers get the same object."""
+        if keys == self.key_positions.size(1):
+            return self
         if keys not in self.cache:
             first = self.key_positions.size(1) - keys
             ends = self.query_end, self.key_end

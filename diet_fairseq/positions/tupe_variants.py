@@ -34,8 +34,11 @@ class BertAd(TupeA):
         for parameter in self.pos_q_linear.parameters():
             nn.init.zeros_(parameter)
 
+    def prepare(self, layout: Layout) -> None:
+        layout.cache[self] = self._factors(layout)
+
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        query, key = self._factors(layout)
+        query, key = layout.cache[self] if self in layout.cache else self._factors(layout)
         return q + query.to(q.dtype), k + key.to(k.dtype)
 
 

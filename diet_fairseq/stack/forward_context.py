@@ -14,7 +14,7 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from ..attention.backends import BACKENDS, Request, select_backend
-from ..attention.context import Context, Schemes, scores_of
+from ..attention.context import Context, Schemes, prepare, scores_of
 from ..attention.dropout import dropout
 from ..attention.packing import Packing
 from ..positions.layout import Layout
@@ -71,6 +71,7 @@ def create_context(
     )
     backend = select_backend(stack.placement.config.attention_backend, request)
     scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None
+    prepare(shared, layout)
     return replace(context, scores=scores, backend=backend)
 
 
