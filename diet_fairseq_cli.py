@@ -102,6 +102,9 @@ EXTRAS = {
 }
 
 
+USER_DIR_HELP = "package to import first, as fairseq does: position schemes of your own"
+
+
 class _Formatter(HelpFormatter):
     """Leaves room for the names of commands beside their help."""
 
@@ -139,6 +142,7 @@ class Parser(ArgumentParser):
         if self.command:
             command, self.command = self.command, None
             command.function(command.add_arguments)(self)
+            self.add_argument("--user-dir", metavar="DIR", help=USER_DIR_HELP)
             # MODEL --option VALUE FILE, which argparse would not take
             return self.parse_known_intermixed_args(args, namespace)
         return super().parse_known_args(args, namespace)
@@ -165,6 +169,19 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.exit(1, f"error: this needs {package}: pip install 'diet_fairseq[{extra}]'\n")
 
 
+def import_user_dir(args: Namespace) -> None:
+    """Import the package that ``--user-dir`` names, as fairseq's commands do."""
+    from diet_fairseq.errors import UserError
+    from fairseq.utils import import_user_module
+
+    try:
+        import_user_module(args)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"--user-dir {args.user_dir} is not there: give the folder of a Python package"
+        ) from error
+
+
 def _call(args: Namespace) -> int:
     from diet_fairseq.errors import report_user_errors
     from diet_fairseq.interrupts import interruptible, read_on
@@ -179,6 +196,8 @@ def _call(args: Namespace) -> int:
         sys.excepthook = report_user_errors(sys.excepthook)
     # Importing fairseq makes the loggers of all libraries verbose.
     logging.getLogger().setLevel(logging.WARNING)
+    if args.user_dir is not None:
+        import_user_dir(args)
     run = command.function(command.run)
     with interruptible(lambda: "run the same command to continue"):
         return read_on(lambda: run(args) or 0)

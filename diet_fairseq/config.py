@@ -2,6 +2,7 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,9 @@ from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Option
 from .positions.options import flag as flag
+from .positions.registry import for_each_scheme
 from .positions.segments import SegmentScores
 
-#: schemes for encoder-decoder models
-TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 BACKEND_CHOICES = ("auto", *BACKENDS)
@@ -30,7 +30,6 @@ GENERAL_OPTIONS = (
         "position_scheme",
         str,
         "the position scheme (default: that of --arch)",
-        choices=tuple(SCHEMES),
     ),
     Option(
         "position_sharing",
@@ -79,15 +78,26 @@ GENERAL_OPTIONS = (
 )
 
 
+def translation_schemes() -> tuple[str, ...]:
+    """The names of the schemes for encoder-decoder models."""
+    return tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
+
+
 def scheme_options() -> dict[str, Option]:
     """The options that schemes declare, by name; the default of each is that of no scheme.
 
     Raises:
-        TypeError: two schemes declare one option differently
+        TypeError: two schemes declare one option differently, or one has a general option's name
     """
+    general = {option.name for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
     for scheme in SCHEMES.values():
         for declared in scheme.options:
+            if declared.name in general or not declared.name.startswith("position_"):
+                raise TypeError(
+                    f"a scheme declares the option {declared.name!r}, but a scheme's options begin "
+                    "with position_, and no general option has their name: rename it"
+                )
             option = declared.with_default(False if declared.type is bool else None)
             if options.setdefault(option.name, option) != option:
                 raise TypeError(
@@ -97,12 +107,22 @@ def scheme_options() -> dict[str, Option]:
     return options
 
 
-#: all position options, by name
-OPTIONS = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
+def position_options() -> dict[str, Option]:
+    """All position options by name, those of schemes that were registered later among them."""
+    options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
+    name = options["position_scheme"]
+    return options | {name.name: replace(name, choices=tuple(SCHEMES))}
+
+
+def _check_options(name: str) -> None:
+    scheme_options()
+
+
+for_each_scheme(_check_options)
 
 
 class PositionConfig(SimpleNamespace):
-    """How position information enters the model: an attribute for each of `OPTIONS`.
+    """How position information enters the model: an attribute for each of `position_options`.
 
     Of an option that is not given, and that the scheme decides, the value is None.
     """
@@ -110,7 +130,7 @@ class PositionConfig(SimpleNamespace):
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
         """Add one flag per option, without defaults: architectures fill in what is not given."""
-        for option in OPTIONS.values():
+        for option in position_options().values():
             kind: dict[str, Any] = {"action": "store_true"}
             if option.type is not bool:
                 kind = {"type": option.type, "choices": option.choices}
@@ -122,12 +142,18 @@ class PositionConfig(SimpleNamespace):
     def of(args: Namespace | Any) -> "PositionConfig":
         """Read and check the options among fairseq's arguments, and fill in the defaults."""
         given: dict[str, Any] = {
-            name: getattr(args, name, option.default) for name, option in OPTIONS.items()
+            name: getattr(args, name, option.default) for name, option in position_options().items()
         }
         if given["position_scheme"] is None:
             raise UserError(
                 f"--position-scheme is missing: choose one of {', '.join(SCHEMES)}, "
                 "or an --arch that names one"
+            )
+        if given["position_scheme"] not in SCHEMES:
+            raise UserError(
+                f"--position-scheme must be one of {', '.join(SCHEMES)}, but is "
+                f"{given['position_scheme']}: if a package of your own registers it, import that "
+                "package first (--user-dir in commands)"
             )
         given["attention_backend"] = backend_today(given["attention_backend"])
         PositionConfig(**given)._check()
@@ -209,7 +235,7 @@ class PositionConfig(SimpleNamespace):
         )
 
     def _check(self) -> None:
-        for option in OPTIONS.values():
+        for option in position_options().values():
             value, choices = getattr(self, option.name), option.choices
             if choices is not None and value is not None and value not in choices:
                 raise UserError(
@@ -218,7 +244,7 @@ class PositionConfig(SimpleNamespace):
             if option.check is not None and value is not None:
                 option.check(option.flag, value)
         name, options = self.position_scheme, options_of(self.scheme)
-        for option in OPTIONS.values():
+        for option in position_options().values():
             value = getattr(self, option.name)
             if (
                 not option.name.startswith(("position_", "projection_"))

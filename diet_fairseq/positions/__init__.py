@@ -7,7 +7,9 @@ error messages and the property tests follow from it.
 from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
 from .diet_abs import DietAbs
 from .input import Learned, NoPositions, Sinusoidal
+from .layout import Layout
 from .linformer import DietAbsLin, Linformer
+from .options import Option
 from .relative import T5, DietRel
 from .shaw import Shaw
 from .tupe import TupeA, TupeR
@@ -33,7 +35,9 @@ __all__ = [
     "SCHEMES",
     "AttentionShape",
     "InputPositions",
+    "Layout",
     "Limit",
+    "Option",
     "PositionScheme",
     "check_length",
 ]
