@@ -171,8 +171,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def import_user_dir(args: Namespace) -> None:
     """Import the package that ``--user-dir`` names, as fairseq's commands do."""
-    from diet_fairseq.errors import UserError
     from fairseq.utils import import_user_module
+
+    from diet_fairseq.errors import UserError
 
     try:
         import_user_module(args)

@@ -66,7 +66,7 @@ def computes(scheme: str, backend: str) -> bool:
     serves = BACKENDS["offsets" if backend == SPLIT else backend].serves
     limit = Limit(8, "--max-positions")
     kinds = SCHEMES[scheme].create(AttentionShape(1, 4, 4, limit, limit)).kinds
-    return kinds <= serves and (needed is None or needed in kinds)
+    return kinds <= serves and (needed is None or kinds == {needed})
 
 
 def trainers_of(args: argparse.Namespace) -> dict[tuple[str, str], Trainer]:

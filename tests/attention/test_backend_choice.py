@@ -1,14 +1,16 @@
 """How attention is computed is decided once a call, by what acts in that call."""
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 
 import pytest
 import torch
 
 from diet_fairseq import config
-from diet_fairseq.attention import backends
+from diet_fairseq.attention.backends import choice
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.scores import Factors
 from diet_fairseq.stack.attention import PositionalAttention
 from diet_fairseq.stack.forward_context import create_context
 from tests.support import mutants, tiny
@@ -17,7 +19,7 @@ from tests.support.tiny import Case, Model
 FACTORED = [
     case
     for case in tiny.IN_ATTENTION
-    if case.kind.factored and case.option("attention_backend") is None
+    if case.kind.kinds == {"factors"} and case.option("attention_backend") is None
 ]
 
 
@@ -29,10 +31,10 @@ class Calls(list[tuple[str, bool]]):
         for name, backend in tiny.BACKENDS.items():
 
             def watched(call, name=name, backend=backend):
-                self.append((name, bool(call.term.factors)))
+                self.append((name, any(isinstance(score, Factors) for score in call.scores)))
                 return backend(call)
 
-            patch.setitem(tiny.BACKENDS, name, watched)
+            patch.setitem(tiny.BACKENDS, name, replace(backend, compute=watched))
 
     def of(self, model: Model, *given: object) -> set[tuple[str, bool]]:
         self.clear()
@@ -51,7 +53,7 @@ def check_one_decision(case: Case) -> None:
     """Factors go to the backend that appends them, and to nobody else, whatever acts."""
     model = with_attention_dropout(tiny.own(case))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "quickest", lambda one: "reference" if one.dropout else "factors")
+        patch.setattr(choice, "quickest", lambda one: "reference" if one.dropout else "factors")
         calls = Calls(patch)
         for training, retained, backend in [
             (False, False, "factors"),

@@ -1,11 +1,13 @@
 """Every fast path computes what the reference does, and is taken where it is quickest."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 import torch
 
 from diet_fairseq.positions.diet_abs import DietAbs
+from diet_fairseq.positions.scores import Factors
 from diet_fairseq.stack.attention import PositionalAttention
 from tests.support import mutants, tiny
 from tests.support.tiny import SIDES, TOLERANCE, Case, run_of
@@ -93,7 +95,7 @@ AUTO = [
     ("none", 128, "sdpa", "sdpa"),
     ("diet_rel", 127, "reference", "reference"),
     ("diet_rel", 1024, "sdpa", "reference"),
-    ("shaw", 1024, "reference", "reference"),
+    ("shaw", 1024, "sdpa", "reference"),
     ("diet_abs", 1023, "sdpa", "reference"),
     ("diet_abs", 1024, "sdpa", "factors"),
     ("tupe_a", 1024, "sdpa", "factors"),
@@ -136,10 +138,10 @@ def assert_auto_takes(
     for name, backend in tiny.BACKENDS.items():
 
         def watched(call, name=name, backend=backend):
-            taken.append((name, bool(call.term.factors)))
+            taken.append((name, any(isinstance(score, Factors) for score in call.scores)))
             return backend(call)
 
-        monkeypatch.setitem(tiny.BACKENDS, name, watched)
+        monkeypatch.setitem(tiny.BACKENDS, name, replace(backend, compute=watched))
     model = tiny.fresh(Case(scheme, family="roberta"), max_positions=1030).to(dtype)
     sentences = tiny.sentences(tokens)
     with torch.no_grad():
@@ -155,7 +157,8 @@ def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):
     for found in model.modules():
         if isinstance(found, PositionalAttention):
             found.dropout_module.p = 0.1
-    monkeypatch.setitem(tiny.BACKENDS, "sdpa", None)
+    fused = replace(tiny.BACKENDS["sdpa"], compute=None)
+    monkeypatch.setitem(tiny.BACKENDS, "sdpa", fused)
     tiny.logits(model.train(), tiny.sentences(128))
 
 
@@ -163,11 +166,11 @@ def test_fast_paths_are_really_taken(monkeypatch):
     factors = []
 
     def watched(call):
-        factors.append(call.term.factors)
+        factors.append(any(isinstance(score, Factors) for score in call.scores))
         return original(call)
 
     original = tiny.BACKENDS["factors"]
-    monkeypatch.setitem(tiny.BACKENDS, "factors", watched)
+    monkeypatch.setitem(tiny.BACKENDS, "factors", replace(original, compute=watched))
     tiny.logits(tiny.model_of(Case("diet_abs").but(attention_backend="factors")))
     assert len(factors) == 2 * tiny.LAYERS
     assert all(factors)

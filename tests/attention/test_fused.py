@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
 from diet_fairseq.attention.backends.fused import kernel_width, widened
-from diet_fairseq.attention.context import Term
 from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.scores import Dense, Factors, Offsets
 
 fused: Any = import_module(kernel_width.__module__)  # the package has the function's name
 
@@ -34,8 +34,8 @@ def cudnn_is_allowed(backend: str, scored: bool, padded: bool, causal: bool) -> 
         positions = torch.arange(5).unsqueeze(0)
         padding = torch.arange(5) > torch.tensor([[2], [4]])
         layout = Layout(positions, positions, padding if padded else None, causal)
-        term = Term(torch.ones(1, 3, 5, 5)) if scored else Term()
-        BACKENDS[backend](AttentionCall(q, k, v, term, (), layout, 0.0))
+        scores = (Dense(torch.ones(1, 3, 5, 5)),) if scored else ()
+        BACKENDS[backend](AttentionCall(q, k, v, scores, (), layout, 0.0))
     return allowed == [True]
 
 
@@ -98,12 +98,12 @@ def test_shapes_and_types_are_right_on_a_gpu_that_is_not_there(backend, dtype):
             elif backend == "offsets":
                 added = [torch.empty(3, 5 + 7 - 1)]
             leaves = [one.requires_grad_(training) for one in (*qkv, *added)]
-            term = Term(factors=(tuple(added),)) if backend == "factors" else Term(added[0])
-            if backend == "offsets":
-                term = Term(line=(added[0], 5))
             queries, keys = torch.arange(2, 7).unsqueeze(0), torch.arange(7).unsqueeze(0)
             layout = Layout(queries, keys)
-            out, _ = BACKENDS[backend](AttentionCall(*qkv, term, (), layout, 0.0))
+            score = Factors(*added) if backend == "factors" else Dense(added[0])
+            if backend == "offsets":
+                score = Offsets(added[0], layout)
+            out, _ = BACKENDS[backend](AttentionCall(*qkv, (score,), (), layout, 0.0))
             assert (out.shape, out.dtype) == ((2, 3, 5, 8), dtype)
             assert out.device == torch.device(device)
             grads = torch.autograd.grad(out.sum(), leaves) if training else []

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from diet_fairseq.attention.backends.recomputed import RecomputedAttention
+from diet_fairseq.attention.rows import row_scores, value_sums
 from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.scores import Factors
 from tests.support import mutants, tiny
 from tests.support.attentions import Attention, attentions
 from tests.support.tiny import Case
@@ -43,18 +45,22 @@ def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tenso
     padding = tokens.eq(tiny.PAD)
     segments = torch.arange(tokens.size(1)).expand_as(tokens) // 171 % 2
     layout = attention.layout(padding, segments=segments)
-    for factored in (False, True):
-        term = scheme.term(layout, factored)
-        found = term if isinstance(term, tuple) else (term,)
-        yield from (part for part in found if part is not None and part.requires_grad)
+    score = scheme.score(layout)
+    if score is not None:
+        yield score.dense()
+    if isinstance(score, Factors):
+        yield from (part for part in (score.query, score.key) if part.requires_grad)
     heads = attention.module.num_heads
     dtype = next(scheme.parameters()).dtype
     q = tiny.vectors(len(tokens), heads, tokens.size(1), tiny.DIM // heads).to(dtype)
     weights = tiny.vectors(len(tokens), heads, *layout.slot_offsets.shape).softmax(dim=-1).to(dtype)
-    read = (scheme.query_score(q, layout), scheme.value_term(weights, layout))
-    for more in (*read, *(scheme.shifts(layout) or ())):
-        if more is not None:
-            yield more
+    project = attention.module.projections
+    yield from (rows.dense() for rows in row_scores((scheme,), q, q, layout, project, 1.0))
+    of_values = scheme.value_rows(layout)
+    if of_values is not None:
+        yield value_sums(weights, of_values)
+    if "transform" in scheme.kinds:
+        yield from (x for x in scheme.transform(q, q, layout) if x.requires_grad)
 
 
 def check_gradients(case: Case) -> None:

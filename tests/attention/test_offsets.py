@@ -13,14 +13,14 @@ from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
     Request,
-    call,
+    candidates,
     choice,
     comparison,
     quickest,
 )
-from diet_fairseq.attention.context import Term
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.scores import Offsets
 from tests.attention.test_fast_paths import check_fast_path
 from tests.support import commands, interpreted, tiny
 from tests.support.attentions import attentions
@@ -92,13 +92,13 @@ def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> Request:
 def test_they_are_candidates_where_they_can_compute_the_call(
     scheme, device, changes, candidate, monkeypatch
 ):
-    monkeypatch.setattr(call, "has_triton", lambda: True)
-    assert ("offsets" in request_of(scheme, device, **changes).candidates) == candidate
+    monkeypatch.setattr(choice, "has_triton", lambda: True)
+    assert ("offsets" in candidates(request_of(scheme, device, **changes))) == candidate
 
 
 def test_they_are_no_candidates_without_triton(monkeypatch):
-    monkeypatch.setattr(call, "has_triton", lambda: False)
-    assert "offsets" not in request_of("t5", CUDA).candidates
+    monkeypatch.setattr(choice, "has_triton", lambda: False)
+    assert "offsets" not in candidates(request_of("t5", CUDA))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,7 @@ def test_they_are_no_candidates_without_triton(monkeypatch):
     [
         ("none", True, 512, 0.0, "sdpa"),
         ("shaw", True, 512, 0.0, "reference"),
+        ("shaw", False, 512, 0.0, "sdpa"),
         ("diet_rel", True, 512, 0.0, "offsets"),
         ("t5", False, 512, 0.0, "offsets"),
         ("t5", True, 512, 0.1, "sdpa"),
@@ -120,7 +121,7 @@ def test_they_are_no_candidates_without_triton(monkeypatch):
 def test_auto_on_a_gpu_goes_by_an_h100_and_takes_the_kernels_only_if_trusted(
     scheme, training, tokens, dropout, backend, trusted, monkeypatch
 ):
-    monkeypatch.setattr(call, "has_triton", lambda: True)
+    monkeypatch.setattr(choice, "has_triton", lambda: True)
     monkeypatch.setattr(choice, "is_trusted", lambda *_: trusted)
     request = request_of(scheme, CUDA, tokens, dropout=dropout)
     with torch.set_grad_enabled(training):
@@ -146,9 +147,9 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch
 
     monkeypatch.setattr(comparison, "compared", {})
     request = on_the_cpu("t5")
-    state = torch.get_rng_state()
+    backend, state = replace(BACKENDS["offsets"], compute=kernel), torch.get_rng_state()
     with torch.set_grad_enabled(training), caplog.at_level("WARNING", "diet_fairseq"):
-        trusted = {comparison.is_trusted("offsets", kernel, request) for _ in range(2)}
+        trusted = {comparison.is_trusted("offsets", backend, request) for _ in range(2)}
     assert trusted == {fault is None}
     assert len(calls) == 1  # the second call of its kind is not compared
     assert ("offsets is wrong here, please report" in caplog.text) == (fault is not None)
@@ -162,7 +163,8 @@ def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
 
     monkeypatch.setattr(comparison, "compared", {})
     with caplog.at_level("WARNING", "diet_fairseq"):
-        assert not comparison.is_trusted("offsets", kernel, on_the_cpu("t5"))
+        backend = replace(BACKENDS["offsets"], compute=kernel)
+        assert not comparison.is_trusted("offsets", backend, on_the_cpu("t5"))
     assert "offsets can't run here, sdpa is taken: no memory" in caplog.text
 
 
@@ -199,8 +201,8 @@ def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]
     q, k, v = (torch.ones(2, 3, n, width, dtype=dtype, requires_grad=True) for n in (4, 5, 5))
     line = torch.ones(3, 8, requires_grad=True)
     layout = Layout(torch.arange(1, 5).unsqueeze(0), torch.arange(5).unsqueeze(0))
-    term = Term(line=(line, 4))
-    out, _ = BACKENDS["offsets"](AttentionCall(q, k, v, term, (), layout, 0.0))
+    scores = (Offsets(line, layout),)
+    out, _ = BACKENDS["offsets"](AttentionCall(q, k, v, scores, (), layout, 0.0))
     return [out, *torch.autograd.grad(out.sum(), (q, k, v, line))]
 
 

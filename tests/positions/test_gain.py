@@ -3,10 +3,14 @@
 import pytest
 import torch
 
+from diet_fairseq.attention.context import dense_sum, scores_of
+from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.config import options_of
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
+from diet_fairseq.positions.base import Projections
 from diet_fairseq.positions.gain import FURTHEST, ScoreParameters, first_offsets
 from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.stack import warm_start
 from tests.positions.test_schemes import scheme_of
@@ -20,6 +24,7 @@ LOCAL = [name for name, scheme in SCHEMES.items() if "position_start" in options
 #: of an absolute scheme or of offsets, without padding
 LAYOUT = Layout.of_self_attention(torch.zeros(1, 12, dtype=torch.bool))
 QUERIES = torch.randn(1, 2, 12, 8, generator=torch.Generator().manual_seed(1))  # (B, H, T, d_h)
+NO_PROJECTIONS = Projections(torch.clone, torch.clone)
 
 
 def case_of(name: str, **options: object) -> Case:
@@ -28,9 +33,10 @@ def case_of(name: str, **options: object) -> Case:
 
 def score_of(scheme: PositionScheme) -> torch.Tensor:
     """(1, H, T, T), of queries that stay the same where the scheme reads them."""
-    if scheme.reads_queries:
-        return scheme.query_score(QUERIES, LAYOUT)
-    return scheme.score(LAYOUT)
+    rows = row_scores((scheme,), QUERIES, QUERIES, LAYOUT, NO_PROJECTIONS, 1.0)
+    score = dense_sum((*scores_of((scheme,), LAYOUT), *rows))
+    assert score is not None
+    return score
 
 
 def gains_in(model: tiny.Model) -> dict[str, float]:
@@ -93,13 +99,14 @@ def test_segments_per_head_have_a_gain_of_their_own_unless_one_is_given(name):
 def test_an_update_moves_the_score_by_the_gain_times_the_learning_rate(name):
     """Of products each factor moves: to first order by the gain times the other one."""
     scheme = scheme_of(name, n=12, gain=5.0, start="local")
-    before = scheme.score(LAYOUT).detach()
+    before = score_of(scheme).detach()
     optimizer = torch.optim.Adam(scheme.parameters(), lr=1e-3, eps=1e-12)
-    scheme.score(LAYOUT).sum().backward()
+    score_of(scheme).sum().backward()
     optimizer.step()
-    moved = (scheme.score(LAYOUT).detach() - before).abs()
-    if scheme.factored:
-        query, key = (factor.detach().abs().sum(-1) for factor in scheme.factors(LAYOUT))
+    moved = (score_of(scheme).detach() - before).abs()
+    score = scheme.score(LAYOUT)
+    if isinstance(score, Factors):
+        query, key = (factor.detach().abs().sum(-1) for factor in (score.query, score.key))
         most = 5e-3 * (query.max() + key.max()) * 1.05
         assert 0 < float(moved.max()) <= float(most)
     else:
@@ -112,7 +119,8 @@ def test_the_gain_of_a_product_falls_so_that_its_score_moves_alike_with_any_rank
     for rank in (8, 32, 128):
         scheme = scheme_of(name, rank=rank, n=12)
         assert scheme.gain == pytest.approx(at_32 * (32 / rank) ** 0.5)
-        query, key = (factor[0].detach() for factor in scheme.factors(LAYOUT))  # (H, T, d_p)
+        score = scheme.score(LAYOUT)
+        query, key = (factor[0].detach() for factor in (score.query, score.key))  # (H, T, d_p)
         # each entry moves by the gain times the rate, in the direction of the other factor
         moves.append(scheme.gain * float((query.abs().sum(-1) + key.abs().sum(-1).mean()).mean()))
     assert moves == pytest.approx([moves[1]] * 3, rel=0.15)
@@ -169,7 +177,7 @@ def test_a_local_start_has_its_peak_at_an_offset_of_its_own_in_every_head(name, 
     heads = FURTHEST + 1
     options = {} if peak == 3 else {"peak": peak}  # 3 is the default
     scheme = scheme_of(name, heads=heads, n=12, causal=causal, start="local", **options)
-    score = scheme.score(LAYOUT)[0].detach()  # (H, T, T)
+    score = score_of(scheme)[0].detach()  # (H, T, T)
     offsets = first_offsets(scheme.shape).tolist()
     assert len(set(offsets)) == heads
     assert offsets[0] == 0
@@ -210,7 +218,7 @@ def test_heads_that_share_a_score_look_elsewhere_in_every_layer(name, family):
     model = tiny.ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task)
     peaks: dict[bool, list[int]] = {False: [], True: []}
     for scheme in (module for module in model.modules() if isinstance(module, SCHEMES[name])):
-        middle = scheme.score(LAYOUT)[0, 0, 5]  # (T,)
+        middle = score_of(scheme)[0, 0, 5]  # (T,)
         peaks[scheme.shape.causal].append(int(middle.argmax()) - 5)
     assert peaks == {False: [0, -1], True: [0, -1] if family == "transformer" else []}
 
@@ -219,7 +227,7 @@ def test_heads_that_share_a_score_look_elsewhere_in_every_layer(name, family):
 def test_a_local_start_takes_any_rank(rank):
     scheme = scheme_of("diet_abs", rank=rank, start="local")
     assert scheme.query.size(-1) == rank
-    assert torch.isfinite(scheme.score(LAYOUT)).all()
+    assert torch.isfinite(score_of(scheme)).all()
 
 
 def test_a_blind_start_is_the_plain_form_of_the_papers_unless_a_gain_is_given():

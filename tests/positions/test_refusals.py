@@ -112,8 +112,8 @@ REFUSED = {
         "sinusoidal", "--position-sharing head", "sharing"
     ),
     "none --position-input learned": no_option("none", "--position-input learned", "input"),
-    "shaw --attention-backend sdpa": "--attention-backend sdpa can't compute the position scheme "
-    "shaw, whose score depends on the query: take auto or reference",
+    "shaw --position-values --attention-backend sdpa": "--attention-backend sdpa can't compute the "
+    "position scheme shaw, which has value_rows: take auto, reference",
     "t5 --segment-scheme per-head": "--segment-scheme per-head: a translation model has no "
     "segments: leave it out",
     "t5 --segment-scheme input": "--segment-scheme input: a translation model has no segments: "

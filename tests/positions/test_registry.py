@@ -94,12 +94,6 @@ def test_options_that_contradict_others_are_refused_at_registration(option, erro
     assert "transformer_other" not in ARCH_MODEL_REGISTRY
 
 
-def test_an_unknown_scheme_of_a_checkpoint_names_the_way_to_import_it():
-    with pytest.raises(UserError, match=r"but is turn: if a package of your own registers it, "
-                       r"import that package first \(--user-dir in commands\)"):  # fmt: skip
-        PositionConfig.of(Namespace(position_scheme="turn"))
-
-
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_has_the_properties_that_check_scheme_asks_for(name):
     check_scheme(SCHEMES[name])

@@ -7,12 +7,15 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.attention.backends import call, choice
+from diet_fairseq.attention.context import dense_sum, scores_of
+from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.config import translation_schemes
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
 from diet_fairseq.positions.layout import Layout, toeplitz
+from diet_fairseq.positions.scores import Factors, Offsets, Rows
 from tests.support import mutants, tiny
-from tests.support.attentions import attentions
+from tests.support.attentions import Attention, attentions
 from tests.support.tiny import LIMIT, PAD, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
@@ -40,39 +43,60 @@ def check_contract(case: Case) -> None:
         scheme, layout = found.scheme, found.layout(tokens.eq(PAD))
         if scheme is None:
             continue
-        score, factors = scheme.score(layout), scheme.factors(layout)
-        shifts = scheme.shifts(layout)
         keys = found.seen(tokens.eq(PAD)).size(-1)
-        query = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
-        query_score = scheme.query_score(query, layout)
-        weights = tiny.vectors(sentences, tiny.HEADS, length, keys).softmax(-1)
-        value_term = scheme.value_term(weights, layout)
-        assert (query_score is not None) == scheme.reads_queries
-        assert (value_term is not None) == scheme.adds_to_values
-        assert (score is None) == (scheme.reads_queries or scheme.shifting)
-        if query_score is not None:
-            assert query_score.shape == (sentences, tiny.HEADS, length, length)
+        score, kinds = scheme.score(layout), scheme.kinds
+        typed = kinds & {"offsets", "factors", "dense"}
+        assert typed == (set() if score is None else {type(score).__name__.lower()})
         if score is not None:
-            assert score.shape[0] in (1, sentences)
-            assert score.shape[1] in (1, tiny.HEADS)
-            assert score.shape[2:] == (length, keys)
-        assert (factors is not None) == scheme.factored
-        if factors is not None:
-            close(factors[0] @ factors[1].mT, score, **TOLERANCE)
-        line = scheme.line(layout)
-        assert (line is not None) == scheme.of_offsets
-        if line is not None:
-            assert torch.equal(toeplitz(line, length).unsqueeze(0), score)
-        assert (shifts is not None) == scheme.shifting
-        if score is not None:
+            matrix = score.dense()
+            assert matrix.shape[0] in (1, sentences)
+            assert matrix.shape[1] in (1, tiny.HEADS)
+            assert matrix.shape[2:] == (length, keys)
             half = copy.deepcopy(scheme).bfloat16()
-            assert half.score(layout).dtype is torch.float32
+            assert half.score(layout).dense().dtype is torch.float32
             with torch.autocast("cpu", torch.bfloat16):
-                assert scheme.score(layout).dtype is torch.float32
+                assert scheme.score(layout).dense().dtype is torch.float32
+        if isinstance(score, Factors):
+            close(score.query @ score.key.mT, matrix, **TOLERANCE)
+        if isinstance(score, Offsets):
+            assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)
+            assert_reach(score)
+        for rows in rows_of(found, layout):
+            assert rows.rows.shape[0] in (1, tiny.HEADS)
+            assert rows.rows.shape[2] == tiny.DIM // tiny.HEADS
+            torch.broadcast_to(rows.index, (sentences, 1, length, keys))
+            assert 0 <= rows.index.min() <= rows.index.max() < rows.rows.size(1)
+        q = tiny.vectors(sentences, tiny.HEADS, length, tiny.DIM // tiny.HEADS)
+        k = tiny.vectors(sentences, tiny.HEADS, keys, tiny.DIM // tiny.HEADS)
+        changed = scheme.transform(q, k, layout)
+        assert [x.shape for x in changed] == [q.shape, k.shape]
+        assert ("transform" in kinds) == any(
+            not torch.equal(x, y) for x, y in zip(changed, (q, k), strict=True)
+        )
         own = {name for name, _ in scheme.named_parameters(recurse=False)}
         assert not own & {"gain", "terms"}, "state dicts have these names for something else"
-        for shift, of in zip(shifts or (), (length, keys), strict=False):
-            torch.broadcast_to(shift, (sentences, tiny.HEADS, of, tiny.DIM // tiny.HEADS))
+
+
+def assert_reach(score: Offsets) -> None:
+    """Beyond the reach, on either side, all scores are the same."""
+    offsets = score.layout.offset_line
+    for far in (offsets >= (score.reach or LIMIT), offsets <= -(score.reach or LIMIT)):
+        if far.any():
+            first = score.line[:, far][:, :1]
+            assert torch.equal(score.line[:, far], first.expand(-1, int(far.sum())))
+
+
+def rows_of(found: Attention, layout: Layout) -> list[Rows]:
+    """All rows that a scheme has, as its `kinds` say."""
+    scheme, project = found.scheme, found.module.projections
+    rows = {
+        "query_rows": scheme.query_rows(layout, project),
+        "key_rows": scheme.key_rows(layout, project),
+        "value_rows": scheme.value_rows(layout),
+    }
+    present = {name: found for name, found in rows.items() if found is not None}
+    assert present.keys() == scheme.kinds & rows.keys()
+    return list(present.values())
 
 
 @tiny.each(tiny.IN_ATTENTION)
@@ -83,26 +107,28 @@ def test_a_scheme_keeps_the_contract(case):
 class OfValues(PositionScheme):
     """Adds to the values, and nothing else."""
 
-    def value_term(self, weights, layout):
-        return weights[..., :1].expand(*weights.shape[:3], self.shape.head_dim)
+    def value_rows(self, layout):
+        index = torch.zeros_like(layout.offsets).unsqueeze(1)
+        return Rows(torch.ones(1, 1, self.shape.head_dim), index)
 
 
-def test_what_a_scheme_has_is_what_it_overrides():
-    flags = ("factored", "of_offsets", "shifting", "reads_queries", "adds_to_values")
-    has = {
-        name: {flag for flag in flags if getattr(scheme, flag)} for name, scheme in SCHEMES.items()
+def test_the_kinds_of_a_scheme_are_what_it_overrides():
+    expected = {
+        "shaw": {"query_rows", "value_rows"},
+        "t5": {"offsets"},
+        "tupe_a": {"factors"},
+        "tupe_r": {"dense"},
+        "tupe_free": {"dense"},
+        "bert_ad": {"transform"},
+        "diet_rel": {"offsets"},
+        "diet_abs": {"factors"},
+        "diet_abs_lin": {"factors"},
+        "learned": set(),
     }
-    assert {name: found for name, found in has.items() if found} == {
-        "shaw": {"reads_queries", "adds_to_values"},
-        "t5": {"of_offsets"},
-        "tupe_a": {"factored"},
-        "bert_ad": {"shifting"},
-        "diet_rel": {"of_offsets"},
-        "diet_abs": {"factored"},
-        "diet_abs_lin": {"factored"},
-    }
-    assert not scheme_of("shaw").adds_to_values
-    assert scheme_of("shaw", values=True).adds_to_values
+    assert {name: set(SCHEMES[name].kinds) for name in expected} == expected
+    assert OfValues.kinds == {"value_rows"}
+    assert scheme_of("shaw").kinds == {"query_rows"}
+    assert scheme_of("shaw", values=True).kinds == {"query_rows", "value_rows"}
 
 
 @torch.no_grad()
@@ -111,7 +137,7 @@ def test_what_is_added_to_the_values_is_kept_from_fused_attention():
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
     request = call.Request(schemes, layout, (1, 2, 8), torch.float32, 0.0)
-    assert request.candidates == ("reference",)
+    assert choice.candidates(request) == ["reference"]
     assert choice.quickest(request) == "reference"
 
 
@@ -167,8 +193,8 @@ def test_beyond_its_table_a_relative_scheme_has_the_score_of_the_outermost_offse
         for parameter in scheme.parameters():
             parameter.normal_()
         same_query = tiny.vectors(1, 2, 1, 8).expand(-1, -1, 30, -1)
-        score = scheme.score(layout)
-        score = scheme.query_score(same_query, layout) if score is None else score
+        rows = row_scores((scheme,), same_query, same_query, layout, None, 1.0)
+        score = dense_sum((*scores_of((scheme,), layout), *rows))
     for offset in (*range(-29, -edge), *range(edge + 1, 30)):
         outermost = score.diagonal(edge if offset > 0 else -edge, dim1=-2, dim2=-1)[..., :1]
         line = score.diagonal(offset, dim1=-2, dim2=-1)
@@ -218,7 +244,7 @@ def check_rank(case: Case) -> None:
     rank = case.option("position_rank") or tiny.DIM // tiny.HEADS
     for found in attentions(tiny.model_of(case)):
         layout = found.layout(torch.zeros(1, LIMIT, dtype=torch.bool))
-        for head in found.scheme.score(layout)[0]:
+        for head in found.scheme.score(layout).dense()[0]:
             assert torch.linalg.matrix_rank(head, rtol=1e-4) == rank
 
 
@@ -237,7 +263,7 @@ def test_diet_abs_reaches_ranks_that_positions_at_the_input_can_not():
         for parameter in scheme.parameters():
             parameter.zero_()
             parameter[0, -d_p:] = torch.eye(d_p)
-        bias = scheme.score(full(n))[0, 0].double()
+        bias = scheme.score(full(n)).dense()[0, 0].double()
     assert torch.linalg.matrix_rank(content @ content.T + bias) == d_h + d_p
     at_the_input = (torch.eye(n, d) + torch.randn(n, d)).double() @ project
     assert torch.linalg.matrix_rank(at_the_input @ at_the_input.T) <= d_h
@@ -248,7 +274,7 @@ def test_diet_rel_has_one_scalar_per_offset_and_head_up_to_its_clip(clip):
     scheme = scheme_of("diet_rel", clip=clip)
     with torch.no_grad():
         scheme.weight.copy_(torch.arange(scheme.weight.numel()).view_as(scheme.weight))
-        score = scheme.score(full(9))[0]
+        score = scheme.score(full(9)).dense()[0]
     for head in score:
         assert head.unique().numel() == 2 * clip + 1
     assert score[0].unique().tolist() != score[1].unique().tolist()
@@ -267,7 +293,7 @@ def check_untied(case: Case) -> None:
     for found in attentions(tiny.model_of(case)):
         if found.scheme is None:
             continue
-        score = found.scheme.score(found.layout(tokens.eq(PAD)))
+        score = found.scheme.score(found.layout(tokens.eq(PAD))).dense()
         for sentence, real in zip(score, tokens.ne(PAD), strict=True):
             inner = sentence[:, real][:, :, real]
             first_row, first_column = inner[:, :1, :], inner[:, 1:, :1]
@@ -393,7 +419,7 @@ def test_every_scheme_says_where_it_is_from():
 
 MUTANTS: mutants.Table = [
     (check_contract, mutants.a_promise_of_factors, "t5"),
-    (check_contract, mutants.shifts_that_nobody_was_promised, "bert_ad"),
+    (check_contract, mutants.transformations_that_nobody_was_promised, "bert_ad"),
     (check_too_long, mutants.no_length_is_refused, "diet_abs"),
     (check_rank, mutants.factors_of_another_rank, "diet_abs"),
     (check_untied, mutants.a_column_that_is_not_reset, "tupe_a-untie_cls=official"),

@@ -251,7 +251,7 @@ def test_tupe_gives_the_numbers_of_the_released_encoder(shared_data, file, schem
     }
     bias.load_state_dict(weights)
     padding = numbers["tokens"].eq(1)  # (B, T), on the right
-    score = bias.score(Layout.of_self_attention(padding)).expand(len(padding), -1, -1, -1)
+    score = bias.score(Layout.of_self_attention(padding)).dense().expand(len(padding), -1, -1, -1)
     assert score.shape[-1] == length
     for sentence in score:
         close(sentence, expected, **TOLERANCE)

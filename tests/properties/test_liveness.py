@@ -120,7 +120,7 @@ MUTANTS: mutants.Table = [
     (check_every_layer, mutants.no_layer_has_positions, "tupe_a"),
     (check_every_layer, mutants.the_decoder_has_no_positions, "diet_abs"),
     (check_gradients, mutants.scores_without_gradient, "t5"),
-    (check_gradients, mutants.scores_without_gradient, "bert_ad-roberta"),
+    (check_gradients, mutants.transformations_without_gradient, "bert_ad-roberta"),
     (check_gradients, mutants.values_without_positions, "shaw-values=True"),
 ]
 

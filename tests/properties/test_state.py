@@ -15,9 +15,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import Request
-from diet_fairseq.attention.context import Term
 from diet_fairseq.config import PositionConfig
-from diet_fairseq.stack import forward_context
+from diet_fairseq.stack import attention, forward_context
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import LAYERS, TOLERANCE, Case
@@ -114,14 +113,15 @@ def test_sharing_is_what_it_says_after_a_load_and_a_deepcopy_too(case):
 
 def check_computed_once(case: Case) -> None:
     """Per stack of layers and forward pass, not per layer."""
-    model, times, original = tiny.model_of(case), [], Term.of
+    model, times, original = tiny.model_of(case), [], forward_context.scores_of
 
     def counted(schemes, *rest):
         times.extend(schemes)
         return original(schemes, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Term, "of", counted)
+        for module in (forward_context, attention):
+            patch.setattr(module, "scores_of", counted)
         tiny.logits(model)
     assert len(times) == len(set(times)) == len(tiny.schemes_in(model))
 

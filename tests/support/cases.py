@@ -14,8 +14,7 @@ import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.config import PositionConfig, acts_in_attention, options_of, position_options
-from diet_fairseq.errors import UserError
+from diet_fairseq.config import acts_in_attention, options_of, position_options
 from diet_fairseq.models import diet_bert, diet_roberta
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 
@@ -144,15 +143,14 @@ ON_GPUS = ("offsets",)
 def fast_paths(case: Case) -> list[str]:
     """The backends, reference aside, that compute the scheme and on a CPU its gradients."""
 
-    def computes(backend: str) -> bool:
-        try:
-            PositionConfig.of(arguments(case.but(attention_backend=backend)))
-        except UserError:
-            return False
-        return True
-
-    others = [backend for backend in BACKENDS if backend not in ("reference", *ON_GPUS)]
-    return [backend for backend in others if computes(backend)]
+    limit = Limit(LIMIT, "--max-positions")
+    given = {"values": True} if case.option("position_values") else {}
+    kinds = case.kind.create(AttentionShape(HEADS, DIM // HEADS, DIM, limit, limit), **given).kinds
+    return [
+        name
+        for name, backend in BACKENDS.items()
+        if name not in ("reference", *ON_GPUS) and kinds <= backend.serves
+    ]
 
 
 def arguments(case: Case, **overrides: Any) -> Namespace:

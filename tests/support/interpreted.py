@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.split import split
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.attention.context import Term
+from diet_fairseq.attention.context import scores_of
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout, toeplitz
 
@@ -64,8 +64,8 @@ class Call:
             for tokens in (self.queries or keys, keys, keys, self.queries or keys)
         )
         leaves = [x.requires_grad_() for x in (q, k, v)]
-        term = Term.of((scheme,), layout, backend)
-        call = AttentionCall(q * self.width**-0.5, k, v, term, (scheme,), layout, dropout)
+        scores = scores_of((scheme,), layout, BACKENDS[backend].reads)
+        call = AttentionCall(q * self.width**-0.5, k, v, scores, (scheme,), layout, dropout)
         out, _ = BACKENDS[backend](call)
         return out, *torch.autograd.grad(out, [*leaves, *scheme.parameters()], gradient)
 

@@ -11,6 +11,7 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
+from diet_fairseq.config import PositionConfig  # noqa: F401, likewise
 from diet_fairseq.positions import PositionScheme
 from tests.support.cases import (  # noqa: F401, since tests have them from here
     BACKENDS,
@@ -25,7 +26,6 @@ from tests.support.cases import (  # noqa: F401, since tests have them from here
     SCHEMES,
     TRANSLATION,
     Case,
-    PositionConfig,
     arguments,
     complete,
     each,

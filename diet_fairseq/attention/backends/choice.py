@@ -19,9 +19,9 @@ UNFUSED = frozenset({"value_rows", "content_score"})
 BACKENDS = {
     "reference": Backend(reference, serves=KINDS),
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
-    "factors": Backend(factors, serves=frozenset({"factors", "transform"}), reads=Factors),
+    "factors": Backend(factors, serves=KINDS - UNFUSED, reads=Factors),
     "recompute": Backend(recomputed, serves=KINDS - UNFUSED),
-    "offsets": Backend(offsets, serves=frozenset({"offsets", "transform"}), reads=Offsets),
+    "offsets": Backend(offsets, serves=KINDS - UNFUSED, reads=Offsets),
 }
 
 
@@ -33,13 +33,15 @@ def select_backend(setting: str, request: Request) -> str:
 def candidates(request: Request) -> list[str]:
     """The backends that can compute a call, and differ from the others for it."""
     kinds = kinds_of(request.schemes)
-    fits = {
-        "recompute": bool(kinds - {"transform"})
+    on_a_cpu = request.device.type == "cpu"
+    differs = {
+        "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
+        "recompute": on_a_cpu
         and request.training
         and not request.dropout
-        and request.device.type == "cpu",
-        "factors": "factors" in kinds,
-        "offsets": "offsets" in kinds
+        and kinds != {"transform"},
+        "offsets": kinds <= {"offsets", "transform"}
+        and "offsets" in kinds
         and request.layout.regular
         and kernels_fit(request.device, request.dtype, request.shape[2])
         and has_triton(),
@@ -47,7 +49,7 @@ def candidates(request: Request) -> list[str]:
     return [
         name
         for name, backend in BACKENDS.items()
-        if kinds <= backend.serves and fits.get(name, True)
+        if kinds <= backend.serves and differs.get(name, True)
     ]
 
 
@@ -66,7 +68,9 @@ def quickest(request: Request) -> str:
 
 
 def on_a_gpu(request: Request, names: list[str]) -> str:
-    shorter = min(request.queries, request.keys)
+    shorter, kinds = min(request.queries, request.keys), kinds_of(request.schemes)
+    if request.training and kinds & {"query_rows", "key_rows"}:
+        return "reference"  # sdpa has not been measured
     if "factors" in names and shorter >= (512 if request.training else 2048):
         return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels

@@ -1,11 +1,13 @@
 """How a mutant is written, and how a check is held to catch it."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import pytest
 
+from diet_fairseq.attention import context
+from diet_fairseq.stack import attention, forward_context
 from tests.support import tiny
 
 Patch = pytest.MonkeyPatch
@@ -51,3 +53,14 @@ def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:
         return mutant
 
     return decorate
+
+
+def instead_of_scores(function: Callable[..., Any]) -> Mutant:
+    """Instead of `scores_of`, wherever it is imported."""
+
+    def mutant(patch: Patch) -> None:
+        original = context.scores_of
+        for module in (context, attention, forward_context):
+            patch.setattr(module, "scores_of", partial(function, original))
+
+    return wraps(function)(mutant)

@@ -20,18 +20,18 @@ from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
-from diet_fairseq.positions import base
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
+from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.stack import attention, forward_context, lengthening, warm_start
 from diet_fairseq.stack.attention import LinformerAttention, PositionalAttention
 from diet_fairseq.stack.encoder import PositionalEncoder
 from diet_fairseq.stack.placement import Placement
-from tests.support.mutants.catching import Patch, instead_of
+from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 # --- where parameters live -------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
 
 @instead_of(forward_context, "create_context")
 def every_layer_computes_what_all_share(original, *given, **options):
-    return replace(original(*given, **options), term=None)
+    return replace(original(*given, **options), scores=None)
 
 
 def a_pooler_that_is_trained_for_nothing(patch: Patch) -> None:
@@ -114,19 +114,18 @@ def a_length_that_counts_padding(original, padding_mask, causal=False, queries=N
     return found if queries else replace(found, length=padding_mask.size(1))
 
 
-def terms_remembered_until_a_change_is_counted(patch: Patch) -> None:
-    """At inference, as long as PyTorch says that a scheme's parameters are what they were."""
-    known: dict[Any, Any] = {}
-    compute = base.PositionScheme.term
+known: dict[Any, Any] = {}
 
-    def term(self: Any, layout: Layout, factored: bool) -> Any:
-        versions = tuple((p.data_ptr(), p._version, p.dtype) for p in self.parameters())
-        key = id(self), layout.query_positions.size(1), layout.key_positions.size(1), versions
-        if torch.is_grad_enabled() or key not in known:
-            known[key] = self, compute(self, layout, factored)
-        return known[key][1]
 
-    patch.setattr(base.PositionScheme, "term", term)
+@instead_of_scores
+def terms_remembered_until_a_change_is_counted(original, schemes, layout, typed=None):
+    """At inference, as long as PyTorch says that schemes' parameters are what they were."""
+    parameters = [parameter for scheme in schemes for parameter in scheme.parameters()]
+    versions = tuple((p.data_ptr(), p._version, p.dtype) for p in parameters)
+    key = layout.query_positions.size(1), layout.key_positions.size(1), typed, versions
+    if torch.is_grad_enabled() or key not in known:
+        known[key] = schemes, original(schemes, layout, typed)
+    return known[key][1]
 
 
 # --- translating -----------------------------------------------------------------------------
@@ -245,10 +244,10 @@ def keys_that_are_not_compressed(original, self, *args, **options):
     return PositionalAttention.forward(self, *args, **options)
 
 
-@instead_of(DietAbsLin, "factors")
+@instead_of(DietAbsLin, "score")
 def positions_of_the_token_before(original, self, layout):
-    query, key = original(self, layout)
-    return query.roll(1, dims=2), key
+    score = original(self, layout)
+    return Factors(score.query.roll(1, dims=2), score.key)
 
 
 @instead_of(DietAbs, "zero")

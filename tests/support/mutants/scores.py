@@ -9,34 +9,35 @@ import torch.nn.functional as F
 from torch import nn
 
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.attention.context import Context, Term
-from diet_fairseq.positions import base, layout, relative, tupe
+from diet_fairseq.attention import context
+from diet_fairseq.attention.context import Context
+from diet_fairseq.positions import base, layout, relative, shaw, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.relative import OffsetProducts, Offsets
+from diet_fairseq.positions.relative import OffsetProducts, OffsetScores
+from diet_fairseq.positions.scores import Dense, Factors
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.positions.tupe_variants import BertAd, TupeFree
 from diet_fairseq.stack import attention, decoder, encoder, forward_context
 from diet_fairseq.stack.attention import PositionalAttention
-from tests.support.mutants.catching import Mutant, Patch, instead_of
+from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
 
 # --- the gain --------------------------------------------------------------------------------
 
 
-@instead_of(DietAbs, "factors")
+@instead_of(DietAbs, "score")
 def factors_without_the_gain(original, self, layout):
-    query, key = original(self, layout)
-    return query, key / self.gain
+    score = original(self, layout)
+    return Factors(score.query, score.key / self.gain)
 
 
-@instead_of(SegmentScores, "factors")
+@instead_of(SegmentScores, "score")
 def segments_without_the_gain(original, self, layout):
-    query, key = original(self, layout)
-    return query / self.gain, key
+    return Dense(original(self, layout).dense() / self.gain)
 
 
 @instead_of(TupeFree, "gained")
@@ -48,10 +49,10 @@ def embeddings_without_the_gain(patch: Patch) -> None:
     patch.setattr(Shaw, "gained", lambda self, parameter: parameter)
 
 
-@instead_of(Shaw, "value_term")
-def values_without_the_gain(original, self, weights, layout):
-    term = original(self, weights, layout)
-    return None if term is None else term / self.gain
+@instead_of(Shaw, "value_rows")
+def values_without_the_gain(original, self, layout):
+    found = original(self, layout)
+    return None if found is None else replace(found, rows=found.rows / self.gain)
 
 
 def products_without_the_gain(patch: Patch) -> None:
@@ -88,7 +89,7 @@ def gaps_that_count_unless_a_neighbour_is_padded_on_the_left(
 def offsets_that_count_padding_within(
     original, padding_mask, causal=False, queries=None, segments=None
 ):
-    return replace(original(padding_mask, causal, queries, segments), has_holes=False)
+    return replace(original(padding_mask, causal, queries, segments), regular=True)
 
 
 @instead_of(DietAbs, "_of")
@@ -97,9 +98,9 @@ def positions_counted_from_the_end(original, self, parameter, positions, length)
     return original(self, parameter, positions, None)
 
 
-@instead_of(Offsets, "score")
+@instead_of(OffsetScores, "score")
 def offsets_that_weigh_more_further_on(original, self, layout):
-    return original(self, layout) * (1 + layout.key_positions)
+    return Dense(original(self, layout).dense() * (1 + layout.key_positions))
 
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
@@ -176,73 +177,83 @@ def a_mask_the_wrong_way_round(original, q, k, v, mask, *rest, **options):
 # --- what is added ---------------------------------------------------------------------------
 
 
-@instead_of(Term, "of")
-def no_layer_has_positions(original, schemes, layout, factored=False):
-    return Term()
+@instead_of_scores
+def no_layer_has_positions(original, schemes, layout, typed=None):
+    return ()
 
 
-@instead_of(Term, "of")
-def the_decoder_has_no_positions(original, schemes, layout, factored=False):
-    return original(tuple(s for s in schemes if not s.shape.causal), layout, factored)
+@instead_of_scores
+def the_decoder_has_no_positions(original, schemes, layout, typed=None):
+    return original(tuple(s for s in schemes if not s.shape.causal), layout, typed)
 
 
-@instead_of(Term, "of")
-def decoding_forgets_positions(original, schemes, layout, factored=False):
-    return original(() if layout.query_positions.size(1) == 1 else schemes, layout, factored)
+@instead_of_scores
+def decoding_forgets_positions(original, schemes, layout, typed=None):
+    return original(() if layout.query_positions.size(1) == 1 else schemes, layout, typed)
 
 
-@instead_of(Shaw, "query_score")
-def decoding_forgets_what_queries_ask(original, self, query, layout):
-    return None if query.size(2) == 1 else original(self, query, layout)
+@instead_of(Shaw, "query_rows")
+def decoding_forgets_what_queries_ask(original, self, layout, project):
+    found = original(self, layout, project)
+    return replace(found, rows=0 * found.rows) if layout.query_positions.size(1) == 1 else found
 
 
-@instead_of(Term, "shifted")
-def decoding_forgets_shifts(original, self, q, k):
-    return (q, k) if q.size(2) == 1 else original(self, q, k)
+@instead_of(attention, "transformed")
+def decoding_forgets_shifts(original, schemes, q, k, layout):
+    return (q, k) if q.size(2) == 1 else original(schemes, q, k, layout)
 
 
-@instead_of(Term, "of")
+@instead_of_scores
 def scores_without_gradient(original, *args):
     with torch.no_grad():
         return original(*args)
 
 
-@instead_of(Term, "of")
-def fast_scores_without_gradient(original, schemes, layout, backend=""):
-    with torch.set_grad_enabled(backend != "factors"):
-        return original(schemes, layout, backend)
+@instead_of(attention, "transformed")
+def transformations_without_gradient(original, *args):
+    with torch.no_grad():
+        return original(*args)
 
 
-@instead_of(Term, "of")
+@instead_of_scores
+def fast_scores_without_gradient(original, schemes, layout, typed=None):
+    with torch.set_grad_enabled(typed is not Factors):
+        return original(schemes, layout, typed)
+
+
+@instead_of_scores
 def factors_that_lose_a_column(original, *args):
-    term = original(*args)
-    return Term(term.score, tuple((query[..., 1:], key[..., 1:]) for query, key in term.factors))
+    return tuple(
+        Factors(score.query[..., 1:], score.key[..., 1:]) if isinstance(score, Factors) else score
+        for score in original(*args)
+    )
 
 
-@instead_of(Offsets, "score")
+@instead_of(OffsetScores, "score")
 def offsets_with_the_other_sign(original, self, layout):
-    return original(self, layout).mT
+    return Dense(original(self, layout).dense().mT)
 
 
-@instead_of(Shaw, "_rows")
-def offsets_with_the_other_sign_in_shaw(original, self, layout):
-    rows, row_of_pair = original(self, layout)
-    return rows, row_of_pair.mT
+@instead_of(shaw, "rows_of_offsets")
+def offsets_with_the_other_sign_in_shaw(original, layout, clip):
+    rows, index = original(layout, clip)
+    return rows, index.mT
 
 
-@instead_of(Offsets, "score")
+@instead_of(OffsetScores, "score")
 def scalars_scaled_like_content(original, self, layout):
-    return original(self, layout) * self.shape.head_dim**-0.5
+    return Dense(original(self, layout).dense() * self.shape.head_dim**-0.5)
 
 
-@instead_of(Shaw, "query_score")
-def a_query_score_without_its_scale(original, self, query, layout):
-    return original(self, query, layout) * self.shape.head_dim**0.5
+@instead_of(Shaw, "query_rows")
+def a_query_score_without_its_scale(original, self, layout, project):
+    found = original(self, layout, project)
+    return replace(found, rows=found.rows * self.shape.head_dim**0.5)
 
 
-@instead_of(Shaw, "value_term")
-def values_without_positions(original, self, weights, layout):
-    return None
+@instead_of(import_module("diet_fairseq.attention.backends.reference"), "value_sums")
+def values_without_positions(original, weights, of_values):
+    return 0 * original(weights, of_values)
 
 
 @instead_of(relative, "bucket")
@@ -264,15 +275,15 @@ def positions_that_are_always_normalized(patch: Patch) -> None:
     patch.setattr(nn.Identity, "forward", lambda self, x: F.layer_norm(x, x.shape[-1:]))
 
 
-@instead_of(Term, "shifted")
-def words_that_do_not_meet_positions(original, self, q, k):
-    shifted_q, shifted_k = original(self, q, k)
+@instead_of(attention, "transformed")
+def words_that_do_not_meet_positions(original, schemes, q, k, layout):
+    shifted_q, shifted_k = original(schemes, q, k, layout)
     # as wide as two heads, side by side: no product of the one with the other
     return torch.cat([q, shifted_q - q], -1), torch.cat([k, shifted_k - k], -1)
 
 
-def shifts_that_nobody_was_promised(patch: Patch) -> None:
-    patch.setattr(BertAd, "shifting", False)
+def transformations_that_nobody_was_promised(patch: Patch) -> None:
+    patch.setattr(BertAd, "kinds", frozenset())
 
 
 @instead_of(TupeFree, "_of_pairs")
@@ -318,7 +329,7 @@ def factors_of_another_scale(original, self, layout):
 
 
 def a_promise_of_factors(patch: Patch) -> None:
-    patch.setattr(relative.T5, "factored", True)
+    patch.setattr(relative.T5, "kinds", frozenset({"factors"}))
 
 
 @instead_of(DietAbs, "_of")
@@ -331,7 +342,7 @@ def the_control_has_positions(patch: Patch) -> None:
 
 
 def no_length_is_refused(patch: Patch) -> None:
-    for module in (encoder, decoder, base):
+    for module in (encoder, decoder, base, context):
         patch.setattr(module, "check_length", lambda layout, limit: None)
 
 
