@@ -42,7 +42,7 @@ def hypotheses(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("H-")]
 
 
-def check_scheme() -> None:
+def try_properties() -> None:
     sys.path.insert(0, str(Path(sys.argv[1]).parent))
     import turns
 
@@ -51,7 +51,7 @@ def check_scheme() -> None:
     check_scheme(turns.Turn)
 
 
-def check_folder() -> None:
+def compare_folder() -> None:
     """Load the folder without the package, and with it; its logits are the checkpoint's."""
     import torch
 
@@ -97,7 +97,7 @@ def test_a_scheme_from_outside_trains_resumes_translates_and_exports(data, packa
     assert len(hypotheses(translated)) == 4
     named = ["--data", data, "--subwords", "none", *ours]
     succeed("diet_fairseq_cli:main", "export", "hf", checkpoint, tmp_path / "hf", *named)
-    succeed(f"{__name__}:check_folder", package, tmp_path / "hf", checkpoint, data)
+    succeed(f"{__name__}:compare_folder", package, tmp_path / "hf", checkpoint, data)
     back = tmp_path / "back"
     succeed("diet_fairseq_cli:main", "import", "hf", tmp_path / "hf", back, *ours)
     returned = succeed("generate", data, *TRANSLATE, *ours, "--path", back / "model.pt").out
@@ -110,7 +110,7 @@ def test_a_scheme_from_outside_trains_resumes_translates_and_exports(data, packa
 
 @pytest.mark.slow
 def test_a_scheme_from_outside_has_all_properties(package):
-    succeed(f"{__name__}:check_scheme", package)
+    succeed(f"{__name__}:try_properties", package)
 
 
 @pytest.mark.slow
