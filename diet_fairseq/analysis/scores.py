@@ -238,7 +238,7 @@ def reference_call(
     scores = scores_of(schemes, layout)
     turned, k = transformed(schemes, q, k, layout)
     scale = query_scale(schemes, module.head_dim)
-    scores += row_scores(schemes, q, k, layout, module.projections, scale)
+    scores += row_scores(schemes, q, k, layout, module.projections(), scale)
     return AttentionCall(turned, k, k, scores, schemes, layout, dropout=0.0)
 
 
@@ -248,7 +248,7 @@ def added(
     """The mean score of schemes apart from words', (H|1, T, S), and a bound of its rank."""
     typed = [score for scheme in schemes if (score := scheme.score(layout)) is not None]
     scale = query_scale(schemes, module.head_dim)
-    rows = row_scores(schemes, q, k, layout, module.projections, scale)
+    rows = row_scores(schemes, q, k, layout, module.projections(), scale)
     parts = [score.dense().mean(0) for score in (*typed, *rows)]
     ranks = [score.query.size(-1) for score in typed if isinstance(score, Factors)]
     nothing = torch.zeros_like(q), torch.zeros_like(k)

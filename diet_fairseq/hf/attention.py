@@ -128,7 +128,7 @@ class DietAttention(nn.Module):
 
         if own or scores is None:
             scores = scores_of(schemes, layout)
-        scores += row_scores(schemes, q, k, layout, self.projections, scale)
+        scores += row_scores(schemes, q, k, layout, self.projections(), scale)
         dropout = self.config.attention_dropout if self.training else 0.0
         call = AttentionCall(turned, k, v, scores, schemes, layout, dropout)
         name = self.config._attn_implementation
@@ -146,7 +146,6 @@ class DietAttention(nn.Module):
         """(B, T, d) -> (B, H, T, d_h)"""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
-    @property
     def projections(self) -> Projections:
         """Its projections of queries and keys, for rows of positions."""
         return Projections(

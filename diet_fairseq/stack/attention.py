@@ -98,7 +98,7 @@ class PositionalAttention(MultiheadAttention):
         attend = BACKENDS["reference" if need_weights else context.backend]
         if own or scores is None:
             scores = scores_of(schemes, layout, attend.reads)
-        scores += row_scores(schemes, q, k, layout, self.projections, scale)
+        scores += row_scores(schemes, q, k, layout, self.projections(), scale)
         call = AttentionCall(turned, k, v, scores, schemes, layout, self.active_dropout)
         out, weights = attend(call)
         out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
@@ -118,7 +118,6 @@ class PositionalAttention(MultiheadAttention):
         module = self.dropout_module
         return module.p if module.training or module.apply_during_inference else 0.0
 
-    @property
     def projections(self) -> Projections:
         """Its projections of queries and keys, for rows of positions."""
 

@@ -48,7 +48,7 @@ def test_a_backend_that_the_devices_memory_is_too_small_for_is_left_out():
 @pytest.mark.parametrize(
     ("scheme", "backend", "computed"),
     [
-        ("shaw", "sdpa", False),  # its score reads queries
+        ("shaw", "sdpa", True),  # its score reads queries
         ("diet_abs", "factors", True),
         ("diet_rel", "factors", False),
         ("diet_rel", "offsets", True),

@@ -88,7 +88,7 @@ def assert_reach(score: Offsets) -> None:
 
 def rows_of(found: Attention, layout: Layout) -> list[Rows]:
     """All rows that a scheme has, as its `kinds` say."""
-    scheme, project = found.scheme, found.module.projections
+    scheme, project = found.scheme, found.module.projections()
     rows = {
         "query_rows": scheme.query_rows(layout, project),
         "key_rows": scheme.key_rows(layout, project),
