@@ -11,11 +11,13 @@ from .attention.backends import BACKENDS
 from .checks import not_below
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
-from .positions.options import Option
+from .positions.options import Option, at_least
 from .positions.options import flag as flag
 from .positions.registry import for_each_scheme
 from .positions.segments import SegmentScores
 
+#: options that any scheme has
+ANY_SCHEME = ("position_scheme", "position_sampling", "position_sampling_length")
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 BACKEND_CHOICES = ("auto", *BACKENDS)
@@ -48,6 +50,19 @@ GENERAL_OPTIONS = (
         bool,
         "diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention",
         default=False,
+    ),
+    Option(
+        "position_sampling",
+        str,
+        "positions in training: 0, 1, ... (none), from a random one on (shifted), or random ones "
+        "in their order (randomised) (default: none)",
+        choices=("none", "shifted", "randomised"),
+    ),
+    Option(
+        "position_sampling_length",
+        int,
+        "number of positions that --position-sampling draws from (default: all that the model has)",
+        check=at_least(1),
     ),
     Option(
         "projection_length",
@@ -248,7 +263,7 @@ class PositionConfig(SimpleNamespace):
             value = getattr(self, option.name)
             if (
                 not option.name.startswith(("position_", "projection_"))
-                or option.name == "position_scheme"
+                or option.name in ANY_SCHEME
                 or value in (option.default, options.get(option.name))
                 or (option.name in options and acts_in_attention(self.scheme))
                 or (option.name in SEGMENT_OPTIONS and self.segment_scheme == "per-head")
@@ -271,6 +286,7 @@ class PositionConfig(SimpleNamespace):
                 f"--position-peak {self.position_peak} means nothing with --position-start blind, "
                 "which has no peak: leave one of them out"
             )
+        self._check_sampling()
         if self.num_segments is not None:
             if self.segment_scheme in (None, "none"):
                 raise UserError(
@@ -283,6 +299,28 @@ class PositionConfig(SimpleNamespace):
                 f"--segment-scheme per-head can't be combined with the position scheme {name}: "
                 "each of its compressed keys is a mixture of tokens of all segments; take input or "
                 "none"
+            )
+
+    def _check_sampling(self) -> None:
+        if self.position_sampling in (None, "none"):
+            if self.position_sampling_length is not None:
+                raise UserError(
+                    f"--position-sampling-length {self.position_sampling_length} means nothing "
+                    "without --position-sampling: leave it out, or take shifted or randomised"
+                )
+            return
+        reason = None
+        if self.scheme.compressed:
+            reason = "its compressed keys are mixtures of tokens at fixed positions"
+        elif (self.position_input or self.scheme.input) == "none":
+            if not self.scheme.in_attention:
+                reason = "it has no positions"
+            elif self.scheme.kinds <= {"content_score"}:
+                reason = "it counts positions by itself"
+        if reason is not None:
+            raise UserError(
+                f"--position-sampling {self.position_sampling} means nothing with the position "
+                f"scheme {self.position_scheme}: {reason}; leave it out, or take another scheme"
             )
 
     def _check_backend(self, scheme: PositionScheme) -> None:

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from fairseq.distributed import fsdp_wrap
-from fairseq.modules import FairseqDropout
+from fairseq.modules import FairseqDropout, LearnedPositionalEmbedding
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
@@ -80,6 +81,14 @@ def compute_dtype(weight: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return weight.dtype
+
+
+def input_positions(table: Any, positions: Tensor) -> Tensor:
+    """(B, T) positions in fairseq's learned or sinusoidal table: (B, T, d)."""
+    rows = positions + table.padding_idx + 1
+    if isinstance(table, LearnedPositionalEmbedding):
+        return F.embedding(rows, table.weight)
+    return F.embedding(rows, table.weights)
 
 
 class QuickDropout(FairseqDropout):
