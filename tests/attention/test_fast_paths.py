@@ -66,7 +66,10 @@ once_by_the_reference = lru_cache(maxsize=1)(by_the_reference)  # a case's paths
 
 @pytest.mark.parametrize(
     ("case", "backend"),
-    [pytest.param(*path, id="-".join(map(str, path)), marks=run_of(path[0])) for path in PATHS],
+    [
+        pytest.param(*path, id="-".join(map(str, path)), marks=run_of(path[0], tiny.CASES))
+        for path in PATHS
+    ],
 )
 def test_a_fast_path_equals_the_reference_forward_and_backward(case, backend):
     check_fast_path(case, backend, once_by_the_reference)

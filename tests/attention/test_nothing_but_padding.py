@@ -38,7 +38,7 @@ def check_nothing_but_padding(case: Case, backend: str = "reference") -> None:
 @pytest.mark.parametrize(
     ("case", "backend"),
     [
-        pytest.param(*path, id="-".join(map(str, path)), marks=tiny.run_of(path[0]))
+        pytest.param(*path, id="-".join(map(str, path)), marks=tiny.run_of(path[0], tiny.CASES))
         for path in PATHS
     ],
 )

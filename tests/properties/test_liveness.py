@@ -28,7 +28,7 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
         pytest.param(
             *(case, make),
             id=f"{case}-after_a_load" if make is loaded else str(case),
-            marks=tiny.run_of(case),
+            marks=tiny.run_of(case, cases),
         )
         for case, make in made
     ]

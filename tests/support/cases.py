@@ -190,22 +190,23 @@ def of_scheme(*names: str) -> list[Case]:
     return [case for case in CASES if case.scheme in names]
 
 
-#: a test of more cases than this leaves some to the slow run
-MANY = 60
+#: a test of more cases than this leaves all but one of each scheme to the slow run
+MANY = 30
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
     few = len(cases) <= MANY
-    given = [pytest.param(case, marks=[] if few else run_of(case)) for case in cases]
+    given = [pytest.param(case, marks=[] if few else run_of(case, cases)) for case in cases]
     return pytest.mark.parametrize("case", given, ids=str)
 
 
-def run_of(case: Case) -> list[pytest.MarkDecorator]:
-    """No mark for the default run, which has every scheme in every kind of model, and its own
-    options and sharing in translation; the others' mark is that of the slow run."""
-    rarely = {"position_input", "attention_backend"} & dict(case.options).keys()
-    usual = not case.options or (case.family == "transformer" and not rarely)
-    return [] if usual else [pytest.mark.slow]
+def run_of(case: Case, cases: list[Case]) -> list[pytest.MarkDecorator]:
+    """No mark for the default run, which has every scheme as it is in one family, each in turn."""
+    own = [other for other in cases if other.scheme == case.scheme]
+    plain = [other for other in own if not other.options] or own
+    # the number of cases differs between tests, so that they meet a scheme in different families
+    in_turn = plain[(list(SCHEMES).index(case.scheme) + len(cases)) % len(plain)]
+    return [] if case == in_turn else [pytest.mark.slow]
 
 
 def first_of_each_scheme(cases: list[Case]) -> list[Case]:
