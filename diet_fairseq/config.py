@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .attention.backends import BACKENDS
-from .checks import not_below
+from .checks import not_below, positive
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Option, at_least
@@ -17,7 +17,10 @@ from .positions.registry import for_each_scheme
 from .positions.segments import SegmentScores
 
 #: options that any scheme has
-ANY_SCHEME = ("position_scheme", "position_sampling", "position_sampling_length")
+ANY_SCHEME = (
+    *("position_scheme", "position_sampling", "position_sampling_length"),
+    "position_temperature",
+)
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 BACKEND_CHOICES = ("auto", *BACKENDS)
@@ -63,6 +66,13 @@ GENERAL_OPTIONS = (
         int,
         "number of positions that --position-sampling draws from (default: all that the model has)",
         check=at_least(1),
+    ),
+    Option(
+        "position_temperature",
+        float,
+        "at inference: number that the logits of attention are divided by; below 1 for inputs that "
+        "are longer than those of training (default: 1)",
+        check=positive,
     ),
     Option(
         "projection_length",
@@ -199,6 +209,14 @@ class PositionConfig(SimpleNamespace):
         if self.position_gain is not None:
             return self.position_gain
         return options_of(self.scheme).get("position_gain")
+
+    @property
+    def temperature(self) -> float:
+        """What the logits of attention are divided by at inference, Chi et al. (2024), section 4.
+
+        That is q k^T with all that is added to it, in every attention that a scheme may act in.
+        """
+        return 1.0 if self.position_temperature is None else self.position_temperature
 
     def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
         """The scheme that acts in self-attention, or in cross-attention; None: none does."""

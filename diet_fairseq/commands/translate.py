@@ -32,7 +32,8 @@ def load_translator(args: Namespace) -> "Translator":
     from ..inference.translator import Translator
 
     names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
-    options = {name: getattr(args, name) for name in (*names, "any_ctranslate2", "max_tokens")}
+    names += ("any_ctranslate2", "max_tokens", "position_temperature")
+    options = {name: getattr(args, name) for name in names}
     return Translator(args.models, **options)
 
 

@@ -56,8 +56,13 @@ def create_context(
     The stack selects one backend for all its layers, as all have schemes and sizes of one kind, and
     computes for it what they share. Recomputed activations therefore take the same backend.
     """
+    config = stack.placement.config
     context = Context(
-        layout, shared, compress=getattr(stack, "compress_layer", None), packing=packing
+        layout,
+        shared,
+        compress=getattr(stack, "compress_layer", None),
+        packing=packing,
+        temperature=1.0 if stack.training else config.temperature,
     )
     if not len(stack.layers):
         return context
@@ -70,7 +75,7 @@ def create_context(
         first.active_dropout,
         len(stack.layers) if shared else 1,
     )
-    backend = select_backend(stack.placement.config.attention_backend, request)
+    backend = select_backend(config.attention_backend, request)
     scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None
     return replace(context, scores=scores, backend=backend)
 

@@ -191,6 +191,9 @@ def write_stack(
         layer = f"{name}.layers.{index}"
         attention = [f"{layer}.self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
         parameters.write_linear(own.self_attention.linear[0], *attention[:3])
+        if positions.temperature != 1:  # of the queries, and so of Shaw's scores, too
+            for tensor in (own.self_attention.linear[0].weight, own.self_attention.linear[0].bias):
+                tensor[: len(tensor) // 3] /= positions.temperature
         parameters.write_linear(own.self_attention.linear[1], attention[3])
         parameters.write_norm(own.self_attention.layer_norm, f"{layer}.self_attn_layer_norm")
         parameters.write_linear(own.ffn.linear_0, f"{layer}.fc1")
