@@ -9,14 +9,15 @@
 # Every part appends to files in OUT as it goes, so that a part that is cut loses only its end.
 # DEVICE=cpu rehearses a part on tiny models without a GPU.
 #
-# The environment: $PYTHON (python3) with PyTorch for CUDA and Triton. Packages that it lacks are installed
-# from the folder $WHEELS (wheels or sdists, no network), which another machine fills:
+# The environment: $PYTHON (python3) with PyTorch for CUDA, Triton and the packages of setup.py. The script installs
+# what it lacks from the folder $WHEELS (wheels or sdists, no network), which another machine fills:
 #
 #     pip download --no-deps --no-binary fairseq-fixed -d WHEELS fairseq-fixed==0.12.3.1 hydra-core==1.3.2 \
-#         omegaconf==2.3.0 antlr4-python3-runtime==4.9.3 bitarray sacrebleu regex pytest ...
+#         omegaconf==2.3.0 antlr4-python3-runtime==4.9.3 bitarray
 #
-# An sdist of fairseq-fixed is compiled there: 5 minutes and a C++ compiler. A wheel that was built with the
-# same Python and PyTorch takes seconds.
+# These five suffice beside scipy, sacrebleu, sentencepiece, regex, scikit-learn, filelock and pytest. An sdist of
+# fairseq-fixed is compiled there: 5 minutes and a C++ compiler. A wheel that was built with the same Python and
+# PyTorch takes seconds.
 set -uo pipefail
 [ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
@@ -40,6 +41,7 @@ esac
 case $device in cuda | cpu) ;; *) fail "DEVICE must be cuda or cpu, but is $device" ;; esac
 mkdir -p "$OUT" || exit 2
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 KINETO_LOG_LEVEL=99
+[ "$device" = cuda ] || export TRITON_INTERPRET=1  # our kernels run on the CPU, too
 
 # --- the environment ------------------------------------------------------------------------
 
@@ -96,12 +98,11 @@ run() { # run LOG COMMAND...: within the time that is left; the log grows as the
     return "$ended"
 }
 
-tests() {
-    if [ "$device" = cuda ]; then
-        run tests.log "$python" -m pytest -m gpu -v -p no:cacheprovider tests
-    else
-        run tests.log "$python" -m pytest -m gpu -q -p no:cacheprovider tests/attention --collect-only
-    fi
+tests() { # of files with the mark alone: others may need packages that are not here
+    local files=() more=(-v --continue-on-collection-errors)
+    mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.gpu' tests)
+    [ "$device" = cuda ] || more=(-q --collect-only)
+    run tests.log "$python" -m pytest -m gpu -p no:cacheprovider "${more[@]}" "${files[@]}"
 }
 
 speed() {
@@ -114,7 +115,7 @@ speed() {
     else
         run attention.md "$python" -m benchmarks.attention --choices --tokens 16 --lengths 8 --rounds 1
         run step.md "$python" -m benchmarks.device --device cpu --size tiny --tokens 16 --lengths 8 \
-            --rounds 1 --schemes none diet_rel --backends sdpa offsets reference --out "$OUT"
+            --rounds 1 --schemes none diet_rel --backends sdpa offsets split reference --out "$OUT"
     fi
 }
 

@@ -214,8 +214,8 @@ def own(call: Call, found: Found) -> None:
     bound = measures.theorem_1(q.size(2), module.head_dim, rank) if bounded else None
     if any("transform" in scheme.kinds for scheme in schemes):
         bound = measures.theorem_1(q.size(2), module.head_dim)  # words and positions meet
-    found.whole.append(reduced(call, scores, bound))
     reads_queries = any(scheme.kinds & READING for scheme in schemes)
+    found.whole.append(reduced(call, scores, None if reads_queries else bound))
     if shared and call.layer > 1 and not reads_queries:
         return
     layer = 0 if shared and not reads_queries else call.layer

@@ -34,14 +34,19 @@ def row_scores(
             scores.append(Dense(picked(biased, of_queries.rows, of_queries.index)))
         of_keys = scheme.key_rows(layout, project) if "key_rows" in scheme.kinds else None
         if of_keys is not None:
-            picks = picked(k * scale, of_keys.rows, of_keys.index.mT)  # (B, H, Tk, Tq)
+            picks = picked(k, of_keys.rows * scale, of_keys.index.mT)  # (B, H, Tk, Tq)
             scores.append(Dense(picks.mT))
     return tuple(scores)
 
 
 def picked(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
-    """x_i . rows[index_ij], of x (B, H, T, d_h): (B, H, T, S)."""
-    products = x @ rows.to(x.dtype).mT  # (B, H, T, R)
+    """x_i . rows[index_ij], of x (B, H, T, d_h), rows (H|1, R, d_h): (B, H, T, S)."""
+    rows = rows.to(x.dtype)
+    if index.size(-1) == 1:  # of all keys in decoding: each meets its own row alone
+        own = rows[:, index[:, 0, :, 0]].transpose(0, 1)  # (B|1, H|1, T, d_h)
+        return torch.linalg.vecdot(x, own).unsqueeze(-1)
+    # `x @ rows.mT` would copy the rows for every sentence
+    products = torch.einsum("bhtd,hrd->bhtr", x, rows)
     # in float32, as below: the gradient of a product sums up to S numbers
     picks = products.float().gather(-1, index.expand(*x.shape[:2], -1, -1))
     return picks.to(x.dtype)

@@ -5,6 +5,8 @@ error messages and the property tests follow from it.
 """
 
 from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
+from .cope import Cope
+from .deberta import Deberta
 from .diet_abs import DietAbs
 from .input import Learned, NoPositions, Sinusoidal
 from .layout import Layout
@@ -12,6 +14,7 @@ from .linformer import DietAbsLin, Linformer
 from .options import Option
 from .relative import T5, DietRel
 from .shaw import Shaw
+from .transformer_xl import TransformerXL
 from .tupe import TupeA, TupeR
 from .tupe_variants import BertAd, TupeFree
 
@@ -20,6 +23,9 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "sinusoidal": Sinusoidal,
     "learned": Learned,
     "shaw": Shaw,
+    "transformer_xl": TransformerXL,
+    "deberta": Deberta,
+    "cope": Cope,
     "t5": T5,
     "tupe_a": TupeA,
     "tupe_r": TupeR,

@@ -181,7 +181,10 @@ class PositionScheme(nn.Module):
         return None
 
     def content_score(self, logits: Tensor, q: Tensor, layout: Layout) -> Tensor:
-        """The logits (B, H, Tq, Tk), all scores but no mask in them, changed by what they are."""
+        """The content score q k^T, (B, H, Tq, Tk), changed by what it is; scores are added later.
+
+        No mask is in it: what a query doesn't see, ``layout.mask`` says.
+        """
         return logits
 
 

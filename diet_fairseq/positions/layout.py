@@ -179,6 +179,12 @@ class Layout:
             return 1 - self.key_positions.size(1), self.query_positions.size(1) - 1
         return 1 - self.ends[0], self.ends[1] - 1
 
+    @property
+    def seen_range(self) -> tuple[int, int]:
+        """The first and the last offset of a key that a query may see."""
+        first, last = self.offset_range
+        return first, min(last, 0) if self.causal else last
+
     @cached_property
     def offset_line(self) -> Tensor:
         """(number of offsets,) int64: all of `offset_range`; in self-attention Tq + Tk - 1."""

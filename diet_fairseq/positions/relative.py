@@ -24,14 +24,15 @@ CLIP = Option(
 BUCKETS = Option(
     "position_buckets",
     int,
-    "t5, tupe_r: number of buckets (default: 32)",
+    "t5, tupe_r, deberta: number of buckets (default: 32; deberta: 256)",
     default=32,
     check=at_least(4),
 )
 MAX_DISTANCE = Option(
     "position_max_distance",
     int,
-    "t5, tupe_r: distance from which on offsets share the last bucket (default: 128)",
+    "t5, tupe_r, deberta: distance from which on offsets share the last bucket "
+    "(default: 128; deberta: 512)",
     default=128,
 )
 

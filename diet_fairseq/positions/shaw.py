@@ -46,23 +46,28 @@ class Shaw(ScoreParameters):
                 nn.init.xavier_uniform_(head, gain=1 / self.gain)
 
     def query_rows(self, layout: Layout, project: Projections) -> Rows:
-        rows, index = rows_of_offsets(layout, self.clip)
-        return Rows(self.gained(self.keys[:, rows]), index)
+        return self._rows(self.keys, layout)
 
     def value_rows(self, layout: Layout) -> Rows | None:
-        if self.values is None:
-            return None
-        rows, index = rows_of_offsets(layout, self.clip)
-        return Rows(self.gained(self.values[:, rows]), index)
+        return None if self.values is None else self._rows(self.values, layout)
+
+    def _rows(self, table: Tensor, layout: Layout) -> Rows:
+        offsets, index = rows_of_offsets(layout, self.clip)
+        rows = table[:, offsets.start + self.clip : offsets.stop + self.clip]  # (H|1, R, d_h)
+        return Rows(self.gained(rows), index)
 
 
-def rows_of_offsets(layout: Layout, clip: int) -> tuple[slice, Tensor]:
-    """The rows of a table of the offsets from -clip to clip that occur, and the index of pairs.
+def rows_of_offsets(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:
+    """The offsets that occur, clipped, and the place of each pair's among them.
+
+    Args:
+        layout: of the pairs; keys that are masked as later ones count as the last that is seen
+        clip: the largest offset; None: all are told apart
 
     Returns:
-        the rows, and the place among them of each pair's offset, clipped: (B|1, 1, Tq, Tk) int64
+        the offsets j - i, and (B|1, 1, Tq, Tk) int64
     """
-    first, last = layout.offset_range
-    first, last = max(first, -clip), min(last, clip)
-    rows = slice(first + clip, last + clip + 1)
-    return rows, (layout.offsets.clamp(first, last) - first).unsqueeze(1)
+    first, last = layout.seen_range
+    if clip is not None:
+        first, last = max(first, -clip), min(last, clip)
+    return range(first, last + 1), (layout.offsets.clamp(first, last) - first).unsqueeze(1)

@@ -109,6 +109,13 @@ def test_no_rank_passes_the_bound_of_theorem_1():
             assert measures.rank(measures.singular_values(scores.matrix)).max() <= scores.rank
 
 
+@pytest.mark.parametrize("scheme", ["shaw", "transformer_xl", "deberta", "cope"])
+def test_scores_that_read_the_words_have_no_bound_of_rank(scheme):
+    [case] = [case for case in tiny.CASES if str(case) == f"{scheme}-roberta"]
+    found = seen(tiny.fresh(case, encoder_embed_dim=4))[1]
+    assert [one.bound for one in found.whole] == [None] * tiny.LAYERS
+
+
 def test_stock_models_show_their_input_positions():
     for family in ("roberta", "transformer"):
         one, found = seen(tiny.stock(family))

@@ -54,7 +54,7 @@ def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tenso
     dtype = next(scheme.parameters()).dtype
     q = tiny.vectors(len(tokens), heads, tokens.size(1), tiny.DIM // heads).to(dtype)
     weights = tiny.vectors(len(tokens), heads, *layout.slot_offsets.shape).softmax(dim=-1).to(dtype)
-    project = attention.module.projections()
+    project = copy.deepcopy(attention.module).bfloat16().to(dtype).projections()
     yield from (rows.dense() for rows in row_scores((scheme,), q, q, layout, project, 1.0))
     of_values = scheme.value_rows(layout)
     if of_values is not None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from diet_fairseq.attention.backends import BACKENDS, Request, candidates, comparison
+from diet_fairseq.attention.backends.offsets import TILES, Launch, Tile, tiles_of
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from tests.attention.test_fast_paths import PATHS, check_fast_path, once_by_the_reference
@@ -52,6 +53,21 @@ def test_every_candidate_computes_what_the_reference_does_forward_and_backward(
         for backend in candidates(asked):
             found = comparison.matches_reference(BACKENDS[backend], asked)
             assert found, f"{backend}: {queries} x {keys}, {width} wide, causal: {causal}"
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kernel", TILES)
+def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal, monkeypatch):
+    asked = request("t5", 300, 520, 64, torch.bfloat16, causal)
+    monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[torch.bfloat16])
+    major, _ = torch.cuda.get_device_capability()
+    for tile in tiles_of(kernel, torch.bfloat16, 64, major):
+
+        def tiles(launch: Launch, name: str, tile: Tile = tile) -> tuple[Tile, ...]:
+            return (tile,) if name == kernel else tiles_of(name, torch.bfloat16, 64, major)[:1]
+
+        monkeypatch.setattr(Launch, "tiles", tiles)
+        assert comparison.matches_reference("offsets", BACKENDS["offsets"], asked), tile
 
 
 @pytest.mark.parametrize("causal", [False, True])

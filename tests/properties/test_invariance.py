@@ -231,6 +231,7 @@ MUTANTS: mutants.Table = [
     (check_alone, mutants.a_length_that_counts_padding, "linformer-roberta"),
     (check_gap, mutants.offsets_that_count_padding_within, "tupe_r-roberta"),
     (check_gap, mutants.offsets_that_count_padding_within, "shaw"),
+    (check_gap, mutants.gates_that_count_padding, "cope-roberta"),
     (
         check_gap,
         mutants.gaps_that_count_unless_a_neighbour_is_padded_on_the_left,

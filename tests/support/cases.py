@@ -65,6 +65,7 @@ OTHER_VALUES: list[dict[str, Any]] = [
     {"position_clip": 2},
     {"position_values": True},
     {"position_buckets": 8, "position_max_distance": 6},
+    {"position_cope_length": 3},
     {"position_untie_cls": "paper"},
     {"position_untie_cls": "official"},
     {"position_no_layer_norm": True},

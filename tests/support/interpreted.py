@@ -73,10 +73,12 @@ class Call:
 def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
     """Tiles small enough for the interpreter: queries are met two tiles at a time."""
 
-    def tile_of(kernel: str, *_: Any) -> Any:
-        return offsets.Tile(*(tile, tile) if kernel == "backward_line" else (2 * tile, tile), 4, 2)
+    def tiles_of(kernel: str, *_: Any) -> Any:
+        return (
+            offsets.Tile(*(tile, tile) if kernel == "backward_line" else (2 * tile, tile), 4, 2),
+        )
 
-    instead: dict[str, Any] = {"tile_of": tile_of} | ({"Launch": faulty} if faulty else {})
+    instead: dict[str, Any] = {"tiles_of": tiles_of} | ({"Launch": faulty} if faulty else {})
     return patch.multiple(offsets, **instead)
 
 
@@ -177,6 +179,30 @@ def split_attention() -> None:
         check(Call("diet_rel", (40, 40), width=16))
 
 
+def timed_tiles() -> None:
+    """Tiles are timed once, and all kernels work with those that were the fastest."""
+    from triton.runtime.autotuner import Autotuner
+
+    call, timed = Call("diet_rel", (70, 45), options={"clip": 3}), []
+
+    def bench(_: Any, run: Callable[[], None], quantiles: Any) -> list[float]:
+        run()
+        timed.append(run)
+        return [-float(len(timed))]  # the last is the fastest
+
+    def tiles(launch: Any, name: str) -> Any:
+        first, second = [(16, 16)] * 2 if name == "backward_line" else [(32, 32), (64, 16)]
+        return offsets.Tile(*first, 4, 2), offsets.Tile(*second, 8, 2)
+
+    with patch.object(Autotuner, "do_bench", bench), patch.object(offsets.Launch, "tiles", tiles):
+        for _ in range(2):
+            for one, other in zip(call.results("offsets"), call.results("reference"), strict=True):
+                torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5)
+        assert len(timed) == 8, timed  # two tiles of four kernels
+        sizes = offsets.tuned("backward_queries", tiles(None, "")).best_config.kwargs
+        assert sizes == {"BM": 64, "BN": 16}, sizes
+
+
 def two_runs() -> None:
     """They give the same bits, dropout included."""
     call = Call("diet_rel", (40, 25), options={"clip": 3})
@@ -190,9 +216,9 @@ class Mutant(offsets.Launch):
 
     line: torch.Tensor
 
-    def start(self, name: str, grid: Any, *rest: Any) -> None:
+    def start(self, name: str, grid: Any, *rest: Any) -> dict[str, int]:
         self.spoil(name, rest)
-        super().start(name, grid, *rest)
+        return super().start(name, grid, *rest)
 
     def spoil(self, name: str, rest: Any) -> None: ...
 
@@ -219,8 +245,10 @@ class GradientsOnTheNextDiagonal(Mutant):
 
 
 class FarTilesForgotten(Mutant):
-    def of_line(self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor) -> Tensor:
-        return super().of_line(g, norm, delta, of_far.zero_())
+    def of_line(
+        self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor, far: dict[str, int]
+    ) -> Tensor:
+        return super().of_line(g, norm, delta, of_far.zero_(), far)
 
 
 SMALL = Call("diet_rel", (6, 4), causal=True, left=True)
@@ -256,7 +284,7 @@ def checks_of(more: bool) -> dict[str, Callable[[], None]]:
     calls = MORE if more else CALLS
     checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n]) for n in calls}
     if more:
-        others = (cross_attention, dropout, two_runs, split_attention, opcheck)
+        others = (cross_attention, dropout, two_runs, timed_tiles, split_attention, opcheck)
         return checks | {other.__name__: other for other in others}
     return checks | {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
 

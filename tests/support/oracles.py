@@ -23,8 +23,15 @@ class Oracle:
     #: terms that share the scale of the score: content / sqrt(terms d_h)
     terms = 1
 
+    def read(self, module: Any) -> None:
+        """Look at the layer's own projections."""
+
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number | float:
         return 0.0
+
+    def logits(self, head: int, i: int, query: Vector, logits: list[Number]) -> list[Number]:
+        """Content scores of a query with the keys that it sees, changed by what they are."""
+        return logits
 
     def value(self, head: int, i: int, j: int) -> Vector | float:
         return 0.0
@@ -46,6 +53,7 @@ def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal
         module: has q_proj, k_proj, v_proj, out_proj
     """
     heads, width = module.num_heads, module.head_dim
+    oracle.read(module)
     q = linear(module.q_proj, queries)
     k = linear(module.k_proj, oracle.keys_of(keys))
     v = linear(module.v_proj, oracle.values_of(keys))
@@ -54,10 +62,10 @@ def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal
         own = slice(head * width, (head + 1) * width)
         for i in range(len(q)):
             seen = range(i + 1) if causal else range(len(k))
+            logits = [q[i, own] @ k[j, own] / math.sqrt(oracle.terms * width) for j in seen]
             scores = [
-                q[i, own] @ k[j, own] / math.sqrt(oracle.terms * width)
-                + oracle.score(head, i, j, q[i, own], k[j, own])
-                for j in seen
+                logit + oracle.score(head, i, j, q[i, own], k[j, own])
+                for j, logit in zip(seen, oracle.logits(head, i, q[i, own], logits), strict=True)
             ]
             highest = max(float(score) for score in scores)
             exponentials = [math.exp(score - highest) for score in scores]
@@ -291,6 +299,88 @@ class FreeOracle(Oracle):
         return self.b[head, i, j]
 
 
+class TransformerXLOracle(Oracle):
+    """Dai et al. (2019), section 3.3: (q_i + u) k_j + (q_i + v) W_R r_{i-j}, but for q_i k_j."""
+
+    def __init__(self, scheme: Any) -> None:
+        self.u, self.v = scheme.u.double(), scheme.v.double()  # (H, 1, d_h)
+        self.weight = scheme.r_proj.weight.double()  # (H d_h, d)
+        self.width = scheme.shape.head_dim
+
+    def projected(self, head: int, offset: int) -> Vector:
+        d = self.weight.size(1)
+        angles = [offset / 10000 ** (2 * m / d) for m in range(d // 2)]
+        r = torch.tensor([f(angle) for f in (math.sin, math.cos) for angle in angles]).double()
+        return self.weight[head * self.width : (head + 1) * self.width] @ r
+
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
+        head = head % len(self.u)
+        u, v = self.u[head, 0], self.v[head, 0]
+        return (u @ key + (query + v) @ self.projected(head, i - j)) / math.sqrt(self.width)
+
+
+class DebertaOracle(Oracle):
+    """He et al. (2021), eq. 4, v2's buckets: (q_i (P W_K) + k_j (P W_Q)) / sqrt(3 d_h).
+
+    Both read the row of i - j, that of 0 in the middle.
+    """
+
+    terms = 3
+
+    def __init__(self, scheme: Any, buckets: int = 256, max_distance: int = 512) -> None:
+        gain, bias = scheme.norm.weight.double(), scheme.norm.bias.double()
+        rows = []
+        for p in scheme.table.double():
+            mean = p.sum() / len(p)
+            variance = ((p - mean) ** 2).sum() / len(p)
+            rows.append((p - mean) / torch.sqrt(variance + 1e-7) * gain + bias)
+        self.p = torch.stack(rows)
+        self.buckets, self.max_distance = buckets, max_distance
+
+    def read(self, module: Any) -> None:
+        self.query = self.p @ module.q_proj.weight.double().T
+        self.key = self.p @ module.k_proj.weight.double().T
+
+    def row(self, offset: int) -> int:
+        half, distance = self.buckets // 2, abs(offset)
+        bucket = distance
+        if distance > half:
+            share = math.log(distance / half) / math.log((self.max_distance - 1) / half)
+            bucket = half + math.ceil(share * (half - 1))
+        signed = bucket if offset > 0 else -bucket
+        return max(0, min(signed + self.buckets, 2 * self.buckets - 1))
+
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
+        width = len(query)
+        own, row = slice(head * width, (head + 1) * width), self.row(i - j)
+        return (query @ self.key[row, own] + key @ self.query[row, own]) / math.sqrt(3 * width)
+
+
+class CopeOracle(Oracle):
+    """Golovneva et al. (2024), section 4: q_i e[p_ij] / sqrt(d_h), p_ij the sum of gates j to i.
+
+    In encoders that of gates i to j for later keys, with embeddings of their own.
+    """
+
+    def __init__(self, scheme: Any) -> None:
+        self.e, self.largest = scheme.embeddings.double(), scheme.length - 1
+        self.causal = scheme.shape.causal
+
+    def logits(self, head: int, i: int, query: Vector, logits: list[Number]) -> list[Number]:
+        e = self.e[head % len(self.e)]
+        gates = [1 / (1 + math.exp(-float(logit))) for logit in logits]
+        changed = []
+        for j, logit in enumerate(logits):
+            between = gates[j : i + 1] if j <= i else [] if self.causal else gates[i : j + 1]
+            position = min(sum(between), self.largest)
+            first = 0 if j <= i or self.causal else self.largest + 1
+            share = position - math.floor(position)
+            embedding = (1 - share) * e[first + math.floor(position)]
+            embedding = embedding + share * e[first + math.ceil(position)]
+            changed.append(logit + query @ embedding / math.sqrt(len(query)))
+        return changed
+
+
 class AddedAtTheInput(Oracle):
     """Vaswani et al. (2017), Devlin et al. (2019): attention itself is the plain one."""
 
@@ -305,6 +395,12 @@ class WithSegments(Oracle):
         self.positions, self.terms = positions, positions.terms
         self.table = scheme.gain * scheme.weight.double()  # (H, S, S)
         self.segments = segments.tolist()
+
+    def read(self, module: Any) -> None:
+        self.positions.read(module)
+
+    def logits(self, head: int, i: int, query: Vector, logits: list[Number]) -> list[Number]:
+        return self.positions.logits(head, i, query, logits)
 
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         own = self.table[head % len(self.table), self.segments[i], self.segments[j]]
@@ -345,6 +441,9 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
     "sinusoidal": AddedAtTheInput,
     "learned": AddedAtTheInput,
     "shaw": ShawOracle,
+    "transformer_xl": TransformerXLOracle,
+    "deberta": DebertaOracle,
+    "cope": CopeOracle,
     "t5": T5Oracle,
     "tupe_a": TupeAOracle,
     "tupe_r": TupeROracle,

@@ -71,27 +71,29 @@ def toeplitz(
 
 
 @triton.jit
-def scores(products, bias, pad, i, j, queries, keys, EDGE: tl.constexpr, CAUSAL: tl.constexpr):
-    """s_ij in units of log2 e; i and j are (S, 1) and (1, S), or the reverse."""
+def scores(products, bias, padding, i, j, queries, keys, EDGE: tl.constexpr, CAUSAL: tl.constexpr):
+    """s_ij in units of log2 e; i and j are (S, 1) and (1, S), or the reverse; padding is like j."""
     score = products * LOG2E + bias
-    seen = score
-    if pad is not None:
-        seen = score + tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+    if padding is not None:
+        if EDGE and CAUSAL:
+            padding = tl.where(j - i == keys - queries, 0.0, padding)
+        score += padding
     if EDGE:
+        is_visible = (i < queries) & (j < keys)
         if CAUSAL:
-            offset = j - i - (keys - queries)
-            if pad is not None:
-                seen = tl.where(offset == 0, score, seen)
-            seen = tl.where(offset <= 0, seen, -float("inf"))
-        seen = tl.where((i < queries) & (j < keys), seen, -float("inf"))
-    return seen
+            is_visible = is_visible & (j - i <= keys - queries)
+        score = tl.where(is_visible, score, -float("inf"))
+    return score
 
 
 @triton.jit
-def is_dropped(seed, row, i, j, dropout):
-    """Whether m_ij of a sentence and head, ``row``, is 0: the same in every kernel."""
-    numbers, _, _, _ = tl.philox(tl.load(seed), j, i, row, 0, 7)
-    return (numbers >> 8).to(tl.float32) * (1.0 / 16777216) < dropout
+def drop(weight, seed, row, i, j, dropout):
+    """m_ij p_ij of a sentence and head, ``row``: m_ij is the same in every kernel."""
+    if seed is not None:
+        numbers, _, _, _ = tl.philox(tl.load(seed), j, i, row, 0, 7)
+        is_kept = (numbers >> 8).to(tl.float32) * (1.0 / 16777216) >= dropout
+        weight = tl.where(is_kept, weight * (1.0 / (1.0 - dropout)), 0.0)
+    return weight
 
 
 @triton.jit
@@ -102,22 +104,22 @@ def runs_of_keys(
     """The keys where a tile of queries begins its four runs, the end, where far tiles begin."""
     place = first + keys - queries  # the first query's, among the keys
     far = keys
-    checked, end = keys // BN * BN, keys
+    edge, end = keys // BN * BN, keys
     if CAUSAL:
-        checked = tl.minimum(checked, tl.maximum(place, 0) // BN * BN)
+        edge = tl.minimum(edge, tl.maximum(place, 0) // BN * BN)
         end = tl.minimum(keys, place + BM)
-    left, right = 0, checked
+    left, right = 0, edge
     if NEAR:
-        left = tl.minimum(tl.maximum(place - reach + 1, 0) // BN * BN, checked)
+        left = tl.minimum(tl.maximum(place - reach + 1, 0) // BN * BN, edge)
         if not CAUSAL:
             far = tl.cdiv(tl.maximum(place + BM - 1 + reach, 0), BN) * BN
-            right = tl.maximum(tl.minimum(far, checked), left)
-    return 0, left, right, checked, end, far
+            right = tl.maximum(tl.minimum(far, edge), left)
+    return 0, left, right, edge, end, far
 
 
 @triton.jit
 def forward_run(
-    most, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end, far,
+    highest, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end, far,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -127,22 +129,24 @@ def forward_run(
         products = tl.dot(query, tl.trans(key), input_precision=P)
         place = start - first + queries - 1
         bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
-        score = scores(products, bias, pad, i, j, queries, keys, EDGE, CAUSAL)
-        higher = tl.maximum(most, tl.max(score, 1))
-        weight, shrink = tl.exp2(score - higher[:, None]), tl.exp2(most - higher)
-        total = total * shrink + tl.sum(weight, 1)
-        if seed is not None:
-            weight = tl.where(is_dropped(seed, tl.program_id(1), i, j, dropout), 0.0, weight)
+        padding = pad
+        if pad is not None:
+            padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
+        new_highest = tl.maximum(highest, tl.max(score, 1))
+        weight, decay = tl.exp2(score - new_highest[:, None]), tl.exp2(highest - new_highest)
+        total = total * decay + tl.sum(weight, 1)
+        output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
         value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
-        out = tl.dot(weight.to(value.dtype), value, out * shrink[:, None], input_precision=P)
-        most = higher
-    return most, total, out
+        out = tl.dot(output_weight.to(value.dtype), value, out * decay[:, None], input_precision=P)
+        highest = new_highest
+    return highest, total, out
 
 
 @triton.jit
 def offset_forward(
     q, k, v, line, pad, seed, o, norm,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, heads, queries, keys, reach, dropout,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
@@ -161,111 +165,99 @@ def offset_forward(
     # entries that stand for all far offsets, if there are any
     low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
     ends = runs_of_keys(first, queries, keys, reach, BM, BN, NEAR, CAUSAL)
-    most = tl.full((BM,), LOWEST, tl.float32)
+    highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
     for side in tl.static_range(0 if NEAR else 1, 4):
         if side != 2 or (NEAR and not CAUSAL):
-            most, total, out = forward_run(
-                most, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
+            highest, total, out = forward_run(
+                highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
                 ends[side + 1], low if side == 0 else high, first, queries, keys, dropout,
                 BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
             )  # fmt: skip
-    scale = 1.0 / (total * (1.0 - dropout))[:, None]
-    store_rows(o, first, out * scale, queries, BM, d, W)
+    store_rows(o, first, out / total[:, None], queries, BM, d, W)
     norm += tl.cast(row, tl.int64) * queries
-    tl.store(norm + i, most + tl.log2(total), mask=i < queries)
+    tl.store(norm + i, highest + tl.log2(total), mask=i < queries)
 
 
 @triton.jit
-def offset_delta(
-    g, o, delta, g_b, g_h, g_t, o_b, o_h, o_t, heads, queries,
-    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr,
-):  # fmt: skip
+def offset_delta(g, o, delta, queries, d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr):
     """BM numbers g_i o_i of delta (B, H, Tq)."""
     first, row = tl.program_id(0) * BM, tl.program_id(1)
-    b, h = row // heads, row % heads
-    grad = load_rows(at(g, b, h, g_b, g_h), first, g_t, queries, BM, d, W, True).to(tl.float32)
-    out = load_rows(at(o, b, h, o_b, o_h), first, o_t, queries, BM, d, W, True).to(tl.float32)
+    step = tl.num_programs(1) * d
+    grad = load_rows(g + row * d, first, step, queries, BM, d, W, True).to(tl.float32)
+    out = load_rows(o + row * d, first, step, queries, BM, d, W, True).to(tl.float32)
     i = first + tl.arange(0, BM)
     delta += tl.cast(row, tl.int64) * queries
     tl.store(delta + i, tl.sum(grad * out, 1), mask=i < queries)
 
 
 @triton.jit
-def gradients(products, weight, level, seed, row, i, j, dropout):
-    """d_ij and m_ij p_ij, from g_i v_j, p_ij and g_i o_i."""
-    used = weight
-    if seed is not None:
-        dropped, scale = is_dropped(seed, row, i, j, dropout), 1.0 / (1.0 - dropout)
-        products = tl.where(dropped, 0.0, products * scale)
-        used = tl.where(dropped, 0.0, weight * scale)
-    return weight * (products - level), used
-
-
-@triton.jit
 def keys_run(
-    of_k, of_v, key, value, q, g, q_t, g_t, line, pad, seed, norm, delta, j, begin, end, far,
+    of_k, of_v, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end, far,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     for start in range(begin, end, BM):
         i = start + tl.arange(0, BM)
         inside = tl.minimum(i, queries - 1) if EDGE else i
-        query = load_rows(q, start, q_t, queries, BM, d, W, EDGE)
+        query = load_rows(q, start, step, queries, BM, d, W, EDGE)
         products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
         place = first - start + queries - 1
         bias = toeplitz(line, far, place, queries + keys - 2, BN, BM, -1, FAR)
-        score = scores(products, bias, pad, i[None, :], j, queries, keys, EDGE, CAUSAL)
+        score = scores(products, bias, padding, i[None, :], j, queries, keys, EDGE, CAUSAL)
         weight = tl.exp2(score - tl.load(norm + inside)[None, :])
-        grad = load_rows(g, start, g_t, queries, BM, d, W, EDGE)
+        grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
+        # before the next product, so that fewer numbers are in registers at a time
+        output_weight = drop(weight, seed, tl.program_id(1), i[None, :], j, dropout)
+        of_v = tl.dot(output_weight.to(grad.dtype), grad, of_v, input_precision=P)
         products = tl.dot(value, tl.trans(grad), input_precision=P)
-        level = tl.load(delta + inside)[None, :]
-        row = tl.program_id(1)
-        change, used = gradients(products, weight, level, seed, row, i[None, :], j, dropout)
-        of_v = tl.dot(used.to(grad.dtype), grad, of_v, input_precision=P)
-        of_k = tl.dot(change.to(query.dtype), query, of_k, input_precision=P)
+        score_grad = output_weight * products - weight * tl.load(delta + inside)[None, :]
+        of_k = tl.dot(score_grad.to(query.dtype), query, of_k, input_precision=P)
     return of_k, of_v
 
 
 @triton.jit
 def offset_backward_keys(
     g, q, k, v, line, pad, seed, norm, delta, of_k, of_v,
-    g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, heads, queries, keys, reach,
-    dropout, d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    length, heads, queries, keys, reach, dropout,
+    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """BN rows of the gradients of k and v; no key of a tile is at an edge, its copies are."""
     row, first = tl.program_id(1), tl.program_id(0) * BN
     b, h = row // heads, row % heads
     j = tl.minimum(first + tl.arange(0, BN), keys - 1)[:, None]
-    key = load_rows(at(k, b, h, k_b, k_h), first, k_t, keys, BN, d, W, True)
-    value = load_rows(at(v, b, h, v_b, v_h), first, v_t, keys, BN, d, W, True)
-    q, g = at(q, b, h, q_b, q_h), at(g, b, h, g_b, g_h)
+    step = tl.num_programs(1) * d
+    key = load_rows(k + row * d, first, step, keys, BN, d, W, True)
+    value = load_rows(v + row * d, first, step, keys, BN, d, W, True)
+    q += row * d
+    g += row * d
     line += h * (queries + keys - 1)
     norm += tl.cast(row, tl.int64) * queries
     delta += tl.cast(row, tl.int64) * queries
+    padding = pad
     if pad is not None:
-        pad += tl.cast(b, tl.int64) * keys
+        padding = tl.load(pad + tl.cast(b, tl.int64) * keys + j)
     low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
     # Queries right of near ones see these keys on their left; ``place`` is the first key's.
     place = first - (keys - queries)
-    begin, right, checked = 0, 0, queries // BM * BM
+    begin, right, edge = 0, 0, queries // BM * BM
     if CAUSAL:
         begin = tl.maximum(place, 0) // BM * BM
         right = tl.minimum(tl.cdiv(tl.maximum(place + BN, 0), BM) * BM, tl.cdiv(queries, BM) * BM)
-        checked = tl.maximum(checked, right)
-    left = checked
+        edge = tl.maximum(edge, right)
+    left = edge
     if NEAR:
         if not CAUSAL:
-            right = tl.minimum(tl.maximum(place - reach + 1, 0) // BM * BM, checked)
+            right = tl.minimum(tl.maximum(place - reach + 1, 0) // BM * BM, edge)
         left = tl.cdiv(tl.maximum(place + BN - 1 + reach, 0), BM) * BM
-        left = tl.maximum(tl.minimum(left, checked), right)
-    ends = (begin, right, left, checked, queries)
+        left = tl.maximum(tl.minimum(left, edge), right)
+    ends = (begin, right, left, edge, queries)
     to_k, to_v = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
     for side in tl.static_range(0 if NEAR or CAUSAL else 1, 4):
         if NEAR or side != 2:
             to_k, to_v = keys_run(
-                to_k, to_v, key, value, q, g, q_t, g_t, line, pad, seed, norm, delta, j,
+                to_k, to_v, key, value, q, g, step, line, padding, seed, norm, delta, j,
                 ends[side], ends[side + 1], high if side == 0 else low, first, queries, keys,
                 dropout, BM, BN, d, W, CAUSAL, P,
                 (side == 0 and not CAUSAL) or side == 2, (side == 0 and CAUSAL) or side == 3,
@@ -276,35 +268,38 @@ def offset_backward_keys(
 
 @triton.jit
 def queries_run(
-    to_q, sums, query, grad, k, v, k_t, v_t, line, pad, seed, norm, delta, i, begin, end, far,
-    counted, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    to_q, sums, query, grad, k, v, step, line, pad, seed, norm, delta, i, begin, end, far,
+    far_start, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     for start in range(begin, end, BN):
         j = (start + tl.arange(0, BN))[None, :]
-        key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
+        key = load_rows(k, start, step, keys, BN, d, W, EDGE)
         products = tl.dot(query, tl.trans(key), input_precision=P)
         place = start - first + queries - 1
         bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
-        score = scores(products, bias, pad, i, j, queries, keys, EDGE, CAUSAL)
+        padding = pad
+        if pad is not None:
+            padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
         weight = tl.exp2(score - norm[:, None])
-        value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
+        value = load_rows(v, start, step, keys, BN, d, W, EDGE)
         products = tl.dot(grad, tl.trans(value), input_precision=P)
-        row = tl.program_id(1)
-        change, _ = gradients(products, weight, delta[:, None], seed, row, i, j, dropout)
-        to_q = tl.dot(change.to(key.dtype), key, to_q, input_precision=P)
+        output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
+        score_grad = output_weight * products - weight * delta[:, None]
+        to_q = tl.dot(score_grad.to(key.dtype), key, to_q, input_precision=P)
         if FAR:
-            sums += tl.sum(change, 1)
-        if EDGE and counted is not None:
-            sums += tl.where(start >= counted, tl.sum(change, 1), 0.0)
+            sums += tl.sum(score_grad, 1)
+        if EDGE and far_start is not None:
+            sums += tl.where(start >= far_start, tl.sum(score_grad, 1), 0.0)
     return to_q, sums
 
 
 @triton.jit
 def offset_backward_queries(
     g, q, k, v, line, pad, seed, norm, delta, of_q, of_far,
-    g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, heads, queries, keys, reach,
-    dropout, d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    length, heads, queries, keys, reach, dropout,
+    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """BM rows of the gradient of q, and of of_far (2, B, H, Tq): sums of d_ij over far tiles."""
@@ -314,9 +309,11 @@ def offset_backward_queries(
     b, h, first = row // heads, row % heads, tile * BM
     i = first + tl.arange(0, BM)
     inside = tl.minimum(i, queries - 1)
-    query = load_rows(at(q, b, h, q_b, q_h), first, q_t, queries, BM, d, W, True)
-    grad = load_rows(at(g, b, h, g_b, g_h), first, g_t, queries, BM, d, W, True)
-    k, v = at(k, b, h, k_b, k_h), at(v, b, h, v_b, v_h)
+    step = tl.num_programs(1) * d
+    query = load_rows(q + row * d, first, step, queries, BM, d, W, True)
+    grad = load_rows(g + row * d, first, step, queries, BM, d, W, True)
+    k += row * d
+    v += row * d
     line += h * (queries + keys - 1)
     norms = tl.load(norm + tl.cast(row, tl.int64) * queries + inside)
     deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
@@ -329,7 +326,7 @@ def offset_backward_queries(
     for side in tl.static_range(0 if NEAR else 1, 4):
         if side != 2 or (NEAR and not CAUSAL):
             to_q, sums = queries_run(
-                to_q, sums, query, grad, k, v, k_t, v_t, line, pad, seed, norms, deltas,
+                to_q, sums, query, grad, k, v, step, line, pad, seed, norms, deltas,
                 inside[:, None], ends[side], ends[side + 1], low if side == 0 else high,
                 ends[5] if NEAR and not CAUSAL else None, first, queries, keys,
                 dropout, BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
@@ -344,9 +341,8 @@ def offset_backward_queries(
 
 @triton.jit
 def offset_backward_line(
-    g, q, k, v, line, pad, seed, norm, delta, of_line,
-    g_b, g_h, g_t, q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t,
-    batch, heads, queries, keys, reach, dropout, lowest, sentences,
+    g, q, k, v, line, pad, seed, norm, delta, of_line, length, heads, queries, keys, reach, dropout,
+    batch, lowest, sentences,
     d: tl.constexpr, W: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     EDGE: tl.constexpr, NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
@@ -364,36 +360,36 @@ def offset_backward_line(
         bias = tl.where(offset <= 0, bias, -float("inf"))
     begin = tl.maximum(0, -diagonal)  # of the tiles along the block diagonal
     tiles = tl.minimum(tl.cdiv(queries, S), tl.cdiv(keys, S) - diagonal) - begin
-    total = tl.zeros((S, S), tl.float32)
+    total, step = tl.zeros((S, S), tl.float32), batch * heads * d
     for x in range(part * sentences * tiles, tl.minimum(batch, (part + 1) * sentences) * tiles):
         b = x // tiles
         top = (begin + x % tiles) * S
         left = top + diagonal * S
         i, j, row = (top + r)[:, None], (left + r)[None, :], b * heads + h
-        query = load_rows(at(q, b, h, q_b, q_h), top, q_t, queries, S, d, W, EDGE)
-        key = load_rows(at(k, b, h, k_b, k_h), left, k_t, keys, S, d, W, EDGE)
+        query = load_rows(q + row * d, top, step, queries, S, d, W, EDGE)
+        key = load_rows(k + row * d, left, step, keys, S, d, W, EDGE)
         products = tl.dot(query, tl.trans(key), input_precision=P)
-        hidden = pad
+        padding = pad
         if pad is not None:
-            hidden = pad + tl.cast(b, tl.int64) * keys
-        score = scores(products, bias, hidden, i, j, queries, keys, EDGE, CAUSAL)
+            padding = tl.load(pad + tl.cast(b, tl.int64) * keys + tl.minimum(j, keys - 1))
+        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
         inside = tl.cast(row, tl.int64) * queries + (tl.minimum(i, queries - 1) if EDGE else i)
         norms = tl.load(norm + inside)
         if NEAR:
             ends = runs_of_keys(top // BM * BM, queries, keys, reach, BM, BN, NEAR, CAUSAL)
             norms = tl.where((left < ends[1]) | (left >= ends[5]), float("inf"), norms)
         weight = tl.exp2(score - norms)
-        grad = load_rows(at(g, b, h, g_b, g_h), top, g_t, queries, S, d, W, EDGE)
-        value = load_rows(at(v, b, h, v_b, v_h), left, v_t, keys, S, d, W, EDGE)
+        grad = load_rows(g + row * d, top, step, queries, S, d, W, EDGE)
+        value = load_rows(v + row * d, left, step, keys, S, d, W, EDGE)
         products = tl.dot(grad, tl.trans(value), input_precision=P)
-        level = tl.load(delta + inside)
-        change, _ = gradients(products, weight, level, seed, row, i, j, dropout)
-        total += change
-    # row r is moved by S - 1 - r columns, so that a column is a diagonal
-    entry = tl.arange(0, 2 * S)
-    column = entry[None, :] + r[:, None] - (S - 1)
-    exists = (column >= 0) & (column < S)
-    moved = tl.gather(total, tl.where(exists, column, 0), 1)
+        output_weight = drop(weight, seed, row, i, j, dropout)
+        # in this order a score takes two fused multiplications and additions
+        total = total + output_weight * products - weight * tl.load(delta + inside)
+    # row r is moved by S - 1 - r columns, so that a column is a diagonal; one half at a time
     place = (part * heads + h) * tl.num_programs(0) + tl.program_id(0)
-    sums = tl.sum(tl.where(exists, moved, 0.0), 0)
-    tl.store(of_line + tl.cast(place, tl.int64) * 2 * S + entry, sums)
+    for half in range(2):
+        column = half * S + r[None, :] + r[:, None] - (S - 1)
+        has_column = (column >= 0) & (column < S)
+        diagonals = tl.gather(total, tl.where(has_column, column, 0), 1)
+        sums = tl.sum(tl.where(has_column, diagonals, 0.0), 0)
+        tl.store(of_line + (tl.cast(place, tl.int64) * 2 + half) * S + r, sums)

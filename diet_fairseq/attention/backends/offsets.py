@@ -6,7 +6,9 @@ for compute capabilities 8.0 to 10.0 (docs/performance.md).
 """
 
 import math
-from functools import reduce
+from collections.abc import Callable
+from functools import cache, reduce
+from inspect import signature
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ EVERYWHERE = 2**30
 
 
 class Tile(NamedTuple):
-    """How a kernel works: queries and keys in a tile, warps, stages of its pipeline."""
+    """A kernel's work: queries and keys in a tile, warps, stages of its pipeline."""
 
     queries: int
     keys: int
@@ -34,22 +36,44 @@ class Tile(NamedTuple):
     stages: int
 
 
-#: half precision, heads of at most 64 and at most 128 numbers: computed for an H100 from what
-#: Triton's compiler says of registers and shared memory (docs/performance.md), not yet measured
+#: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. The first
+#: is taken where tiles are not timed. None makes its kernel spill registers
+#: (tests/attention/test_compiled_kernels.py); the line's divide the queries' in both directions.
 TILES = {
-    "forward": (Tile(128, 64, 8, 3), Tile(128, 64, 8, 2)),
-    "backward_keys": (Tile(64, 128, 8, 2), Tile(64, 64, 8, 2)),
-    "backward_queries": (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
-    "backward_line": (Tile(64, 64, 4, 2), Tile(64, 64, 8, 2)),
+    "forward": (
+        (Tile(128, 64, 8, 3), Tile(128, 128, 8, 2)),
+        (Tile(128, 64, 8, 2),),
+        (Tile(128, 64, 8, 2),),
+    ),
+    "backward_keys": (
+        (Tile(64, 128, 8, 2), Tile(32, 128, 8, 2)),
+        (Tile(64, 64, 8, 2), Tile(32, 32, 4, 2)),
+        (Tile(32, 64, 4, 2),),
+    ),
+    "backward_queries": ((Tile(128, 64, 8, 2),), (Tile(64, 64, 8, 2),), (Tile(64, 32, 4, 2),)),
+    "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 2),)),
 }
-#: all kernels, in float32
+#: kernels and tiles that would spill registers on GPUs of a compute capability
+SPILLS = {
+    8: [("backward_keys", Tile(64, 128, 8, 2)), ("backward_keys", Tile(64, 64, 8, 2))],
+    10: [("forward", Tile(128, 128, 8, 2))],
+}
+#: all kernels in float32, and for wide heads with dropout
 SMALL = Tile(32, 32, 4, 2)
+#: tiles are timed for calls with so many queries, over sentences and heads: fewer leave a GPU idle
+TUNED = 2**16
 #: programs of `backward_line`, which splits the batch to have at least so many
 PROGRAMS = 2048
 
 
-def tile_of(kernel: str, dtype: torch.dtype, width: int) -> Tile:
-    return SMALL if dtype == torch.float32 else TILES[kernel][width > 64]
+def tiles_of(
+    kernel: str, dtype: torch.dtype, width: int, major: int, dropout: bool = False
+) -> tuple[Tile, ...]:
+    """The tiles of a kernel for a GPU of compute capability ``major``."""
+    if dtype == torch.float32 or (dropout and width > 64):
+        return (SMALL,)
+    tiles, spills = TILES[kernel][2 if dropout else width > 64], SPILLS.get(major, [])
+    return tuple(tile for tile in tiles if (kernel, tile) not in spills)
 
 
 def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
@@ -168,7 +192,7 @@ class Launch:
         self, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
         seed: Tensor | None, reach: int, causal: bool, dropout: float,
     ) -> None:  # fmt: skip
-        self.q, self.k, self.v = (rows_in_memory(x) for x in (q, k, v))
+        self.q, self.k, self.v = q, k, v
         self.line = (line * math.log2(math.e)).contiguous()
         self.pad, self.seed, self.reach, self.dropout = pad, seed, reach, dropout
         self.causal = causal
@@ -176,29 +200,39 @@ class Launch:
         self.keys = k.size(2)
 
     def forward(self, out: Tensor, norm: Tensor) -> None:
-        self.run("forward", self.queries, (), (out, norm))
+        self.q, self.k, self.v = (
+            x if x.stride(-1) == 1 else token_major(x) for x in (self.q, self.k, self.v)
+        )
+        strides = [stride for x in (self.q, self.k, self.v) for stride in x.stride()[:3]]
+        self.start("forward", self.grid(self.queries, "BM"), (), (out, norm, *strides))
 
     def backward(
         self, gradient: Tensor, out: Tensor, norm: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        g = rows_in_memory(gradient)
-        delta = torch.empty_like(norm)
-        self.run_delta(g, out, delta)
+        """The gradients of q, k, v and the line."""
+        self.q, self.k, self.v = (token_major(x) for x in (self.q, self.k, self.v))
+        g = token_major(gradient)
+        delta = self.delta(g, token_major(out))
         of_q, of_k, of_v = (activations(x) for x in (self.q, self.k, self.v))
-        sides = 1 if self.causal else 2
-        of_far = norm.new_empty(sides, *norm.shape)
-        self.run("backward_keys", self.keys, (g,), (norm, delta, of_k, of_v))
-        self.run("backward_queries", self.queries, (g,), (norm, delta, of_q, of_far))
-        return of_q, of_k, of_v, self.of_line(g, norm, delta, of_far)
+        of_far = norm.new_empty(1 if self.causal else 2, *norm.shape)
+        keys, queries = self.grid(self.keys, "BN"), self.grid(self.queries, "BM")
+        self.start("backward_keys", keys, (g,), (norm, delta, of_k, of_v))
+        far = self.start("backward_queries", queries, (g,), (norm, delta, of_q, of_far))
+        return of_q, of_k, of_v, self.of_line(g, norm, delta, of_far, far)
 
-    def of_line(self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor) -> Tensor:
-        """The gradient of the line, (H, Tq + Tk - 1)."""
-        tile = self.tile("backward_line")
-        far = self.tile("backward_queries")
-        size, shift = tile.queries, self.keys - self.queries
+    def of_line(
+        self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor, far: dict[str, int]
+    ) -> Tensor:
+        """The gradient of the line, (H, Tq + Tk - 1).
+
+        Args:
+            of_far: (1 or 2, B, H, Tq), what `offset_backward_queries` summed over far tiles
+            far: the size of these tiles, BM and BN
+        """
+        size, shift = self.tiles("backward_line")[0].queries, self.keys - self.queries
         lowest, highest = 1 - -(-self.queries // size), -(-self.keys // size) - 1
         if self.near:  # a far tile's offsets are so many more at most
-            reach = self.reach + far.queries + far.keys + size
+            reach = self.reach + far["BM"] + far["BN"] + size
             lowest = max(lowest, (shift - reach) // size)
             highest = min(highest, -(-(shift + reach) // size))
         if self.causal:
@@ -212,8 +246,7 @@ class Launch:
         edge = edge or (self.causal and self.pad is not None)
         self.start(
             "backward_line", (diagonals, self.heads, parts), (g,), (norm, delta, sums),
-            (self.batch, *self.sizes, lowest, sentences),
-            {"S": size, "BM": far.queries, "BN": far.keys, "EDGE": edge},
+            (self.batch, lowest, sentences), {**far, "EDGE": edge},
         )  # fmt: skip
         # neighbours overlap by half: one's second half has the same offsets as the next's first
         blocks = F.pad(sums.sum(0), (0, 0, 0, 1))  # (H, diagonals + 1, 2 S)
@@ -229,62 +262,80 @@ class Launch:
                     gradient[:, entry] += side.sum((0, 2))
         return gradient
 
+    def delta(self, g: Tensor, out: Tensor) -> Tensor:
+        """(B, H, Tq): the products of g and out, which lie in memory as (T, B, H, d_h)."""
+        delta = g.new_empty(g.shape[:3], dtype=torch.float32)
+        grid = (-(-self.queries // 64), self.batch * self.heads)
+        with torch.cuda.device_of(g):
+            kernels().offset_delta[grid](g, out, delta, self.queries, **self.columns, BM=64)
+        return delta
+
     @property
     def near(self) -> bool:
         """Whether there may be far offsets."""
         return self.reach < max(self.queries, self.keys)
 
     @property
-    def sizes(self) -> tuple[int | float, ...]:
-        return self.heads, self.queries, self.keys, self.reach, self.dropout
-
-    def tile(self, name: str) -> Tile:
-        return tile_of(name, self.q.dtype, self.width)
-
-    def run(
-        self, name: str, tokens: int, more: tuple[Tensor, ...], others: tuple[Tensor, ...]
-    ) -> None:
-        """Start a kernel whose programs have a tile of so many tokens."""
-        tile = self.tile(name)
-        size = tile.keys if name == "backward_keys" else tile.queries
-        grid = (-(-tokens // size), self.batch * self.heads)
-        self.start(name, grid, more, others, self.sizes, {"BM": tile.queries, "BN": tile.keys})
-
-    def start(
-        self, name: str, grid: tuple[int, ...], more: tuple[Tensor, ...],
-        others: tuple[Tensor, ...], sizes: tuple[int | float, ...], constants: dict[str, Any],
-    ) -> None:  # fmt: skip
-        tile = self.tile(name)
-        inputs = (*more, self.q, self.k, self.v)
-        strides = [stride for x in inputs for stride in x.stride()[:3]]
-        with torch.cuda.device_of(self.q):
-            getattr(kernels(), f"offset_{name}")[grid](
-                *(*inputs, self.line, self.pad, self.seed, *others, *strides, *sizes),
-                **(constants | self.columns),
-                NEAR=self.near,
-                CAUSAL=self.causal,
-                P=precision(),
-                num_warps=tile.warps,
-                num_stages=tile.stages,
-            )
-
-    def run_delta(self, g: Tensor, out: Tensor, delta: Tensor) -> None:
-        size = 64
-        grid = (-(-self.queries // size), self.batch * self.heads)
-        strides = [stride for x in (g, out) for stride in x.stride()[:3]]
-        with torch.cuda.device_of(self.q):
-            kernels().offset_delta[grid](
-                g, out, delta, *strides, self.heads, self.queries, **self.columns, BM=size
-            )
-
-    @property
     def columns(self) -> dict[str, int]:
         """The width, and the power of 2 that holds it; products want at least 16."""
         return {"d": self.width, "W": max(16, 1 << (self.width - 1).bit_length())}
 
+    def tiles(self, kernel: str) -> tuple[Tile, ...]:
+        """The tiles to choose from: the first alone, where timing them is not worth it."""
+        capability = torch.cuda.get_device_capability(self.q.device) if self.q.is_cuda else (9, 0)
+        tiles = tiles_of(kernel, self.q.dtype, self.width, capability[0], bool(self.dropout))
+        small = self.batch * self.heads * self.queries < TUNED
+        return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
 
-def rows_in_memory(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
+    def grid(self, tokens: int, size: str) -> Callable[[dict[str, int]], tuple[int, int]]:
+        """Programs that have a tile of so many tokens, for every sentence and head."""
+        return lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)
+
+    def start(
+        self, name: str, grid: Any, gradient: tuple[Tensor, ...], others: tuple[Any, ...],
+        extra: tuple[int, ...] = (), constants: dict[str, int] | None = None,
+    ) -> dict[str, int]:  # fmt: skip
+        """Start a kernel, and return the size of its tiles."""
+        kernel = tuned(name, self.tiles(name))
+        length = 1 << (self.keys - 1).bit_length()
+        sizes = length, self.heads, self.queries, self.keys, self.reach, self.dropout
+        with torch.cuda.device_of(self.q):
+            kernel[grid](
+                *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
+                *(*sizes, *extra),
+                **((constants or {}) | self.columns),
+                NEAR=self.near,
+                CAUSAL=self.causal,
+                P=precision(),
+            )
+        return kernel.best_config.kwargs
+
+
+def token_major(x: Tensor) -> Tensor:
+    """x (B, H, T, d_h), in memory as fairseq's projections (T, B, H d_h): most are already."""
+    return x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
+
+
+@cache
+def tuned(name: str, tiles: tuple[Tile, ...]) -> Any:
+    """A kernel with the fastest of these tiles, timed once for each width, length and causality.
+
+    Triton times them when it meets the first such call, and keeps its choice in a file (from
+    Triton 3.4 on), so that later runs on the machine choose the same and return the same bits.
+    Lengths are rounded up to powers of 2. A CUDA graph can't be recorded before that.
+    """
+    module = kernels()
+    sizes = ("S",) if name == "backward_line" else ("BM", "BN")
+    configs = [
+        module.triton.Config(
+            dict(zip(sizes, tile, strict=False)), num_warps=tile.warps, num_stages=tile.stages
+        )
+        for tile in tiles
+    ]
+    has_file = "cache_results" in signature(module.triton.autotune).parameters
+    options = {"cache_results": True} if has_file else {}
+    tune = module.triton.autotune(configs, ["length", "d", "CAUSAL"], **options)
+    return tune(getattr(module, f"offset_{name}"))
 
 
 def kernels() -> ModuleType:

@@ -32,11 +32,11 @@ def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
 def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
     """(q k^T + scores) / temperature + mask, (B, H, Tq, Tk): the logits of the softmax."""
     score = call.q @ call.k.mT  # (B, H, Tq, d_h) @ (B, H, d_h, Tk) -> (B, H, Tq, Tk)
-    for added in added_scores(call):
-        score = score + added
     for scheme in call.schemes:
         if "content_score" in scheme.kinds:
             score = scheme.content_score(score, call.q, call.layout)
+    for added in added_scores(call):
+        score = score + added
     if call.temperature != 1:  # of what schemes have changed, too
         score = score / call.temperature
     if masked and call.layout.mask is not None:

@@ -9,6 +9,7 @@ from .electra import *  # noqa: F403
 from .exports import *  # noqa: F403
 from .loading import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
+from .rows import *  # noqa: F403
 from .scores import *  # noqa: F403
 
 __all__ = ["Table", "assert_caught", "each"]

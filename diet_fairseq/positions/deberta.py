@@ -1,0 +1,107 @@
+"""He et al. (2021): words meet relative positions through the layer's own projections."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..checks import not_below
+from ..errors import UserError
+from .base import AttentionShape, PositionScheme, Projections
+from .layout import Layout
+from .relative import BUCKETS, MAX_DISTANCE
+from .scores import Rows
+
+#: of the LayerNorm, as in DeBERTa-v2
+EPSILON = 1e-7
+
+
+class Deberta(PositionScheme):
+    """q_i k_j + q_i (P_{b(i-j)} W_K) + k_j (P_{b(i-j)} W_Q), all three divided by sqrt(3 d_h).
+
+    He et al. (2021), section 3.1, equation 4, as DeBERTa-v2 and v3 are released: W_Q and W_K are
+    those of the layer's words (``share_att_key``), b are logarithmic buckets, and P passes through
+    a LayerNorm (``norm_rel_ebd``). As released, both terms read row b(i - j), where the equation
+    has b(j - i) in the second. The biases of W_Q and W_K are left out for P, as in the paper; v2
+    has them. So a model can start from one without these terms.
+
+    ``table`` is P, (2 buckets, d), from N(0, 0.02); ``norm`` its LayerNorm. By default all layers
+    share them, as in the paper. All heads read one P in any case: ``--position-sharing head`` and
+    ``none`` both give every layer its own. A decoder leaves the rows of later keys unused.
+    """
+
+    score_terms = 3
+    options = (BUCKETS.with_default(256), MAX_DISTANCE.with_default(512))
+
+    row_of_offset: Tensor
+
+    def __init__(self, shape: AttentionShape, *, buckets: int, max_distance: int) -> None:
+        super().__init__(shape)
+        self.buckets, self.max_distance = buckets, max_distance
+        self.rows = rows_of_log_buckets(buckets, max_distance)
+        self.register_buffer("row_of_offset", torch.tensor(self.rows), persistent=False)
+        self.table = nn.Parameter(torch.empty(2 * buckets, shape.embed_dim))
+        nn.init.normal_(self.table, std=0.02)
+        self.norm = nn.LayerNorm(shape.embed_dim, eps=EPSILON)
+        self.register_buffer("terms", torch.tensor(float(self.score_terms)))
+
+    def description(self) -> dict[str, Any]:
+        buckets = {"buckets": self.buckets, "max_distance": self.max_distance}
+        return super().description() | buckets
+
+    def zero(self) -> None:
+        for parameter in self.norm.parameters():  # but not the table: neither would have a gradient
+            nn.init.zeros_(parameter)
+
+    def query_rows(self, layout: Layout, project: Projections) -> Rows:
+        return self._rows(layout, project.key)
+
+    def key_rows(self, layout: Layout, project: Projections) -> Rows:
+        return self._rows(layout, project.query)
+
+    def _rows(self, layout: Layout, project: Any) -> Rows:
+        first, last = (self._place(offset) for offset in layout.seen_range)
+        lowest = self.rows[last]  # rows fall as offsets j - i rise
+        positions = self._normalized(self.table[lowest : self.rows[first] + 1])  # (R, d)
+        projected = project(F.pad(positions, (0, 0, 0, 1)))  # (H, R + 1, d_h)
+        line = layout.offset_line.clamp(first - self.max_distance, last - self.max_distance)
+        index = layout.of_offsets(self.row_of_offset[line + self.max_distance].unsqueeze(0))
+        # what a row of zeros is projected to is the bias
+        return Rows(projected[:, :-1] - projected[:, -1:], index - lowest)
+
+    def _normalized(self, rows: Tensor) -> Tensor:
+        """In float32, as the gradients of the LayerNorm sum those of all rows."""
+        wide = torch.promote_types(rows.dtype, torch.float32)
+        weight, bias = (parameter.to(wide) for parameter in (self.norm.weight, self.norm.bias))
+        return F.layer_norm(rows.to(wide), weight.shape, weight, bias, EPSILON).to(rows.dtype)
+
+    def _place(self, offset: int) -> int:
+        return max(-self.max_distance, min(offset, self.max_distance)) + self.max_distance
+
+
+def rows_of_log_buckets(buckets: int, max_distance: int) -> list[int]:
+    """The row of each offset j - i from -max_distance to max_distance: b(i - j) + buckets.
+
+    b is DeBERTa-v2's ``make_log_bucket_position``: offsets below half of ``buckets`` have a bucket
+    each, larger ones share buckets that grow logarithmically; from max_distance on all have the
+    last.
+    """
+    not_below("--position-buckets", buckets, 4)
+    half = buckets // 2
+    if max_distance <= half + 1:
+        raise UserError(
+            "--position-max-distance must be larger than half of --position-buckets plus 1 "
+            f"({half + 1}), but is {max_distance}"
+        )
+
+    def bucket(distance: int) -> int:
+        if distance <= half:
+            return distance
+        share = math.log(distance / half) / math.log((max_distance - 1) / half)
+        return half + math.ceil(share * (half - 1))
+
+    offsets = range(-max_distance, max_distance + 1)
+    signed = (-bucket(offset) if offset > 0 else bucket(-offset) for offset in offsets)
+    return [min(max(row + buckets, 0), 2 * buckets - 1) for row in signed]

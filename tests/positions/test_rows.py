@@ -1,0 +1,225 @@
+"""Schemes of rows and of logits beside models that others wrote, with their weights."""
+
+import importlib
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from diet_fairseq.attention.backends.call import Request
+from diet_fairseq.attention.backends.choice import select_backend
+from diet_fairseq.attention.context import Context
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
+from diet_fairseq.positions.deberta import rows_of_log_buckets
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.stack.attention import PositionalAttention
+from tests.support import tiny
+
+HEADS, WIDTH, LENGTH = 3, 4, 40
+DIM = HEADS * WIDTH
+
+close = torch.testing.assert_close
+
+
+def theirs(name: str) -> Any:
+    """A module of transformers, which finds no torchaudio: see `hf.broken_torchaudio`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torchaudio", None)
+        pytest.importorskip("transformers", reason="transformers is not installed")
+        return importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+
+
+def attention_of(name: str, causal: bool = False, **options: Any) -> PositionalAttention:
+    """An attention whose scheme has random parameters, and whose W^O changes nothing."""
+    limit = Limit(LENGTH, "--max-positions")
+    shape = AttentionShape(HEADS, WIDTH, DIM, limit, limit, causal=causal)
+    scheme = SCHEMES[name].create(shape, **options)
+    module = PositionalAttention(DIM, HEADS, self_attention=True, positions=scheme).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.5)
+        module.out_proj.weight.copy_(torch.eye(DIM))
+        module.out_proj.bias.zero_()
+    return module
+
+
+def output(module: PositionalAttention, x: Tensor, causal: bool = False, **where: Any) -> Tensor:
+    """(B, T, d) -> (B, T, d), without padding."""
+    layout = Layout.of_self_attention(torch.zeros(x.shape[:2]).bool(), causal)
+    x = x.transpose(0, 1)
+    out, _ = module(x, x, x, Context(layout, **where), need_weights=False)
+    return out.transpose(0, 1)
+
+
+def split(x: Tensor) -> Tensor:
+    """(B, T, d) -> (T, B, H, d_h), as XLNet has it."""
+    return x.transpose(0, 1).unflatten(-1, (HEADS, WIDTH))
+
+
+# --- Transformer-XL --------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
+def test_transformer_xl_is_the_relative_attention_of_xlnet(causal):
+    xlnet = theirs("xlnet")
+    config = xlnet.XLNetConfig(
+        vocab_size=4, d_model=DIM, n_head=HEADS, n_layer=1, d_inner=4, dropout=0.0
+    )
+    model = xlnet.XLNetModel(config).eval()
+    module, x = attention_of("transformer_xl", causal), tiny.vectors(2, LENGTH, DIM)
+    scheme: Any = module.positions
+    core = model.layer[0].rel_attn
+    core.r_w_bias.copy_(scheme.u[:, 0])
+    core.r_r_bias.copy_(scheme.v[:, 0])
+    r = model.relative_positional_encoding(LENGTH, LENGTH, bsz=2)  # (2 T, B, d)
+    q, k, v = (split(project(x)) for project in (module.q_proj, module.k_proj, module.v_proj))
+    rows = scheme.r_proj(r).unflatten(-1, (HEADS, WIDTH))
+    mask = torch.ones(LENGTH, LENGTH).triu(1)[:, :, None, None] if causal else None
+    expected = core.rel_attn_core(q, k, v, rows, attn_mask=mask)  # (T, B, H, d_h)
+    close(output(module, x, causal), expected.flatten(2).transpose(0, 1), **tiny.TOLERANCE)
+
+
+# --- DeBERTa ---------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("share", [True, False], ids=["share_att_key", "own_projections"])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(16, 24), (8, 6), (256, 512)])
+def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distance):
+    """v2's biases of W_Q and W_K for P are zero here, as ours are left out."""
+    v2 = theirs("deberta_v2")
+    config = v2.DebertaV2Config(
+        hidden_size=DIM,
+        num_attention_heads=HEADS,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        share_att_key=share,
+        position_buckets=buckets,
+        max_relative_positions=max_distance,
+    )
+    core = v2.DisentangledSelfAttention(config).eval()
+    module = attention_of("deberta", buckets=buckets, max_distance=max_distance)
+    scheme, x = module.positions, tiny.vectors(2, LENGTH, DIM)
+    if share:
+        module.q_proj.bias.zero_()
+        module.k_proj.bias.zero_()
+    else:
+        for own, of_words in (("pos_key", module.k_proj), ("pos_query", module.q_proj)):
+            getattr(core, f"{own}_proj").weight.copy_(of_words.weight)
+            getattr(core, f"{own}_proj").bias.zero_()
+    for name in ("query", "key", "value"):
+        getattr(core, f"{name}_proj").load_state_dict(
+            getattr(module, f"{name[0]}_proj").state_dict()
+        )
+    mask = torch.ones(2, 1, LENGTH, LENGTH)
+    expected, _ = core(x, mask, rel_embeddings=scheme.norm(scheme.table))
+    close(output(module, x), expected, **tiny.TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(256, 512), (32, 128), (8, 6), (4, 5), (50, 300)]
+)
+def test_deberta_s_rows_are_those_of_v2_s_log_buckets(buckets, max_distance):
+    v2 = theirs("deberta_v2")
+    offsets = torch.arange(-max_distance, max_distance + 1)
+    positions = v2.make_log_bucket_position(-offsets, buckets, max_distance).long()
+    expected = (positions + buckets).clamp(0, 2 * buckets - 1)
+    assert rows_of_log_buckets(buckets, max_distance) == expected.tolist()
+    further = v2.make_log_bucket_position(torch.tensor([10**5, -(10**5)]), buckets, max_distance)
+    ends = (further.long() + buckets).clamp(0, 2 * buckets - 1)
+    assert ends.tolist() == [expected[0], expected[-1]]
+
+
+# --- CoPE ------------------------------------------------------------------------------------
+
+
+def appendix_b(query: Tensor, logits: Tensor, embeddings: Tensor) -> Tensor:
+    """The paper's listing: masked logits (B, H, T, T) -> what is added to them."""
+    positions = logits.sigmoid().flip(-1).cumsum(-1).flip(-1).clamp(max=embeddings.size(1) - 1)
+    of_integers = query @ embeddings.mT
+    above, below = (of_integers.gather(-1, p.long()) for p in (positions.ceil(), positions.floor()))
+    share = positions - positions.floor()
+    return above * share + below * (1 - share)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("length", [3, 64])
+def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
+    """Its query is scaled here, as in the equation and in the released code."""
+    module, x = attention_of("cope", causal=True, cope_length=length), tiny.vectors(2, LENGTH, DIM)
+    scheme: Any = module.positions
+    q, k, v = (
+        split(project(x)).permute(1, 2, 0, 3)
+        for project in (module.q_proj, module.k_proj, module.v_proj)
+    )
+    q = q * WIDTH**-0.5
+    logits = (q @ k.mT).masked_fill(torch.ones(LENGTH, LENGTH).triu(1).bool(), float("-inf"))
+    expected = (logits + appendix_b(q, logits, scheme.embeddings)).softmax(-1) @ v
+    close(output(module, x, True), expected.transpose(1, 2).flatten(2), **tiny.TOLERANCE)
+
+
+@torch.no_grad()
+def test_cope_in_an_encoder_reads_the_mirrored_text_with_the_embeddings_swapped():
+    """What is ours has no side of its own: both directions are the paper's, beside the key i."""
+    module, x = attention_of("cope", cope_length=5), tiny.vectors(1, LENGTH, DIM)
+    scheme: Any = module.positions
+    no_padding = torch.zeros(1, LENGTH).bool()
+    layout = Layout.of_self_attention(no_padding)
+    q = split(x).permute(1, 2, 0, 3)
+    logits = tiny.vectors(1, HEADS, LENGTH, LENGTH)
+    there = scheme.content_score(logits, q, layout) - logits
+    scheme.embeddings.copy_(scheme.embeddings.roll(5, dims=1))
+    back = scheme.content_score(logits.flip(-1, -2), q.flip(-2), layout) - logits.flip(-1, -2)
+    others = ~torch.eye(LENGTH).bool()
+    close(back.flip(-1, -2)[..., others], there[..., others], **tiny.TOLERANCE)
+
+
+# --- all of them -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "recompute"])
+@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
+def test_fused_attention_computes_rows_and_their_gradients(name, causal, backend):
+    module, x = attention_of(name, causal), tiny.vectors(2, 9, DIM)
+    found = {}
+    for path in ("reference", backend):
+        out = output(module, x, causal, backend=path)
+        gradients = torch.autograd.grad(tiny.some_loss(out), list(module.parameters()))
+        found[path] = [out, *gradients]
+    for ours, expected in zip(found[backend], found["reference"], strict=True):
+        close(ours, expected, **tiny.TOLERANCE)
+
+
+@pytest.mark.parametrize("keys", [64, 128, 512])
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope"])
+def test_auto_fuses_rows_at_inference_where_keys_are_many(name, keys):
+    module = attention_of(name)
+    layout = Layout.of_self_attention(torch.zeros(1, keys).bool())
+    request = Request(module.layer_schemes(), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
+    with torch.no_grad():
+        fused = keys >= 128 and name != "cope"
+        assert select_backend("auto", request) == ("sdpa" if fused else "reference")
+    assert select_backend("auto", request) == "reference"  # in training
+
+
+def test_values_keep_shaw_s_rows_from_fused_attention():
+    limit = Limit(LENGTH, "--max-positions")
+    shape = AttentionShape(HEADS, WIDTH, DIM, limit, limit)
+    layout = Layout.of_self_attention(torch.zeros(1, 512).bool())
+    scheme = SCHEMES["shaw"].create(shape, values=True)
+    with torch.no_grad():
+        request = Request((scheme,), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
+        assert select_backend("auto", request) == "reference"
+
+
+@pytest.mark.parametrize("name", ["transformer_xl", "deberta", "shaw"])
+def test_a_decoder_has_no_rows_for_keys_that_it_never_sees(name):
+    module = attention_of(name, causal=True)
+    layout = Layout.of_self_attention(torch.zeros(1, 9).bool(), causal=True)
+    rows: Any = module.positions.query_rows(layout, module.projections())  # type: ignore[union-attr]
+    assert rows.rows.size(1) == 9
+    assert rows.index.max() == 8
