@@ -27,7 +27,6 @@ LAYERS, HEADS, WIDTH, LIMIT = 2, 2, 16, 16
 WORDS = Dictionary()
 for _word in map(str, range(24)):
     WORDS.add_symbol(_word)
-#: what a model asks of a task
 TASK = Namespace(source_dictionary=WORDS, target_dictionary=WORDS)
 
 
@@ -100,7 +99,8 @@ def check_decoding(name: str) -> None:
     if not hasattr(model, "decoder"):
         return
     out = model.encoder(SOURCES[0].expand(4, -1))
-    target, state = torch.stack(_sentences(9, 9, 9, 9, seed=3)), {}  # (4, 9)
+    target = torch.stack(_sentences(9, 9, 9, 9, seed=3))  # (4, 9)
+    state: dict[str, Any] = {}
     target[1, :2] = WORDS.pad()
     for step in range(1, 10):
         if step == 4:
@@ -192,7 +192,9 @@ def _model(name: str, seed: int = 1, **options: Any) -> Any:
     """A translation model or, if keys are compressed, an encoder; random positions."""
     kind = SCHEMES[name]
     sizes = {"embed_dim": WIDTH, "ffn_embed_dim": WIDTH, "layers": LAYERS, "attention_heads": HEADS}
-    given = {f"{side}_{size}": n for side in ("encoder", "decoder") for size, n in sizes.items()}
+    given: dict[str, Any] = {
+        f"{side}_{size}": n for side in ("encoder", "decoder") for size, n in sizes.items()
+    }
     given |= {"position_scheme": name, "dropout": 0.0, "attention_dropout": 0.0, **options}
     limits = ("positions",) if kind.compressed else ("source_positions", "target_positions")
     args = Namespace(**given, **{f"max_{positions}": LIMIT for positions in limits})

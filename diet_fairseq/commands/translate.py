@@ -31,8 +31,10 @@ def load_translator(args: Namespace) -> "Translator":
     """The translator that the arguments of `add_model` name."""
     from ..inference.translator import Translator
 
-    names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
-    names += ("any_ctranslate2", "max_tokens", "position_temperature")
+    names = (
+        *("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads"),
+        *("any_ctranslate2", "max_tokens", "position_temperature"),
+    )
     options = {name: getattr(args, name) for name in names}
     return Translator(args.models, **options)
 

@@ -96,7 +96,9 @@ class PositionalDecoder(TransformerDecoderBase):
             if drawn:
                 end = self.placement.config.position_sampling_length
                 source_positions = drawn[0], end or self.crossing.shape.keys.positions
-            layout = self.sampling.draw(layout, len(prev_output_tokens), drawn and drawn[0])
+            layout = self.sampling.draw(
+                layout, len(prev_output_tokens), drawn[0] if drawn else None
+            )
         x = self._embed(prev_output_tokens, layout, incremental_state).transpose(0, 1)  # (T, B, d)
 
         context = forward_context.create_context(
