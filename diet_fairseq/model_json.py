@@ -49,6 +49,7 @@ class ModelDescription:
         lower: whether the text is lower-cased first; only for encoders, which ``model.json``
             does not describe
         language: language of an encoder's text, which has no ``source_lang``
+        position_temperature: what the logits of attention are divided by; None: the checkpoint says
         state: the checkpoint as fairseq has loaded it, if it was read already
     """
 
@@ -68,6 +69,7 @@ class ModelDescription:
     max_target_length: int | None = None
     lower: bool = False
     language: str = "en"
+    position_temperature: float | None = None
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property

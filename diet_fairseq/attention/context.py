@@ -28,6 +28,7 @@ class Context:
         backend: the key of `BACKENDS` that the scores were computed for, and that all layers use
         compress: what compresses the keys and values of all layers, if they share it
         packing: how the tokens that layers get are packed; None: they are not packed
+        temperature: what the logits are divided by, see `PositionConfig.temperature`
     """
 
     layout: Layout
@@ -36,6 +37,7 @@ class Context:
     backend: str = "reference"
     compress: nn.Module | None = None
     packing: Packing | None = None
+    temperature: float = 1.0
 
 
 def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .arguments import DATA_HELP, add_model_files, add_out_folder
+from .arguments import DATA_HELP, add_model_files, add_out_folder, add_position_temperature
 
 #: CTranslate2's types of parameters
 QUANTIZATIONS = (
@@ -27,6 +27,7 @@ def add_checkpoint(parser: ArgumentParser) -> None:
 
 def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
+    add_position_temperature(parser)
     add_model_files(parser)
     parser.add_argument(
         "--quantization",
@@ -44,6 +45,7 @@ def export_ctranslate2(args: Namespace) -> None:
 
 def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
+    add_position_temperature(parser)
     add_model_files(parser)
     add = parser.add_argument_group("for the model card").add_argument
     add("--scores", type=Path, metavar="FILE",

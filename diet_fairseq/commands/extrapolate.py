@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .arguments import add_model_files, at_least
+from .arguments import add_model_files, add_position_temperature, at_least
 
 if TYPE_CHECKING:
     from ..analysis.lengths import Reading
@@ -44,6 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
     )
+    add_position_temperature(parser)
     add_model_files(parser)
 
 

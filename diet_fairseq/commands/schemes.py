@@ -59,10 +59,10 @@ def sizes_of(family: str, name: str) -> list[str]:
     """The suffixes of the scheme's architectures that the family's tasks can use."""
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    from ..config import TRANSLATION
+    from ..config import translation_schemes
     from ..positions import SCHEMES
 
-    if family == "transformer" and name not in TRANSLATION:
+    if family == "transformer" and name not in translation_schemes():
         return []
     longer = tuple(f"{family}_{other}" for other in SCHEMES if other.startswith(f"{name}_"))
     mine = [arch for arch in ARCH_CONFIG_REGISTRY if f"{arch}_".startswith(f"{family}_{name}_")]
@@ -81,9 +81,9 @@ def said(takes: dict[str, Any]) -> str:
 
 def option_lines(name: str, default: str = "") -> Iterator[str]:
     """The option as a command line has it, its default, and its help."""
-    from ..config import OPTIONS
+    from ..config import position_options
 
-    option = OPTIONS[name]
+    option = position_options()[name]
     value = "" if option.type is bool else option.type.__name__.upper()
     value = "|".join(option.choices) if option.choices else value
     yield f"    {option.flag} {value}{f'  (default: {default})' if default else ''}".rstrip()
@@ -93,10 +93,10 @@ def option_lines(name: str, default: str = "") -> Iterator[str]:
 
 def common() -> Iterator[str]:
     """The options that belong to no scheme in particular."""
-    from ..config import OPTIONS, options_of
+    from ..config import options_of, position_options
     from ..positions import SCHEMES
 
     own = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
-    for name, option in OPTIONS.items():
+    for name, option in position_options().items():
         if name not in own and name != "position_scheme":
             yield from option_lines(name, said({"": option.default}))

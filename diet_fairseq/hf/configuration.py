@@ -10,6 +10,7 @@ from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from ..checks import LARGEST
 from ..config import PositionConfig
+from ..errors import UserError
 from ..positions import AttentionShape, Limit
 
 #: transformers' name of the keys and values up to now, which its 5.24 changed
@@ -90,6 +91,11 @@ class DietConfig(PreTrainedConfig):
     def positions(self) -> PositionConfig:
         """The options in force, checked; a `UserError` names one that isn't allowed."""
         options = self.position_options or {}
+        sampling = options.get("position_sampling")
+        if sampling not in (None, "none"):
+            raise UserError(
+                f"position_sampling {sampling} is for training in fairseq: leave it out here"
+            )
         return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:

@@ -62,6 +62,8 @@ class Translator:
         device: such as "cpu" or "cuda:0"
         threads: of the CPU, for the whole process (None: as PyTorch or CTranslate2 choose)
         max_tokens: source subwords in a batch
+        position_temperature: what the logits of attention are divided by (None: as the checkpoint
+            says, which is 1 unless it was trained with another); below 1 for longer inputs
         any_ctranslate2: load a CTranslate2 folder that ``export ctranslate2`` did not write; a
             forged one can corrupt memory
 
@@ -83,6 +85,7 @@ class Translator:
         tokenizer: str | None = None,
         source_lang: str | None = None,
         target_lang: str | None = None,
+        position_temperature: float | None = None,
         device: str = "cpu",
         threads: int | None = None,
         max_tokens: int = MAX_TOKENS,
@@ -94,6 +97,7 @@ class Translator:
             tokenizer,
             source_lang,
             target_lang,
+            position_temperature,
         )
         models = [model] if isinstance(model, str | PathLike) else model
         descriptions = [resolve_model(Path(one), pieces) for one in models]

@@ -12,7 +12,9 @@ from .diet_abs import DietAbs
 from .distance_networks import Cpb, Fire
 from .input import Learned, NoPositions, Sinusoidal
 from .kerple import Kerple
+from .layout import Layout
 from .linformer import DietAbsLin, Linformer
+from .options import Option
 from .relative import T5, DietRel
 from .rope import Rope, Xpos
 from .sandwich import Sandwich
@@ -51,7 +53,9 @@ __all__ = [
     "SCHEMES",
     "AttentionShape",
     "InputPositions",
+    "Layout",
     "Limit",
+    "Option",
     "PositionScheme",
     "check_length",
 ]

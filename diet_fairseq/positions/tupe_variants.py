@@ -87,8 +87,8 @@ class TupeFree(ScoreParameters):
         return Dense(score)
 
     def _of_pairs(self, layout: Layout) -> Tensor:
-        length = layout.key_positions.size(1)
-        square = self.gained(self.weight[:, :length, :length])  # (H, t, t)
+        end = layout.key_end  # all positions are below it, as queries are among the keys
+        square = self.gained(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)
         rows, columns = (  # those of padding may lie beyond

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from diet_fairseq.config import TRANSLATION
+from diet_fairseq.config import translation_schemes
 from tests.workflows.conftest import EXAMPLES, Experiment
 
 SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
@@ -40,7 +40,7 @@ def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
 
 
 def test_the_schema_knows_every_scheme_of_the_package():
-    assert SCHEMA["$defs"]["scheme"]["enum"] == ["stock", *TRANSLATION]
+    assert SCHEMA["$defs"]["scheme"]["enum"] == ["stock", *translation_schemes()]
 
 
 def test_every_key_has_a_default_or_is_required():

@@ -32,11 +32,14 @@ class Positions:
 
     Attributes:
         schemes: of every layer; None: it has none, or fairseq's own attention
+        temperature: what its logits are divided by; weights of queries and tables are, instead
         shaw, bias, rope: which of CTranslate2's ways holds them; none: a table at the input
     """
 
     def __init__(self, stack: Any) -> None:
         self.stack = stack
+        placement = getattr(stack, "placement", None)  # fairseq's own have none
+        self.temperature: float = 1.0 if placement is None else placement.config.temperature
         self.schemes: list[Any] = [
             getattr(layer.self_attn, "positions", None) or getattr(stack, "positions", None)
             for layer in stack.layers
@@ -134,7 +137,7 @@ class Positions:
                 )
             elif self.bias:
                 table, furthest = bias_table(scheme, layer.self_attn.num_heads, causal)
-                attention.relative_attention_bias = table
+                attention.relative_attention_bias = table / self.temperature
                 attention.relative_attention_max_distance = np.int32(furthest)
 
 

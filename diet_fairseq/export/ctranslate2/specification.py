@@ -193,7 +193,7 @@ def write_stack(
         parameters.write_linear(projections, *attention[:3])
         for part in (projections.weight, projections.bias):
             queries, keys, _ = part.chunk(3)
-            queries.copy_(positions.ordered(queries))
+            queries.copy_(positions.ordered(queries) / positions.temperature)
             keys.copy_(positions.ordered(keys))
         parameters.write_linear(own.self_attention.linear[1], attention[3])
         parameters.write_norm(own.self_attention.layer_norm, f"{layer}.self_attn_layer_norm")
