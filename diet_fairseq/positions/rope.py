@@ -112,7 +112,8 @@ class Rope(PositionScheme):
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         of_queries, of_keys = self._turns(layout, q.dtype)
-        return Turned.apply(q, *of_queries), Turned.apply(k, *of_keys)
+        turn = Turned.apply if torch.is_grad_enabled() else turned
+        return turn(q, *of_queries), turn(k, *of_keys)
 
     def _turns(self, layout: Layout, dtype: torch.dtype) -> tuple[Turn, Turn]:
         """Those of queries and of keys; the first layer computes them for all."""
@@ -188,15 +189,17 @@ class Turned(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return turned(gradient, cos, sin, back=True), None, None
+        return Turned.apply(gradient, cos, -sin), None, None
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor, back: bool = False) -> Tensor:
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x (B, H, T, d_h) with its pairs turned; cos and sin are (B|1, 1, T, 1, d_h / 2)."""
     halves = x.unflatten(-1, (2, -1))  # (B, H, T, 2, d_h / 2)
     out = halves * cos
-    out[..., 0, :].addcmul_(halves[..., 1, :], sin[..., 0, :], value=1 if back else -1)
-    out[..., 1, :].addcmul_(halves[..., 0, :], sin[..., 0, :], value=-1 if back else 1)
+    (real, imaginary), (out_real, out_imaginary) = halves.unbind(-2), out.unbind(-2)
+    sin = sin.squeeze(-2)
+    out_real.addcmul_(imaginary, sin, value=-1)
+    out_imaginary.addcmul_(real, sin)
     return out.flatten(-2)
 
 
