@@ -83,10 +83,10 @@ def test_a_score_takes_15_instructions_forward_and_42_backward(arch, backward):
 def test_no_tile_spills_registers(name, call, arch):
     """Not even outside the loops."""
     for tile in tiles(name, arch):
-        check_spills(machine(name, arch, tile, **CALLS[call]))
+        assert_no_spills(machine(name, arch, tile, **CALLS[call]))
 
 
-def check_spills(code: Machine) -> None:
+def assert_no_spills(code: Machine) -> None:
     assert code.instructions
     assert not [one for one in code.instructions if one.startswith(("LDL", "STL"))]
     assert code.stack == 0
@@ -96,7 +96,7 @@ def check_spills(code: Machine) -> None:
 @pytest.mark.parametrize("name", TILES)
 def test_no_tile_spills_registers_with_dropout(name, arch):
     [tile] = tiles(name, arch, dropout=True)
-    check_spills(machine(name, arch, tile, dropout=True, **MOST))
+    assert_no_spills(machine(name, arch, tile, dropout=True, **MOST))
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
@@ -130,7 +130,7 @@ def test_far_tiles_read_no_line(name, call):
 
 @pytest.mark.parametrize("name", TILES)
 def test_kernels_in_float16_compile(name):
-    check_spills(machine(name, 90, tiles(name, 90)[0], dtype="fp16", **MOST))
+    assert_no_spills(machine(name, 90, tiles(name, 90)[0], dtype="fp16", **MOST))
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
@@ -138,7 +138,7 @@ def test_kernels_in_float16_compile(name):
 def test_wide_heads_fit_into_registers_and_shared_memory(name, arch):
     for tile in tiles(name, arch, width=128):
         code = machine(name, arch, tile, width=128, **MOST)
-        check_spills(code)
+        assert_no_spills(code)
         assert code.shared + 1024 <= SHARED[arch]
 
 
