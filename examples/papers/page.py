@@ -58,11 +58,11 @@ def paper_row(papers: dict[str, Any], key: str, fields: dict[str, Any]) -> dict[
 
 def hours(row: dict[str, Any], preset: dict[str, Any], speeds: dict[str, float]) -> float:
     """Hours of pretraining on one H100."""
-    model = preset["models"][row["model"]]
-    own = {"model": model} if isinstance(model, str) else model
-    architecture = own["model"].split()[0]
-    family, _, scheme = architecture.partition("_")
-    tokens = own.get("updates", preset["updates"]) * preset["batch"] * preset["length"]
+    model, updates = preset["models"][row["model"]], preset["updates"]
+    if isinstance(model, dict):  # an earlier checkpoint of a run
+        model, updates = preset["models"][model["checkpoint_of"]], model["updates"]
+    family, _, scheme = model.split()[0].partition("_")
+    tokens = updates * preset["batch"] * preset["length"]
     size = LAYERS["electra"] if family == "electra" else LAYERS[preset["size"]]
     return tokens / speeds[LIKE.get(scheme, scheme)] * size / LAYERS["base"] / 3600
 

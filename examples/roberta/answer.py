@@ -27,6 +27,7 @@ from training import (
     add_training_arguments,
     check_length,
     finish,
+    in_locked_folder,
     load,
     run,
     training_arguments,
@@ -260,8 +261,9 @@ def read_tests(given: Sequence[Sequence[str]]) -> list[tuple[Test, list[Question
     return tests
 
 
+@in_locked_folder
 def train(args: Namespace) -> None:
-    kept, held_out = split_contexts(read_squad(args.train))
+    kept, held_out = split_contexts(read_squad(args.train, language=args.train_language))
     tests = read_tests(args.test)
     arguments = training_arguments(args, "f1")
     set_seed(args.seed)
@@ -335,6 +337,9 @@ def main() -> None:
     command = commands.add_parser("train", help="fine-tune a pretrained encoder")
     command.set_defaults(run=train)
     command.add_argument("--train", type=Path, required=True, help="file in SQuAD's format")
+    command.add_argument(
+        "--train-language", default="", help="such as english, of a file in several languages"
+    )
     add_training_arguments(command)
     command.add_argument("--stride", type=int, default=128, help="overlap of windows (%(default)s)")
     test: dict[str, Any] = {"nargs": "+", "action": "append", "metavar": "BENCHMARK LANGUAGE=FILE"}

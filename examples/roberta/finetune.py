@@ -25,6 +25,7 @@ from training import (
     add_training_arguments,
     check_length,
     finish,
+    in_locked_folder,
     load,
     run,
     start_from_pooler,
@@ -233,6 +234,7 @@ def compute_scores(task: Task, output: Any) -> dict[str, float]:
     return label_scores(task.measures, labels, predictions, task.positive_class)
 
 
+@in_locked_folder
 def train(args: Namespace) -> None:
     task = read_task(args.task)
     paths = {name: find(args.data, file) for name, file in (task.dev | task.tests).items()}

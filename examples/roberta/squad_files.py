@@ -17,11 +17,13 @@ from diet_fairseq.errors import UserError
 Question = dict[str, Any]
 
 
-def read_squad(path: Path, answered: bool = True) -> list[Question]:
+def read_squad(path: Path, answered: bool = True, language: str = "") -> list[Question]:
     """The questions of a file, gzipped or not.
 
     Args:
         answered: whether every question must have an answer
+        language: the language to select, such as "english", of a file that has several: ids
+            begin with it in TyDiQA-GoldP's training set (XTREME's utils_preprocess.py)
 
     Raises:
         UserError: not such a file, SQuAD 2.0, or an answer that is not where the file says
@@ -30,6 +32,8 @@ def read_squad(path: Path, answered: bool = True) -> list[Question]:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
         questions = list(_questions(path, json.loads(content), answered))
+        if language:
+            questions = [one for one in questions if one["id"].split("-")[0] == language]
     except (OSError, EOFError, ValueError) as error:
         raise UserError(f"{path} can't be read as JSON ({error}): give another file") from error
     except (KeyError, TypeError, AttributeError) as error:
@@ -38,18 +42,19 @@ def read_squad(path: Path, answered: bool = True) -> list[Question]:
             "context and qas"
         ) from error
     if not questions:
-        raise UserError(f"{path} holds no question: give a file that does")
+        selection = f" whose id begins with {language}-" if language else ""
+        raise UserError(f"{path} holds no question{selection}: give a file that does")
     return questions
 
 
 def _questions(path: Path, content: Any, answered: bool) -> Iterator[Question]:
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                place = f"{path}, question {asked['id']}"
-                if asked.get("is_impossible"):
+            for entry in paragraph["qas"]:
+                place = f"{path}, question {entry['id']}"
+                if entry.get("is_impossible"):
                     raise UserError(f"{place} has no answer, as in SQuAD 2.0: give a file of 1.1")
-                answers = asked["answers"] if answered else asked.get("answers", [])
+                answers = entry["answers"] if answered else entry.get("answers", [])
                 if answered and not answers:
                     raise UserError(f"{place} has no answer: give a file with answers")
                 context = paragraph["context"]
@@ -62,8 +67,8 @@ def _questions(path: Path, content: Any, answered: bool) -> Iterator[Question]:
                             f"{text[:40]!r}: correct the file"
                         )
                 yield {
-                    "id": str(asked["id"]),
-                    "question": asked["question"],
+                    "id": str(entry["id"]),
+                    "question": entry["question"],
                     "context": context,
                     "answers": {
                         "text": [answer["text"] for answer in answers],

@@ -99,7 +99,7 @@ def tuning(args: Namespace) -> None:
 
 def pretraining(args: Namespace) -> None:
     rows = []
-    for path in sorted(args.runs.glob("*/train.log")):
+    for path in (run / "train.log" for run in args.runs):
         entries = [json.loads(line[line.index("{") :]) for line in read_log(path)]
         valid = [entry for entry in entries if "valid_loss" in entry]
         if valid:
@@ -115,7 +115,7 @@ def pretraining(args: Namespace) -> None:
                 }
             )
     if not rows:
-        raise UserError(f"{args.runs} holds no finished pretraining: run the workflow first")
+        raise UserError(f"{args.runs[0]} holds no finished pretraining: run the workflow first")
     write_table(args.output, rows)
 
 
@@ -145,7 +145,7 @@ def main() -> None:
     command = commands.add_parser("pretraining")
     command.set_defaults(run=pretraining)
     command.add_argument("output", type=Path)
-    command.add_argument("--runs", type=Path, required=True)
+    command.add_argument("--runs", type=Path, nargs="+", required=True)
     args = parser.parse_args()
     args.run(args)
 

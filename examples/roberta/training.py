@@ -5,6 +5,8 @@ import resource
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ import diet_fairseq.hf  # noqa: F401
 # isort: split
 import datasets
 import torch
+from filelock import FileLock, Timeout
 from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
@@ -25,8 +28,27 @@ if not sys.stderr.isatty():
     datasets.disable_progress_bars()
     logging.disable_progress_bar()
 
-#: in a run's folder: the best model, and what came out; the result is written last
-MODEL, RESULT = "model", "result.json"
+#: in a run's folder: the best model, what resumption needs, and the result, which is written last
+MODEL, CHECKPOINTS, RESULT = "model", "checkpoints", "result.json"
+
+
+def in_locked_folder(train: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
+    """``train(args)`` that keeps other trainings out of ``args.out``; the lock ends with it."""
+
+    @wraps(train)
+    def wrapper(args: Namespace) -> None:
+        folder = args.out / CHECKPOINTS
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / "lock", timeout=0):
+                train(args)
+        except Timeout as error:
+            raise UserError(
+                f"--out {args.out} is in use by another training: wait until it ends, or give "
+                "another folder"
+            ) from error
+
+    return wrapper
 
 
 def add_training_arguments(parser: ArgumentParser) -> None:
@@ -86,7 +108,7 @@ def training_arguments(args: Namespace, metric: str, **options: Any) -> Training
     if args.batch % step:
         raise UserError(f"--batch {args.batch} must be a multiple of --per-step {step}")
     return TrainingArguments(
-        output_dir=str(args.out / "checkpoints"),
+        output_dir=str(args.out / CHECKPOINTS),
         learning_rate=args.rate,
         num_train_epochs=args.epochs,
         seed=args.seed,
@@ -130,7 +152,7 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
         settings, the metrics at every evaluation, seconds, tokens per second and memory
     """
     trainer.add_callback(EvaluateEvery(args.evaluate_every))
-    checkpoints = sorted((args.out / "checkpoints").glob("checkpoint-*/trainer_state.json"))
+    checkpoints = sorted((args.out / CHECKPOINTS).glob("checkpoint-*/trainer_state.json"))
     output = trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     trainer.save_model(str(args.out / MODEL))
     train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
@@ -165,5 +187,5 @@ def finish(args: Namespace, result: dict[str, Any]) -> None:
     """Write the result, and remove what only resumption needs."""
     with written(args.out / RESULT) as file:
         json.dump(result, file, indent=1, ensure_ascii=False)
-    for name in ("checkpoints", "cache"):
+    for name in (CHECKPOINTS, "cache"):
         shutil.rmtree(args.out / name, ignore_errors=True)

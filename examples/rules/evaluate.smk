@@ -16,9 +16,7 @@ rule generate:
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
     shell:
-        script("with_gpus.py")
-        + "{resources.gpu} "
-        + script("generate.py")
+        WITH_GPUS + script("scripts/generate.py")
         + "{input.data} --checkpoints {input.checkpoints} --source {input.source} --output {output}"
         " --beam {params.beam} --length-penalty {params.length_penalty} --penalty {params.penalty}"
         " > {log} 2>&1"
@@ -55,7 +53,7 @@ rule score:
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
     shell:
-        script("score.py")
+        script("scripts/score.py")
         + "{input.translations} {input.reference} {output} --checkpoints {input.checkpoints}"
         " --pair {params.pair} --test-set={params.test_set:q} --settings {params.settings:q}"
         " 2>&1 | tee {log}"
@@ -76,7 +74,7 @@ rule collect:
     log:
         f"{FOLDER}/logs/collect.log",
     shell:
-        script("collect.py")
+        script("scripts/collect.py")
         + "--models {params.models:q} --tests {params.tests} --output {output}"
         " > {log} 2>&1"
 
@@ -93,7 +91,7 @@ rule table:
     log:
         f"{FOLDER}/logs/table.log",
     shell:
-        script("table.py")
+        script("scripts/table.py")
         + "{input} {output} {params.tests} --baseline={params.baseline:q} 2>&1 | tee {log}"
 
 
@@ -113,4 +111,4 @@ rule curves:
     log:
         f"{FOLDER}/logs/curves.log",
     shell:
-        script("curves.py") + "{output} --logs {params.logs:q} > {log} 2>&1"
+        script("scripts/curves.py") + "{output} --logs {params.logs:q} > {log} 2>&1"

@@ -35,6 +35,11 @@ TINY = {
 }
 
 
+def environment() -> dict[str, str]:
+    """The environment of a Snakemake that imports this checkout."""
+    return {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+
+
 class Experiment:
     """A folder with text and a config, and Snakemake in it."""
 
@@ -52,9 +57,8 @@ class Experiment:
 
     def start(self, *words: object) -> subprocess.Popen:
         """Snakemake at work, with a process group of its own."""
-        environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
         return subprocess.Popen(
-            self.command(*words), cwd=self.folder, env=environment, text=True,
+            self.command(*words), cwd=self.folder, env=environment(), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
