@@ -145,6 +145,13 @@ class EvaluateEvery(TrainerCallback):
             control.should_evaluate = control.should_save = True
 
 
+def last_checkpoint(folder: Path) -> str | None:
+    """The last complete checkpoint of a training that was killed."""
+    states = folder.glob("checkpoint-*/trainer_state.json")  # the file that Trainer writes last
+    updates = {int(path.parent.name.partition("-")[2]): str(path.parent) for path in states}
+    return updates[max(updates)] if updates else None
+
+
 def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     """Train, from the last checkpoint where there is one, and save the best model.
 
@@ -152,8 +159,8 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
         settings, the metrics at every evaluation, seconds, tokens per second and memory
     """
     trainer.add_callback(EvaluateEvery(args.evaluate_every))
-    checkpoints = sorted((args.out / CHECKPOINTS).glob("checkpoint-*/trainer_state.json"))
-    output = trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
+    checkpoint = last_checkpoint(args.out / CHECKPOINTS)
+    output = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(args.out / MODEL))
     train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
     tokens = sum(len(sample) for sample in train["input_ids"]) * args.epochs
@@ -170,7 +177,7 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
         "curve": curve,
         "updates": trainer.state.global_step,
         "seconds": round(seconds, 1),
-        "tokens per second": None if checkpoints else round(tokens / seconds),
+        "tokens per second": None if checkpoint else round(tokens / seconds),
         "memory, MB": round(peak_memory() / 1e6),
         "parameters": model.num_parameters(),
     }
