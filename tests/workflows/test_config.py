@@ -8,7 +8,14 @@ import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.config import TRANSLATION
-from tests.workflows.conftest import EXAMPLES, Experiment
+from tests.support.commands import slow
+from tests.workflows.conftest import (
+    EXAMPLES,
+    EncoderExperiment,
+    Experiment,
+    environment,
+    write_corpus,
+)
 
 SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
 
@@ -131,10 +138,23 @@ def test_the_carried_configs_are_valid(name, tmp_path):
     assert "train" in experiment.made("-n", "--resources", "gpu=1")
 
 
-def test_the_linter_wants_nothing_but_containers(experiment):
+@pytest.mark.parametrize(
+    "snakefile",
+    ["Snakefile", *slow(["demo/Snakefile", "roberta/Snakefile", "papers/Snakefile"])],
+)
+def test_the_linter_wants_nothing_but_containers(tmp_path, snakefile):
     """The environment is the package's own."""
+    write_corpus(tmp_path / "text")
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    experiment = (EncoderExperiment if "roberta" in snakefile else Experiment)(tmp_path)
+    experiment.snakefile = snakefile
     done = subprocess.run(
-        experiment.command("--lint"), cwd=experiment.folder, capture_output=True, text=True
+        experiment.command("--lint"),
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     advice = {line.strip() for line in done.stderr.splitlines() if line.startswith("    * ")}
-    assert advice <= {"* Specify a conda environment or container for each rule.:"}
+    assert advice == {"* Specify a conda environment or container for each rule.:"}, done.stderr
+    assert "localrules" not in done.stderr

@@ -2,7 +2,10 @@
 
 import csv
 import importlib.util
+import json
+import re
 import sys
+import zipfile
 
 import pytest
 
@@ -22,6 +25,7 @@ def script(name):
 
 table = script("scripts/table")
 collect = script("scripts/collect")
+download = script("scripts/download")
 outputs = script("wmt18/score_outputs")
 
 
@@ -82,6 +86,26 @@ def test_the_csv_is_read_as_it_was_written(tmp_path, monkeypatch, capsys):
     assert output.read_text() == table.markdown(rows, reference, "")
 
 
+def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
+    requests = []
+
+    def fetch(url, path, sha256):
+        requests.append((url, sha256))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("MLQA_V1/test/test-de.json", "{}")
+        return path
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    source = {"url": "https://a.b/MLQA_V1.zip", "member": "test-de.json", "sha256": "0" * 64}
+    output, archives = tmp_path / "de.json", tmp_path / "archives"
+    words = [json.dumps(source), str(output), "--archives", str(archives)]
+    monkeypatch.setattr("sys.argv", ["download.py", *words])
+    download.main()
+    assert output.read_text() == "{}"
+    assert requests == [("https://a.b/MLQA_V1.zip", "0" * 64)]
+
+
 # Published figures of real systems come out to the digit
 
 
@@ -95,6 +119,24 @@ def check(rows):
 def test_a_published_figure_comes_out(shared_data, monkeypatch, figure):
     monkeypatch.setattr(outputs, "FIGURES", {figure: outputs.FIGURES[figure]})
     check(outputs.rows(shared_data))
+
+
+@pytest.mark.slow
+def test_every_published_bleu_comes_out(shared_data, monkeypatch):
+    """Of all 25 systems, and with the four digits of SOURCE.md where it has them."""
+    full = outputs.Figure("BLEU 13a", outputs.BLEU, 1, 4)
+    names = ("published_bleu", "bleu_mteval_v13a")
+    monkeypatch.setattr(outputs, "FIGURES", dict.fromkeys(names, full))
+    rows = list(outputs.rows(shared_data))
+    assert len(rows) == 25
+    for row in rows:
+        digits = len(row.published.partition(".")[2])
+        assert float(row.published) == pytest.approx(float(row.ours), abs=0.51 * 10**-digits), row
+    source = (shared_data / "newstest2017_outputs" / "SOURCE.md").read_text()
+    table = re.findall(r"^\| (..-..) \| .* \| ([\d.]+) \| ([\d.]+) \|$", source, re.MULTILINE)
+    bergamot = [(row.pair, row.published, row.ours) for row in rows if "bergamot" in row.system]
+    assert len(table) == 9
+    assert sorted(bergamot) == sorted(table)
 
 
 @pytest.mark.slow
