@@ -13,9 +13,8 @@ import json
 import unicodedata
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
@@ -45,16 +44,12 @@ LONGEST_ANSWER, LONGEST_QUESTION = 30, 64
 Test = tuple[str, str, Path]
 
 
-@dataclass(frozen=True, order=True)
-class Answer:
+class Answer(NamedTuple):
     """A part of a context, by the sum of the scores of its first and last token."""
 
     score: float
     begin: int
     end: int
-
-    def text(self, context: str) -> str:
-        return context[self.begin : self.end]
 
 
 class Windows:
@@ -201,7 +196,7 @@ def score(
     ids = unique_ids(questions)
     best = best_answers(model, tokenizer, questions, args.length, args.stride)
     answers = {
-        name: some[0].text(question["context"]) if some else ""
+        name: question["context"][some[0].begin : some[0].end] if some else ""
         for name, some, question in zip(ids, best, questions, strict=True)
     }
     right = {
@@ -234,16 +229,14 @@ class AnswerTrainer(Trainer):
 
 def split_contexts(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
     """Questions to train on, and those of every `HELD_OUT`-th context, to select by."""
-    contexts = {
-        text: number
-        for number, text in enumerate(dict.fromkeys(one["context"] for one in questions))
-    }
+    contexts = list(dict.fromkeys(question["context"] for question in questions))
     if len(contexts) < 2:
         raise UserError("the training set has one context alone: give more, to hold one out")
     every = min(HELD_OUT, len(contexts))
+    selection = set(contexts[every - 1 :: every])
     sides: tuple[list[Question], list[Question]] = ([], [])
     for question in questions:
-        sides[contexts[question["context"]] % every == every - 1].append(question)
+        sides[question["context"] in selection].append(question)
     return sides
 
 
@@ -327,8 +320,8 @@ def ask(args: Namespace) -> None:
         raise UserError("the text has no subword to answer with: give some words")
     probabilities = torch.tensor([answer.score for answer in best]).softmax(0).tolist()
     for answer, probability in list(zip(best, probabilities, strict=True))[: args.best]:
-        place = f"characters {answer.begin} to {answer.end}"
-        print(f"{answer.text(text)}\t{probability:.3f}\t{place}")
+        span = text[answer.begin : answer.end]
+        print(f"{span}\t{probability:.3f}\tcharacters {answer.begin} to {answer.end}")
 
 
 def main() -> None:

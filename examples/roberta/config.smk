@@ -2,8 +2,7 @@
 
 from itertools import product
 
-SCHEMA = EXAMPLES / "roberta" / "schema.yaml"
-check_config(SCHEMA)
+check_config(EXAMPLES / "roberta" / "schema.yaml")
 
 FOLDER = config["folder"]
 FILE = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}[config["subwords"]]

@@ -79,8 +79,7 @@ class Task:
     @property
     def selected_by(self) -> str:
         """The metric that selects a checkpoint, in Trainer's words."""
-        first = next(iter(self.dev))
-        return f"{first}_{self.measures[0]}" if len(self.dev) > 1 else self.measures[0]
+        return f"{next(iter(self.dev))}_{self.measures[0]}"
 
 
 def read_task(given: str) -> Task:
@@ -94,11 +93,6 @@ def read_task(given: str) -> Task:
     if path.suffix in (".yaml", ".yml"):
         known = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))}
         given = path.stem
-    if given.upper() == "WNLI":
-        raise UserError(
-            "WNLI is left out, as in both papers: its dev set repeats training sentences with the "
-            "other label, so that guessing the larger class beats what was learned"
-        )
     names = {name.lower(): name for name in known}
     if given.lower() not in names:
         raise UserError(
@@ -219,8 +213,7 @@ def tokenize(examples: Dataset, text: Sequence[str], tokenizer: Any, length: int
     def encode(rows: dict[str, list[str]]) -> Any:
         return tokenizer(*(rows[name] for name in text), truncation=True, max_length=length)
 
-    keep = [name for name in examples.column_names if name == "labels"]
-    columns = [name for name in examples.column_names if name not in keep]
+    columns = [name for name in examples.column_names if name != "labels"]
     return examples.map(
         encode, batched=True, remove_columns=columns, keep_in_memory=True,
         new_fingerprint="samples",  # nothing is cached
@@ -257,19 +250,11 @@ def train(args: Namespace) -> None:
         return tokenize(examples, task.text, tokenizer, args.length)
 
     dev = {name: samples(paths[name]) for name in task.dev}
-    trainer = make_trainer(
-        model, tokenizer, arguments, samples(train_path),
-        dev if len(dev) > 1 else next(iter(dev.values())), partial(compute_scores, task),
-    )  # fmt: skip
+    scores = partial(compute_scores, task)
+    trainer = make_trainer(model, tokenizer, arguments, samples(train_path), dev, scores)
     result = {"task": task.name, **run(trainer, args)}
-    if len(task.dev) == 1:  # Trainer leaves the name of a single set out
-        [name] = task.dev
-        result["curve"] = [
-            {f"{name}_{key}" if key in task.measures else key: value
-             for key, value in entry.items()} for entry in result["curve"]
-        ]  # fmt: skip
     result["tests"] = {
-        name: compute_scores(task, trainer.predict(samples(paths[name]))[:2]) for name in task.tests
+        name: scores(trainer.predict(samples(paths[name]))[:2]) for name in task.tests
     }
     (args.out / MODEL / TASK).write_text(json.dumps(asdict(task), ensure_ascii=False))
     finish(args, result)

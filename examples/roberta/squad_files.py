@@ -78,19 +78,14 @@ def _questions(path: Path, content: Any, answered: bool) -> Iterator[Question]:
 
 
 def unique_ids(questions: Sequence[Question]) -> list[str]:
-    """The ids, and for one that occurred before ``ID#2``, ``ID#3`` and so on.
+    """The ids; one that occurred before is ``ID#2``, ``ID#3`` and so on.
 
     XTREME's TyDiQA has 89 ids for 3,696 questions.
     """
-    taken = {question["id"] for question in questions}
     times: Counter[str] = Counter()
     ids = []
     for question in questions:
-        name = question["id"]
-        times[name] += 1
-        if times[name] > 1:
-            while f"{name}#{times[name]}" in taken:
-                times[name] += 1
-            name = f"{name}#{times[name]}"
-        ids.append(name)
+        times[question["id"]] += 1
+        number = times[question["id"]]
+        ids.append(question["id"] if number == 1 else f"{question['id']}#{number}")
     return ids

@@ -102,7 +102,7 @@ def check_length(length: int, model: Any) -> None:
         )
 
 
-def training_arguments(args: Namespace, metric: str, **options: Any) -> TrainingArguments:
+def training_arguments(args: Namespace, metric: str) -> TrainingArguments:
     """Trainer's, for the options above; ``metric`` selects the best checkpoint."""
     step = min(args.per_step or args.batch, args.batch)
     if args.batch % step:
@@ -130,7 +130,6 @@ def training_arguments(args: Namespace, metric: str, **options: Any) -> Training
         logging_steps=50,
         report_to="none",
         disable_tqdm=True,
-        **options,
     )
 
 

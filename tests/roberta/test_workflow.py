@@ -22,6 +22,8 @@ def plan(folder, config):
     """What ``snakemake -n`` says."""
     (folder / "text.txt").write_text("a line\n\nanother\n")
     (folder / "RTE").mkdir(exist_ok=True)
+    for split in ("train", "dev"):
+        (folder / "RTE" / f"{split}.tsv").touch()
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     words = ["-s", EXAMPLES / "roberta/Snakefile", "--configfile", "config.yaml", "-n"]
     environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}
