@@ -108,13 +108,8 @@ class Windows:
             right = questions[owner]["answers"]
             begin = right["answer_start"][0]
             spans.append(columns_of(offsets, begin, begin + len(right["text"][0])))
-        return Dataset.from_dict(
-            {
-                **self.features,
-                "start_positions": [first for first, _ in spans],
-                "end_positions": [last for _, last in spans],
-            }
-        )
+        first, last = zip(*spans, strict=True)
+        return Dataset.from_dict(self.features | {"start_positions": first, "end_positions": last})
 
 
 def trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
@@ -262,14 +257,11 @@ def train(args: Namespace) -> None:
     set_seed(args.seed)
     model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
     check_length(args.length, model)
+    samples = Windows(kept, tokenizer, args.length, args.stride).with_targets(kept)
     trainer = AnswerTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=Windows(kept, tokenizer, args.length, args.stride).with_targets(kept),
-        eval_dataset=[],
-        processing_class=tokenizer,
-        data_collator=DataCollatorWithPadding(tokenizer),
-    )
+        model=model, args=arguments, train_dataset=samples, eval_dataset=[],
+        processing_class=tokenizer, data_collator=DataCollatorWithPadding(tokenizer),
+    )  # fmt: skip
     trainer.held_out, trainer.options = held_out, args
     result = {"task": args.train.name, **run(trainer, args), "tests": {}}
     for test, questions in tests:
@@ -330,9 +322,7 @@ def main() -> None:
     command = commands.add_parser("train", help="fine-tune a pretrained encoder")
     command.set_defaults(run=train)
     command.add_argument("--train", type=Path, required=True, help="file in SQuAD's format")
-    command.add_argument(
-        "--train-language", default="", help="such as english, of a file in several languages"
-    )
+    command.add_argument("--train-language", default="", help="such as english, of several in it")
     add_training_arguments(command)
     command.add_argument("--stride", type=int, default=128, help="overlap of windows (%(default)s)")
     test: dict[str, Any] = {"nargs": "+", "action": "append", "metavar": "BENCHMARK LANGUAGE=FILE"}

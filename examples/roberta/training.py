@@ -164,16 +164,15 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
     tokens = sum(len(sample) for sample in train["input_ids"]) * args.epochs
     seconds = output.metrics["train_runtime"]
-    curve = [
-        {"update": entry["step"], **{name.removeprefix("eval_"): entry[name] for name in entry
-                                     if name.startswith("eval_")}}
-        for entry in trainer.state.log_history
-        if any(name.startswith("eval_") for name in entry)
-    ]  # fmt: skip
+    curve: dict[int, dict[str, float]] = {}  # several held-out sets have an entry each
+    for entry in trainer.state.log_history:
+        values = {name[5:]: entry[name] for name in entry if name.startswith("eval_")}
+        if values:
+            curve.setdefault(entry["step"], {"update": entry["step"]}).update(values)
     return {
         "model": str(args.model),
         **{name: getattr(args, name) for name in ("rate", "epochs", "seed", "batch", "length")},
-        "curve": curve,
+        "curve": list(curve.values()),
         "updates": trainer.state.global_step,
         "seconds": round(seconds, 1),
         "tokens per second": None if checkpoint else round(tokens / seconds),
