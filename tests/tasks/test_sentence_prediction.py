@@ -16,6 +16,11 @@ TASK = [
     *("--task", "sentence_prediction", "--criterion", "sentence_prediction", "--num-classes", "2"),
     *("--init-token", "0", "--separator-token", "2"),
 ]
+PRETRAINING = [
+    *("--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "16"),
+    *("--batch-size", "16", "--max-update", "2", "--optimizer", "adam", "--cpu"),
+    *("--num-workers", "0", "--log-format", "json"),
+]
 EPOCHS = 5
 TRAINING = [
     *("--batch-size", "16", "--max-epoch", EPOCHS, "--optimizer", "adam", "--lr", "0.02"),
@@ -54,8 +59,12 @@ def data(tmp_path_factory):
 @pytest.mark.parametrize("scheme", ["diet_rel", *slow(sorted(NAMES - {"diet_rel"}))])
 def test_fairseq_s_sentence_prediction_takes_our_encoders(data, tmp_path, scheme):
     arch = ["--arch", f"roberta_{scheme}_tiny", *SIZES]
-    done = run("train", data, *arch, *TASK, *TRAINING, "--save-dir", tmp_path)
+    done = run("train", data / "input0", *arch, *PRETRAINING, "--save-dir", tmp_path / "pretrained")
     assert done.status == 0, done.text
+    start = ["--finetune-from-model", tmp_path / "pretrained" / "checkpoint_last.pt"]
+    done = run("train", data, *arch, *TASK, *TRAINING, *start, "--save-dir", tmp_path)
+    assert done.status == 0, done.text
+    assert "pretrained/checkpoint_last.pt" in done.text.partition("Loaded checkpoint")[2]
     accuracies = re.findall(r'"valid_accuracy": "([\d.]+)"', done.text)
     losses = [float(loss) for loss in re.findall(r'"train_loss": "([\d.]+)"', done.text)]
     assert len(accuracies) == EPOCHS

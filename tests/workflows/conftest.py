@@ -159,7 +159,7 @@ class EncoderExperiment(Experiment):
 
     def write_data(self) -> None:
         """Text, and files of RTE's and of SQuAD's form."""
-        (self.folder / "text").mkdir()
+        (self.folder / "text").mkdir(exist_ok=True)
         write(self.folder / "text" / "en.txt", sentences(300))
         (self.folder / "RTE").mkdir()
         pairs = zip(sentences(40), sentences(40, seed=2), strict=True)

@@ -1,5 +1,6 @@
 """Configs: a good one shows what would run, a bad one is refused before anything runs."""
 
+import re
 import subprocess
 from argparse import Namespace
 
@@ -161,3 +162,27 @@ def test_the_linter_wants_nothing_but_containers(tmp_path, snakefile):
     advice = {line.strip() for line in done.stderr.splitlines() if line.startswith("    * ")}
     assert advice == {"* Specify a conda environment or container for each rule.:"}, done.stderr
     assert "localrules" not in done.stderr
+
+
+def edges(graph):
+    names = dict(re.findall(r"(id\d+)\[(\w+)\]", graph))
+    return {(names[one], names[other]) for one, other in re.findall(r"(id\d+) --> (id\d+)", graph)}
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        ("README.md", Experiment),
+        pytest.param("roberta/README.md", EncoderExperiment, marks=pytest.mark.slow),
+    ],
+)
+def test_the_picture_in_the_docs_is_the_graph_of_the_rules(tmp_path, page, kind):
+    write_corpus(tmp_path / "text")
+    experiment = kind(tmp_path)
+    if kind is Experiment:
+        experiment.configure(inputs={"mine": "text/test.en"})
+    else:
+        experiment.write_data()
+    graph = experiment.made("--rulegraph", "mermaid-js")
+    picture = (EXAMPLES / page).read_text().partition("```mermaid")[2].partition("```")[0]
+    assert edges(picture) == edges(graph) != set()
