@@ -8,7 +8,7 @@ the first held-out set. Test sets are measured once, with the checkpoint that wa
 import json
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -18,7 +18,10 @@ import pandas
 from diet_fairseq.atomic import written
 from diet_fairseq.errors import UserError, exit_with_one_line
 
-STATISTICS = {"diet": max, "tupe": lambda values: values[-1]}
+STATISTICS: dict[str, Callable[[list[float]], float]] = {
+    "diet": max,
+    "tupe": lambda values: values[-1],
+}
 #: entries of a curve that are no measure
 OTHERS = ("update", "loss", "runtime", "per_second", "epoch")
 SETTING = ["model", "task", "rate", "epochs"]

@@ -164,7 +164,7 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
     tokens = sum(len(sample) for sample in train["input_ids"]) * args.epochs
     seconds = output.metrics["train_runtime"]
-    curve: dict[int, dict[str, float]] = {}  # several held-out sets have an entry each
+    curve: dict[float, dict[str, float]] = {}  # several held-out sets have an entry each
     for entry in trainer.state.log_history:
         values = {name[5:]: entry[name] for name in entry if name.startswith("eval_")}
         if values:

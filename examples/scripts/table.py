@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
     args = parser.parse_args()
     models = args.models.items()
-    rows = [read_row(*model, test) for model in models for test, _ in args.test]
+    rows = [read_row(folder, about, test) for folder, about in models for test, _ in args.test]
     with written(args.results) as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
