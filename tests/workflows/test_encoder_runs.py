@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.workflows.conftest import EncoderExperiment
-from tests.workflows.test_runs import assert_same, kill, wait_for
+from tests.workflows.test_runs import assert_same, kill, parameters, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +136,38 @@ def test_an_orphan_and_its_successor_never_share_a_folder(experiment, rule, patt
     process.communicate()
     assert status == 1, output
     assert "is in use by another training" in lines[-1]
+
+
+def test_an_earlier_checkpoint_of_a_run_is_a_model_of_its_own(experiment):
+    models = {"rel": "bert_diet_rel", "rel-20": {"checkpoint_of": "rel", "updates": 20}}
+    experiment.configure(models=models, keep=-1)
+    experiment.made("--until", "export")
+    run = experiment.path("out/runs/*")
+    weights = {}
+    for suffix, checkpoint in (("", "checkpoint_last.pt"), ("-u20", "checkpoint_*_20.pt")):
+        exported = load_file(experiment.folder / f"out/hf/{run.name}{suffix}/model.safetensors")
+        [path] = run.glob(checkpoint)
+        [trained] = [v for k, v in parameters(path).items() if k.endswith("embed_tokens.weight")]
+        [weights[suffix]] = [v for k, v in exported.items() if k.endswith("embed_tokens.weight")]
+        assert weights[suffix].equal(trained)
+    assert not weights[""].equal(weights["-u20"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"checkpoint_of": "rel"}, "config.models.rel-20.updates must be a multiple of save_inter"),
+        (
+            {"checkpoint_of": "no"},
+            "config.models.rel-20.checkpoint_of must be a label, but is 'no'",
+        ),
+    ],
+)
+def test_a_checkpoint_that_is_not_saved_is_refused(experiment, change, message):
+    experiment.configure(models={"rel": "bert_diet_rel", "rel-20": {"updates": 25, **change}})
+    status, output = experiment.run("-n")
+    assert status == 1
+    assert message in output
 
 
 def test_text_that_changes_under_a_run_is_refused(experiment):
