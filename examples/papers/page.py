@@ -1,4 +1,4 @@
-"""Write results/papers.md: our figure beside the papers' where one exists, and what a row costs.
+"""Write docs/papers.md: our figure beside the papers' where one exists, and what a row costs.
 
 Costs are computed, not measured: the tokens of pretraining divided by the tokens per second of a
 BERT-Base on one H100 (results/speed.csv), in proportion to the parameters of a model's layers.
@@ -34,7 +34,7 @@ Made by `snakemake -s examples/papers/Snakefile page`; do not edit. A target for
 its rows (`snakemake -s examples/papers/Snakefile -n diet_table_2` shows what would run). **No row
 has been run at full size.** *Ours* is what was measured with small models, and is no comparison
 with the paper's figure. *H100 hours* are computed, for pretraining alone, from measured tokens per
-second ([speed.csv](speed.csv)).
+second ([results/speed.csv](../results/speed.csv)).
 """
 
 
