@@ -20,6 +20,7 @@ from ..stack import warm_start
 
 OPTIONS = (
     *("position_input", "position_max_distance", "position_untie_cls", "position_kerple"),
+    "position_cross_attention",
     *("position_rope_base", "position_rope_share", "position_rope_scaling"),
 )
 

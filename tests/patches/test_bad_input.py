@@ -62,9 +62,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "but is 16",
         ),
         (
-            ["--arch", "transformer_shaw_tiny", "--attention-backend", "sdpa"],
-            "error: --attention-backend sdpa can't compute the position scheme shaw, whose score "
-            "depends on the query: take auto or reference",
+            ["--arch", "transformer_cope_tiny", "--attention-backend", "sdpa"],
+            "error: --attention-backend sdpa can't compute the position scheme cope, which has "
+            "content_score: take auto, reference",
         ),
         (
             [*ARCH, "--segment-scheme", "per-head"],
