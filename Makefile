@@ -17,7 +17,7 @@ SET_UP := $(VENV)/set-up-for
 WANTED := PyTorch $(TORCH), Python $(or $(PYTHON),any), $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench
+.PHONY: help setup demo test test-slow lint docs bench
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -37,6 +37,10 @@ lint: setup ## style and types
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+
+docs: setup ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo wrote build/site/index.html
 
 bench: setup ## speed and memory against stock fairseq, as JSON in bench/ (8 minutes)
 	@OMP_NUM_THREADS=1 $(PY) -m benchmarks

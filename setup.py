@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 PLOTS = ["jinja2", "matplotlib"]  # `look`, `extrapolate`, the workflows' curves
+DOCS = ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"]  # `make docs`
 DATA = ["sacremoses", "tqdm"]  # words split by Moses; progress bars
 FINE_TUNING = ["accelerate", "datasets>=4", "pyyaml", "torchmetrics>=1.4"]  # examples/roberta
 WORKFLOWS = ["snakemake>=9.27,<10", "pooch>=1.9", *FINE_TUNING, *PLOTS, *DATA]  # examples/
@@ -63,6 +64,7 @@ setup(
     extras_require={
         "ctranslate2": CTRANSLATE2,
         "data": DATA,
+        "docs": DOCS,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
         "serve": SERVE,
@@ -72,6 +74,7 @@ setup(
         "dev": [
             *CTRANSLATE2,
             *DATA,
+            *DOCS,
             *PLOTS,
             *PRETRAINING,
             *SAFETENSORS,
