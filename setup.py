@@ -20,7 +20,7 @@ TRANSFORMERS = ["transformers>=5.4,<6", "protobuf"]  # `export hf`, `import hf`,
 
 setup(
     name="diet_fairseq",
-    version=re.search(r'"(.+)"', (HERE / "diet_fairseq/version.py").read_text())[1],
+    version=re.search(r'__version__ = "(.+)"', (HERE / "diet_fairseq/version.py").read_text())[1],
     description="Decoupled positional attention (DIET, TUPE and their baselines) for fairseq",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
@@ -82,6 +82,7 @@ setup(
             *WORKFLOWS,
             "httpx2",  # the client in starlette's tests
             "build",
+            "codespell==2.4.3",
             "mypy==2.4.1",
             "pytest>=8",
             "pytest-xdist",

@@ -197,7 +197,7 @@ def run(model: Trained, tokens: Tensor, target: Tensor | None) -> None:
 
 
 def split(x: Tensor, heads: int) -> Tensor:
-    """(T, B, d) -> (B, H, T, d_h)"""
+    """(T, B, d) -> (B, H, T, d_h)."""
     return x.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3).detach()
 
 
@@ -278,7 +278,7 @@ def stock(call: Call, found: Found) -> None:
 
 
 def reduced(call: Call, scores: Tensor, bound: int | None) -> Whole:
-    """(B, H, T, S) -> `Whole`"""
+    """(B, H, T, S) -> `Whole`."""
     singular = measures.singular_values(scores)  # (B, H, r)
     weights = measures.attention(scores, call.causal)
     square = call.place != "cross-attention" and not call.compressed

@@ -1,9 +1,6 @@
 """Average the parameters of several checkpoints into one.
 
-    diet-fairseq average --inputs checkpoints --num-epoch-checkpoints 5 \\
-        --output checkpoints/averaged.pt
-
-takes the flags of fairseq's script of this name, which its packages leave out.
+The command takes the flags of fairseq's script of this name, which its packages leave out.
 """
 
 import re

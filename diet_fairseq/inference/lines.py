@@ -13,7 +13,7 @@ BLOCK = 1 << 16
 
 
 def windows(file: Any, name: str, longest: int, size: int = WINDOW) -> Iterator[list[str]]:
-    """The lines of an open file, without their ends; a line ends at ``\\n`` and nowhere else.
+    r"""The lines of an open file, without their ends; a line ends at ``\n`` and nowhere else.
 
     Lines of a pipe or a terminal are not held back until more come. A byte-order mark at the
     beginning is no text.
