@@ -1,4 +1,4 @@
-"""The service's addresses, limits and answers."""
+"""The service as an ASGI application: routes, limits and responses."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from .batching import Batches, Full
+from .batching import Batches, QueueFull
 from .headers import HeaderChecks
 from .metrics import Metrics
 from .requests import bound_body, read_request
@@ -25,8 +25,8 @@ from .requests import bound_body, read_request
 logger = logging.getLogger(__name__)
 #: nginx's status of a request whose client has disconnected; only metrics show it
 DISCONNECTED = 499
-#: key of the ASGI scope: the event loop's time at which the request's connection opened
-BEGAN = "diet_fairseq.began"
+#: key of the ASGI scope: the event loop's time at which the request started
+START_TIME = "diet_fairseq.start_time"
 #: the page loads nothing, and talks to this service alone
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -68,22 +68,18 @@ def application(
     """The service as an ASGI application.
 
     Args:
-        host_names: names that clients call the service by, beside addresses and ``localhost``
+        host_names: the service's host names, beside addresses and ``localhost``
     """
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    batches = Batches(
-        translator.translate,
-        limits.waiting,
-        limits.together,
-        observe=metrics.batch_lines.observe,
-    )
+    observe = metrics.batch_lines.observe
+    batches = Batches(translator.translate, limits.waiting, limits.together, observe=observe)
     metrics.waiting.set_function(lambda: batches.waiting)
     source, target = translator.source_lang, translator.target_lang
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # A server that shuts down lets requests end before it leaves here.
+        # A server that shuts down completes its requests before it leaves here.
         running = asyncio.create_task(batches.run())
         try:
             yield
@@ -96,9 +92,8 @@ def application(
         fields, is_list = await read_request(
             request, source, target, limits.body, limits.characters, limits.waiting
         )
-        lines = fields.lines
-        translations = await _while_connected(request, batches.translate(lines))
-        metrics.lines.inc(len(lines))
+        translations = await _while_connected(request, batches.translate(fields.lines))
+        metrics.lines.inc(len(translations))
         texts = fields.join(translations)
         return JSONResponse({"translatedText": texts if is_list else texts[0]})
 
@@ -134,23 +129,23 @@ def application(
         middleware=[Middleware(HeaderChecks, host_names=host_names)],
         lifespan=lifespan,
     )
-    service.router.redirect_slashes = False  # to an address made of the client's Host
+    service.router.redirect_slashes = False  # redirects would trust the client's Host
     return service
 
 
 def _within_limits(
     answer: Callable[[Request], Awaitable[Response]], limits: Limits, metrics: Metrics
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The answer within its time, failures as a status and one line; all are counted."""
+    """A route with the time limit, failures as a status and one line, and metrics."""
 
     @wraps(answer)
     async def wrapper(request: Request) -> Response:
         now = asyncio.get_running_loop().time
-        start = request.scope.get(BEGAN, now())
+        start = request.scope.get(START_TIME, now())
         try:
             async with asyncio.timeout_at(start + limits.seconds):
                 response = await answer(bound_body(request, limits.body))
-        except Full:
+        except QueueFull:
             response = _error(503, "too many lines wait to be translated: try again later")
             response.headers["Retry-After"] = "1"
         except TimeoutError:
