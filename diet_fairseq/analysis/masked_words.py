@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from ..attention.compressed import Compression
 from ..errors import UserError
@@ -51,7 +52,7 @@ def reading(
         )
     is_masked = draw_mask(stream, words.eos())
     whole, places = [], []
-    for length in lengths:
+    for length in tqdm(lengths, desc=name, unit=" lengths", disable=None):
         edges = [0, *(edge for edge in lengths if edge <= length)]
         sums = evaluate(model, stream, is_masked, length, mask) if length <= model.limit else None
         whole.append(point(length, 0, length, sums))

@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from fairseq.data import data_utils
+from tqdm import tqdm
 
 from ..errors import UserError
 from ..inference.model_files import DATA, LEVELS, Pieces
@@ -69,7 +70,7 @@ def reading(
     translator.longest = limit - 1  # without </s>; model.json's limit may be lower
     model_sizes = sizes(model.about, lines)
     whole, signatures = [], {}
-    for first, last in spans:
+    for first, last in tqdm(spans, desc=name, unit=" lengths", disable=None):
         inside = [n for n, length in enumerate(lengths) if first <= length <= last]
         values: dict[str, float] = {}
         if max(model_sizes[n] for n in inside) <= translator.longest:

@@ -28,6 +28,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
+    from tqdm import tqdm
+
     from ..export import folder
     from ..inference import model_files
 
@@ -57,7 +59,8 @@ def run(args: Namespace) -> None:
     if args.epochs:
         for model in models:
             paths = sorted(model.path.parent.glob("checkpoint*.pt"))
-            run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, paths)}
+            bar = tqdm(paths, desc="reading", unit=" checkpoints", disable=None)
+            run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, bar)}
             runs.append([run[updates] for updates in sorted(run)])
     with folder.written(args.out, args.force) as new:
         Report(analyses, new).write(runs)

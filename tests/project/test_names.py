@@ -41,13 +41,12 @@ def bare_names(source: str) -> set[str]:
 
 
 def bare_names_in_code() -> set[str]:
-    """Lines `file: names`, of files with bare names."""
-    lines = set()
-    for path in CODE:
-        names = bare_names(path.read_text(encoding="utf-8")) | ({path.stem} & BARE_NAMES)
-        if names:
-            lines.add(f"{path.relative_to(ROOT).as_posix()}: {' '.join(sorted(names))}")
-    return lines
+    """Lines `file: name`, of bare names in files and of files."""
+    return {
+        f"{path.relative_to(ROOT).as_posix()}: {name}"
+        for path in CODE
+        for name in bare_names(path.read_text(encoding="utf-8")) | ({path.stem} & BARE_NAMES)
+    }
 
 
 def long_test_names() -> set[str]:

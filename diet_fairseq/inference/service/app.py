@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
@@ -21,6 +21,9 @@ from .batching import Batches, QueueFull
 from .headers import HeaderChecks
 from .metrics import Metrics
 from .requests import bound_body, read_request
+
+if TYPE_CHECKING:
+    from ..translator import Translation
 
 logger = logging.getLogger(__name__)
 #: nginx's status of a request whose client has disconnected; only metrics show it
@@ -40,7 +43,7 @@ class Translates(Protocol):
     source_lang: str
     target_lang: str
 
-    def translate(self, text: Any) -> Any: ...
+    def candidates(self, lines: Any) -> "list[list[Translation]]": ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,11 @@ def application(
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     observe = metrics.batch_lines.observe
-    batches = Batches(translator.translate, limits.waiting, limits.together, observe=observe)
+
+    def translate_lines(lines: Sequence[str]) -> "list[Translation]":
+        return [best for best, *_ in translator.candidates(lines)]
+
+    batches = Batches(translate_lines, limits.waiting, limits.together, observe=observe)
     metrics.waiting.set_function(lambda: batches.waiting)
     source, target = translator.source_lang, translator.target_lang
 
@@ -95,7 +102,11 @@ def application(
         translations = await _while_connected(request, batches.translate(fields.lines))
         metrics.lines.inc(len(translations))
         texts = fields.join(translations)
-        return JSONResponse({"translatedText": texts if is_list else texts[0]})
+        answer: dict[str, Any] = {"translatedText": texts if is_list else texts[0]}
+        if fields.scores:
+            scores = fields.scores_by_text(translations)
+            answer["scores"] = scores if is_list else scores[0]
+        return JSONResponse(answer)
 
     async def languages(_: Request) -> Response:
         return JSONResponse(
@@ -166,7 +177,9 @@ def _within_limits(
     return wrapper
 
 
-async def _while_connected(request: Request, work: Awaitable[list[str]]) -> list[str]:
+async def _while_connected(
+    request: Request, work: "Awaitable[list[Translation]]"
+) -> "list[Translation]":
     """The result of ``work``, which is cancelled if the client disconnects."""
     working = asyncio.ensure_future(work)
     # The body was read to its end: the next message is that the client has disconnected.

@@ -9,9 +9,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-TranslateLines = Callable[[Sequence[str]], list[str]]
+if TYPE_CHECKING:
+    from ..translator import Translation
+
+TranslateLines = Callable[[Sequence[str]], "list[Translation]"]
 #: characters of a usual line
 USUAL = 200
 
@@ -30,7 +33,7 @@ class _Request:
 
     def __init__(self, lines: Sequence[str], answer: asyncio.Future) -> None:
         self.lines, self.answer = lines, answer
-        self.translations: list[str] = []
+        self.translations: list[Translation] = []
         self.position = 0  # of the first line in the queue
 
     @property
@@ -79,7 +82,7 @@ class Batches:
         """The number of lines in the queue, without those of cancelled requests."""
         return sum(request.waiting for request in self._queue)
 
-    async def translate(self, lines: Sequence[str]) -> list[str]:
+    async def translate(self, lines: Sequence[str]) -> "list[Translation]":
         """The lines' translations, in their order; lines of a cancelled call are dropped.
 
         Raises:
@@ -92,7 +95,7 @@ class Batches:
         request = _Request(lines, asyncio.get_running_loop().create_future())
         self._queue.append(request)
         self._arrival.set()
-        translations: list[str] = await request.answer
+        translations: list[Translation] = await request.answer
         return translations
 
     async def run(self) -> None:
@@ -141,7 +144,7 @@ class Batches:
         return batch
 
     @staticmethod
-    def _deliver(batch: list[Part], translations: list[str]) -> None:
+    def _deliver(batch: list[Part], translations: "list[Translation]") -> None:
         remaining = iter(translations)
         for request, lines in batch:
             request.translations += islice(remaining, len(lines))

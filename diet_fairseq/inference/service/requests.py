@@ -1,14 +1,18 @@
 """Requests to translate: LibreTranslate's fields, as JSON or as a form."""
 
-from typing import Annotated, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
 from ...input_files import broken_rule
+
+if TYPE_CHECKING:
+    from ..translator import Translation
 
 #: limit of a form's fields beside its texts
 OTHER_FIELDS = 100
@@ -29,6 +33,7 @@ class TranslationRequest(BaseModel):
     Attributes:
         q: texts, each of one line or several
         source, target: languages; None: the model's
+        scores: whether the answer has a score for each line
     """
 
     model_config = ConfigDict(strict=True)
@@ -37,16 +42,24 @@ class TranslationRequest(BaseModel):
     source: str | None = None
     target: str | None = None
     format: Literal["text"] = "text"
+    scores: Annotated[bool, Field(strict=False)] = False  # forms have strings
 
     @property
     def lines(self) -> list[str]:
         """All lines of all texts."""
         return [line for text in self.q for line in text.split("\n")]
 
-    def join(self, translations: list[str]) -> list[str]:
+    def join(self, translations: "list[Translation]") -> list[str]:
         """Join the lines' translations to texts."""
+        return ["\n".join(line.text for line in lines) for lines in self._by_text(translations)]
+
+    def scores_by_text(self, translations: "list[Translation]") -> list[list[float]]:
+        """The scores of each text's lines."""
+        return [[round(line.score, 6) for line in lines] for lines in self._by_text(translations)]
+
+    def _by_text(self, translations: "list[Translation]") -> "list[list[Translation]]":
         lines = iter(translations)
-        return ["\n".join(next(lines) for _ in text.split("\n")) for text in self.q]
+        return [list(islice(lines, text.count("\n") + 1)) for text in self.q]
 
 
 def bound_body(request: Request, most: int) -> Request:
