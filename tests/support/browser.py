@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-KEYS = {"Tab": 9, "Enter": 13, " ": 32}
-CONTROL, SHIFT = 2, 8
+KEYS = {"Tab": 9, "Enter": 13, " ": 32, "Home": 36}
+#: modifier of a key
+CONTROL = 2
 
 
 def chromium() -> str | None:
