@@ -159,6 +159,13 @@ def _check_ensemble(first: ModelDescription, other: ModelDescription) -> None:
             f"an ensemble's models must have the same languages, but {first.folder} has "
             f"{'-'.join(first.languages)} and {other.folder} {'-'.join(other.languages)}"
         )
+    for name in ("preprocessing", "subwords", "lower"):
+        ours, theirs = getattr(first, name), getattr(other, name)
+        if ours != theirs:
+            raise UserError(
+                f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
+                f"{ours} and {other.folder} {theirs}: take models of the same data"
+            )
     files = [[*dictionaries(about), about.subword_model] for about in (first, other)]
     for ours, theirs in zip(*files, strict=True):
         contents = [path and read_bytes(path, VOCABULARY) for path in (ours, theirs)]
