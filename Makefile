@@ -40,7 +40,7 @@ lint: setup ## style, types and spelling
 	$(PY) -m codespell_lib
 
 docs: setup ## the documentation as a site, in build/site
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 	@echo "wrote build/site; to read it: $(PY) -m http.server --directory build/site"
 
 bench: setup ## speed and memory against stock fairseq, as JSON in bench/ (8 minutes)

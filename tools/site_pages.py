@@ -13,10 +13,10 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 INDEX = "docs/README.md"
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md", "results/*.md")
-#: the path of a relative link
-LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)\s#]+)[^)]*\)")
-#: a paragraph that ends with a colon, and the list below it
-SECTION = re.compile(r"^(\S.*):\n\n((?:(?:- |  ).*\n?)+)", re.MULTILINE)
+#: text and path of a relative link
+LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:)([^)\s#]+)[^)]*\)")
+#: a heading, or a paragraph that ends with a colon, and the list below it
+SECTION = re.compile(r"^(?:#+ (.+)|(\w.*):)\n\n((?:(?:- |  ).*\n?)+)", re.MULTILINE)
 
 
 def page_paths() -> list[str]:
@@ -27,27 +27,38 @@ def page_paths() -> list[str]:
 
 def linked_paths(page: str, text: str) -> list[str]:
     """The files that the text of a page links to, relative to the repository."""
-    targets = [((ROOT / page).parent / link).resolve() for link in LINK.findall(text)]
+    targets = [((ROOT / page).parent / link).resolve() for _, link in LINK.findall(text)]
     files = [path for path in targets if path.is_relative_to(ROOT) and path.is_file()]
     return [path.relative_to(ROOT).as_posix() for path in files]
 
 
 def navigation() -> list[dict[str, Any]]:
-    """The sections of docs/README.md and, before the last one, the pages of Python names."""
+    """The sections of docs/README.md, the pages of Python names, and all other pages."""
     text = (ROOT / INDEX).read_text(encoding="utf-8")
-    sections: list[dict[str, Any]] = []
-    for title, items in SECTION.findall(text):
+    sections: dict[str, list[str]] = {"Start": ["README.md", INDEX]}
+    for heading, paragraph, items in SECTION.findall(text):
         paths = dict.fromkeys(linked_paths(INDEX, items))
-        sections.append({title: [path for path in paths if path.endswith(".md")]})
-    python = [path for path in page_paths() if path.startswith("docs/api/")]
-    sections.insert(-1, {"From Python": python})
-    return [{"diet_fairseq": "README.md"}, {"Contents": INDEX}, *sections]
+        sections[heading or paragraph] = [path for path in paths if path.endswith(".md")]
+    sections["From Python"] = [path for path in page_paths() if path.startswith("docs/api/")]
+    listed = {path for paths in sections.values() for path in paths}
+    sections["More"] = [path for path in page_paths() if path not in listed]
+    return [{title: paths} for title, paths in sections.items()]
 
 
 def on_config(config: Any) -> Any:
     """Set the navigation."""
     config.nav = navigation()
     return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links to folders become text: a site has no listing of them."""
+    folder = (ROOT / page.file.src_uri).parent
+
+    def replace(match: re.Match[str]) -> str:
+        return match[1] if (folder / match[2]).is_dir() else match[0]
+
+    return LINK.sub(replace, markdown)
 
 
 def on_files(files: Files, config: Any) -> Files:
