@@ -17,7 +17,7 @@ SET_UP := $(VENV)/set-up-for
 WANTED := PyTorch $(TORCH), Python $(or $(PYTHON),any), $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench
+.PHONY: help setup demo test test-slow lint docs bench
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -33,10 +33,15 @@ test: setup ## the tests, but for the slow ones and those for a GPU (5 minutes)
 test-slow: override PYTEST += -m "slow and not gpu"
 test-slow: test ## the slow tests
 
-lint: setup ## style and types
+lint: setup ## style, types and spelling
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+	$(PY) -m codespell_lib
+
+docs: setup ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
+	@echo "wrote build/site; to read it: $(PY) -m http.server --directory build/site"
 
 bench: setup ## speed and memory against stock fairseq, as JSON in bench/ (8 minutes)
 	@OMP_NUM_THREADS=1 $(PY) -m benchmarks

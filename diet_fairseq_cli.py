@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import warnings
-from argparse import ArgumentParser, HelpFormatter, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -21,17 +21,20 @@ class Command(NamedTuple):
 
     Attributes:
         help: one line
+        example: what to type after ``diet-fairseq``
         module: of the package
         run: takes the parsed arguments, and returns the status to exit with, or None for 0
         add_arguments: takes the parser; its module imports neither PyTorch nor fairseq
     """
 
     help: str
+    example: str
     module: str
     run: str = "run"
     add_arguments: str = "add_arguments"
 
     def function(self, name: str) -> Any:
+        """The function of the module with this name."""
         return getattr(import_module(f"diet_fairseq.{self.module}"), name)
 
 
@@ -44,16 +47,22 @@ class Group(NamedTuple):
 
 EXPORT = {
     "ctranslate2": Command(
-        "a folder that CTranslate2 translates with",
+        "write a folder that CTranslate2 translates with",
+        "export ctranslate2 checkpoints/average.pt model-ct2 --quantization int8",
         "commands.exports",
         "export_ctranslate2",
         "add_ctranslate2_arguments",
     ),
     "hf": Command(
-        "a folder that transformers loads", "commands.exports", "export_hf", "add_hf_arguments"
+        "write a folder that transformers loads",
+        "export hf checkpoints/average.pt model-hf",
+        "commands.exports",
+        "export_hf",
+        "add_hf_arguments",
     ),
     "safetensors": Command(
-        "parameters and configuration, to read",
+        "write parameters and configuration as safetensors and JSON",
+        "export safetensors checkpoints/average.pt model-safetensors",
         "commands.exports",
         "export_safetensors",
         "add_safetensors_arguments",
@@ -61,27 +70,59 @@ EXPORT = {
 }
 IMPORT = {
     "hf": Command(
-        "a folder of transformers as a checkpoint of fairseq",
+        "write a fairseq checkpoint from a folder of transformers",
+        "import hf model-hf checkpoints-hf",
         "commands.exports",
         "import_hf",
         "add_import_hf_arguments",
     ),
 }
 COMMANDS: dict[str, Command | Group] = {
-    "translate": Command("translate text, line by line", "commands.translate"),
-    "serve": Command("translate text over HTTP", "commands.serve"),
-    "export": Group("a checkpoint in another library's format", EXPORT),
-    "import": Group("a model of another library for fairseq", IMPORT),
-    "look": Command("what a trained model has learned about positions, as a page", "commands.look"),
+    "translate": Command(
+        "translate text, line by line",
+        "translate checkpoints/average.pt test.en > test.de",
+        "commands.translate",
+    ),
+    "serve": Command(
+        "translate text over HTTP",
+        "serve checkpoints/average.pt --port 5000",
+        "commands.serve",
+    ),
+    "export": Group("write a checkpoint in another library's format", EXPORT),
+    "import": Group("write a fairseq checkpoint from another library's model", IMPORT),
+    "look": Command(
+        "show what a model has learned about positions, as a page",
+        "look checkpoints/average.pt --text test.en --out look",
+        "commands.look",
+    ),
     "extrapolate": Command(
-        "quality by length of the input, beyond what a model was trained on",
+        "measure quality on inputs longer than those of training",
+        "extrapolate checkpoints/average.pt --text test.en --reference test.de",
         "commands.extrapolate",
     ),
-    "average": Command("average the parameters of several checkpoints", "commands.average"),
-    "parameters": Command("count the parameters of the papers' models", "commands.parameters"),
-    "patches": Command("what importing the plugin changes in fairseq", "commands.patches"),
-    "schemes": Command("the position schemes, their sizes and options", "commands.schemes"),
+    "average": Command(
+        "average the parameters of several checkpoints",
+        "average --inputs checkpoints --num-epoch-checkpoints 5 --output checkpoints/average.pt",
+        "commands.average",
+    ),
+    "parameters": Command(
+        "count the parameters of the papers' models", "parameters", "commands.parameters"
+    ),
+    "patches": Command(
+        "list what importing the plugin changes in fairseq",
+        "patches --markdown",
+        "commands.patches",
+    ),
+    "schemes": Command(
+        "list the position schemes, their sizes and options",
+        "schemes diet_rel",
+        "commands.schemes",
+    ),
 }
+EXAMPLES = (
+    "translate checkpoints/average.pt test.en > test.de",
+    "COMMAND --help",
+)
 #: commands of 0.2 -> the workflow that took their place
 REPLACED = {
     "translation": "snakemake -s examples/Snakefile --configfile CONFIG.yaml -j 2",
@@ -108,11 +149,18 @@ EXTRAS = {
 USER_DIR_HELP = "package to import first, as fairseq does: position schemes of your own"
 
 
-class _Formatter(HelpFormatter):
-    """Leaves room for the names of commands beside their help."""
+class _Formatter(RawDescriptionHelpFormatter):
+    """Leaves room for the names of commands beside their help, and examples as they are."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, max_help_position=30, **options)
+        self._action_max_length = 15  # argparse doesn't count that names of commands are indented
+
+
+def examples_text(*examples: str) -> str:
+    """The end of a help: commands to copy."""
+    title = "example" if len(examples) == 1 else "examples"
+    return "\n".join([f"{title}:", *(f"  diet-fairseq {example}" for example in examples)])
 
 
 class Parser(ArgumentParser):
@@ -124,11 +172,12 @@ class Parser(ArgumentParser):
         super().__init__(formatter_class=_Formatter, **options)
 
     def error(self, message: str) -> NoReturn:
+        """Exit with one line."""
         self.exit(2, f"error: {message} (--help shows all options)\n")
 
     def add_commands(self, commands: dict[str, Any]) -> None:
         """Add a parser for every command, and for every group's."""
-        subparsers = self.add_subparsers(required=True, metavar="COMMAND")
+        subparsers = self.add_subparsers(title="commands", required=True, metavar="COMMAND")
         for name, command in commands.items():
             subparser = subparsers.add_parser(
                 name,
@@ -136,12 +185,15 @@ class Parser(ArgumentParser):
                 description=f"{command.help[0].upper()}{command.help[1:]}.",
             )
             if isinstance(command, Group):
+                subparser.epilog = examples_text(*(c.example for c in command.commands.values()))
                 subparser.add_commands(command.commands)
                 continue
+            subparser.epilog = examples_text(command.example)
             subparser.command = command
             subparser.set_defaults(command=command)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, after the command's module has added its arguments."""
         if self.command:
             command, self.command = self.command, None
             command.function(command.add_arguments)(self)
@@ -154,7 +206,11 @@ class Parser(ArgumentParser):
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; the status to exit with."""
     words = sys.argv[1:] if words is None else words
-    parser = Parser(prog="diet-fairseq", description="Position attention for fairseq.")
+    parser = Parser(
+        prog="diet-fairseq",
+        description="Position attention for fairseq.",
+        epilog=examples_text(*EXAMPLES),
+    )
     parser.add_commands(COMMANDS)
     if words and words[0] in REPLACED:
         parser.exit(

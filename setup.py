@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 PLOTS = ["jinja2", "matplotlib"]  # `look`, `extrapolate`, the workflows' curves
+DOCS = ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"]  # `make docs`
 DATA = ["sacremoses", "tqdm"]  # words split by Moses; progress bars
 FINE_TUNING = ["accelerate", "datasets>=4", "pyyaml", "torchmetrics>=1.4"]  # examples/roberta
 WORKFLOWS = ["snakemake>=9.27,<10", "pooch>=1.9", *FINE_TUNING, *PLOTS, *DATA]  # examples/
@@ -19,7 +20,7 @@ TRANSFORMERS = ["transformers>=5.4,<6", "protobuf"]  # `export hf`, `import hf`,
 
 setup(
     name="diet_fairseq",
-    version=re.search(r'"(.+)"', (HERE / "diet_fairseq/version.py").read_text())[1],
+    version=re.search(r'__version__ = "(.+)"', (HERE / "diet_fairseq/version.py").read_text())[1],
     description="Decoupled positional attention (DIET, TUPE and their baselines) for fairseq",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
@@ -63,6 +64,7 @@ setup(
     extras_require={
         "ctranslate2": CTRANSLATE2,
         "data": DATA,
+        "docs": DOCS,
         "plots": PLOTS,
         "pretraining": PRETRAINING,
         "serve": SERVE,
@@ -72,6 +74,7 @@ setup(
         "dev": [
             *CTRANSLATE2,
             *DATA,
+            *DOCS,
             *PLOTS,
             *PRETRAINING,
             *SAFETENSORS,
@@ -79,6 +82,7 @@ setup(
             *WORKFLOWS,
             "httpx2",  # the client in starlette's tests
             "build",
+            "codespell==2.4.3",
             "mypy==2.4.1",
             "pytest>=8",
             "pytest-xdist",

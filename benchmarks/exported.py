@@ -39,7 +39,7 @@ def exported(path: str, data: str, quantization: str) -> Any:
     """The checkpoint in CTranslate2, with as many threads as PyTorch has."""
     with tempfile.TemporaryDirectory() as folder:
         about = resolve_model(Path(path), Pieces(Path(data), NONE))
-        export.save(checkpoint.trained(about), folder, quantization)
+        export.save(checkpoint.load(about), folder, quantization)
         threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
         return ctranslate2.Translator(folder, device="cpu", **threads)
 

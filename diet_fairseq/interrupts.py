@@ -1,5 +1,7 @@
-"""Ctrl-C ends a command of ours with status 130 and one line that says how to continue; a pipe that
-nobody reads ends it in silence."""
+"""Ctrl-C ends a command with status 130 and one line that says how to continue.
+
+A pipe that nobody reads ends it without a message.
+"""
 
 import multiprocessing
 import os

@@ -20,8 +20,6 @@ from .errors import UserError, one_line
 
 NAME = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
-PREPROCESSING = ("none", "moses")
-PENALTIES = ("fairseq", "tensor2tensor")
 AGAIN = "make or fetch the folder again"
 #: a language is part of the names of dictionaries
 LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)

@@ -1,1 +1,3 @@
-__version__ = "0.2.0"
+"""The version of the package."""
+
+__version__ = "0.3.0"

@@ -1,30 +1,27 @@
-"""Quality by length of the input, beyond what a model was trained on: table and picture."""
+"""Quality by length of the input, beyond that of training: table and picture."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..atomic import written
-from . import figures
+from . import figures, tables
 
-#: the files behind what is printed
 CSV, PNG = "lengths.csv", "lengths.png"
-#: in a cell, where the model does not read so many tokens
+#: a cell of lengths that the model can't read
 STOPS = "stops"
 
 
 @dataclass(frozen=True)
 class Point:
-    """What one length, or one part of it, came to.
+    """The scores of one length, or of one part of its windows.
 
     Attributes:
-        length: tokens of the window, or the longest sources of the bin
-        first, last: the places in the window that were counted, or the shortest and the longest
-            sources, from 1 on
-        number: of masked tokens, or of sentences
-        values: by name; empty where the model does not read so many tokens
+        length: tokens of the window, or of the longest source of the bin
+        first, last: places in the window, or the bin's bounds, both counted from 1
+        number: number of masked tokens, or of sentences
+        values: scores by name; empty where the model can't read so many tokens
     """
 
     length: int
@@ -43,14 +40,14 @@ class Reading:
     """One checkpoint at all lengths.
 
     Attributes:
-        name: of the checkpoint
-        scheme: what acts where
-        trained_at: the longest input in training, in tokens; None: nothing says it
-        limit: the most tokens that the model reads
-        flag: that sets the limit
+        name: name of the checkpoint
+        scheme: position schemes of its stacks
+        trained_at: the longest input in training, in tokens; None if unknown
+        limit: the number of tokens that the model can read
+        flag: options that set the limit
         whole: a point for each length
         places: a point for each part of the windows of each length (encoders)
-        signatures: of the values, by name
+        signatures: sacreBLEU's signatures by the name of the score
     """
 
     name: str
@@ -64,7 +61,7 @@ class Reading:
 
     @property
     def stops(self) -> str:
-        """One line about a model that does not read all lengths; empty if it does."""
+        """One line about a model that can't read all lengths; empty if it can."""
         if all(point.values for point in self.whole):
             return ""
         return (
@@ -74,7 +71,7 @@ class Reading:
 
 
 def names(paths: Sequence[Path]) -> list[str]:
-    """What checkpoints are called: by their folders, or their paths where folders are alike."""
+    """Names of checkpoints: their folders', or their paths where folders' names are alike."""
     folders = [path.name if path.is_dir() else path.absolute().parent.name for path in paths]
     return [
         folder if folders.count(folder) == 1 else str(path)
@@ -83,49 +80,51 @@ def names(paths: Sequence[Path]) -> list[str]:
 
 
 def rows(readings: Sequence[Reading]) -> list[dict[str, Any]]:
-    """The table as it is written to the file: a row for each point of each checkpoint."""
-    what = "masked tokens" if readings[0].places else "sentences"
+    """The CSV file's rows, one for each point of each checkpoint."""
+    unit = "masked tokens" if readings[0].places else "sentences"
     return [
         {
-            "checkpoint": one.name,
-            "positions": one.scheme,
-            "trained at": one.trained_at,
+            "checkpoint": reading.name,
+            "positions": reading.scheme,
+            "trained at": reading.trained_at,
             "length": point.length,
             "first": point.first,
             "last": point.last,
-            what: point.number,
+            unit: point.number,
         }
-        | {name: f"{value:.5g}" for name, value in point.values.items()}
-        for one in readings
-        for point in [*one.whole, *one.places]
+        | point.values
+        for reading in readings
+        for point in [*reading.whole, *reading.places]
     ]
 
 
 def markdown(readings: Sequence[Reading]) -> str:
-    """The tables that are printed: a line for each checkpoint, a column for each length."""
-    windows = bool(readings[0].places)
-    whole = [one.whole for one in readings]
-    columns = [str(point.length) if windows else point.span for point in whole[0]]
+    """Markdown tables: a line for each checkpoint, a column for each length."""
+    has_windows = bool(readings[0].places)
+    whole = [reading.whole for reading in readings]
+    columns = [str(point.length) if has_windows else point.span for point in whole[0]]
     parts = [_table(readings, whole, columns)]
-    if windows:
+    if has_windows:
         parts += _places(readings)
-    parts += [one.stops for one in readings if one.stops]
-    signatures = next((one.signatures for one in readings if one.signatures), {})
+    parts += [reading.stops for reading in readings if reading.stops]
+    signatures = next((reading.signatures for reading in readings if reading.signatures), {})
     parts += [f"{name}: `{text}`" for name, text in signatures.items()]
     return "\n\n".join(parts)
 
 
 def _places(readings: Sequence[Reading]) -> list[str]:
-    """A heading, and the table of places; nothing if there is no window that all read."""
-    read = set.intersection(
-        *({point.length for point in one.whole if point.values} for one in readings)
+    """The heading and table of places in the longest window that all models can read, if any."""
+    common = set.intersection(
+        *({point.length for point in reading.whole if point.values} for reading in readings)
     )
-    if not read:
+    if not common:
         return []
-    longest = max(read)
-    shown = [[point for point in one.places if point.length == longest] for one in readings]
+    longest = max(common)
+    points = [
+        [point for point in reading.places if point.length == longest] for reading in readings
+    ]
     heading = f"By place in windows of {longest}, the longest that all of them read:"
-    return [heading, _table(readings, shown, [point.span for point in shown[0]])]
+    return [heading, _table(readings, points, [point.span for point in points[0]])]
 
 
 def _table(
@@ -134,9 +133,9 @@ def _table(
     """Cells are "loss (accuracy)" or "BLEU / chrF"."""
     header = ["checkpoint", "positions", "trained at", *columns]
     lines = [header, ["---"] * len(header)]
-    for one, mine in zip(readings, points, strict=True):
-        at = "" if one.trained_at is None else f"{one.trained_at:,}"
-        lines.append([one.name, one.scheme, at, *(cell(point) for point in mine)])
+    for reading, row in zip(readings, points, strict=True):
+        trained_at = "" if reading.trained_at is None else f"{reading.trained_at:,}"
+        lines.append([reading.name, reading.scheme, trained_at, *(cell(point) for point in row)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -150,26 +149,27 @@ def cell(point: Point) -> str:
 
 
 def picture(readings: Sequence[Reading]) -> figures.Figure:
-    """A line for each checkpoint, and a vertical one in its colour where its training ended."""
-    windows = bool(readings[0].places)
-    panels = [("loss", "whole"), ("loss", "places")] if windows else [("BLEU", "whole"),
-                                                                     ("chrF", "whole")]  # fmt: skip
-    figure, axes = figures.new(10, 3.6, 2)
+    """A line for each checkpoint, and a vertical line at its length in training."""
+    has_windows = bool(readings[0].places)
+    panels = [("BLEU", "whole"), ("chrF", "whole")]
+    if has_windows:
+        panels = [("loss", "whole"), ("loss", "places")]
+    figure, axes = figures.row_of_axes(10, 3.6, 2)
     for panel, (name, where) in zip(axes, panels, strict=True):
-        for number, one in enumerate(readings):
-            points = [point for point in getattr(one, where) if point.values]
+        for number, reading in enumerate(readings):
+            points = [point for point in getattr(reading, where) if point.values]
             if where == "places":
                 longest = max((point.length for point in points), default=0)
                 points = [point for point in points if point.length == longest]
             colour = f"C{number % 10}"
-            at = [point.last for point in points]
-            panel.plot(at, [point.values[name] for point in points], color=colour,
-                       marker="o", markersize=3, linewidth=1.2, label=one.name)  # fmt: skip
-            if one.trained_at is not None:
-                panel.axvline(one.trained_at, color=colour, linewidth=0.8, linestyle="--")
+            x = [point.last for point in points]
+            panel.plot(x, [point.values[name] for point in points], color=colour,
+                       marker="o", markersize=3, linewidth=1.2, label=reading.name)  # fmt: skip
+            if reading.trained_at is not None:
+                panel.axvline(reading.trained_at, color=colour, linewidth=0.8, linestyle="--")
         panel.set_ylabel("loss of masked tokens, nats" if name == "loss" else name)
-        panel.set_xlabel(X_LABELS[windows, where])
-        if windows:
+        panel.set_xlabel(X_LABELS[has_windows, where])
+        if has_windows:
             panel.set_xscale("log", base=2)
             panel.xaxis.set_major_formatter("{x:.0f}")
     lines, names = axes[0].get_legend_handles_labels()
@@ -185,14 +185,8 @@ X_LABELS = {
 
 
 def write(readings: Sequence[Reading], folder: Path) -> None:
-    """Table and picture."""
-    found = rows(readings)
-    with written(folder / CSV) as file:
-        writer = csv.DictWriter(
-            file, list(dict.fromkeys(name for row in found for name in row)), lineterminator="\n"
-        )
-        writer.writeheader()
-        writer.writerows(found)
+    """Write the table and the picture."""
+    tables.write_csv(folder / CSV, rows(readings))
     with figures.style():
         png = figures.png(picture(readings))
     with written(folder / PNG, "wb") as image:

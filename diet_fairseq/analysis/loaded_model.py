@@ -1,4 +1,4 @@
-"""A checkpoint to look into, and what its model reads."""
+"""A checkpoint's model for analysis, and the windows of text that it reads."""
 
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,24 +16,24 @@ from ..positions import PositionScheme
 from ..text.lines import read_lines
 from ..text.tokenizer import tokenizers
 
-#: how many windows of text are read, and how long they are where nothing is said
-WINDOWS, LONGEST = 8, {True: 128, False: 64}
-#: the longest window: pictures of more show nothing more, and take memory
+#: number of windows
+WINDOWS = 8
+#: upper bounds of the default length, of encoders and of translation models
+LONGEST = {True: 128, False: 64}
+#: the largest --length: larger pictures show nothing more, and take memory
 MOST = 1024
 
 
 @dataclass(frozen=True)
-class Trained(checkpoint.Trained):
-    """A model of a checkpoint, and its parts that have positions."""
+class LoadedModel(checkpoint.TrainedModel):
+    """A checkpoint's model, and its parts that have positions."""
 
     @property
     def path(self) -> Path:
-        """Of the checkpoint."""
         return self.about.checkpoint or self.about.folder
 
     @property
     def arch(self) -> str:
-        """As the checkpoint names it."""
         return str(getattr(self.config, "arch", None) or "not named")
 
     @property
@@ -49,26 +49,26 @@ class Trained(checkpoint.Trained):
 
     @property
     def limit(self) -> int:
-        """The most tokens that all of its stacks read."""
+        """The number of tokens that all of its stacks can read."""
         return min(int(stack.max_positions()) for stack in self.stacks.values())
 
     @property
     def scheme(self) -> str:
-        """What acts where, in words."""
-        found = []
+        """The position scheme of each stack, in words."""
+        schemes = []
         for name, stack in self.stacks.items():
             config = getattr(getattr(stack, "placement", None), "config", None)
             if config is None:
                 kind = type(getattr(stack, "embed_positions", None)).__name__
-                found.append(f"{name}: fairseq's own, {kind}")
+                schemes.append(f"{name}: fairseq's own, {kind}")
             else:
                 sharing = f", sharing {config.position_sharing}" if config.position_sharing else ""
-                found.append(f"{name}: {config.position_scheme}{sharing}")
-        return "; ".join(found)
+                schemes.append(f"{name}: {config.position_scheme}{sharing}")
+        return "; ".join(schemes)
 
     @property
     def numbers(self) -> dict[str, int]:
-        """How many parameters there are, and how many of them are positions'."""
+        """The number of parameters, and of those of positions."""
         of_positions = {
             id(parameter): parameter.numel()
             for name, module in self.model.named_modules()
@@ -85,42 +85,39 @@ class Trained(checkpoint.Trained):
         shapes = []
         for name, stack in self.stacks.items():
             attention = stack.layers[0].self_attn
-            shapes.append(
-                f"{name}: {len(stack.layers)} layers, {attention.embed_dim} wide, "
-                f"{attention.num_heads} heads"
-            )
+            layers, width, heads = len(stack.layers), attention.embed_dim, attention.num_heads
+            shapes.append(f"{name}: {layers} layers, {width} wide, {heads} heads")
         return "; ".join(shapes)
 
 
-def load(path: Path, pieces: Pieces, text: bool) -> Trained:
-    """The model of a checkpoint, and what belongs to it.
-
-    Args:
-        path: of the checkpoint, or its run's folder
-        pieces: what is given by hand
-        text: whether it is to read text; otherwise it needs no subword model
-
-    Raises:
-        UserError: it or what belongs to it can't be read, or it has no positions anywhere
-    """
-    if not text and pieces.subwords is None:
-        pieces = replace(pieces, subwords=NONE)
-    found = opened(resolve_model(path, pieces, translates=False))
-    if not any(has_positions(stack) for stack in found.stacks.values()):
-        raise UserError(
-            f"{found.path} has no positions (--arch {found.arch}): there is nothing to look at; "
-            "give a model with a position scheme"
-        )
-    return found
-
-
-def opened(about: ModelDescription) -> Trained:
+def load(about: ModelDescription) -> LoadedModel:
     """The model of a checkpoint, with positions or without.
 
     Raises:
         UserError: it can't be read
     """
-    return Trained(**vars(checkpoint.trained(about)))
+    return LoadedModel(**vars(checkpoint.load(about)))
+
+
+def load_with_positions(path: Path, pieces: Pieces, reads_text: bool) -> LoadedModel:
+    """The model of a checkpoint, or of its run's folder.
+
+    Args:
+        pieces: its files, as the command line names them
+        reads_text: whether it needs its subword model
+
+    Raises:
+        UserError: it or its files can't be read, or it has no positions anywhere
+    """
+    if not reads_text and pieces.subwords is None:
+        pieces = replace(pieces, subwords=NONE)
+    model = load(resolve_model(path, pieces, translates=False))
+    if not any(has_positions(stack) for stack in model.stacks.values()):
+        raise UserError(
+            f"{model.path} has no positions (--arch {model.arch}): there is nothing to look at; "
+            "give a model with a position scheme"
+        )
+    return model
 
 
 def has_positions(stack: Any) -> bool:
@@ -130,41 +127,34 @@ def has_positions(stack: Any) -> bool:
     return any(isinstance(module, PositionScheme) for module in stack.modules())
 
 
-def run_of(checkpoint: Path) -> list[Path]:
-    """The checkpoints that fairseq saved in the same folder."""
-    return sorted(checkpoint.parent.glob("checkpoint*.pt"))
-
-
-def length_of(models: list[Trained], asked: int | None) -> int:
-    """How many tokens each window has, for all of the models."""
-    limits = {model.limit: model for model in models}
-    limit = min(limits)
-    if asked is None:
-        trained_at = [
-            int(getattr(model.task.cfg, "tokens_per_sample", 0) or LONGEST[model.is_encoder])
-            for model in models
-        ]
-        return min(limit, *trained_at, *(LONGEST[model.is_encoder] for model in models))
-    if not 4 <= asked <= MOST:
-        raise UserError(f"--length must be 4 to {MOST}, but is {asked}")
-    if asked > limit:
+def window_length(models: list[LoadedModel], length: int | None) -> int:
+    """The number of tokens in a window, for all models: ``--length``, or the default."""
+    shortest = min(models, key=lambda model: model.limit)
+    limit = shortest.limit
+    if length is None:
+        bounds = [LONGEST[model.is_encoder] for model in models]
+        trained_at = [getattr(model.task.cfg, "tokens_per_sample", None) for model in models]
+        return min(limit, *bounds, *(int(tokens) for tokens in trained_at if tokens))
+    if not 4 <= length <= MOST:
+        raise UserError(f"--length must be 4 to {MOST}, but is {length}")
+    if length > limit:
         raise UserError(
-            f"--length {asked} is more than the {limit} positions of {limits[limit].path}: give at "
+            f"--length {length} is more than the {limit} positions of {shortest.path}: give at "
             f"most {limit}"
         )
-    return asked
+    return length
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows of tokens, (B, T) int64, without padding, and where they are from."""
+    """Windows of tokens, (B, T) int64, without padding, and a description of their source."""
 
     tokens: Tensor
     source: str
 
 
-def read(model: Trained, length: int, text: Path | None = None) -> Batch:
-    """`WINDOWS` windows of a text, or of words of the vocabulary at random where there is none.
+def read_batch(model: LoadedModel, length: int, text: Path | None = None) -> Batch:
+    """`WINDOWS` windows of a text or, without one, of random words of the vocabulary.
 
     Raises:
         UserError: the text can't be read, or is shorter than one window
@@ -178,9 +168,9 @@ def read(model: Trained, length: int, text: Path | None = None) -> Batch:
             for number in range(words.nspecial, len(words))
             if not words[number].startswith("madeupword") and words[number] != "<mask>"
         ]
-        known = torch.tensor(real or [words.unk()])
-        drawn = torch.randint(len(known), (WINDOWS, inside), generator=generator)
-        ids, source = known[drawn], "words of the vocabulary, drawn at random (seed 1)"
+        vocabulary = torch.tensor(real or [words.unk()])
+        draws = torch.randint(len(vocabulary), (WINDOWS, inside), generator=generator)
+        ids, source = vocabulary[draws], "words of the vocabulary, drawn at random (seed 1)"
     else:
         tokenizer, _ = tokenizers(model.about)
         pieces = (piece for line in read_lines(text) for piece in tokenizer.encode(line))
@@ -200,7 +190,7 @@ def read(model: Trained, length: int, text: Path | None = None) -> Batch:
     return Batch(torch.cat([*starts, ids, ends], 1), source)
 
 
-def check_known(ids: Tensor, model: Trained, text: Path) -> None:
+def check_known(ids: Tensor, model: LoadedModel, text: Path) -> None:
     """Refuse a text most of whose subwords are not in the model's vocabulary."""
     unknown = float((ids == model.dictionary.unk()).float().mean())
     if unknown > 0.5:

@@ -1,8 +1,7 @@
-"""An encoder's quality by length: loss and accuracy of masked tokens, windows of several lengths.
+"""Masked language modelling by input length: loss and accuracy in windows of several lengths.
 
-The text is one stream of subwords, and which of them are masked is drawn once: so at all lengths,
-and for all checkpoints with the same subwords, the same words are to be found, in windows that
-differ in nothing but their length.
+The text is one stream of subwords, whose masked tokens are drawn once. So all lengths, and all
+checkpoints with the same subwords, predict the same words, in windows that differ in length alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from ..attention.compressed import Compression
 from ..errors import UserError
@@ -18,19 +18,21 @@ from ..models.diet_electra import DietElectraModel
 from ..text.lines import read_lines
 from ..text.tokenizer import tokenizers
 from .lengths import Point, Reading
-from .loaded_model import Trained, check_known
+from .loaded_model import LoadedModel, check_known
 
-#: the share of tokens that is masked, and the seed by which they are drawn
+#: the share of masked tokens, and the seed of their draw
 SHARE, SEED = 0.15, 1
-#: tokens that are read at once, where one window is not longer
-AT_ONCE = 4096
+#: tokens of a batch, unless one window is longer
+BATCH_TOKENS = 4096
 
 
-def reading(name: str, model: Trained, text: Path, lengths: Sequence[int], most: int) -> Reading:
+def reading(
+    name: str, model: LoadedModel, text: Path, lengths: Sequence[int], most: int
+) -> Reading:
     """One checkpoint at all lengths, in ascending order.
 
     Args:
-        most: so many subwords of the text are read
+        most: the number of subwords to read
 
     Raises:
         UserError: the model predicts no words, or the text can't be read or is too short
@@ -48,30 +50,28 @@ def reading(name: str, model: Trained, text: Path, lengths: Sequence[int], most:
             f"{text} has {len(stream):,} subwords, which is less than one window of "
             f"{lengths[-1]:,}: give a longer text, or smaller --lengths"
         )
-    chosen = masked(stream, words.eos())
+    is_masked = draw_mask(stream, words.eos())
     whole, places = [], []
-    for length in lengths:
-        parts = [0, *(one for one in lengths if one <= length)]
-        found = read(model, stream, chosen, length, mask) if length <= model.limit else None
-        spans = [(0, length), *pairwise(parts)]
-        points = [point(length, *span, found) for span in spans]
-        whole.append(points[0])
-        places += points[1:]
-    at = getattr(model.task.cfg, "tokens_per_sample", None)
+    for length in tqdm(lengths, desc=name, unit=" lengths", disable=None):
+        edges = [0, *(edge for edge in lengths if edge <= length)]
+        sums = evaluate(model, stream, is_masked, length, mask) if length <= model.limit else None
+        whole.append(point(length, 0, length, sums))
+        places += [point(length, *span, sums) for span in pairwise(edges)]
+    trained_at = getattr(model.task.cfg, "tokens_per_sample", None)
     return Reading(
-        name, model.scheme.removeprefix("encoder: "), int(at) if at else None, model.limit,
-        " ".join(longer(model.model, lengths[-1])), whole, places,
+        name, model.scheme.removeprefix("encoder: "), int(trained_at) if trained_at else None,
+        model.limit, " ".join(lengthening_flags(model.model, lengths[-1])), whole, places,
     )  # fmt: skip
 
 
-def longer(model: torch.nn.Module, positions: int) -> Iterator[str]:
-    """The options that lengthen the model, which would otherwise have more compressed keys, too."""
+def lengthening_flags(model: torch.nn.Module, positions: int) -> Iterator[str]:
+    """The options of a longer model with the same number of compressed keys."""
     yield f"--max-positions {positions}"
-    keys = {one.length for one in model.modules() if isinstance(one, Compression)}
+    keys = {module.length for module in model.modules() if isinstance(module, Compression)}
     yield from (f"--projection-length {number}" for number in keys)
 
 
-def subwords(model: Trained, text: Path, most: int) -> Tensor:
+def subwords(model: LoadedModel, text: Path, most: int) -> Tensor:
     """(n,) int64, n <= most: lines with </s> after each, as fairseq-preprocess stores them."""
     words, (tokenizer, _) = model.dictionary, tokenizers(model.about)
     ids: list[int] = []
@@ -86,27 +86,29 @@ def subwords(model: Trained, text: Path, most: int) -> Tensor:
     return stream
 
 
-def masked(stream: Tensor, eos: int) -> Tensor:
-    """(n,) bool: the same tokens for the same stream; none of them ends a line."""
-    drawn = torch.rand(len(stream), generator=torch.Generator().manual_seed(SEED))
-    return (drawn < SHARE) & stream.ne(eos)
+def draw_mask(stream: Tensor, eos: int) -> Tensor:
+    """(n,) bool: masked tokens, the same in the same stream, without ends of lines."""
+    draws = torch.rand(len(stream), generator=torch.Generator().manual_seed(SEED))
+    return (draws < SHARE) & stream.ne(eos)
 
 
 @torch.no_grad()
-def read(model: Trained, stream: Tensor, chosen: Tensor, length: int, mask: int) -> Tensor:
-    """(length, 3): at each place the masked tokens, the sum of their losses, and the hits.
+def evaluate(
+    model: LoadedModel, stream: Tensor, is_masked: Tensor, length: int, mask: int
+) -> Tensor:
+    """(length, 3): at each place the number of masked tokens, the sum of their losses, and hits.
 
-    Windows are <s> and ``length - 1`` tokens of the stream; what is left at its end is not read.
+    Windows are <s> and ``length - 1`` tokens of the stream; the rest at its end is not read.
     """
     inside = length - 1
     number = len(stream) // inside
     original = stream[: number * inside].view(number, inside)
-    hidden = chosen[: number * inside].view(number, inside)
+    hidden = is_masked[: number * inside].view(number, inside)
     starts = original.new_full((number, 1), model.dictionary.bos())
     original = torch.cat([starts, original], 1)  # (N, T)
     hidden = torch.cat([torch.zeros_like(starts, dtype=torch.bool), hidden], 1)
     sums = torch.zeros(length, 3, dtype=torch.float64)
-    for rows in torch.arange(number).split(max(1, AT_ONCE // length)):
+    for rows in torch.arange(number).split(max(1, BATCH_TOKENS // length)):
         here, tokens = hidden[rows], original[rows]
         if not here.any():
             continue
@@ -120,7 +122,7 @@ def read(model: Trained, stream: Tensor, chosen: Tensor, length: int, mask: int)
 
 
 def point(length: int, first: int, last: int, sums: Tensor | None) -> Point:
-    """The places first to last - 1 of windows that came to ``sums``; None: they were not read."""
+    """Means over the places first to last - 1; without ``sums`` the model can't read the window."""
     if sums is None:
         return Point(length, first + 1, last, 0, {})
     number, loss, hits = sums[first:last].sum(0).tolist()

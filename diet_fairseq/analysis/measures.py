@@ -1,4 +1,4 @@
-"""Numbers of score matrices. Pure functions of tensors: no model, no file, no picture.
+"""Measures of score matrices: distance, entropy, rank and variance explained.
 
 Notation: ... any leading dimensions, Tq queries, Tk keys, T where the two are the same tokens. A
 score is what softmax is taken of, in nats; softmax is blind to a number added to a whole row, and
@@ -40,12 +40,12 @@ def distances(queries: int, keys: int) -> Tensor:
 
 
 def mean_distance(weights: Tensor) -> Tensor:
-    """How many tokens away a query looks, on average: weights (..., T, T) -> (...)."""
+    """Mean distance in tokens between query and key: weights (..., T, T) -> (...)."""
     return (weights * distances(*weights.shape[-2:]).abs()).sum(-1).mean(-1)
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """Of a query's weights, in nats, the mean over queries: (..., Tq, Tk) -> (...).
+    """Mean entropy of queries' weights, in nats: (..., Tq, Tk) -> (...).
 
     It is 0 where every query looks at one key, and log Tk where all see all keys alike.
     """
@@ -55,7 +55,7 @@ def entropy(weights: Tensor) -> Tensor:
 def mean_of_offset(matrix: Tensor) -> Tensor:
     """(..., T, T) -> (..., 2 T - 1): the mean along each diagonal, offsets 1 - T to T - 1.
 
-    Of weights it is what queries give to the key at each offset, if they have such a key.
+    Of weights it is the mean weight of the key at each offset, over the queries that have one.
     """
     tokens = matrix.size(-1)
     return torch.stack(
@@ -64,13 +64,13 @@ def mean_of_offset(matrix: Tensor) -> Tensor:
 
 
 def first_share(weights: Tensor) -> Tensor:
-    """What the queries after the first give to the first token: (..., T, Tk) -> (...)."""
+    """Mean weight that queries after the first give to the first token: (..., T, Tk) -> (...)."""
     return weights[..., 1:, 0].mean(-1) if weights.size(-2) > 1 else weights[..., 0].mean(-1)
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Of the variance of a score within its rows, which softmax sees, the share that is explained.
+    """Explained shares of a score's variance within its rows, the part that softmax sees.
 
     Attributes:
         offset: (...), by a number for every offset j - i: 1 for a score that is Toeplitz
@@ -84,36 +84,36 @@ class Shares:
 
 
 def shares(scores: Tensor, causal: bool = False) -> Shares:
-    """`Shares` of scores (..., T, T), by least squares; where nothing varies, they are 0."""
+    """`Shares` of scores (..., T, T), by least squares; constant rows have shares of 0."""
     tokens = scores.size(-1)
-    of = _regressors(tokens, causal)
-    y = scores.double().flatten(0, -3)[:, of.queries, of.keys].T  # (n, heads)
-    means = y.new_zeros(tokens, y.size(1)).index_add(0, of.queries, y) / of.seen.unsqueeze(1)
-    y = y - means[of.queries]
+    design = _regressors(tokens, causal)
+    y = scores.double().flatten(0, -3)[:, design.queries, design.keys].T  # (n, heads)
+    sums = y.new_zeros(tokens, y.size(1)).index_add(0, design.queries, y)
+    y = y - (sums / design.visible_keys.unsqueeze(1))[design.queries]
     total = y.square().sum(0)
-    # what float32 leaves over when row means are taken off is not variance
+    # float32's rounding error, left when row means are taken off, is not variance
     noise = (1e-5 * scores.double().abs().amax(dim=(-2, -1))).flatten().square() * len(y)
     products = y.new_zeros(3 * tokens + 1, y.size(1))  # R^T y, which is X^T y: y has no row means
-    for columns in of.columns:
+    for columns in design.columns:
         products.index_add_(0, columns, y)
 
     def explained(part: slice, inverse: Tensor) -> Tensor:
         share = (products[part] * (inverse @ products[part])).sum(0) / total.clamp(min=1e-300)
         return torch.where(total > noise, share.clamp(0, 1), 0.0).reshape(scores.shape[:-2]).float()
 
-    return Shares(*(explained(*one) for one in of.inverses))
+    return Shares(*(explained(part, inverse) for part, inverse in design.inverses))
 
 
 @dataclass(frozen=True)
 class _Regressors:
-    """What scores are explained by: a matrix R of ones and zeros, (n, 3 T + 1).
+    """Design matrix R of ones and zeros, (n, 3 T + 1), in the least squares of `shares`.
 
     It has a column for each offset, for the first token as a key, for each key of the first token,
     and one for nothing.
 
     Attributes:
         queries, keys: (n,), the pairs that count
-        seen: (T,), how many keys a query has
+        visible_keys: (T,), number of keys that a query sees
         columns: (n,) three times, where R's row has its ones
         inverses: for `Shares` in their order, those of R's columns that explain, and for X, which
             is R less its means over the keys of each query, the pseudo-inverse of X^T X
@@ -121,7 +121,7 @@ class _Regressors:
 
     queries: Tensor
     keys: Tensor
-    seen: Tensor
+    visible_keys: Tensor
     columns: tuple[Tensor, Tensor, Tensor]
     inverses: list[tuple[slice, Tensor]]
 
@@ -131,7 +131,7 @@ def _regressors(tokens: int, causal: bool) -> _Regressors:
     offsets = distances(tokens, tokens)
     sees = offsets <= 0 if causal else torch.ones_like(offsets, dtype=torch.bool)
     queries, keys = sees.nonzero().T  # (n,) each
-    seen = sees.sum(1)
+    visible_keys = sees.sum(1)
     first = 2 * tokens - 1
     nothing = first + 1 + tokens
     columns = (
@@ -139,23 +139,23 @@ def _regressors(tokens: int, causal: bool) -> _Regressors:
         torch.where(keys == 0, first, nothing),
         torch.where(queries == 0, first + 1 + keys, nothing),
     )
-    one = torch.ones((), dtype=torch.float64)
+    unit = torch.ones((), dtype=torch.float64)
     sums = torch.zeros(tokens, nothing + 1, dtype=torch.float64)  # of R's rows, by query
     products = torch.zeros(nothing + 1, nothing + 1, dtype=torch.float64)  # R^T R
-    for some in columns:
-        sums.index_put_((queries, some), one, accumulate=True)
+    for rows in columns:
+        sums.index_put_((queries, rows), unit, accumulate=True)
         for others in columns:
-            products.index_put_((some, others), one, accumulate=True)
-    products -= sums.T @ (sums / seen.unsqueeze(1))
+            products.index_put_((rows, others), unit, accumulate=True)
+    products -= sums.T @ (sums / visible_keys.unsqueeze(1))
     inverses = [
         (part, torch.linalg.pinv(products[part, part], rtol=1e-10, hermitian=True))
         for part in (slice(first), slice(first, nothing), slice(nothing))
     ]
-    return _Regressors(queries, keys, seen, columns, inverses)
+    return _Regressors(queries, keys, visible_keys, columns, inverses)
 
 
 def name(weights: Tensor, causal: bool = False) -> str:
-    """What a head looks at, judged by the weights (T, T) that positions alone would give.
+    """A head's kind, from the weights (T, T) that positions alone would give.
 
     "first token" where that gets `FIRST_SHARE`; the offset that gets most, where it gets
     `OFFSET_SHARE`; "local" where the mean distance is below `LOCAL` times that of equal weights;
@@ -195,7 +195,7 @@ def effective_rank(singular: Tensor) -> Tensor:
 
 
 def rank(singular: Tensor, tolerance: float = 1e-5) -> Tensor:
-    """How many singular values are above ``tolerance`` times the largest: (..., r) -> (...)."""
+    """Number of singular values above ``tolerance`` times the largest: (..., r) -> (...)."""
     return (singular > tolerance * singular.amax(-1, keepdim=True)).sum(-1)
 
 
@@ -215,3 +215,8 @@ def cosines(vectors: Tensor) -> Tensor:
     """(T, d) -> (T, T): the cosine similarity of all pairs."""
     unit = torch.nn.functional.normalize(vectors, dim=-1)
     return unit @ unit.T
+
+
+def pairs(matrix: Tensor) -> Tensor:
+    """(T, T) -> (T (T - 1) / 2,): the values above the diagonal, one for each pair."""
+    return matrix[torch.ones_like(matrix, dtype=torch.bool).triu(1)]

@@ -1,4 +1,4 @@
-"""A page of pictures and tables in one file, which needs nothing else: no network, no folder."""
+"""Self-contained HTML page of pictures and tables."""
 
 from base64 import b64encode
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ class Item:
 
     Attributes:
         picture: a PNG as a data: address
-        frames: pictures to move through, the last is seen first
-        rows: of a table, by column
+        frames: pictures of a slider, which starts at the last
+        rows: the rows of a table, by column
     """
 
     caption: str
@@ -32,7 +32,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what is to be seen under it, and for each model the items."""
+    """A heading, its text, and a cell of items for each model."""
 
     title: str
     text: str
@@ -40,31 +40,31 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Described:
-    """A model at the top of the page."""
+class ModelFacts:
+    """A model's entry at the top of the page."""
 
     name: str
     facts: dict[str, Any]
 
 
-def inline(png: bytes) -> str:
+def data_url(png: bytes) -> str:
     return "data:image/png;base64," + b64encode(png).decode()
 
 
 def render(
-    title: str, introduction: str, models: list[Described], sections: list[Section], footer: str
+    title: str, introduction: str, models: list[ModelFacts], sections: list[Section], footer: str
 ) -> str:
-    """The page as HTML; all that comes from a checkpoint is escaped."""
+    """The page as HTML, with all text escaped."""
     environment = Environment(autoescape=True, trim_blocks=True)
-    environment.filters["shown"] = shown
+    environment.filters["cell"] = format_cell
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         title=title, introduction=introduction, models=models, sections=sections, footer=footer
     )
 
 
-def shown(value: Any) -> str:
-    """A cell's value; nothing where there is none."""
+def format_cell(value: Any) -> str:
+    """The text of a table's cell; empty for values that are neither numbers nor text."""
     if isinstance(value, float):
         return f"{value:.2f}"
-    return "" if value is None or not isinstance(value, (str, int)) else str(value)
+    return str(value) if isinstance(value, str | int) else ""

@@ -1,4 +1,4 @@
-"""The page of one or two models, and the files behind it."""
+"""The report on one or two models: the page, its pictures and its tables."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ import torch
 from ..atomic import written
 from ..version import __version__
 from . import figures, tables
-from .loaded_model import Batch, Trained
-from .page import Described, Item, Section, inline, render
-from .scores import Found, Scores
+from .loaded_model import Batch, LoadedModel
+from .page import Item, ModelFacts, Section, data_url, render
+from .scores import ModelScores, Scores
 
 INTRODUCTION = (
     "What this model's attention has learned about positions. A score is what is added before "
@@ -53,160 +53,158 @@ GROWTH = "The scores of offsets at every checkpoint of the run, on one scale."
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A model, what it read, and what was found in it."""
+class Analysis:
+    """A model, the batch that it read, and its scores."""
 
-    model: Trained
+    model: LoadedModel
     batch: Batch
-    found: Found
+    scores: ModelScores
 
     @cached_property
     def heads(self) -> list[tables.Row]:
-        """What each of its heads looks at."""
-        return tables.heads(self.found)
+        return tables.heads(self.scores)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        model, numbers, tokens = self.model, self.model.numbers, self.batch.tokens
+        positions = numbers["of positions"]
+        return {
+            "architecture": model.arch,
+            "positions": model.scheme,
+            "size": model.sizes,
+            "parameters": f"{numbers['parameters']:,}, {positions:,} of them positions'",
+            "updates": f"{model.updates:,}",
+            "read": f"{len(tokens)} windows of {tokens.size(1)} tokens: {self.batch.source}",
+        }
 
 
 class Report:
-    """Collects the pictures of a page in a folder."""
+    """Writes the page, and the pictures and tables behind it, to a folder."""
 
-    def __init__(self, seen: Sequence[Seen], folder: Path) -> None:
-        self.seen, self.folder = list(seen), folder
-        self.largest = figures.scale([one.found for one in seen])
+    def __init__(self, analyses: Sequence[Analysis], folder: Path) -> None:
+        self.analyses, self.folder = list(analyses), folder
+        self.colour_limit = figures.colour_limit([analysis.scores for analysis in analyses])
 
     def prefix(self, number: int) -> str:
-        return f"{number + 1}-" if len(self.seen) > 1 else ""
+        return f"{number + 1}-" if len(self.analyses) > 1 else ""
 
     def picture(self, name: str, figure: figures.Figure, caption: str) -> Item:
         """A picture of the page, which is also a file."""
         png = figures.png(figure)
         with written(self.folder / f"{name}.png", "wb") as file:
             file.write(png)
-        return Item(caption, inline(png))
+        return Item(caption, data_url(png))
 
-    def cells(self, of: Callable[[int, Seen], list[Item]]) -> list[list[Item]]:
-        return [of(number, one) for number, one in enumerate(self.seen)]
+    def cells(self, items_of: Callable[[int, Analysis], list[Item]]) -> list[list[Item]]:
+        return [items_of(number, analysis) for number, analysis in enumerate(self.analyses)]
 
-    def heat_maps(self, name: str, items: list[Scores], number: int) -> list[Item]:
+    def pictures(
+        self, name: str, draw: Callable[[list[Scores]], figures.Figure], scores: list[Scores]
+    ) -> list[Item]:
+        """A picture for each place."""
         return [
             self.picture(
-                f"{self.prefix(number)}{name}-{place.replace(chr(39), '').replace(' ', '-')}",
-                figures.heat_maps(group, self.largest),
-                place,
+                f"{name}-{place.replace(chr(39), '').replace(' ', '-')}", draw(group), place
             )
-            for place, group in figures.by_place(items)
+            for place, group in figures.by_place(scores)
         ]
 
-    def positions(self, number: int, one: Seen) -> list[Item]:
-        return self.heat_maps("positions", one.found.positions, number)
+    def heat_maps(self, items: list[Scores]) -> figures.Figure:
+        return figures.heat_maps(items, self.colour_limit)
 
-    def segments(self, number: int, one: Seen) -> list[Item]:
-        return self.heat_maps("segments", one.found.segments, number)
+    def positions(self, number: int, analysis: Analysis) -> list[Item]:
+        name = f"{self.prefix(number)}positions"
+        return self.pictures(name, self.heat_maps, analysis.scores.positions)
 
-    def offsets(self, number: int, one: Seen) -> list[Item]:
-        square = [scores for scores in one.found.positions if scores.square]
+    def segments(self, number: int, analysis: Analysis) -> list[Item]:
+        name = f"{self.prefix(number)}segments"
+        return self.pictures(name, self.heat_maps, analysis.scores.segments)
+
+    def offsets(self, number: int, analysis: Analysis) -> list[Item]:
+        square = [scores for scores in analysis.scores.positions if scores.square]
+        return self.pictures(f"{self.prefix(number)}offsets", figures.curves, square)
+
+    def ranks(self, number: int, analysis: Analysis) -> list[Item]:
+        figure = figures.spectra(analysis.scores)
+        picture = self.picture(f"{self.prefix(number)}ranks", figure, analysis.batch.source)
+        return [picture, Item("Whole scores", rows=by_layer(tables.whole(analysis.scores)))]
+
+    def cosines(self, number: int, analysis: Analysis) -> list[Item]:
         return [
             self.picture(
-                f"{self.prefix(number)}offsets-{place.replace(chr(39), '').replace(' ', '-')}",
-                figures.curves(group),
-                place,
+                f"{self.prefix(number)}cosines-{stack}",
+                figures.cosines(embeddings),
+                f"{stack}; the median of all pairs is {tables.median_cosine(embeddings):.2f}",
             )
-            for place, group in figures.by_place(square)
+            for stack, embeddings in analysis.scores.input.items()
         ]
 
-    def ranks(self, number: int, one: Seen) -> list[Item]:
-        figure = figures.spectra(one.found)
-        items = [self.picture(f"{self.prefix(number)}ranks", figure, one.batch.source)]
-        return [*items, Item("Whole scores", rows=by_layer(tables.whole(one.found)))]
-
-    def cosines(self, number: int, one: Seen) -> list[Item]:
-        return [
-            self.picture(
-                f"{self.prefix(number)}cosines-{name}",
-                figures.cosines(rows),
-                f"{name}; the median of all pairs is {tables.median_cosine(rows):.2f}",
-            )
-            for name, rows in one.found.input.items()
-        ]
-
-    def growth(self, number: int, frames: Sequence[Sequence[Seen]]) -> list[Item]:
+    def growth(self, number: int, run: Sequence[Analysis]) -> list[Item]:
         """The curves of a run's checkpoints, oldest first."""
-        run = frames[number]
-        lines = [
-            [s for s in one.found.positions if s.square and s.place == "encoder"] for one in run
+        frames = [
+            [item for item in analysis.scores.positions if item.square and item.place == "encoder"]
+            for analysis in run
         ]
-        if len(run) < 2 or not all(lines):
+        if len(run) < 2 or not all(frames):
             return []
-        limits = figures.limits_of(lines)
+        limits = figures.curve_limits(frames)
         pictures = [
             self.picture(
                 f"{self.prefix(number)}frame-{place}",
-                figures.curves(items, limits),
-                f"{one.model.updates} updates ({one.model.path.name})",
+                figures.curves(frame, limits),
+                f"{analysis.model.updates} updates ({analysis.model.path.name})",
             )
-            for place, (one, items) in enumerate(zip(run, lines, strict=True))
+            for place, (analysis, frame) in enumerate(zip(run, frames, strict=True))
         ]
         return [Item("checkpoint", frames=pictures)]
 
-    def write(self, frames: Sequence[Sequence[Seen]] = ()) -> None:
-        """All files, the page last."""
+    def write(self, runs: Sequence[Sequence[Analysis]] = ()) -> None:
+        """Write all files, the page last; ``runs`` are the checkpoints of each model's run."""
         with figures.style():
             sections = [
                 Section("Scores of positions", POSITIONS, self.cells(self.positions)),
                 Section("Scores of offsets", OFFSETS, self.cells(self.offsets)),
-                Section("What heads look at", HEADS, self.cells(heads_of)),
+                Section("What heads look at", HEADS, self.cells(head_table)),
                 Section("Two segments", SEGMENTS, self.cells(self.segments)),
                 Section("Ranks", RANKS, self.cells(self.ranks)),
                 Section("Positions at the input", COSINES, self.cells(self.cosines)),
             ]
-            if frames:
-                grown = self.cells(lambda number, _: self.growth(number, frames))
-                sections.insert(2, Section("How they grew", GROWTH, grown))
-        for number, one in enumerate(self.seen):
-            tables.write_all(one.found, one.heads, self.folder, self.prefix(number))
+            if runs:
+                growth = [self.growth(number, run) for number, run in enumerate(runs)]
+                sections.insert(2, Section("How they grew", GROWTH, growth))
+        for number, analysis in enumerate(self.analyses):
+            tables.write_all(analysis.scores, analysis.heads, self.folder, self.prefix(number))
+        facts = {str(analysis.model.path): analysis.facts for analysis in self.analyses}
         html = render(
-            " and ".join(one.model.path.name for one in self.seen),
+            " and ".join(analysis.model.path.name for analysis in self.analyses),
             INTRODUCTION,
-            [Described(str(one.model.path), facts(one)) for one in self.seen],
+            [ModelFacts(str(analysis.model.path), analysis.facts) for analysis in self.analyses],
             [section for section in sections if any(section.cells)],
             f"diet_fairseq {__version__}, PyTorch {torch.__version__}. The numbers are in the CSV "
             "files beside this page.",
         )
         with written(self.folder / "look.json") as file:
-            json.dump({str(one.model.path): facts(one) for one in self.seen}, file, indent=1)
+            json.dump(facts, file, indent=1)
         with written(self.folder / "index.html") as file:
             file.write(html)
 
 
-def facts(one: Seen) -> dict[str, str]:
-    """What the model is."""
-    model, numbers = one.model, one.model.numbers
-    return {
-        "architecture": model.arch or "not named",
-        "positions": model.scheme,
-        "size": model.sizes,
-        "parameters": f"{numbers['parameters']:,}, {numbers['of positions']:,} of them positions'",
-        "updates": f"{model.updates:,}",
-        "read": f"{len(one.batch.tokens)} windows of {one.batch.tokens.size(1)} tokens: "
-        f"{one.batch.source}",
-    }
-
-
-def heads_of(_: int, one: Seen) -> list[Item]:
-    return [Item("Heads", rows=one.heads)] if one.heads else []
+def head_table(_: int, analysis: Analysis) -> list[Item]:
+    return [Item("Heads", rows=analysis.heads)] if analysis.heads else []
 
 
 def by_layer(rows: list[tables.Row]) -> list[tables.Row]:
-    """Means over heads; all heads are in the file."""
-    found: dict[tuple[str, int], list[tables.Row]] = {}
+    """Means over the heads of each layer."""
+    layers: dict[tuple[str, int], list[tables.Row]] = {}
     for row in rows:
-        found.setdefault((row["place"], row["layer"]), []).append(row)
+        layers.setdefault((row["place"], row["layer"]), []).append(row)
     numbers = ("distance", "entropy", "rank", "effective rank")
     return [
-        {"place": place, "layer": layer, "rank at most": some[0]["rank at most"]}
+        {"place": place, "layer": layer, "rank at most": heads[0]["rank at most"]}
         | {
-            name: sum(row[name] for row in some) / len(some)
+            name: sum(row[name] for row in heads) / len(heads)
             for name in numbers
-            if some[0][name] is not None
+            if heads[0][name] is not None
         }
-        for (place, layer), some in found.items()
+        for (place, layer), heads in layers.items()
     ]

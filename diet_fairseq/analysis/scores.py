@@ -22,7 +22,7 @@ from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
 from ..stack.attention import LinformerAttention, PositionalAttention
 from . import measures
-from .loaded_model import Trained
+from .loaded_model import LoadedModel
 
 #: kinds of terms that depend on what the tokens are
 READING = frozenset({"query_rows", "key_rows", "content_score"})
@@ -85,7 +85,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Found:
+class ModelScores:
     """The scores of one model.
 
     Attributes:
@@ -119,7 +119,7 @@ class Call:
 
 
 @torch.no_grad()
-def look(model: Trained, tokens: Tensor) -> Found:
+def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
     """Read windows (B, T) of tokens, and take the scores of every attention that reads them.
 
     Raises:
@@ -127,7 +127,7 @@ def look(model: Trained, tokens: Tensor) -> Found:
     """
     if tokens.eq(model.dictionary.pad()).any():
         raise ValueError("look takes windows without padding")
-    found = Found([], [], [], {})
+    found = ModelScores([], [], [], {})
     target = None if model.is_encoder else decoded(model, tokens)
     with recorded(model) as calls:
         run(model, tokens, target)
@@ -142,7 +142,7 @@ def look(model: Trained, tokens: Tensor) -> Found:
 
 
 @contextmanager
-def recorded(model: Trained) -> Iterator[list[Call]]:
+def recorded(model: LoadedModel) -> Iterator[list[Call]]:
     """The calls of all attentions that have scores to show, in their order."""
     calls: list[Call] = []
 
@@ -170,7 +170,7 @@ def recorded(model: Trained) -> Iterator[list[Call]]:
             hook.remove()
 
 
-def decoded(model: Trained, tokens: Tensor) -> Tensor:
+def decoded(model: LoadedModel, tokens: Tensor) -> Tensor:
     """(B, T): what a translation model writes of a source (B, T), word by word, without an end."""
     words, decoder = model.task.target_dictionary, model.stacks["decoder"]
     encoded = encode(model, tokens)
@@ -183,12 +183,12 @@ def decoded(model: Trained, tokens: Tensor) -> Tensor:
     return out
 
 
-def encode(model: Trained, tokens: Tensor) -> Any:
+def encode(model: LoadedModel, tokens: Tensor) -> Any:
     lengths = torch.full((len(tokens),), tokens.size(1))
     return model.stacks["encoder"](tokens, src_lengths=lengths)
 
 
-def run(model: Trained, tokens: Tensor, target: Tensor | None) -> None:
+def run(model: LoadedModel, tokens: Tensor, target: Tensor | None) -> None:
     """One pass. Gradients are on: without them stock fairseq's layers call no attention."""
     with torch.enable_grad():
         encoded = encode(model, tokens)
@@ -197,11 +197,11 @@ def run(model: Trained, tokens: Tensor, target: Tensor | None) -> None:
 
 
 def split(x: Tensor, heads: int) -> Tensor:
-    """(T, B, d) -> (B, H, T, d_h)"""
+    """(T, B, d) -> (B, H, T, d_h)."""
     return x.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3).detach()
 
 
-def own(call: Call, found: Found) -> None:
+def own(call: Call, found: ModelScores) -> None:
     """An attention of ours: the terms of its schemes, and its whole score."""
     module, context = call.module, call.context
     layout, key = context.layout, call.key
@@ -268,7 +268,7 @@ def added(
     return torch.stack(torch.broadcast_tensors(*parts)).sum(0), rank
 
 
-def stock(call: Call, found: Found) -> None:
+def stock(call: Call, found: ModelScores) -> None:
     """An attention of fairseq's own: words alone, which have positions in them."""
     module = call.module
     q = split(module.q_proj(call.query), module.num_heads) * module.head_dim**-0.5
@@ -278,7 +278,7 @@ def stock(call: Call, found: Found) -> None:
 
 
 def reduced(call: Call, scores: Tensor, bound: int | None) -> Whole:
-    """(B, H, T, S) -> `Whole`"""
+    """(B, H, T, S) -> `Whole`."""
     singular = measures.singular_values(scores)  # (B, H, r)
     weights = measures.attention(scores, call.causal)
     square = call.place != "cross-attention" and not call.compressed
@@ -294,7 +294,7 @@ def reduced(call: Call, scores: Tensor, bound: int | None) -> Whole:
     )
 
 
-def at_input(name: str, stack: Any, tokens: Tensor, found: Found) -> None:
+def at_input(name: str, stack: Any, tokens: Tensor, found: ModelScores) -> None:
     """Positions at the input P (T, d): P W_Q W_K^T P^T / sqrt(d_h) of every head of layer 1.
 
     As in DIET's figure 8: biases, words and the LayerNorm between input and layer are left out.

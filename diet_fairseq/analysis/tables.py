@@ -1,4 +1,4 @@
-"""What is seen in a model as rows of numbers: of the page's table, and of the files beside it."""
+"""A model's scores as rows of numbers, for the page's tables and the CSV files beside it."""
 
 import csv
 from collections.abc import Iterator
@@ -9,131 +9,124 @@ import torch
 
 from ..atomic import written
 from . import measures
-from .scores import Found
+from .scores import ModelScores, Whole
 
 Row = dict[str, Any]
 
 
-def heads(found: Found) -> list[Row]:
-    """A row for every head that adds a score of positions; sorted by name, then by distance."""
+def heads(scores: ModelScores) -> list[Row]:
+    """A row for every head that adds a score of positions, sorted by name, then by distance."""
     rows: list[Row] = []
-    for one in found.positions:
-        singular = measures.singular_values(one.matrix)
+    for item in scores.positions:
+        singular = measures.singular_values(item.matrix)
         ranks, effective = measures.rank(singular), measures.effective_rank(singular)
-        weights = measures.attention(one.matrix, one.causal)
-        explained = measures.shares(one.matrix, one.causal) if one.square else None
-        for head in range(len(one.matrix)):
-            row: Row = {"place": one.place, "layer": one.layer or "all", "head": head + 1}
-            if len(one.matrix) == 1:
-                row["head"] = "all"
-            row["looks at"] = measures.name(weights[head], one.causal) if one.square else ""
-            if one.square:
-                row["distance"] = float(measures.mean_distance(weights[head]))
-            row["entropy"] = float(measures.entropy(weights[head]))
-            if explained is not None:
-                row["offset share"] = float(explained.offset[head])
-                row["first token share"] = float(explained.first[head])
-                row["weight on first token"] = float(measures.first_share(weights[head]))
-            row["rank"], row["rank at most"] = int(ranks[head]), one.rank
+        weights = measures.attention(item.matrix, item.causal)
+        shares = measures.shares(item.matrix, item.causal) if item.square else None
+        for head, weight in enumerate(weights):
+            row: Row = {"place": item.place, "layer": item.layer or "all"}
+            row |= {"head": "all" if len(weights) == 1 else head + 1, "looks at": ""}
+            if shares is not None:
+                row["looks at"] = measures.name(weight, item.causal)
+                row["distance"] = float(measures.mean_distance(weight))
+            row["entropy"] = float(measures.entropy(weight))
+            if shares is not None:
+                row["offset share"] = float(shares.offset[head])
+                row["first token share"] = float(shares.first[head])
+                row["weight on first token"] = float(measures.first_share(weight))
+            row["rank"], row["rank at most"] = int(ranks[head]), item.rank
             row["effective rank"] = float(effective[head])
             rows.append(row)
     return sorted(rows, key=lambda row: (row["place"], row["looks at"], row.get("distance", 0.0)))
 
 
-def whole(found: Found) -> list[Row]:
+def whole(scores: ModelScores) -> list[Row]:
     """A row for every head's whole scores on the text."""
     return [
         {
-            "place": one.place,
-            "layer": one.layer,
+            "place": item.place,
+            "layer": item.layer,
             "head": head + 1,
-            "distance": None if one.distance is None else float(one.distance[head]),
-            "entropy": float(one.entropy[head]),
-            "rank": float(one.rank[head]),
-            "rank at most": one.bound,
-            "effective rank": float(one.effective[head]),
+            "distance": None if item.distance is None else float(item.distance[head]),
+            "entropy": float(item.entropy[head]),
+            "rank": float(item.rank[head]),
+            "rank at most": item.bound,
+            "effective rank": float(item.effective[head]),
         }
-        for one in found.whole
-        for head in range(len(one.rank))
+        for item in scores.whole
+        for head in range(len(item.rank))
     ]
 
 
-def offsets(found: Found) -> Iterator[Row]:
+def offsets(scores: ModelScores) -> Iterator[Row]:
     """The mean score at every offset j - i."""
-    for one in found.positions:
-        if not one.square:
+    for item in scores.positions:
+        if not item.square:
             continue
-        lines = measures.mean_of_offset(one.matrix)  # (H, 2 T - 1)
-        tokens = one.matrix.size(-1)
+        lines = measures.mean_of_offset(item.matrix)  # (H, 2 T - 1)
+        tokens = item.matrix.size(-1)
         for head, line in enumerate(lines, 1):
-            for place, score in enumerate(line.tolist(), 1 - tokens):
-                if place <= 0 or not one.causal:
-                    yield {"place": one.place, "layer": one.layer or "all", "head": head,
-                           "offset": place, "score": score}  # fmt: skip
+            for offset, score in enumerate(line.tolist(), 1 - tokens):
+                if offset <= 0 or not item.causal:
+                    yield {"place": item.place, "layer": item.layer or "all", "head": head,
+                           "offset": offset, "score": score}  # fmt: skip
 
 
-def singular(found: Found) -> Iterator[Row]:
-    """Singular values, of positions' scores and of whole ones."""
-    kinds: list[tuple[str, list[Any]]] = [
-        ("positions", [(one, measures.singular_values(one.matrix)) for one in found.positions]),
-        ("whole", [(one, one.singular) for one in found.whole]),
-    ]
-    for kind, items in kinds:
-        for one, values in items:
+def singular(scores: ModelScores) -> Iterator[Row]:
+    """Singular values of position scores and of whole scores."""
+    for kind, items in (("positions", scores.positions), ("whole", scores.whole)):
+        for item in items:
+            whole = isinstance(item, Whole)
+            values = item.singular if whole else measures.singular_values(item.matrix)
             for head, line in enumerate(values, 1):
                 for number, value in enumerate(line.tolist(), 1):
-                    yield {"scores": kind, "place": one.place, "layer": one.layer or "all",
+                    yield {"scores": kind, "place": item.place, "layer": item.layer or "all",
                            "head": head, "number": number, "value": value}  # fmt: skip
 
 
-def matrices(found: Found) -> Iterator[Row]:
-    """The scores of positions themselves: a row for every query, a column for every key."""
-    for kind, items in (("positions", found.positions), ("two segments", found.segments)):
-        for one in items:
-            for head, matrix in enumerate(one.matrix, 1):
+def matrices(scores: ModelScores) -> Iterator[Row]:
+    """Position scores: a row for every query, a column for every key."""
+    for kind, items in (("positions", scores.positions), ("two segments", scores.segments)):
+        for item in items:
+            for head, matrix in enumerate(item.matrix, 1):
                 for query, line in enumerate(matrix.tolist()):
-                    row: Row = {"scores": kind, "place": one.place, "layer": one.layer or "all",
+                    row: Row = {"scores": kind, "place": item.place, "layer": item.layer or "all",
                                 "head": head, "query": query}  # fmt: skip
                     yield row | {f"key {key}": score for key, score in enumerate(line)}
 
 
-def cosines(found: Found) -> Iterator[Row]:
-    """The cosine similarity of position embeddings at the input."""
-    for name, rows in found.input.items():
-        for position, line in enumerate(measures.cosines(rows).tolist()):
-            row: Row = {"place": name, "position": position}
+def cosines(scores: ModelScores) -> Iterator[Row]:
+    """Cosine similarities of position embeddings at the input."""
+    for place, embeddings in scores.input.items():
+        for position, line in enumerate(measures.cosines(embeddings).tolist()):
+            row: Row = {"place": place, "position": position}
             yield row | {f"position {other}": cosine for other, cosine in enumerate(line)}
 
 
-def median_cosine(rows: torch.Tensor) -> float:
-    """Of all pairs of different positions."""
-    found = measures.cosines(rows)
-    above = torch.ones_like(found, dtype=torch.bool).triu(1)
-    return float(found[above].median())
+def median_cosine(embeddings: torch.Tensor) -> float:
+    """The median cosine similarity of embeddings (T, d) of different positions."""
+    return float(measures.pairs(measures.cosines(embeddings)).median())
 
 
-def write_all(found: Found, rows_of_heads: list[Row], folder: Path, prefix: str) -> list[str]:
-    """The tables as CSV files; their names."""
-    names = []
+def write_all(scores: ModelScores, head_rows: list[Row], folder: Path, prefix: str) -> None:
+    """Write every table that has rows as ``PREFIXNAME.csv``."""
     for name, rows in (
-        ("heads", rows_of_heads),
-        ("text", whole(found)),
-        ("offsets", list(offsets(found))),
-        ("singular", list(singular(found))),
-        ("scores", list(matrices(found))),
-        ("cosines", list(cosines(found))),
+        ("heads", head_rows),
+        ("text", whole(scores)),
+        ("offsets", list(offsets(scores))),
+        ("singular", list(singular(scores))),
+        ("scores", list(matrices(scores))),
+        ("cosines", list(cosines(scores))),
     ):
-        if not rows:
-            continue
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        with written(folder / f"{prefix}{name}.csv") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            for row in rows:
-                writer.writerow({key: _short(value) for key, value in row.items()})
-        names.append(f"{prefix}{name}.csv")
-    return names
+        if rows:
+            write_csv(folder / f"{prefix}{name}.csv", rows)
 
 
-def _short(value: Any) -> Any:
-    return f"{value:.5g}" if isinstance(value, float) else value
+def write_csv(path: Path, rows: list[Row]) -> None:
+    """Write rows with the union of their columns; floats have five digits."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    with written(path) as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: f"{value:.5g}" if isinstance(value, float) else value
+                             for key, value in row.items()})  # fmt: skip

@@ -41,7 +41,7 @@ class Compression(nn.Module):
         return (members / members.sum(dim=1, keepdim=True)).contiguous()
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """x (T, B, d), zero at padding -> (k, B, d)"""
+        """x (T, B, d), zero at padding -> (k, B, d)."""
         if layout.length is not None and layout.length <= self.positions:
             # all stand at 0, 1, ...: one product for the whole batch
             mixed = self.weight[:, : layout.length] @ x.flatten(1)  # (k, T) @ (T, B d)

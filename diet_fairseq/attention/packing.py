@@ -36,10 +36,10 @@ class Packing:
         return Packing(slots, (mask.size(0), mask.size(1))) if few else None
 
     def pack(self, x: Tensor) -> Tensor:
-        """(T, B, d) -> (N, 1, d)"""
+        """(T, B, d) -> (N, 1, d)."""
         return x.transpose(0, 1).reshape(-1, x.size(2))[self.slots].unsqueeze(1)
 
     def unpack(self, x: Tensor) -> Tensor:
-        """(N, 1, d) -> (T, B, d), zero at padding"""
+        """(N, 1, d) -> (T, B, d), zero at padding."""
         slots = x.new_zeros(self.shape[0] * self.shape[1], x.size(2))  # (B T, d)
         return slots.index_copy(0, self.slots, x[:, 0]).unflatten(0, self.shape).transpose(0, 1)

@@ -1,9 +1,6 @@
 """Average the parameters of several checkpoints into one.
 
-    diet-fairseq average --inputs checkpoints --num-epoch-checkpoints 5 \\
-        --output checkpoints/averaged.pt
-
-takes the flags of fairseq's script of this name, which its packages leave out.
+The command takes the flags of fairseq's script of this name, which its packages leave out.
 """
 
 import re
@@ -102,8 +99,8 @@ def _place(name: str, tensor: "torch.Tensor") -> tuple[Any, ...]:
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--inputs", nargs="+", required=True, type=Path, metavar="PATH",
-        help="checkpoints, or the one folder they are in")  # fmt: skip
-    add("--output", required=True, type=Path, metavar="FILE", help="where the average goes")
+        help="checkpoints, or a folder of checkpoints")  # fmt: skip
+    add("--output", required=True, type=Path, metavar="FILE", help="checkpoint to write")
     kinds = parser.add_mutually_exclusive_group()
     for kind in _KINDS:
         kinds.add_argument(f"--num-{kind}-checkpoints", type=int, metavar="N", dest=kind,

@@ -33,7 +33,7 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
         "--quantization",
         choices=QUANTIZATIONS,
         default="float32",
-        help="of the parameters, but for tables of positions (%(default)s)",
+        help="type of the parameters, except for tables of positions (default: %(default)s)",
     )
 
 
@@ -50,8 +50,8 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("for the model card").add_argument
     add("--scores", type=Path, metavar="FILE",
         help="JSON with BLEU, chrF and their signatures (default: no scores)")  # fmt: skip
-    add("--dataset", metavar="NAME", help="what it was trained on")
-    add("--license", metavar="NAME", help="of the weights, such as mit")
+    add("--dataset", metavar="NAME", help="name of the training data")
+    add("--license", metavar="NAME", help="license of the weights, such as mit")
 
 
 def export_hf(args: Namespace) -> None:
@@ -76,7 +76,7 @@ def add_import_hf_arguments(parser: ArgumentParser) -> None:
         "folder",
         type=Path,
         metavar="FOLDER",
-        help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote",
+        help="folder that `diet-fairseq export hf` or save_pretrained wrote",
     )
     add_out_folder(parser)
 

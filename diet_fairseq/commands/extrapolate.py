@@ -16,14 +16,14 @@ WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
 
 
 def lengths(text: str) -> list[int]:
-    """Different numbers of at least 2, ascending."""
+    """Distinct numbers of at least 2, ascending, for ``add_argument(type=...)``."""
     try:
-        given = sorted({int(one) for one in text.split(",")})
+        numbers = sorted({int(number) for number in text.split(",")})
     except ValueError:
-        given = []
-    if not given or given[0] < 2:
+        numbers = []
+    if not numbers or numbers[0] < 2:
         raise ArgumentTypeError(f"must be numbers of at least 2, such as 64,128, but is {text}")
-    return given
+    return numbers
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -74,10 +74,9 @@ def _encoders(args: Namespace, abouts: "list[ModelDescription]") -> "list[Readin
 
     if args.reference or args.beam:
         raise UserError("--reference and --beam are for translation models: leave them out")
+    lengths = args.lengths or WINDOWS
     return [
-        masked_words.reading(
-            name, loaded_model.opened(about), args.text, args.lengths or WINDOWS, args.tokens
-        )
+        masked_words.reading(name, loaded_model.load(about), args.text, lengths, args.tokens)
         for name, about in zip(names(args.checkpoint), abouts, strict=True)
     ]
 
@@ -85,22 +84,16 @@ def _encoders(args: Namespace, abouts: "list[ModelDescription]") -> "list[Readin
 def _translation(args: Namespace, abouts: "list[ModelDescription]") -> "list[Reading]":
     from ..analysis import loaded_model, translations
     from ..analysis.lengths import names
-    from ..inference import model_files
+    from ..inference.model_files import Pieces
 
     if args.reference is None:
         raise UserError("translation models need --reference FILE: the translation of --text")
     lines = translations.pairs(args.text, args.reference)
     sizes = translations.sizes(abouts[0], lines)
-    spans = translations.bins(sizes, args.lengths or SOURCES)
+    bins = translations.bins(sizes, args.lengths or SOURCES)
     return [
         translations.reading(
-            name,
-            loaded_model.opened(about),
-            model_files.Pieces.of(args),
-            lines,
-            sizes,
-            spans,
-            args.beam,
+            name, loaded_model.load(about), Pieces.of(args), lines, sizes, bins, args.beam
         )
         for name, about in zip(names(args.checkpoint), abouts, strict=True)
     ]

@@ -28,36 +28,40 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
+    from tqdm import tqdm
+
     from ..export import folder
     from ..inference import model_files
 
     if len(args.checkpoint) > 2:
         raise UserError(f"look shows one checkpoint or two, but there are {len(args.checkpoint)}")
     folder.check(args.out, args.force)
-    # The libraries that draw are optional: what is not installed is named before work begins.
+    # The drawing libraries are optional: a missing one is named before work begins.
     from ..analysis import loaded_model
-    from ..analysis.report import Report, Seen
+    from ..analysis.report import Analysis, Report
     from ..analysis.scores import look
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
-    pieces, reads = model_files.Pieces.of(args), args.text is not None
-    models = [loaded_model.load(path, pieces, reads) for path in args.checkpoint]
-    length = loaded_model.length_of(models, args.length)
+    pieces, reads_text = model_files.Pieces.of(args), args.text is not None
 
-    def seen(model: loaded_model.Trained) -> Seen:
-        batch = loaded_model.read(model, length, args.text)
-        return Seen(model, batch, look(model, batch.tokens))
+    def load(path: Path) -> loaded_model.LoadedModel:
+        return loaded_model.load_with_positions(path, pieces, reads_text)
 
-    shown = [seen(model) for model in models]
-    frames = []
+    def analyse(model: loaded_model.LoadedModel) -> Analysis:
+        batch = loaded_model.read_batch(model, length, args.text)
+        return Analysis(model, batch, look(model, batch.tokens))
+
+    models = [load(path) for path in args.checkpoint]
+    length = loaded_model.window_length(models, args.length)
+    analyses = [analyse(model) for model in models]
+    runs = []
     if args.epochs:
         for model in models:
-            others = (
-                loaded_model.load(path, pieces, reads) for path in loaded_model.run_of(model.path)
-            )
-            run = {other.updates: seen(other) for other in others}
-            frames.append([run[updates] for updates in sorted(run)])
+            paths = sorted(model.path.parent.glob("checkpoint*.pt"))
+            bar = tqdm(paths, desc="reading", unit=" checkpoints", disable=None)
+            run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, bar)}
+            runs.append([run[updates] for updates in sorted(run)])
     with folder.written(args.out, args.force) as new:
-        Report(shown, new).write(frames)
+        Report(analyses, new).write(runs)
     print(f"wrote {args.out / 'index.html'}")

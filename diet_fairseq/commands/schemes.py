@@ -16,7 +16,7 @@ WIDTH = 100
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("names", metavar="SCHEME", nargs="*", help="show these only (all)")
+    parser.add_argument("names", metavar="SCHEME", nargs="*", help="schemes to list (default: all)")
 
 
 def run(args: Namespace) -> None:

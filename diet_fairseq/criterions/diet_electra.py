@@ -20,6 +20,8 @@ from ..registration import register_criterion
 
 @dataclass
 class ElectraConfig(FairseqDataclass):
+    """Options of the criterion."""
+
     discriminator_weight: float = field(
         default=50.0, metadata={"help": "of the discriminator's loss beside the generator's"}
     )

@@ -20,7 +20,7 @@ from .fine_tuned import label_names, labels_in, replace_task
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model in eval mode, on the CPU, in float32, with its task and configuration.
 
     Attributes:
@@ -44,13 +44,13 @@ class Trained:
         return isinstance(self.model, RobertaModel)
 
 
-def read(args: Namespace) -> Trained:
+def read(args: Namespace) -> TrainedModel:
     """The model that the arguments of an export name."""
     pieces = Pieces.of(args)
-    return trained(model_files.resolve_model(args.checkpoint, pieces, translates=False))
+    return load(model_files.resolve_model(args.checkpoint, pieces, translates=False))
 
 
-def trained(about: ModelDescription) -> Trained:
+def load(about: ModelDescription) -> TrainedModel:
     """The model of a checkpoint, which is read as data.
 
     Raises:
@@ -96,6 +96,6 @@ def trained(about: ModelDescription) -> Trained:
     labels = labels_in(about.data or about.folder) if fine_tuned else []
     if hasattr(task, "label_dictionary"):
         labels = label_names(task.label_dictionary)
-    return Trained(
+    return TrainedModel(
         replace(about, state=None), model.float().eval(), cfg.model, task, updates, tuple(labels)
     )

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from ..model_json import ModelDescription
 from ..stack.placement import UNLIMITED
-from .checkpoint import Trained
+from .checkpoint import TrainedModel
 
 #: what a copied subword model is called
 NAMES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
 
 
-def exported(trained: Trained, engine: str, folder: Path) -> ModelDescription:
+def exported(trained: TrainedModel, engine: str, folder: Path) -> ModelDescription:
     """The description of a translation model in the folder of its export."""
     about = trained.about
     source, target = (
@@ -32,7 +32,7 @@ def exported(trained: Trained, engine: str, folder: Path) -> ModelDescription:
     )
 
 
-def write(trained: Trained, engine: str, folder: Path) -> None:
+def write(trained: TrainedModel, engine: str, folder: Path) -> None:
     """``model.json`` and the subword model."""
     description = exported(trained, engine, folder)
     if trained.about.subword_model and description.subword_model:

@@ -18,7 +18,7 @@ def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
     pieces = Pieces(args.data, subwords=NONE)
     about = resolve_model(args.checkpoint, pieces, translates=False)
-    model, config = (trained := checkpoint.trained(about)).model, trained.config
+    model, config = (trained := checkpoint.load(about)).model, trained.config
     names, tied, tensors = ({}, {}, {})  # type: tuple[dict[Any, str], dict[str, str], dict]
     for name, tensor in model.state_dict().items():
         first = names.setdefault((tensor.data_ptr() or name, tensor.shape), name)

@@ -11,7 +11,7 @@ from .. import input_files
 from ..errors import UserError
 from ..inference.model_files import dictionaries
 from . import checkpoint, description, folder
-from .checkpoint import Trained
+from .checkpoint import TrainedModel
 
 
 class Scores(BaseModel, strict=True):
@@ -61,7 +61,7 @@ def name_labels(config: Any, names: Sequence[str]) -> None:
         config.label2id = {name: number for number, name in enumerate(names)}
 
 
-def tokenizer_files(trained: Trained) -> dict[str, Any]:
+def tokenizer_files(trained: TrainedModel) -> dict[str, Any]:
     """What `DietTokenizer` is told of the text; nothing for a vocabulary of words."""
     from ..hf.tokenizer import symbols_in
 

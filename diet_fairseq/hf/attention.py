@@ -144,7 +144,7 @@ class DietAttention(nn.Module):
         return self.out_proj(out.flatten(2)), weights
 
     def _heads(self, x: Tensor) -> Tensor:
-        """(B, T, d) -> (B, H, T, d_h)"""
+        """(B, T, d) -> (B, H, T, d_h)."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def projections(self) -> Projections:

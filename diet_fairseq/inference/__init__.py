@@ -1,6 +1,5 @@
-"""A trained model at work: text in, text out, from the command line, from Python and over HTTP.
+"""Inference with a trained model: text in, text out, from the command line, Python and HTTP.
 
-model.json -> Found -> Translator: lines -> parts (text.py, sentences.py) -> engine -> lines
-(found.py)             (translator.py)                                       (fairseq, CTranslate2)
-                       service/: requests -> batches -> Translator -> answers
+model_files.py -> ModelDescription -> Translator: lines -> sentences -> engine -> lines
+service/: requests -> batches -> Translator -> answers
 """

@@ -1,4 +1,4 @@
-"""CTranslate2, with an exported folder."""
+"""CTranslate2's beam search with an exported folder."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ from ..model_json import ModelDescription
 from . import ctranslate2_files
 from .engine import Hypothesis, Search, search_each
 
-#: hypotheses that are scored at once, each with a distribution over the vocabulary per subword
-SCORED = 8
+#: hypotheses in a batch of `_add_ends`, each with a distribution over the vocabulary per subword
+SCORE_BATCH = 8
 
 
 class CTranslate2Engine:
@@ -32,7 +32,7 @@ class CTranslate2Engine:
         description: ModelDescription,
         device: str,
         threads: int | None,
-        any_folder: bool = False,
+        any_folder: bool,
     ) -> None:
         folder = description.folder
         try:
@@ -51,12 +51,9 @@ class CTranslate2Engine:
         self.vocabulary: Collection[str] = ctranslate2_files.read_vocabularies(folder)[0]
         try:
             self.model: Any = ctranslate2.Translator(
-                str(folder),
-                device=kind,
-                device_index=int(number or 0),
-                intra_threads=threads or 0,
+                str(folder), kind, device_index=int(number or 0), intra_threads=threads or 0
             )
-        except Exception as error:  # of many types, with texts of its own
+        except Exception as error:  # CTranslate2 raises many types
             raise UserError(
                 f"{folder} can't be loaded by CTranslate2 ({one_line(str(error))}): export the "
                 "model again"
@@ -68,19 +65,13 @@ class CTranslate2Engine:
     def translate(
         self, sentences: Sequence[Sequence[str]], search: Search
     ) -> list[list[Hypothesis]]:
-        def search_batch(some: Sequence[Sequence[str]], limit: int) -> list[list[Hypothesis]]:
-            return self._search(some, limit, search)
-
-        return [
-            search.best(hypotheses)
-            for hypotheses in search_each(sentences, self.longest_target, search_batch)
-        ]
+        return search_each(self._search, sentences, self.longest_target, search)
 
     def _search(
         self, sentences: Sequence[Sequence[str]], limit: int, search: Search
     ) -> list[list[Hypothesis]]:
-        """All hypotheses that the beam has kept, of at most ``limit`` subwords."""
-        # its own penalty is fairseq's; `Search.best` has the other
+        """All hypotheses of the beam, of at most ``limit`` subwords."""
+        # CTranslate2 has fairseq's penalty, `Search.best` tensor2tensor's
         lenpen = search.lenpen if search.penalty == "fairseq" else 0
         try:
             results = self.model.translate_batch(
@@ -94,14 +85,10 @@ class CTranslate2Engine:
                 return_end_token=True,
             )
             hypotheses = [
-                [
-                    self._hypothesis(tokens, score)
-                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-                ]
-                for result in results
+                list(map(self._hypothesis, result.hypotheses, result.scores)) for result in results
             ]
             return self._add_ends(sentences, hypotheses, lenpen)
-        except Exception as error:  # of many types, with texts of its own
+        except Exception as error:  # CTranslate2 raises many types
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): take a "
                 "smaller --beam, or export the model again"
@@ -113,21 +100,21 @@ class CTranslate2Engine:
         hypotheses: list[list[Hypothesis]],
         lenpen: float,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses of every sentence, those without </s> ended by it at its own score."""
-        endless = [
+        """Add </s> and its score to hypotheses without it."""
+        unfinished = [
             (row, rank)
             for row, beam in enumerate(hypotheses)
             for rank, hypothesis in enumerate(beam)
             if hypothesis.steps == len(hypothesis.tokens)
         ]
-        if endless:
+        if unfinished:
             scores = self.model.score_batch(
-                [sentences[row] for row, _ in endless],
-                [hypotheses[row][rank].tokens for row, rank in endless],
-                max_batch_size=SCORED,
+                [sentences[row] for row, _ in unfinished],
+                [hypotheses[row][rank].tokens for row, rank in unfinished],
+                max_batch_size=SCORE_BATCH,
                 max_input_length=0,
             )
-            for (row, rank), score in zip(endless, scores, strict=True):
+            for (row, rank), score in zip(unfinished, scores, strict=True):
                 before = hypotheses[row][rank]
                 total = before.score * before.steps**lenpen + score.log_probs[-1]
                 steps = before.steps + 1

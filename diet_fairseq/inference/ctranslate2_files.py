@@ -1,9 +1,9 @@
 """Checks of an exported CTranslate2 folder, before CTranslate2 reads it.
 
-CTranslate2 trusts the names, shapes and values in ``model.bin``: a folder that was made for it can
-end the process. So only what `export.ctranslate2` writes is loaded: a ``TransformerSpec`` whose
-every variable has a name, a type and a shape that belong to the others, and vocabularies of as many
-words as the embeddings have rows.
+CTranslate2 trusts the names, shapes and values in ``model.bin``: a forged folder can crash the
+process. So only the form that `export.ctranslate2` writes is loaded: a ``TransformerSpec`` whose
+variables have consistent names, types and shapes, and vocabularies with as many words as the
+embeddings have rows.
 """
 
 import math
@@ -23,7 +23,7 @@ AGAIN = (
     "export the model again, or give --any-ctranslate2 if you trust the folder, which can run into "
     "memory errors"
 )
-#: of the format of model.bin, and of `ctranslate2.specs.TransformerSpec`
+#: versions of model.bin's format and of `ctranslate2.specs.TransformerSpec`
 VERSION, SPEC, REVISION = 6, "TransformerSpec", 7
 #: CTranslate2's numbers of types -> bytes of a number
 TYPES = {0: 4, 1: 1, 2: 2, 3: 4, 4: 2, 5: 2}
@@ -31,35 +31,31 @@ FLOAT32, INT8, INT16, INT32 = 0, 1, 2, 3
 FLOATS = (0, 4, 5)  # float32, float16, bfloat16
 MOST_LAYERS = 1000
 
-FLAG = (INT8, (0, 1))
+_ZERO = (INT8, (0,))
+_SCALARS: dict[str, tuple[int, Any]] = {
+    "activation": (INT8, range(6)),
+    "num_heads": (INT16, None),
+    "pre_norm": (INT8, (0, 1)),
+    "scale_embeddings": (FLOAT32, None),
+}
 #: scalars of encoder and decoder -> type, and values that the export writes (None: checked below)
 SCALARS: dict[str, dict[str, tuple[int, Any]]] = {
-    "encoder": {
-        "activation": (INT8, range(6)),
-        "embeddings_merge": (INT8, (1,)),
-        "multi_query_attention": (INT8, (0,)),
-        "num_heads": (INT16, None),
-        "pre_norm": FLAG,
-        "scale_embeddings": (FLOAT32, None),
-    },
-    "decoder": {
-        "activation": (INT8, range(6)),
-        "alibi": (INT8, (0,)),
-        "alibi_use_positive_positions": (INT8, (0,)),
+    "encoder": _SCALARS | {"embeddings_merge": (INT8, (1,)), "multi_query_attention": _ZERO},
+    "decoder": _SCALARS
+    | {
+        "alibi": _ZERO,
+        "alibi_use_positive_positions": _ZERO,
         "alignment_heads": (INT16, (0,)),
         "alignment_layer": (INT16, (-1,)),
-        "num_heads": (INT16, None),
-        "pre_norm": FLAG,
-        "scale_alibi": (INT8, (0,)),
-        "scale_embeddings": (FLOAT32, None),
-        "start_from_zero_embedding": (INT8, (0,)),
+        "scale_alibi": _ZERO,
+        "start_from_zero_embedding": _ZERO,
     },
 }
 FORMATS = {FLOAT32: "<f", INT8: "<b", INT16: "<h", INT32: "<i"}
 
 
 class Fault(ValueError):
-    """A part of the folder that is not as the export writes it."""
+    """A difference from the form that the export writes."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def check(folder: Path) -> None:
     """Refuse a folder that `export.ctranslate2` has not written.
 
     Raises:
-        UserError: with the first part that is not as the export writes it
+        UserError: a file differs from the form that the export writes; the first fault is named
     """
     model = folder / "model.bin"
     input_files.read_object(folder / "config.json", Config, advice=AGAIN)
@@ -105,16 +101,19 @@ def check(folder: Path) -> None:
 
 
 def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
-    """The words of source and target; CTranslate2 must find no other vocabulary than these."""
-    found = {path.name for path in folder.glob("*vocabulary*")}
-    shared, apart = {"shared_vocabulary.json"}, {"source_vocabulary.json", "target_vocabulary.json"}
-    if found not in (shared, apart):
-        names = one_line(", ".join(sorted(found))) or "none"
+    """The words of source and target; the folder may hold no other vocabulary."""
+    files = {path.name for path in folder.glob("*vocabulary*")}
+    shared, separate = (
+        {"shared_vocabulary.json"},
+        {"source_vocabulary.json", "target_vocabulary.json"},
+    )
+    if files not in (shared, separate):
+        names = one_line(", ".join(sorted(files))) or "none"
         raise UserError(
             f"{folder} must have shared_vocabulary.json, or source_vocabulary.json and "
             f"target_vocabulary.json, but has {names}: {AGAIN}"
         )
-    source, *target = (_words(folder / name) for name in sorted(found))
+    source, *target = (_words(folder / name) for name in sorted(files))
     return source, target[0] if target else source
 
 
@@ -185,10 +184,10 @@ def read_variables(file: BinaryIO) -> dict[str, Variable]:
 
 
 def check_variables(variables: Mapping[str, Variable], source: int, target: int) -> None:
-    """Refuse variables that do not belong together, for vocabularies of so many words.
+    """Refuse inconsistent variables; ``source`` and ``target`` are numbers of words.
 
     Raises:
-        Fault: with the name of the first that is not as it must be
+        Fault: with the name of the first wrong variable
     """
     shapes: dict[str, tuple[int, ...]] = {}
     optional: set[str] = set()
@@ -199,8 +198,7 @@ def check_variables(variables: Mapping[str, Variable], source: int, target: int)
     ):
         embeddings = _matrix(variables, f"{side}/{table}/weight")
         widths[side] = width = embeddings[1]
-        _check_scalars(variables, side, width)
-        heads = int(variables[f"{side}/num_heads"].value or 0)
+        heads = _check_scalars(variables, side, width)
         linear = {f"{side}/{table}": (words, width)}
         norms = [f"{side}/layer_norm", f"{side}/layernorm_embedding"]
         optional.update(f"{norm}/gamma" for norm in norms)
@@ -248,14 +246,15 @@ def check_variables(variables: Mapping[str, Variable], source: int, target: int)
 
 
 def _matrix(variables: Mapping[str, Variable], name: str) -> tuple[int, int]:
-    """The shape of a matrix that has numbers."""
+    """The shape of a matrix that is not empty."""
     shape = variables[name].shape if name in variables else ()
     if len(shape) != 2 or not all(shape):
         raise Fault(f"{name} has the shape {shape}, or is missing")
     return shape[0], shape[1]
 
 
-def _check_scalars(variables: Mapping[str, Variable], side: str, width: int) -> None:
+def _check_scalars(variables: Mapping[str, Variable], side: str, width: int) -> int:
+    """Check the scalars of the encoder or decoder, and return its number of heads."""
     for name, (kind, values) in SCALARS[side].items():
         scalar = variables.get(f"{side}/{name}")
         if scalar is None or scalar.type != kind or scalar.value is None:
@@ -267,12 +266,13 @@ def _check_scalars(variables: Mapping[str, Variable], side: str, width: int) -> 
         raise Fault(f"{side}/num_heads is {heads:g}, which does not divide the width, {width}")
     if not math.isfinite(variables[f"{side}/scale_embeddings"].value or 0):
         raise Fault(f"{side}/scale_embeddings is not finite")
+    return int(heads)
 
 
 def _layers(variables: Mapping[str, Variable], side: str) -> Iterator[str]:
-    """Beginnings of the names of all layers, which are counted from 0."""
-    found = (re.match(rf"{side}/layer_(0|[1-9]\d{{0,3}})/", name, re.ASCII) for name in variables)
-    numbers = {int(match[1]) for match in found if match}
+    """The name prefixes of all layers, which are counted from 0."""
+    matches = (re.match(rf"{side}/layer_(0|[1-9]\d{{0,3}})/", name, re.ASCII) for name in variables)
+    numbers = {int(match[1]) for match in matches if match}
     if numbers != set(range(len(numbers))) or not 0 < len(numbers) <= MOST_LAYERS:
         raise Fault(f"the layers of the {side} are not counted from 0")
     yield from (f"{side}/layer_{number}" for number in range(len(numbers)))
@@ -281,26 +281,25 @@ def _layers(variables: Mapping[str, Variable], side: str) -> Iterator[str]:
 def _positions(
     variables: Mapping[str, Variable], layer: str, side: str, width: int, heads: int
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of a layer's positions: those of `export.ctranslate2.positions`, or none."""
+    """Shapes of a layer's positions, as `export.ctranslate2.positions` writes them, if any."""
     part, first = f"{layer}/self_attention", f"{side}/layer_0/self_attention"
     bias, keys = f"{part}/relative_attention_bias", f"{part}/relative_position_keys"
     for kind in ("relative_attention_bias", "relative_position_keys"):
         if (f"{part}/{kind}" in variables) != (f"{first}/{kind}" in variables):
             raise Fault(f"{part}/{kind} is not in all layers")
     if bias in variables:
-        rows, (distance, both_ways) = (
-            _matrix(variables, bias)[0],
-            (
-                variables.get(f"{part}/relative_attention_max_distance"),
-                2 if side == "encoder" else 1,
-            ),
-        )
-        value = None if distance is None or distance.type != INT32 else distance.value
-        if value is None or value * both_ways != rows or rows % (2 * both_ways):
-            raise Fault(f"{part}/relative_attention_max_distance is not that of {rows} buckets")
+        rows, directions = _matrix(variables, bias)[0], 2 if side == "encoder" else 1
+        name = f"{part}/relative_attention_max_distance"
+        distance = variables.get(name, Variable((), FLOAT32))
+        if (
+            distance.type != INT32
+            or (distance.value or 0) * directions != rows
+            or rows % (2 * directions)
+        ):
+            raise Fault(f"{name} is not that of {rows} buckets")
         if keys in variables:
             raise Fault(f"{part} has two kinds of positions")
-        return {bias: (rows, heads), f"{part}/relative_attention_max_distance": ()}
+        return {bias: (rows, heads), name: ()}
     if keys in variables:
         rows = _matrix(variables, keys)[0]
         if rows % 2 == 0:
@@ -312,7 +311,7 @@ def _positions(
 
 
 def _check_types(variables: Mapping[str, Variable]) -> None:
-    """All matrices of one type; all else of float32, or with the matrices of one half precision."""
+    """Check that all matrices have one type, and all else float32 or the half precision of both."""
     matrices, others = set(), set()
     scalars = {f"{side}/{name}" for side, names in SCALARS.items() for name in names}
     for name, variable in variables.items():
@@ -325,8 +324,12 @@ def _check_types(variables: Mapping[str, Variable]) -> None:
                 raise Fault(f"{name} is not of float32")
         else:
             others.add(variable.type)
-    if len(matrices) != 1 or not others <= set(FLOATS) or len(others - {FLOAT32}) > 1:
-        raise Fault("its parameters are of types that do not go together")
-    [matrix] = matrices
-    if matrix == INT32 or (matrix in FLOATS and not others <= {FLOAT32, matrix}):
+    matrix, *more = matrices
+    if (
+        more
+        or matrix == INT32
+        or not others <= set(FLOATS)
+        or len(others - {FLOAT32}) > 1
+        or (matrix in FLOATS and not others <= {FLOAT32, matrix})
+    ):
         raise Fault("its parameters are of types that do not go together")

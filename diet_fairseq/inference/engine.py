@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Protocol
 
 from ..errors import UserError
@@ -10,7 +11,7 @@ from ..input_files import VOCABULARY, read_bytes
 from ..model_json import ModelDescription
 from .model_files import dictionaries
 
-#: a translation may have as many subwords more than its source (Vaswani et al. 2017, 6.1)
+#: the subwords that a translation may have beyond those of its source (Vaswani et al. 2017, 6.1)
 LONGER = 50
 
 
@@ -38,17 +39,19 @@ class Search:
         """
         if self.penalty == "tensor2tensor":
             hypotheses = [
-                replace(one, score=one.score / ((5 + one.steps) / 6) ** self.lenpen)
-                for one in hypotheses
+                replace(
+                    hypothesis, score=hypothesis.score / ((5 + hypothesis.steps) / 6) ** self.lenpen
+                )
+                for hypothesis in hypotheses
             ]
-        return sorted(hypotheses, key=lambda one: one.score, reverse=True)[: self.nbest]
+        return sorted(hypotheses, key=attrgetter("score"), reverse=True)[: self.nbest]
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """Subwords without </s>, and their log-probability divided by the length penalty.
 
-    ``steps`` of the decoder wrote them; </s> and special tokens, which are left out, count.
+    ``steps`` is the number of the decoder's steps, those of </s> and special tokens included.
     """
 
     tokens: list[str]
@@ -60,7 +63,7 @@ class Engine(Protocol):
     """A model in memory.
 
     Attributes:
-        longest: the most subwords of a source sentence, or None if there is no limit
+        longest: the limit of subwords in a source sentence, or None
         vocabulary: the source subwords
     """
 
@@ -80,34 +83,35 @@ class Engine(Protocol):
 
 
 def search_each(
+    search_batch: Callable[[Sequence[Sequence[str]], int, Search], list[list[Hypothesis]]],
     sentences: Sequence[Sequence[str]],
     longest_target: int | None,
-    search_batch: Callable[[Sequence[Sequence[str]], int], list[list[Hypothesis]]],
+    search: Search,
 ) -> list[list[Hypothesis]]:
-    """All hypotheses of every sentence, each as if the sentence were translated alone.
+    """The best hypotheses of every sentence, each as if the sentence were translated alone.
 
-    Engines have one limit of length for a batch. A sentence whose search got beyond its own limit,
+    Engines have one limit of length for a batch. A sentence whose search exceeded its own limit,
     which only happens where a model does not end its translations, is searched again with it.
 
     Args:
-        longest_target: subwords that the model writes at most, </s> not counted
-        search_batch: returns all hypotheses that its search has kept, given sentences and the
-            limit of subwords, </s> not counted
+        search_batch: returns all hypotheses of a search, given sentences, the limit of subwords
+            without </s>, and options
+        longest_target: the limit of the model, without </s>
     """
     limits = [len(sentence) + 1 + LONGER for sentence in sentences]  # the source's </s> counts
     if longest_target is not None:
         limits = [min(limit, longest_target) for limit in limits]
-    most = max(limits)
-    results = search_batch(sentences, most)
-    again = defaultdict(list)
+    batch_limit = max(limits)
+    results = search_batch(sentences, batch_limit, search)
+    places_by_limit = defaultdict(list)
     for place, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
-        if limit < most and max((one.steps for one in hypotheses), default=0) >= limit:
-            again[limit].append(place)
-    for limit, places in again.items():
-        found = search_batch([sentences[place] for place in places], limit)
-        for place, hypotheses in zip(places, found, strict=True):
+        if limit < batch_limit and any(hypothesis.steps >= limit for hypothesis in hypotheses):
+            places_by_limit[limit].append(place)
+    for limit, places in places_by_limit.items():
+        shorter = search_batch([sentences[place] for place in places], limit, search)
+        for place, hypotheses in zip(places, shorter, strict=True):
             results[place] = hypotheses
-    return results
+    return [search.best(hypotheses) for hypotheses in results]
 
 
 def load(
@@ -115,23 +119,23 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     any_ctranslate2: bool = False,
-    others: Sequence[ModelDescription] = (),
+    ensemble: Sequence[ModelDescription] = (),
 ) -> Engine:
     """The model in memory, on a device such as ``cpu`` or ``cuda:0``.
 
     Args:
         any_ctranslate2: whether an exported folder is loaded unchecked
-        others: models that translate together with it, as an ensemble
+        ensemble: models that translate together with it
 
     Raises:
         UserError: a model can't be loaded, or the models don't belong together
     """
-    for other in others:
+    for other in ensemble:
         _check_ensemble(description, other)
     if description.engine == "fairseq":
         from .fairseq_engine import FairseqEngine
 
-        return FairseqEngine([description, *others], device, threads)
+        return FairseqEngine([description, *ensemble], device, threads)
     if description.engine == "ctranslate2":
         from .ctranslate2_engine import CTranslate2Engine
 
@@ -142,27 +146,27 @@ def load(
     )
 
 
-def _check_ensemble(one: ModelDescription, other: ModelDescription) -> None:
+def _check_ensemble(first: ModelDescription, other: ModelDescription) -> None:
     """Refuse models that can't translate together."""
-    for description in (one, other):
+    for description in (first, other):
         if description.engine != "fairseq":
             raise UserError(
                 f"an ensemble takes checkpoints of fairseq, but {description.folder} is a model "
                 f"for {description.engine}: translate with it alone"
             )
-    if one.languages != other.languages:
+    if first.languages != other.languages:
         raise UserError(
-            f"an ensemble's models must have the same languages, but {one.folder} has "
-            f"{'-'.join(one.languages)} and {other.folder} {'-'.join(other.languages)}"
+            f"an ensemble's models must have the same languages, but {first.folder} has "
+            f"{'-'.join(first.languages)} and {other.folder} {'-'.join(other.languages)}"
         )
     for name in ("preprocessing", "subwords", "lower"):
-        ours, theirs = getattr(one, name), getattr(other, name)
+        ours, theirs = getattr(first, name), getattr(other, name)
         if ours != theirs:
             raise UserError(
-                f"an ensemble's models must prepare text alike, but {one.folder} has {name} "
+                f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
                 f"{ours} and {other.folder} {theirs}: take models of the same data"
             )
-    files = [[*dictionaries(about), about.subword_model] for about in (one, other)]
+    files = [[*dictionaries(about), about.subword_model] for about in (first, other)]
     for ours, theirs in zip(*files, strict=True):
         contents = [path and read_bytes(path, VOCABULARY) for path in (ours, theirs)]
         if contents[0] != contents[1]:

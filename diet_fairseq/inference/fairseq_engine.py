@@ -22,7 +22,7 @@ class FairseqEngine:
     """A fairseq checkpoint, or several as an ensemble. One call runs at a time; others wait.
 
     Args:
-        descriptions: of models with one vocabulary, whose probabilities are averaged
+        descriptions: models with one vocabulary, whose probabilities are averaged
     """
 
     def __init__(
@@ -41,24 +41,18 @@ class FairseqEngine:
         self.source: Dictionary = self.task.source_dictionary
         self.target: Dictionary = self.task.target_dictionary
         self.vocabulary: Collection[str] = self.source.symbols[self.source.nspecial :]
-        self.longest_target = min(int(one.max_decoder_positions()) for one in self.models) - 1
-        self._turn = threading.Lock()
+        self.longest_target = min(int(model.max_decoder_positions()) for model in self.models) - 1
+        self._lock = threading.Lock()
 
     def translate(
         self, sentences: Sequence[Sequence[str]], search: Search
     ) -> list[list[Hypothesis]]:
-        def search_batch(some: Sequence[Sequence[str]], limit: int) -> list[list[Hypothesis]]:
-            return self._search(some, limit, search)
-
-        return [
-            search.best(hypotheses)
-            for hypotheses in search_each(sentences, self.longest_target, search_batch)
-        ]
+        return search_each(self._search, sentences, self.longest_target, search)
 
     def _search(
         self, sentences: Sequence[Sequence[str]], limit: int, search: Search
     ) -> list[list[Hypothesis]]:
-        """All hypotheses that the beam has kept, of at most ``limit`` subwords."""
+        """All hypotheses of the beam, of at most ``limit`` subwords."""
         sources = [self._numbers(sentence) for sentence in sentences]
         lengths = torch.tensor([len(source) for source in sources])
         dataset = self.task.build_dataset_for_inference(sources, lengths)
@@ -66,15 +60,14 @@ class FairseqEngine:
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
         options = GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=limit)
         options.lenpen = 0 if search.penalty == "tensor2tensor" else search.lenpen
-        with self._turn:
+        with self._lock:
             generator = self.task.build_generator(self.models, options)
             results = generator.generate(self.models, batch)
-        # the batch is sorted by length
-        by_number = dict(zip(batch["id"].tolist(), results, strict=True))
-        return [[self._hypothesis(one) for one in by_number[n]] for n in range(len(sources))]
+        by_number = dict(zip(batch["id"].tolist(), results, strict=True))  # sorted by length
+        return [list(map(self._hypothesis, by_number[number])) for number in range(len(sources))]
 
     def _numbers(self, sentence: Sequence[str]) -> Tensor:
-        """(T + 1,) with </s>; special tokens that stand in the text are <unk>."""
+        """(T + 1,) with </s>; special tokens in the text become <unk>."""
         numbers = [self.source.index(token) for token in sentence]
         words = [n if n >= self.source.nspecial else self.source.unk() for n in numbers]
         return torch.tensor([*words, self.source.eos()])

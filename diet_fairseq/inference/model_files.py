@@ -4,7 +4,7 @@ Options come first, then ``model.json`` beside the checkpoint, then the usual pl
 that the checkpoint itself names are never opened (SECURITY.md).
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,13 +27,12 @@ from ..text.subwords import FILES, first_subword, kind_of
 NONE = Path("none")
 #: checkpoints are usually in FOLDER/runs/NAME, their data in FOLDER/data-bin
 DATA, LEVELS = "data-bin", 3
-#: file in the folder of an encoder's data that says how its text was made
+#: file in the folder of an encoder's data, with its `TextOptions`
 MADE_FROM = "made-from.json"
-DATA_HELP = "folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
 
 
 class TextOptions(BaseModel, strict=True):
-    """How the text of an encoder was made."""
+    """Preprocessing of an encoder's text."""
 
     lower: bool
     language: Language
@@ -47,7 +46,7 @@ class MadeFrom(BaseModel):
 
 @dataclass(frozen=True)
 class Pieces:
-    """Files and options that the user gives."""
+    """The files and options of a model on the command line."""
 
     data: Path | None = None
     subwords: Path | None = None
@@ -58,21 +57,8 @@ class Pieces:
 
     @classmethod
     def of(cls, args: Namespace) -> "Pieces":
-        """The values of the options of `add_arguments`, as far as the command has them."""
+        """The values of the options of `commands.arguments.add_model_files`, or their defaults."""
         return cls(**{name: getattr(args, name, None) for name in cls.__dataclass_fields__})
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Options for the files of a model."""
-    add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
-    add("--data", type=Path, metavar="DIR", help=DATA_HELP)
-    add("--subwords", type=Path, metavar="FILE",
-        help="SentencePiece model or subword-nmt codes, or none (default: in the folder subwords "
-             "beside the data)")  # fmt: skip
-    add("--tokenizer", choices=model_json.PREPROCESSING,
-        help="tokenizer before the subwords (default: none)")  # fmt: skip
-    add("--source-lang", metavar="SRC", help="source language (default: the checkpoint's)")
-    add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
 
 
 def resolve_model(
@@ -82,13 +68,13 @@ def resolve_model(
 ) -> ModelDescription:
     """The description of the model in a folder with ``model.json``, or in a checkpoint.
 
-    For a checkpoint the ``model.json`` beside it counts, but for the checkpoint's name.
+    The ``model.json`` beside a checkpoint describes it, whichever checkpoint it names.
 
     Args:
         translates: whether the model must have languages; an encoder's are empty
 
     Raises:
-        UserError: a file is missing, which is named, or not as it should be
+        UserError: a file is missing or not valid
     """
     folder = model if model.is_dir() else model.parent
     if not model.exists():
@@ -159,8 +145,8 @@ def check_temperature(about: ModelDescription, model: Any) -> None:
 
 
 def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelDescription:
-    above = [folder / DATA for folder in checkpoint.absolute().parents[:LEVELS]]
-    data = pieces.data or next((place for place in above if place.is_dir()), None)
+    folders = [parent / DATA for parent in checkpoint.absolute().parents[:LEVELS]]
+    data = pieces.data or next(filter(Path.is_dir, folders), None)
     if data is None:
         raise UserError(
             f"{checkpoint} has no {model_json.NAME} beside it: give --data, the folder of "
@@ -183,26 +169,26 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelD
 
 
 def _text_options(data: Path) -> dict[str, Any]:
-    """How an encoder's text was made, from the file beside its data; nothing without the file."""
-    path, again = data / MADE_FROM, "prepare the data again, or give another folder by --data"
+    """The preprocessing of an encoder's text; empty without `MADE_FROM` in its data's folder."""
+    path, advice = data / MADE_FROM, "prepare the data again, or give another folder by --data"
     if not path.exists():
         return {}
-    content = input_files.read_json(path, advice=again)
+    content = input_files.read_json(path, advice=advice)
     is_task = isinstance(content, dict) and "text" in content
     content = content if is_task else {"text": content}
-    return dict(input_files.validated(content, MadeFrom, f"{path}: ", again).text)
+    return dict(input_files.validated(content, MadeFrom, f"{path}: ", advice).text)
 
 
 def _languages(
-    state: dict[str, Any], checkpoint: Path, data: Path, pieces: Pieces, needed: bool
+    state: dict[str, Any], checkpoint: Path, data: Path, pieces: Pieces, translates: bool
 ) -> list[str]:
     task = state["cfg"]["task"]
-    # fairseq infers languages that no option names from the names of the data's files
+    # like fairseq, infer languages from the names of the data's files where no option names them
     inferred = infer_language_pair(str(data)) if data.is_dir() else (None, None)
     languages = []
     for side, name_of_data in zip(("source_lang", "target_lang"), inferred, strict=True):
         name = getattr(pieces, side) or (task and task.get(side)) or name_of_data
-        if name is None and not needed:
+        if name is None and not translates:
             name = ""
         elif not isinstance(name, str) or not model_json.LANGUAGE.fullmatch(name):
             flag = "--" + side.replace("_", "-")
@@ -232,17 +218,10 @@ def _completed(description: ModelDescription, pieces: Pieces) -> ModelDescriptio
                 f"--position-temperature {pieces.position_temperature} is for checkpoints, and "
                 f"{description.folder} is an exported model: export the checkpoint with it"
             )
-    if pieces.subwords == NONE:
-        description = replace(
-            description, subwords="none", subword_model=None, preprocessing="none"
-        )
-    elif pieces.subwords:
-        description = replace(
-            description,
-            subwords=kind_of(pieces.subwords),
-            subword_model=pieces.subwords,
-            preprocessing="none",
-        )
+    if pieces.subwords:
+        model = None if pieces.subwords == NONE else pieces.subwords
+        kind = kind_of(model) if model else "none"
+        description = replace(description, subwords=kind, subword_model=model, preprocessing="none")
     if pieces.tokenizer:
         description = replace(description, preprocessing=pieces.tokenizer)
     if description.engine == "fairseq":

@@ -1,5 +1,6 @@
 """`Translator`: text to text with a trained model."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -15,8 +16,8 @@ from .model_files import Pieces, resolve_model
 
 #: source subwords in a batch, with padding
 MAX_TOKENS = 4000
-#: source subwords that are translated at once by a model without a limit of its own: fairseq's
-#: default of --max-source-positions, </s> not counted
+#: source subwords in a sentence where the model has no limit: fairseq's default of
+#: --max-source-positions, without </s>
 LONGEST = 1023
 
 
@@ -32,7 +33,7 @@ class Translation:
 
 
 class TooLong(UserError):
-    """A line has more subwords than the model takes, and may not be cut."""
+    """A line exceeds the model's limit of subwords, and may not be cut."""
 
     def __init__(self, number: int, subwords: int, longest: int) -> None:
         super().__init__(
@@ -53,14 +54,14 @@ class Translator:
 
     Args:
         model: a folder with ``model.json``, an exported model, or a checkpoint; several checkpoints
-            of one vocabulary translate together, as an ensemble
+            with one vocabulary are an ensemble
         data: folder of fairseq's dictionaries, for a checkpoint without ``model.json`` beside it
-        subwords: SentencePiece's model or subword-nmt's codes, likewise; "none": there are none
-        tokenizer: "moses" or "none", likewise: the tokenizer before the subwords
-        source_lang: language of the text, where the checkpoint does not say it
-        target_lang: language of the translations, likewise
+        subwords: SentencePiece model, subword-nmt codes, or "none", for such a checkpoint
+        tokenizer: "moses" or "none", the tokenizer before the subwords, for such a checkpoint
+        source_lang: source language (default: the checkpoint's)
+        target_lang: target language (default: the checkpoint's)
         device: such as "cpu" or "cuda:0"
-        threads: of the CPU, for the whole process (None: as PyTorch or CTranslate2 choose)
+        threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
         max_tokens: source subwords in a batch
         position_temperature: what the logits of attention are divided by (None: as the checkpoint
             says, which is 1 unless it was trained with another); below 1 for longer inputs
@@ -69,11 +70,11 @@ class Translator:
 
     Attributes:
         source_lang, target_lang: the languages
-        longest: the most subwords of a line that is not cut
-        search: beam and length penalty where none are given
+        longest: the limit of subwords, beyond which a line is cut
+        search: the default beam and length penalty
 
     Raises:
-        UserError: if something is missing, wrong or doesn't belong together
+        UserError: a file is missing or not valid, or the files don't belong together
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Translator:
             position_temperature,
         )
         models = [model] if isinstance(model, str | PathLike) else model
-        descriptions = [resolve_model(Path(one), pieces) for one in models]
+        descriptions = [resolve_model(Path(path), pieces) for path in models]
         description, *others = descriptions
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
         self.search = Search(
@@ -142,16 +143,16 @@ class Translator:
     ) -> str | list[str]:
         """The translation of one line, or those of several, in their order.
 
-        A line is one line, whatever characters it holds, and so is its translation. A blank one
-        stays blank. One that is too long is cut at the ends of its sentences; with ``strict`` it
-        is a `TooLong`.
+        Each text is one line, whatever characters it holds, and so is its translation. A blank line
+        stays blank. A line that is too long is cut at the ends of its sentences; with ``strict`` it
+        raises `TooLong`.
 
         :param beam: hypotheses to keep
         :param lenpen: exponent of the length penalty
         """
         lines = [text] if isinstance(text, str) else text
-        found = self.candidates(lines, beam=beam, lenpen=lenpen, strict=strict)
-        best = [some[0].text for some in found]
+        candidates = self.candidates(lines, beam=beam, lenpen=lenpen, strict=strict)
+        best = [translations[0].text for translations in candidates]
         return best[0] if isinstance(text, str) else best
 
     def candidates(
@@ -164,42 +165,41 @@ class Translator:
         strict: bool = False,
         done: Callable[[int], Any] = lambda lines: None,
     ) -> list[list[Translation]]:
-        """Of every line its ``nbest`` translations, best first; all else is as in `translate`.
+        """The ``nbest`` translations of every line, best first, otherwise as `translate`.
 
-        If there are fewer (a blank line has none), the rest are empty.
+        Missing ones are empty (a blank line has none).
 
         :param done: is called after each batch with the number of lines that it completed
-        :raises UserError: if ``nbest`` is more than ``beam``, or either is less than 1
+        :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1
         """
         search = self._search(beam, nbest, lenpen)
-        parts: list[list[str]] = []
-        owners: list[int] = []
-        for number, line in enumerate(lines):
-            for part in self._parts(line, number + 1, strict):
-                parts.append(part)
-                owners.append(number)
-        left = [0] * len(lines)
-        for owner in owners:
-            left[owner] += 1
-        done(left.count(0))
-        found: list[list[Hypothesis]] = [[] for _ in parts]
-        for batch in self._batches(parts):
-            sentences = [parts[place] for place in batch]
-            for place, some in zip(batch, self._engine.translate(sentences, search), strict=True):
-                found[place] = some
-                left[owners[place]] -= 1
-            done(sum(left[owner] == 0 for owner in {owners[place] for place in batch}))
+        parts = [
+            (number, part)
+            for number, line in enumerate(lines)
+            for part in self._parts(line, number + 1, strict)
+        ]
+        pending = Counter(number for number, _ in parts)
+        done(len(lines) - len(pending))
+        hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
+        for batch in self._batches([part for _, part in parts]):
+            results = self._engine.translate([parts[place][1] for place in batch], search)
+            for place, result in zip(batch, results, strict=True):
+                hypotheses[place] = result
+            translated = Counter(parts[place][0] for place in batch)
+            pending -= translated
+            done(sum(number not in pending for number in translated))
         by_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
-        for owner, some in zip(owners, found, strict=True):
-            by_line[owner].append(some)
-        return [[self._joined(some, rank) for rank in range(nbest)] for some in by_line]
+        for (number, _), result in zip(parts, hypotheses, strict=True):
+            by_line[number].append(result)
+        return [[self._joined(line, rank) for rank in range(nbest)] for line in by_line]
 
     def _search(self, beam: int | None, nbest: int, lenpen: float | None) -> Search:
-        search = replace(self.search, nbest=nbest)
-        if beam is not None:
-            search = replace(search, beam=beam)
-        if lenpen is not None:
-            search = replace(search, lenpen=lenpen)
+        search = replace(
+            self.search,
+            nbest=nbest,
+            beam=self.search.beam if beam is None else beam,
+            lenpen=self.search.lenpen if lenpen is None else lenpen,
+        )
         if search.beam < 1:
             raise UserError(f"beam must be at least 1, but is {search.beam}")
         if not 1 <= nbest <= search.beam:
@@ -210,7 +210,7 @@ class Translator:
         return search
 
     def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
-        # JSON may hold halves of characters, which no subword model takes.
+        # JSON may hold unpaired surrogates, which subword models reject.
         line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         parts = self._source.split(line, self.longest)
         if strict and len(parts) > 1:
@@ -218,10 +218,10 @@ class Translator:
         return parts
 
     def _batches(self, parts: Sequence[Sequence[str]]) -> Iterator[list[int]]:
-        """Numbers of parts that go together: the longest first, as they take the most memory."""
+        """Batches of indices into ``parts``, the longest first, as they take the most memory."""
         batch: list[int] = []
         for place in sorted(range(len(parts)), key=lambda place: -len(parts[place])):
-            # all are padded to the first one's length
+            # parts are padded to the length of the first
             if batch and (len(batch) + 1) * (len(parts[batch[0]]) + 1) > self.max_tokens:
                 yield batch
                 batch = []
@@ -230,9 +230,9 @@ class Translator:
             yield batch
 
     def _joined(self, parts: list[list[Hypothesis]], rank: int) -> Translation:
-        """The translation of this rank of a line, from those of its parts."""
-        nothing = Hypothesis([], 0.0)
-        chosen = [some[rank] if rank < len(some) else nothing for some in parts]
-        texts = [self._target.decode(one.tokens) for one in chosen]
-        score = sum(one.score for one in chosen) / max(1, len(chosen))
+        """A line's translation of this rank, joined from those of its parts."""
+        empty = Hypothesis([], 0.0)
+        ranked = [part[rank] if rank < len(part) else empty for part in parts]
+        texts = [self._target.decode(hypothesis.tokens) for hypothesis in ranked]
+        score = sum(hypothesis.score for hypothesis in ranked) / max(1, len(ranked))
         return Translation(" ".join(filter(None, texts)), score)

@@ -208,7 +208,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
         super().upgrade_state_dict_named(state_dict, name)
 
     def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
-        """(B, T, d) -> (B, d)"""
+        """(B, T, d) -> (B, d)."""
         return first_tokens(features, src_tokens.eq(self.encoder.dictionary.pad()))
 
     def __prepare_scriptable__(self) -> None:

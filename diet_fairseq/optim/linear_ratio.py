@@ -15,6 +15,8 @@ from . import resuming
 
 @dataclass
 class LinearRatioConfig(FairseqDataclass):
+    """Options of the schedule."""
+
     warmup_ratio: float = field(
         default=0.06, metadata={"help": "the fraction of all updates that is warm-up"}
     )

@@ -124,7 +124,7 @@ def shifted_diagonals(
     size = math.sqrt(peak / max(waves, 1))
 
     def waves_at(places: Tensor) -> Tensor:
-        """(H, T) -> (H, T, r)"""
+        """(H, T) -> (H, T, r)."""
         angles = places.unsqueeze(-1) * frequencies
         return size * torch.cat([angles.cos(), angles.sin()], dim=-1)
 

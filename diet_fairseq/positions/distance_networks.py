@@ -85,7 +85,7 @@ class Fire(DistanceNetwork):
         return Dense(look_up(index, pairs.flatten(0, 2)).permute(0, 3, 1, 2))
 
     def _of_positions(self, query: Tensor, key: Tensor) -> Tensor:
-        """(B|1, Tq) and (B|1, Tk) -> (B|1, Tq, Tk, H)"""
+        """(B|1, Tq) and (B|1, Tk) -> (B|1, Tq, Tk, H)."""
         c, threshold = at_least_float32(self.c), FIRE_THRESHOLD * at_least_float32(self.threshold)
         offsets = query.unsqueeze(2) - key.unsqueeze(1)  # (B|1, Tq, Tk)
         longest = torch.maximum(query.to(c.dtype), threshold.abs()).unsqueeze(2)  # (B|1, Tq, 1)

@@ -39,9 +39,11 @@ class Offsets(Score):
     reach: int | None = None
 
     def dense(self) -> Tensor:
+        """The line, spread over all pairs of a query and a key."""
         return self.layout.of_offsets(self.line)
 
     def times(self, factor: float) -> "Offsets":
+        """The line multiplied by a number."""
         return replace(self, line=self.line * factor)
 
     def __add__(self, other: "Offsets") -> "Offsets":
@@ -63,9 +65,11 @@ class Factors(Score):
     key: Tensor
 
     def dense(self) -> Tensor:
+        """The product of the factors."""
         return product(self.query, self.key)
 
     def times(self, factor: float) -> "Factors":
+        """The query's factor multiplied by a number."""
         return replace(self, query=self.query * factor)
 
 
@@ -76,6 +80,7 @@ class Dense(Score):
     score: Tensor
 
     def dense(self) -> Tensor:
+        """The score as it is."""
         return self.score
 
 

@@ -231,7 +231,7 @@ class TupeR(TupeA):
 
 
 def stands_first(numbers: Tensor) -> Tensor:
-    """(B|1, T) -> (B|1, 1, T, 1) bool"""
+    """(B|1, T) -> (B|1, 1, T, 1) bool."""
     return numbers.eq(0)[:, None, :, None]
 
 

@@ -123,13 +123,13 @@ class PositionalAttention(MultiheadAttention):
         """Its projections of queries and keys, for rows of positions."""
 
         def split(project: nn.Module, x: Tensor) -> Tensor:
-            """(R, d) -> (H, R, d_h)"""
+            """(R, d) -> (H, R, d_h)."""
             return project(x).unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
         return Projections(partial(split, self.q_proj), partial(split, self.k_proj))
 
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
-        """(T, B, d), or packed -> (B, H, T, d_h)"""
+        """(T, B, d), or packed -> (B, H, T, d_h)."""
         x = x if packing is None else packing.unpack(x)
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 

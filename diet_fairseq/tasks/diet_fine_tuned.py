@@ -19,6 +19,8 @@ GLUE, QUESTION_ANSWERING = "glue", "question_answering"
 
 @dataclass
 class FineTunedConfig(FairseqDataclass):
+    """Options of the tasks."""
+
     data: str = field(default="", metadata={"help": "folder of the data"})
 
 

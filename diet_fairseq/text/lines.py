@@ -1,8 +1,8 @@
-"""Lines of text: only a newline ends a line.
+r"""Lines of text: only a newline ends a line.
 
 Python's ``str.splitlines`` and fairseq's and sentencepiece's word splitting split text at more
 places (U+0085, U+2028, form feed ...). Such characters stand inside lines of the WMT sets, so
-lines are read as bytes up to ``\\n``, and `whitespace.normalise` turns every odd space into a plain
+lines are read as bytes up to ``\n``, and `whitespace.normalise` turns every odd space into a plain
 one before another program sees it.
 """
 

@@ -70,7 +70,7 @@ def measured(encoders, text, tmp_path_factory):
 
 
 def opened(path):
-    return loaded_model.opened(
+    return loaded_model.load(
         model_files.resolve_model(path, model_files.Pieces(), translates=False)
     )
 
@@ -80,7 +80,7 @@ def test_losses_are_those_of_each_window_read_by_itself(encoders, text, measured
     """An oracle that knows neither batches nor sums by place."""
     model = opened(encoders[0])
     stream = masked_words.subwords(model, text, 700)
-    hidden = masked_words.masked(stream, model.dictionary.eos())
+    hidden = masked_words.draw_mask(stream, model.dictionary.eos())
     losses = {}  # (length, place) -> losses
     for length in LENGTHS:
         for start in range(0, len(stream) - length + 2, length - 1):
@@ -107,7 +107,7 @@ def test_losses_are_those_of_each_window_read_by_itself(encoders, text, measured
 def test_every_length_and_checkpoint_has_the_same_words_to_find(encoders, text):
     streams = [masked_words.subwords(opened(path), text, 700) for path in encoders]
     assert torch.equal(*streams)
-    one, other = (masked_words.masked(stream, 2) for stream in streams)
+    one, other = (masked_words.draw_mask(stream, 2) for stream in streams)
     assert torch.equal(one, other)
     assert not streams[0][one].eq(2).any()
     assert 0.1 < one.float().mean() < 0.2
@@ -266,7 +266,7 @@ def test_lengths_are_numbers(given, capsys):
 def test_an_electra_predicts_no_words(text):
     about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
     config = Namespace(arch="electra_t5")
-    model = loaded_model.Trained(about, electra.build("electra_t5"), config, electra.TASK)
+    model = loaded_model.LoadedModel(about, electra.build("electra_t5"), config, electra.TASK)
     match = r"^checkpoint.pt predicts no masked words \(--arch electra_t5\): give a model that was "
     with pytest.raises(UserError, match=match):
         masked_words.reading("electra", model, text, LENGTHS, 100)

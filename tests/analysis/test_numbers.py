@@ -5,7 +5,7 @@ import torch
 
 from diet_fairseq.analysis import lengths, loaded_model, measures, tables
 from diet_fairseq.analysis.lengths import Point
-from diet_fairseq.analysis.scores import Call, Found, Scores, look, reduced
+from diet_fairseq.analysis.scores import Call, ModelScores, Scores, look, reduced
 from tests.analysis.test_look import of, seen
 from tests.support import tiny
 from tests.support.tiny import Case
@@ -26,7 +26,7 @@ def test_whole_scores_of_stock_models_are_scaled(family):
         lambda _, a, k: given.append(k["query"]), with_kwargs=True
     )
     with torch.enable_grad():
-        stack(loaded_model.read(one, 12).tokens, src_lengths=torch.full((8,), 12))
+        stack(loaded_model.read_batch(one, 12).tokens, src_lengths=torch.full((8,), 12))
     hook.remove()
     [query] = given
     q, k = (
@@ -68,7 +68,7 @@ def test_a_cell_says_bleu_before_chrf():
 
 def test_heads_of_a_decoder_are_judged_by_the_past_alone():
     [row] = tables.heads(
-        Found([Scores("decoder", 1, torch.zeros(1, 16, 16), causal=True)], [], [], {})
+        ModelScores([Scores("decoder", 1, torch.zeros(1, 16, 16), causal=True)], [], [], {})
     )
     assert row["looks at"] == "global"
     assert row["distance"] == pytest.approx(sum(range(16)) / 2 / 16)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -90,6 +91,32 @@ def test_help_names_every_command_and_what_it_does(capsys):
             main([*words, "--help"])
         text = " ".join(capsys.readouterr().out.split())
         assert all(f" {name} {command.help}" in text for name, command in commands.items())
+
+
+def help_of(capsys, *words):
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--help"])
+    return capsys.readouterr().out
+
+
+def test_the_help_fits_on_a_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = help_of(capsys).splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    assert "examples:" in lines
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_every_help_ends_with_an_example_that_parses(words, capsys, monkeypatch):
+    *_, title, example = help_of(capsys, *words).splitlines()
+    assert title == "example:"
+    program, *typed = shlex.split(example.split(">")[0])
+    assert (program, tuple(typed[: len(words)])) == ("diet-fairseq", words)
+    parsed = []
+    monkeypatch.setattr("diet_fairseq_cli.import_command", lambda args: parsed.append)
+    assert main(typed) == 0
+    assert len(parsed) == 1
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)

@@ -2,10 +2,8 @@
 
 import http.client
 import json
-import os
 import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,12 +11,14 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from itertools import product
 
 import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
 from diet_fairseq.errors import UserError
 from diet_fairseq_cli import main
+from tests.support import browser
 from tests.support.translating import words_only
 
 #: the command with a model that says every word backwards, after half a second
@@ -243,71 +243,80 @@ def test_a_second_signal_ends_it_at_once(service):
     assert process.returncode == 128 + signal.SIGTERM
 
 
-@pytest.mark.slow
-def test_a_reader_types_into_the_page_and_reads_the_translation(service, tmp_path):
-    """In a browser, by the page itself: a script of the test's only types and presses."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not browser:
+@pytest.fixture
+def page(service, tmp_path):
+    """The service's page in a browser."""
+    if not browser.chromium():
         pytest.skip("needs chromium")
-    _, port = service
-    from html.parser import HTMLParser
-    from urllib.request import urlopen
+    with browser.open_browser(tmp_path) as tab:
+        tab.open(f"http://127.0.0.1:{service[1]}/")
+        yield tab
+        assert tab.errors == []
 
-    # the page as it is served, and what a reader does
-    page = urlopen(f"http://127.0.0.1:{port}/").read().decode()
-    typing = (
-        "<script>at('text').value = 'a <b>bold</b>\\nc d'; at('form').requestSubmit();</script>"
-    )
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    class Proxy(BaseHTTPRequestHandler):
-        """The service, whose page has a reader in it."""
+IDLE = "document.querySelector('output').getAttribute('aria-busy') === 'false'"
+SHOWN = "document.querySelector('output').innerText"
 
-        def do_GET(self):
-            self.answer("text/html; charset=utf-8", page.replace("</html>", typing + "</html>"))
 
-        def do_POST(self):
-            asked = self.rfile.read(int(self.headers["content-length"]))
-            status, found = post(port, json.loads(asked)["q"])
-            self.answer("application/json", json.dumps(found), status)
+@pytest.mark.slow
+def test_a_reader_translates_with_the_keyboard_alone(page):
+    assert page.evaluate("document.title") == "Translate English to German"
+    page.type("a <b>bold</b>\nc d")
+    page.press("Tab")
+    page.press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "Translating …"
+    page.until(IDLE)
+    assert page.evaluate("document.activeElement.textContent") == "Translate"
+    assert page.evaluate(SHOWN) == "<b>bold</b> a\nd c"
+    page.press("Tab")
+    page.press(" ")  # scores
+    page.until("document.querySelector('output').innerText.includes('−1.00')")
+    page.press("Tab")
+    page.press("Enter")
+    page.until("document.activeElement.textContent !== 'Copy'")
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "translation"
 
-        def answer(self, kind, text, status=200):
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(text.encode())
 
-        def log_message(self, *_):
-            pass
+@pytest.mark.slow
+def test_control_and_enter_translate(page):
+    page.type("one two")
+    page.press("Enter", browser.CONTROL)
+    page.until(IDLE)
+    assert page.evaluate(SHOWN) == "two one"
 
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
-    threading.Thread(target=proxy.serve_forever, daemon=True).start()
-    try:
-        done = subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-             f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=20000",
-             f"http://127.0.0.1:{proxy.server_port}/"],
-            capture_output=True, text=True, timeout=120,
-            env={**os.environ, "HOME": str(tmp_path)},
-        )  # fmt: skip
-    finally:
-        proxy.shutdown()
 
-    class Output(HTMLParser):
-        inside, text = False, ""
+@pytest.mark.slow
+@pytest.mark.parametrize("service", [["--max-characters", "9"]], indirect=True)
+def test_the_page_shows_the_error_of_the_service(service, page):
+    page.type("a text too long")
+    page.press("Enter", browser.CONTROL)
+    page.until(IDLE)
+    error = "document.querySelector('[role=alert]').innerText"
+    assert "15 characters, more than 9" in page.evaluate(error)
+    page.errors.clear()  # the browser logs the status 400
+    service[0].kill()
+    service[0].wait()
+    page.press("Enter", browser.CONTROL)
+    page.until(f"{error} === 'The service does not answer. Is it running?'")
+    page.errors.clear()
 
-        def handle_starttag(self, tag, attrs):
-            self.inside = tag == "output" or self.inside
 
-        def handle_endtag(self, tag):
-            self.inside = self.inside and tag != "output"
-
-        def handle_data(self, data):
-            self.text += data if self.inside else ""
-
-    output = Output()
-    output.feed(done.stdout)
-    assert output.text == "<b>bold</b> a\nd c", done.stdout + done.stderr[-2000:]
+@pytest.mark.slow
+def test_the_page_fits_phones_and_screens_in_both_color_schemes(page, tmp_path):
+    page.type("A man rides a horse.\nA woman sings.")
+    page.evaluate("scores.click()")
+    page.press("Enter", browser.CONTROL)
+    page.until(IDLE)
+    for scheme, (width, height) in product(("light", "dark"), ((1200, 700), (360, 740))):
+        page.set_color_scheme(scheme)
+        page.resize(width, height)
+        page.screenshot(tmp_path / f"{width}-{scheme}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (int(re.search(r"\d+", background)[0]) > 127) == (scheme == "light")
+        beside = "text.getBoundingClientRect().right <= send.getBoundingClientRect().left"
+        assert page.evaluate(beside) == (width > 700)
 
 
 def test_a_port_that_is_taken_is_named_before_the_model_is_read(tmp_path):

@@ -11,7 +11,7 @@ import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
-from diet_fairseq.export.checkpoint import Trained
+from diet_fairseq.export.checkpoint import TrainedModel
 from diet_fairseq.export.ctranslate2 import comparison, positions
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.positions.relative import OffsetScores
@@ -25,7 +25,7 @@ EXACT = 1e-4  # of log-probabilities in float32
 
 def trained(model):
     about = ModelDescription("fairseq", "en", "de", Path(), Path("checkpoint.pt"))
-    return Trained(about, model, None, None)
+    return TrainedModel(about, model, None, None)
 
 
 def exported(model, folder, quantization="float32"):

@@ -20,7 +20,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.export import checkpoint, to_hf
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
-from diet_fairseq.export.checkpoint import Trained
+from diet_fairseq.export.checkpoint import TrainedModel
 from diet_fairseq.export.description import exported
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
@@ -58,7 +58,7 @@ def place(tmp_path_factory):
 def _read_once():
     """Exports leave a model as it is, so the tests share those that could be read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "trained", lru_cache(checkpoint.trained))
+        patch.setattr(checkpoint, "load", lru_cache(checkpoint.load))
         yield
 
 
@@ -134,7 +134,7 @@ def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place):
     for scheme, limit, longest in (("learned", None, tiny.LIMIT - 1), ("none", None, None),
                                    ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
-        trained = Trained(replace(about, max_source_length=limit), model, None, None)
+        trained = TrainedModel(replace(about, max_source_length=limit), model, None, None)
         found = exported(trained, "ctranslate2", place)
         assert found.max_source_length == longest
         assert found.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)

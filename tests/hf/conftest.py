@@ -22,7 +22,7 @@ def take_back(*words):
 
 def loaded(path, data=None):
     """The model of a checkpoint, with its task."""
-    return checkpoint.trained(resolve_model(path, Pieces(data, NONE), translates=False))
+    return checkpoint.load(resolve_model(path, Pieces(data, NONE), translates=False))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from diet_fairseq.inference.service.app import Limits, application
 from diet_fairseq.inference.service.batching import USUAL
+from diet_fairseq.inference.translator import Translation
 
 JSON = {"Content-Type": "application/json"}
 
@@ -27,12 +28,12 @@ class Mirror:
         self.gate.set()
         self.batches = []
 
-    def translate(self, lines):
+    def candidates(self, lines):
         self.batches.append(list(lines))
         assert self.gate.wait(20)
         if "fail" in lines:
             raise RuntimeError("out of memory")
-        return [line[::-1] for line in lines]
+        return [[Translation(line[::-1], -len(line) / 3)] for line in lines]
 
 
 @pytest.fixture
@@ -82,6 +83,19 @@ def test_libretranslate_s_request_form_is_answered(serve):
     files = client.post("/translate", data={"q": "abc"}, files={"other": b"x"})
     assert files.json() == {"translatedText": "cba"}
     assert client.get("/languages").json()[0] == {"code": "en", "name": "en", "targets": ["de"]}
+
+
+def test_scores_are_answered_on_demand(serve):
+    client = serve()
+    one = post(client, q="abc\n\nd", scores=True)
+    assert one.json() == {"translatedText": "cba\n\nd", "scores": [-1.0, 0.0, -0.333333]}
+    several = post(client, q=["abc", "d\n"], scores=True)
+    assert several.json()["scores"] == [[-1.0], [-0.333333, 0.0]]
+    form = client.post("/translate", data={"q": "abc", "scores": "true"})
+    assert form.json()["scores"] == [-1.0]
+    refused = post(client, q="abc", scores="maybe")
+    assert refused.status_code == 400
+    assert refused.json()["error"].startswith("scores must be a valid boolean")
 
 
 @pytest.mark.parametrize("how", [{}, {"files": {"other": b"x"}}])

@@ -197,11 +197,11 @@ def make(*arguments: str) -> str:
 
 def test_make_lists_its_targets():
     listed = make()
-    for target in ["setup", "demo", "test", "lint", "bench"]:
+    for target in ["setup", "demo", "test", "lint", "docs", "bench"]:
         assert f"make {target} " in listed
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-slow", "lint", "bench"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-slow", "lint", "docs", "bench"])
 @pytest.mark.parametrize("other", ["TORCH=2.6.0", "PYTHON=python3.12", "VENV=.venv-x"])
 def test_every_target_sets_up_first(target, other):
     assert "tools/setup.sh" in make("--dry-run", target, other).splitlines()[0]

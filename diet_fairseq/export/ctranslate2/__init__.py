@@ -13,7 +13,7 @@ import ctranslate2
 
 from ...errors import UserError
 from .. import checkpoint, description, folder
-from ..checkpoint import Trained
+from ..checkpoint import TrainedModel
 from .comparison import difference, stacks
 from .positions import exact_length
 from .specification import specification
@@ -62,7 +62,7 @@ def check_version(version: str) -> None:
         )
 
 
-def save(trained: Trained, new: str, quantization: str) -> None:
+def save(trained: TrainedModel, new: str, quantization: str) -> None:
     """Write CTranslate2's files into the folder."""
     spec: Any = specification(trained.model)
     spec.validate()

@@ -9,14 +9,14 @@ from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from ..checkpoint import Trained
+from ..checkpoint import TrainedModel
 from .positions import exact_length
 from .vocabulary import tokens
 
 LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 
 
-def difference(trained: Trained, folder: str) -> float:
+def difference(trained: TrainedModel, folder: str) -> float:
     """The largest one between outputs for random sentences, in one batch.
 
     Of an encoder-decoder these are the log-probabilities of given targets, of an encoder its

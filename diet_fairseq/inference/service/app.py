@@ -1,13 +1,13 @@
-"""The service's addresses, limits and answers."""
+"""The service as an ASGI application: routes, limits and responses."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
@@ -17,16 +17,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from .batching import Batches, Full
+from .batching import Batches, QueueFull
 from .headers import HeaderChecks
 from .metrics import Metrics
 from .requests import bound_body, read_request
 
+if TYPE_CHECKING:
+    from ..translator import Translation
+
 logger = logging.getLogger(__name__)
 #: nginx's status of a request whose client has disconnected; only metrics show it
 DISCONNECTED = 499
-#: key of the ASGI scope: the event loop's time at which the request's connection opened
-BEGAN = "diet_fairseq.began"
+#: key of the ASGI scope: the event loop's time at which the request started
+START_TIME = "diet_fairseq.start_time"
 #: the page loads nothing, and talks to this service alone
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -40,7 +43,7 @@ class Translates(Protocol):
     source_lang: str
     target_lang: str
 
-    def translate(self, text: Any) -> Any: ...
+    def candidates(self, lines: Any) -> "list[list[Translation]]": ...
 
 
 @dataclass(frozen=True)
@@ -68,22 +71,22 @@ def application(
     """The service as an ASGI application.
 
     Args:
-        host_names: names that clients call the service by, beside addresses and ``localhost``
+        host_names: the service's host names, beside addresses and ``localhost``
     """
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    batches = Batches(
-        translator.translate,
-        limits.waiting,
-        limits.together,
-        observe=metrics.batch_lines.observe,
-    )
+    observe = metrics.batch_lines.observe
+
+    def translate_lines(lines: Sequence[str]) -> "list[Translation]":
+        return [best for best, *_ in translator.candidates(lines)]
+
+    batches = Batches(translate_lines, limits.waiting, limits.together, observe=observe)
     metrics.waiting.set_function(lambda: batches.waiting)
     source, target = translator.source_lang, translator.target_lang
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # A server that shuts down lets requests end before it leaves here.
+        # A server that shuts down completes its requests before it leaves here.
         running = asyncio.create_task(batches.run())
         try:
             yield
@@ -96,11 +99,14 @@ def application(
         fields, is_list = await read_request(
             request, source, target, limits.body, limits.characters, limits.waiting
         )
-        lines = fields.lines
-        translations = await _while_connected(request, batches.translate(lines))
-        metrics.lines.inc(len(lines))
+        translations = await _while_connected(request, batches.translate(fields.lines))
+        metrics.lines.inc(len(translations))
         texts = fields.join(translations)
-        return JSONResponse({"translatedText": texts if is_list else texts[0]})
+        answer: dict[str, Any] = {"translatedText": texts if is_list else texts[0]}
+        if fields.scores:
+            scores = fields.scores_by_text(translations)
+            answer["scores"] = scores if is_list else scores[0]
+        return JSONResponse(answer)
 
     async def languages(_: Request) -> Response:
         return JSONResponse(
@@ -134,23 +140,23 @@ def application(
         middleware=[Middleware(HeaderChecks, host_names=host_names)],
         lifespan=lifespan,
     )
-    service.router.redirect_slashes = False  # to an address made of the client's Host
+    service.router.redirect_slashes = False  # redirects would trust the client's Host
     return service
 
 
 def _within_limits(
     answer: Callable[[Request], Awaitable[Response]], limits: Limits, metrics: Metrics
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The answer within its time, failures as a status and one line; all are counted."""
+    """A route with the time limit, failures as a status and one line, and metrics."""
 
     @wraps(answer)
     async def wrapper(request: Request) -> Response:
         now = asyncio.get_running_loop().time
-        start = request.scope.get(BEGAN, now())
+        start = request.scope.get(START_TIME, now())
         try:
             async with asyncio.timeout_at(start + limits.seconds):
                 response = await answer(bound_body(request, limits.body))
-        except Full:
+        except QueueFull:
             response = _error(503, "too many lines wait to be translated: try again later")
             response.headers["Retry-After"] = "1"
         except TimeoutError:
@@ -171,7 +177,9 @@ def _within_limits(
     return wrapper
 
 
-async def _while_connected(request: Request, work: Awaitable[list[str]]) -> list[str]:
+async def _while_connected(
+    request: Request, work: "Awaitable[list[Translation]]"
+) -> "list[Translation]":
     """The result of ``work``, which is cancelled if the client disconnects."""
     working = asyncio.ensure_future(work)
     # The body was read to its end: the next message is that the client has disconnected.

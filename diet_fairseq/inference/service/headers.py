@@ -1,4 +1,4 @@
-"""Checks of every request's headers, and headers of every answer."""
+"""Middleware that checks the headers of requests, and adds those of responses."""
 
 import re
 from collections.abc import Collection
@@ -14,9 +14,9 @@ HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
 class HeaderChecks:
     """ASGI middleware that refuses ambiguous requests and those to other hosts.
 
-    A page of another site may lead its own name to this service (DNS rebinding), and then reads the
-    service's answers. Its name is the Host of such requests, so only addresses, ``localhost`` and
-    names that the user has given are served.
+    Another site may resolve its name to this service (DNS rebinding), and its pages then read the
+    responses. The Host of such requests is that name, so only addresses, ``localhost`` and
+    ``host_names`` are served.
     """
 
     def __init__(self, app: ASGIApp, host_names: Collection[str] = ()) -> None:
@@ -30,8 +30,7 @@ class HeaderChecks:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["X-Content-Type-Options"] = "nosniff"
+                MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
         fault = self._fault(Headers(scope=scope))
@@ -43,7 +42,7 @@ class HeaderChecks:
 
     def _fault(self, headers: Headers) -> str | None:
         for host in headers.getlist("host"):
-            if not self._is_ours(host):
+            if not self._is_served(host):
                 return (
                     f"Host {host[:80]!r} is not served: use an address, or start the service with "
                     "--host-names"
@@ -52,7 +51,7 @@ class HeaderChecks:
             return "Content-Length and Transfer-Encoding must not come together"
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_served(self, host: str) -> bool:
         match = HOST.fullmatch(host)
         name = match[1].lower().rstrip(".") if match else ""
         if name in self.host_names:

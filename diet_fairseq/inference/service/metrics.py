@@ -1,10 +1,10 @@
-"""Counters of ``/metrics``."""
+"""Metrics of the service, for ``/metrics``."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Metrics:
-    """Counts of requests and lines, durations, sizes of batches."""
+    """Numbers of requests and lines, durations and batch sizes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         name = "diet_fairseq"

@@ -1,8 +1,9 @@
 """Requests to translate: LibreTranslate's fields, as JSON or as a form."""
 
-from typing import Annotated, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,9 +11,12 @@ from starlette.types import Message
 
 from ...input_files import broken_rule
 
-#: fields of a form beside its texts
+if TYPE_CHECKING:
+    from ..translator import Translation
+
+#: limit of a form's fields beside its texts
 OTHER_FIELDS = 100
-#: files of a form, which are passed over
+#: limit of a form's files, which are ignored
 FILES = 8
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
@@ -24,11 +28,12 @@ def _texts(q: Any) -> Any:
 
 
 class TranslationRequest(BaseModel):
-    """The fields of a request; others are passed over.
+    """The fields of a request; unknown ones are ignored.
 
     Attributes:
         q: texts, each of one line or several
         source, target: languages; None: the model's
+        scores: whether the answer has a score for each line
     """
 
     model_config = ConfigDict(strict=True)
@@ -37,20 +42,28 @@ class TranslationRequest(BaseModel):
     source: str | None = None
     target: str | None = None
     format: Literal["text"] = "text"
+    scores: Annotated[bool, Field(strict=False)] = False  # forms have strings
 
     @property
     def lines(self) -> list[str]:
         """All lines of all texts."""
         return [line for text in self.q for line in text.split("\n")]
 
-    def join(self, translations: list[str]) -> list[str]:
-        """The lines' translations, joined to texts as the lines were."""
+    def join(self, translations: "list[Translation]") -> list[str]:
+        """Join the lines' translations to texts."""
+        return ["\n".join(line.text for line in lines) for lines in self._by_text(translations)]
+
+    def scores_by_text(self, translations: "list[Translation]") -> list[list[float]]:
+        """The scores of each text's lines."""
+        return [[round(line.score, 6) for line in lines] for lines in self._by_text(translations)]
+
+    def _by_text(self, translations: "list[Translation]") -> "list[list[Translation]]":
         lines = iter(translations)
-        return ["\n".join(next(lines) for _ in text.split("\n")) for text in self.q]
+        return [list(islice(lines, text.count("\n") + 1)) for text in self.q]
 
 
 def bound_body(request: Request, most: int) -> Request:
-    """The request, whose body raises 413 beyond so many bytes."""
+    """The request with a limit of bytes, beyond which reading its body raises 413."""
     too_large = HTTPException(413, f"the body has more than {most:,} bytes: send less text")
     declared = request.headers.get("content-length", "")
     read = 0
@@ -75,21 +88,21 @@ async def read_request(
 
     Args:
         source, target: the model's languages
-        body: bytes of the request, and so of a field
-        longest: characters in a line
-        most: lines
+        body: limit of bytes in the request, and so in a field
+        longest: limit of characters in a line
+        most: limit of lines
 
     Raises:
-        HTTPException: with the status, and one line about the fault
+        HTTPException: a field is not valid
     """
     values = await _values(request, body, most + OTHER_FIELDS)
     try:
         fields = TranslationRequest.model_validate(values)
     except ValidationError as error:
         raise HTTPException(400, broken_rule(error)) from error
-    for name, own, others in (("source", source, ("auto",)), ("target", target, ())):
+    for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
         language = getattr(fields, name)
-        if language not in (None, own, *others):
+        if language not in languages:
             raise HTTPException(
                 400,
                 f"{name} {language[:40]!r} is not supported: this model translates {source} to "
@@ -109,14 +122,14 @@ async def read_request(
 
 
 async def _values(request: Request, longest: int, most: int) -> dict[str, Any]:
-    """The request's fields; a form has no more than ``most``, of ``longest`` bytes at most."""
+    """The request's fields; a form may have ``most``, of ``longest`` bytes each."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in FORMS:
         async with request.form(max_part_size=longest, max_fields=most, max_files=FILES) as form:
             texts = form.getlist("q")
             return {**form, **({"q": texts[0] if len(texts) == 1 else texts} if texts else {})}
     if kind != "application/json":
-        # a page of another site may send other types without asking first
+        # browsers send other types across sites without a preflight request
         raise HTTPException(415, "send JSON, with Content-Type application/json, or a form")
     try:
         values = from_json(await request.body())

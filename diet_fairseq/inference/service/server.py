@@ -1,4 +1,4 @@
-"""uvicorn with limits: on connections, on how long they may be idle, and on how long they last.
+"""uvicorn with limits of the number of connections, their idle time and their duration.
 
 asyncio accepts connections until the process has no descriptor left, and uvicorn waits for the
 first request of a connection without a limit.
@@ -19,18 +19,18 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...errors import UserError
-from .app import BEGAN
+from .app import START_TIME
 
 logger = logging.getLogger(__name__)
 
-#: seconds in which clients may read the rest of their answers
+#: seconds that clients have to read the rest of a response
 READING = 5
 #: connections that asyncio accepts at once, before it calls `Connection.connection_made`
 AT_ONCE = 16
 #: connections that may wait to be accepted
 BACKLOG = 128
-#: descriptors beside connections: the model's, those of asyncio, and connections that were just
-#: accepted or are being closed
+#: descriptors beside open connections: the model's, asyncio's, and those of connections that are
+#: being accepted or closed
 RESERVE = 64 + 4 * AT_ONCE
 #: seconds between two log lines about too many connections
 QUIET = 60
@@ -41,11 +41,11 @@ class ConnectionLimits:
     """Limits of connections.
 
     Attributes:
-        connections: that are open
-        idle: seconds from the connection or the last answer to the end of a request's headers
-        seconds: for a request, from the connection or the request's first byte to its answer
+        connections: number of open connections
+        idle: seconds from the connection or the last response to the end of a request's headers
+        seconds: seconds from the connection or the request's first byte to the response
         logged: time of the last log line
-        unread: connections that were closed during the shutdown before their answer was read
+        unread: number of connections that the shutdown closed before their response was read
     """
 
     connections: int
@@ -56,10 +56,10 @@ class ConnectionLimits:
 
 
 def connection_limit(connections: int | None) -> int:
-    """How many connections may be open: as many as are given, or 512 at most.
+    """The limit of open connections (default: 512, or as many as the descriptors allow).
 
     Raises:
-        UserError: the process may not have as many descriptors
+        UserError: the process's limit of descriptors is too low
     """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = descriptors - RESERVE
@@ -75,22 +75,22 @@ def connection_limit(connections: int | None) -> int:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when its time is over.
+    """A connection with a limit of time.
 
-    While it waits for a request it is idle. If there are too many connections, the one that has
+    It is idle while it waits for a request. If there are too many connections, the one that has
     been idle longest is closed.
     """
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
-        self.began = self.loop.time()
-        self.has_begun = True  # whether `began` is the time of the next request already
+        self.start_time = self.loop.time()
+        self.is_started = True  # whether `start_time` is the next request's
         self.timer: asyncio.TimerHandle | None = None
         app: Any = self.app
 
         async def app_with_time(scope: Any, receive: Any, send: Any) -> None:
-            await app(scope | {BEGAN: self.began}, receive, send)
+            await app(scope | {START_TIME: self.start_time}, receive, send)
 
         self.app = app_with_time
 
@@ -102,10 +102,14 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._wait(self.limits.idle)
         if len(self.connections) > self.limits.connections:
-            idle = [one for one in self.connections if isinstance(one, Connection) and one.is_idle]
-            closed = min(idle, key=lambda one: one.began)
-            self.connections.discard(closed)  # it is lost later, and others may come before
-            closed.transport.abort()
+            idle = [
+                other
+                for other in self.connections
+                if isinstance(other, Connection) and other.is_idle
+            ]
+            longest_idle = min(idle, key=lambda other: other.start_time)
+            self.connections.discard(longest_idle)  # uvicorn does so later, after further arrivals
+            longest_idle.transport.abort()
             now = time.monotonic()
             if now - self.limits.logged >= QUIET:
                 self.limits.logged = now
@@ -115,16 +119,16 @@ class Connection(H11Protocol):
                 )
 
     def data_received(self, data: bytes) -> None:
-        if not self.has_begun:
-            self.began, self.has_begun = self.loop.time(), True
+        if not self.is_started:
+            self.start_time, self.is_started = self.loop.time(), True
             self._wait(self.limits.idle)
         super().data_received(data)
         self._wait_for_answer()
 
     def on_response_complete(self) -> None:
-        self.began, self.has_begun = self.loop.time(), False
+        self.start_time, self.is_started = self.loop.time(), False
         self._wait(self.limits.idle)
-        super().on_response_complete()  # may begin the next request, which has come already
+        super().on_response_complete()  # may start the next request of a pipeline
         self._wait_for_answer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -137,10 +141,10 @@ class Connection(H11Protocol):
             self._wait(self.limits.seconds + READING)
 
     def _wait(self, seconds: float) -> None:
-        """Close the connection so many seconds after it or its request began."""
+        """Close the connection so many seconds after its start or its request's."""
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = self.loop.call_at(self.began + seconds, self._close)
+        self.timer = self.loop.call_at(self.start_time + seconds, self._close)
 
     def _close(self) -> None:
         self.limits.unread += not self.is_idle
@@ -148,7 +152,7 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Ends when it has answered all requests, or at the second signal."""
+    """A server that ends after its last response, or at the second signal."""
 
     limits: ConnectionLimits
 
