@@ -169,7 +169,8 @@ def check_sharing(name: str) -> None:
     """Heads and layers share what ``--position-sharing`` says, and copies share nothing."""
     if not SCHEMES[name].in_attention:
         return
-    check_shapes(name, heads=1)
+    if any(scheme.state_dict() for scheme in _schemes(_model(name)).values()):
+        check_shapes(name, heads=1)  # others have nothing that heads could share
     for sharing in ("none", "head", "layer"):
         model = _model(name, position_sharing=sharing)
         modules = (1 + hasattr(model, "decoder")) * (1 if sharing == "layer" else LAYERS)

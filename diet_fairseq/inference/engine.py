@@ -155,6 +155,13 @@ def _check_ensemble(one: ModelDescription, other: ModelDescription) -> None:
             f"an ensemble's models must have the same languages, but {one.folder} has "
             f"{'-'.join(one.languages)} and {other.folder} {'-'.join(other.languages)}"
         )
+    for name in ("preprocessing", "subwords", "lower"):
+        ours, theirs = getattr(one, name), getattr(other, name)
+        if ours != theirs:
+            raise UserError(
+                f"an ensemble's models must prepare text alike, but {one.folder} has {name} "
+                f"{ours} and {other.folder} {theirs}: take models of the same data"
+            )
     files = [[*dictionaries(about), about.subword_model] for about in (one, other)]
     for ours, theirs in zip(*files, strict=True):
         contents = [path and read_bytes(path, VOCABULARY) for path in (ours, theirs)]

@@ -31,12 +31,6 @@ LAYERS = {"base": 85, "large": 302, "electra": 85 + 85 / 9}
 COLUMNS = ("target", "table", "row", "note", "paper", "ours", "H100 hours")
 
 
-def read_speeds() -> dict[str, float]:
-    """Scheme -> tokens per second of a BERT-Base in training."""
-    with open(ROOT / "results" / "speed.csv", encoding="utf-8") as file:
-        return {row["scheme"]: float(row["tokens per second"]) for row in csv.DictReader(file)}
-
-
 def paper_row(papers: dict[str, Any], key: str, fields: dict[str, Any]) -> dict[str, Any]:
     """The printed row that the fields tell; its numbers by column."""
     rows = papers[key]["rows"] if key else {}
@@ -51,11 +45,11 @@ def paper_row(papers: dict[str, Any], key: str, fields: dict[str, Any]) -> dict[
 
 def hours(row: dict[str, Any], preset: dict[str, Any], speeds: dict[str, float]) -> float:
     """Hours of pretraining on one H100."""
-    model = preset["models"][row["model"]]
-    own = {"model": model} if isinstance(model, str) else model
-    architecture = own["model"].split()[0]
-    family, _, scheme = architecture.partition("_")
-    tokens = own.get("updates", preset["updates"]) * preset["batch"] * preset["length"]
+    model, updates = preset["models"][row["model"]], preset["updates"]
+    if isinstance(model, dict):  # an earlier checkpoint of a run
+        model, updates = preset["models"][model["checkpoint_of"]], model["updates"]
+    family, _, scheme = model.split()[0].partition("_")
+    tokens = updates * preset["batch"] * preset["length"]
     size = LAYERS["electra"] if family == "electra" else LAYERS[preset["size"]]
     return tokens / speeds[LIKE.get(scheme, scheme)] * size / LAYERS["base"] / 3600
 
@@ -63,8 +57,8 @@ def hours(row: dict[str, Any], preset: dict[str, Any], speeds: dict[str, float])
 def rows(papers: dict[str, Any]) -> Iterator[dict[str, str]]:
     """A row of the CSV for every row of the papers' tables."""
     tables = yaml.safe_load((HERE / "tables.yaml").read_text(encoding="utf-8"))["tables"]
-    speeds = read_speeds()
-    presets: dict[str, Any] = {}
+    with open(ROOT / "results" / "speed.csv", encoding="utf-8") as file:
+        speeds = {row["scheme"]: float(row["tokens per second"]) for row in csv.DictReader(file)}
     for target, table in tables.items():
         columns = table["columns"]
         for row in table["rows"]:
@@ -73,8 +67,8 @@ def rows(papers: dict[str, Any]) -> Iterator[dict[str, str]]:
             preset = row.get("preset", table.get("preset"))
             if preset:
                 path = HERE.parent / "roberta" / "configs" / f"{preset}.yaml"
-                presets.setdefault(preset, yaml.safe_load(path.read_text(encoding="utf-8")))
-                cost = f"{hours(row, presets[preset], speeds):.0f}"
+                config = yaml.safe_load(path.read_text(encoding="utf-8"))
+                cost = f"{hours(row, config, speeds):.0f}"
             yield {
                 "target": target,
                 "table": table["title"],
