@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes an environment for each Python and PyTorch, runs the tests in it, and prints a row of README's table.
+# Makes an environment for each Python and PyTorch, runs the tests in it, and prints a row of results/environments.csv.
 #
 #     bash tools/environments.sh [PYTHON-TORCH ...]         # such as 3.13-2.13.0
 #
@@ -9,8 +9,7 @@ cd "${BASH_SOURCE[0]%/*}/.."
 
 all=(3.11-2.13.0 3.12-2.13.0 3.13-2.13.0 3.11-2.6.0)
 status=0
-echo "| Python | PyTorch | tests | date |"
-echo "| --- | --- | --- | --- |"
+echo "Python,PyTorch,build,tests,date,note"
 for name in "${@:-${all[@]}}"; do
     python=${name%%-*} torch=${name#*-} log=.environments/$name.log
     mkdir -p .environments
@@ -19,6 +18,7 @@ for name in "${@:-${all[@]}}"; do
     else
         status=1 result=$(grep -E '^(FAILED|ERROR|set-up failed)|[0-9]+ failed' "$log" | tail -n 1)
     fi
-    echo "| $python | $torch | ${result:-see $log} | $(date +%Y-%m-%d) |"
+    build=$(".environments/$name/bin/python" -c 'import torch; print("CUDA" if torch.version.cuda else "CPU")' 2>/dev/null)
+    echo "$python,$torch,$build,\"${result:-see $log}\",$(date +%Y-%m-%d),"
 done
 exit "$status"

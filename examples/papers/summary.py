@@ -1,4 +1,4 @@
-"""Write docs/papers.md: our figure beside the papers' where one exists, and what a row costs.
+"""Write results/papers.csv: our figure beside the papers' where one exists, and what a row costs.
 
 Costs are computed, not measured: the tokens of pretraining divided by the tokens per second of a
 BERT-Base on one H100 (results/speed.csv), in proportion to the parameters of a model's layers.
@@ -28,14 +28,7 @@ LIKE = {
 }
 #: parameters of the layers, in millions: 12 d^2 a layer; an ELECTRA has a generator a third as wide
 LAYERS = {"base": 85, "large": 302, "electra": 85 + 85 / 9}
-INTRODUCTION = """# The papers' tables
-
-Made by `snakemake -s examples/papers/Snakefile page`; do not edit. A target for every table runs
-its rows (`snakemake -s examples/papers/Snakefile -n diet_table_2` shows what would run). **No row
-has been run at full size.** *Ours* is what was measured with small models, and is no comparison
-with the paper's figure. *H100 hours* are computed, for pretraining alone, from measured tokens per
-second ([results/speed.csv](../results/speed.csv)).
-"""
+COLUMNS = ("target", "table", "row", "note", "paper", "ours", "H100 hours")
 
 
 def paper_row(papers: dict[str, Any], key: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -61,32 +54,40 @@ def hours(row: dict[str, Any], preset: dict[str, Any], speeds: dict[str, float])
     return tokens / speeds[LIKE.get(scheme, scheme)] * size / LAYERS["base"] / 3600
 
 
-def lines(papers: dict[str, Any]) -> Iterator[str]:
+def rows(papers: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """A row of the CSV for every row of the papers' tables."""
     tables = yaml.safe_load((HERE / "tables.yaml").read_text(encoding="utf-8"))["tables"]
     with open(ROOT / "results" / "speed.csv", encoding="utf-8") as file:
         speeds = {row["scheme"]: float(row["tokens per second"]) for row in csv.DictReader(file)}
-    yield INTRODUCTION
     for target, table in tables.items():
-        yield f"## {table['title']}\n\nTarget `{target}`.\n"
         columns = table["columns"]
-        yield f"| row | {''.join(f'paper: {name} | ' for name in columns)}ours | H100 hours |"
-        yield "| --- " * (len(columns) + 3) + "|"
         for row in table["rows"]:
             printed = paper_row(papers, table["paper"], row["paper"])
-            numbers = [str(printed.get(name) or "") for name in columns]
-            ours = row.get("ours", "")
-            if isinstance(ours, dict):
-                ours = ", ".join(f"{name} {value}" for name, value in ours.items())
             cost = ""
             preset = row.get("preset", table.get("preset"))
             if preset:
                 path = HERE.parent / "roberta" / "configs" / f"{preset}.yaml"
                 config = yaml.safe_load(path.read_text(encoding="utf-8"))
-                cost = f"{hours(row, config, speeds):,.0f}"
-            name = row.get("model") or " ".join(map(str, row["paper"].values()))
-            note = f" ({row['note']})" if "note" in row else ""
-            yield f"| {' | '.join([name + note, *numbers, ours, cost])} |"
-        yield ""
+                cost = f"{hours(row, config, speeds):.0f}"
+            yield {
+                "target": target,
+                "table": table["title"],
+                "row": row.get("model") or " ".join(map(str, row["paper"].values())),
+                "note": row.get("note", ""),
+                "paper": named({name: printed.get(name) for name in columns}),
+                "ours": named(row.get("ours", "")),
+                "H100 hours": cost,
+            }
+
+
+def named(value: Any) -> str:
+    """A text as it is, a single number, or numbers by name: "en-de 39.0, de-en 38.42"."""
+    if not isinstance(value, dict):
+        return str(value)
+    numbers = {name: number for name, number in value.items() if number}
+    if len(numbers) == 1:
+        return str(next(iter(numbers.values())))
+    return ", ".join(f"{name} {number}" for name, number in numbers.items())
 
 
 def main() -> None:
@@ -98,9 +99,10 @@ def main() -> None:
         papers = json.loads(args.papers.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"--papers {args.papers} can't be read ({error}): name another") from error
-    text = "\n".join(lines(papers))
     with written(args.output) as file:
-        file.write(text.rstrip("\n") + "\n")
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows(papers))
 
 
 if __name__ == "__main__":
