@@ -1,23 +1,23 @@
-"""Where a line that is too long may be cut: at the ends of its sentences.
+"""Sentence boundaries, at which lines that are too long are cut.
 
-By a rule of one line, for which no language's list of abbreviations is needed: whoever cuts after
-"Dr." loses little, and only in a line that no model takes as a whole.
+One regular expression serves all languages, without lists of abbreviations: a cut after "Dr." costs
+little, and only lines beyond the model's limit are cut.
 """
 
 import re
 from collections.abc import Iterator
 
-#: a mark that ends a sentence, quotes and brackets that close behind it, and then a space; signs of
-#: scripts without spaces need none
+#: a mark that ends a sentence, closing quotes and brackets, and a space, which marks of scripts
+#: without spaces don't need
 END = re.compile(r"[.!?…։؟।॥](?:[\"'’”»›)\]]*)(?= )|[。！？｡](?:[」』”’）】]*)")
 
 
 def sentences(line: str) -> Iterator[str]:
-    """The sentences of a line; together they hold all of it but the spaces between them."""
+    """The sentences of a line, without the spaces between them."""
     start = 0
-    for found in END.finditer(line):
-        sentence = line[start : found.end()].strip(" ")
-        start = found.end()
+    for end in END.finditer(line):
+        sentence = line[start : end.end()].strip(" ")
+        start = end.end()
         if sentence:
             yield sentence
     if rest := line[start:].strip(" "):

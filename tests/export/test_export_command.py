@@ -17,11 +17,10 @@ from safetensors.torch import load_file
 
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError
-from diet_fairseq.export import checkpoint, to_hf
+from diet_fairseq.export import checkpoint, description, to_hf
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
 from diet_fairseq.export.checkpoint import TrainedModel
-from diet_fairseq.export.description import exported
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
 from tests.support import tiny
@@ -129,13 +128,14 @@ def test_what_model_json_beside_the_checkpoint_says_is_handed_on(place, tmp_path
     assert about.penalty == "tensor2tensor"
 
 
-def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place):
+def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place, tmp_path):
     about = ModelDescription("fairseq", "en", "de", place)
     for scheme, limit, longest in (("learned", None, tiny.LIMIT - 1), ("none", None, None),
                                    ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
         trained = TrainedModel(replace(about, max_source_length=limit), model, None, None)
-        found = exported(trained, "ctranslate2", place)
+        description.write(trained, "ctranslate2", tmp_path)
+        found = model_json.read(tmp_path)
         assert found.max_source_length == longest
         assert found.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
 

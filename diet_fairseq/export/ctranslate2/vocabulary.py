@@ -1,13 +1,13 @@
-"""fairseq's dictionary as a vocabulary of CTranslate2's."""
+"""CTranslate2's vocabulary of a fairseq dictionary."""
 
 from typing import Any
 
 
 def tokens(words: Any) -> list[str]:
-    """A name for every entry of the dictionary, in order; all names differ.
+    """Unique names of the dictionary's entries, in order.
 
-    Of two entries that are called the same (``#fairseq:overwrite`` makes such), CTranslate2 reads
-    the first where fairseq reads the last. So one that no text leads to is called ``NAME#INDEX``.
+    Of two entries with one name (from ``#fairseq:overwrite``) CTranslate2 reads the first, fairseq
+    the last. So an entry that fairseq never reads is called ``NAME#INDEX``.
     """
     taken, names = set(words.indices), []
     for index, name in enumerate(words.symbols):
