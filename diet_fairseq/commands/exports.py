@@ -1,39 +1,33 @@
-"""``diet-fairseq export`` and ``diet-fairseq import``: their arguments, without the libraries."""
+"""``diet-fairseq export`` and ``diet-fairseq import``: arguments, without heavy imports."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .arguments import DATA_HELP, add_model_files, add_out_folder
+from .arguments import DATA_HELP, add_force, add_model_files
 
 #: CTranslate2's types of parameters
 QUANTIZATIONS = (
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-    "int16",
-    "float16",
-    "bfloat16",
-    "float32",
+    *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
+    *("int16", "float16", "bfloat16", "float32"),
 )
 
 
+def add_out(parser: ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write")
+    add_force(parser, "OUT")
+
+
 def add_checkpoint(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=Path, help="checkpoint, or its folder"
-    )
-    add_out_folder(parser)
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path,
+                        help="checkpoint, or its folder")  # fmt: skip
+    add_out(parser)
 
 
 def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     add_model_files(parser)
-    parser.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        default="float32",
-        help="of the parameters, but for tables of positions (%(default)s)",
-    )
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, default="float32",
+        help="of the parameters, but for tables of positions (%(default)s)")  # fmt: skip
 
 
 def export_ctranslate2(args: Namespace) -> None:
@@ -70,13 +64,10 @@ def export_safetensors(args: Namespace) -> None:
 
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote",
-    )
-    add_out_folder(parser)
+    parser.add_argument("folder", type=Path, metavar="FOLDER",
+        help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote"
+        )  # fmt: skip
+    add_out(parser)
 
 
 def import_hf(args: Namespace) -> None:

@@ -1,4 +1,4 @@
-"""``diet-fairseq translate MODEL... [FILE]``: plain text in, plain text out, line by line."""
+"""``diet-fairseq translate MODEL... [FILE]``: translation of plain text, line by line."""
 
 import json
 import math
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
-    """Models and the text to translate: the last path, unless it is a folder or a checkpoint."""
+    """Models, and the file to translate: the last path, unless it is a folder or a checkpoint."""
     *models, last = paths
-    # Whether a pipe is an archive can't be told: opening it would take its text.
+    # a pipe is not opened, as that would consume its text
     is_checkpoint = last.suffix == ".pt" or (last.is_file() and zipfile.is_zipfile(last))
     if not models or last.is_dir() or is_checkpoint:
         return paths, None
@@ -70,7 +70,7 @@ def run(args: Namespace) -> None:
         except OSError as error:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
+            sys.stdout.reconfigure(encoding="utf-8")  # in any locale
         translator = load_translator(args)
         bar = tqdm(desc="translating", unit=" lines", disable=None)
 
@@ -118,5 +118,5 @@ def _translate(
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:
     if not scores:
         return "\n".join(translation.text for translation in translations)
-    values = [{"text": one.text, "score": round(one.score, 6)} for one in translations]
+    values = [{"text": item.text, "score": round(item.score, 6)} for item in translations]
     return json.dumps({"line": number, "translations": values}, ensure_ascii=False)
