@@ -22,7 +22,8 @@ class Command(NamedTuple):
     Attributes:
         help: one line
         module: of the package
-        run: takes the parsed arguments, and returns the status to exit with, or None for 0
+        run: takes the parsed arguments, and returns the status to exit with, or None for 0; its
+            name may begin with another module
         add_arguments: takes the parser; its module imports neither PyTorch nor fairseq
     """
 
@@ -32,7 +33,8 @@ class Command(NamedTuple):
     add_arguments: str = "add_arguments"
 
     def function(self, name: str) -> Any:
-        return getattr(import_module(f"diet_fairseq.{self.module}"), name)
+        module, _, name = name.rpartition(".")
+        return getattr(import_module(f"diet_fairseq.{module or self.module}"), name)
 
 
 class Group(NamedTuple):
@@ -46,16 +48,19 @@ EXPORT = {
     "ctranslate2": Command(
         "a folder that CTranslate2 translates with",
         "commands.exports",
-        "export_ctranslate2",
+        "export.ctranslate2.run",
         "add_ctranslate2_arguments",
     ),
     "hf": Command(
-        "a folder that transformers loads", "commands.exports", "export_hf", "add_hf_arguments"
+        "a folder that transformers loads",
+        "commands.exports",
+        "export.to_hf.run",
+        "add_hf_arguments",
     ),
     "safetensors": Command(
         "parameters and configuration, to read",
         "commands.exports",
-        "export_safetensors",
+        "export.safetensors.run",
         "add_safetensors_arguments",
     ),
 }
@@ -63,7 +68,7 @@ IMPORT = {
     "hf": Command(
         "a folder of transformers as a checkpoint of fairseq",
         "commands.exports",
-        "import_hf",
+        "export.from_hf.run",
         "add_import_hf_arguments",
     ),
 }

@@ -1,6 +1,6 @@
 """``diet-fairseq export`` and ``diet-fairseq import``: arguments, without heavy imports."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from pathlib import Path
 
 from .arguments import DATA_HELP, add_force, add_model_files
@@ -30,12 +30,6 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
         help="of the parameters, but for tables of positions (%(default)s)")  # fmt: skip
 
 
-def export_ctranslate2(args: Namespace) -> None:
-    from ..export.ctranslate2 import run
-
-    run(args)
-
-
 def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     add_model_files(parser)
@@ -46,21 +40,9 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add("--license", metavar="NAME", help="of the weights, such as mit")
 
 
-def export_hf(args: Namespace) -> None:
-    from ..export.to_hf import run
-
-    run(args)
-
-
 def add_safetensors_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     parser.add_argument("--data", type=Path, metavar="DIR", help=DATA_HELP)
-
-
-def export_safetensors(args: Namespace) -> None:
-    from ..export.safetensors import run
-
-    run(args)
 
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
@@ -68,9 +50,3 @@ def add_import_hf_arguments(parser: ArgumentParser) -> None:
         help="what `diet-fairseq export hf`, or save_pretrained from there on, wrote"
         )  # fmt: skip
     add_out(parser)
-
-
-def import_hf(args: Namespace) -> None:
-    from ..export.from_hf import run
-
-    run(args)

@@ -57,7 +57,7 @@ def run(args: Namespace) -> None:
     if len(encoders) > 1:
         raise UserError("extrapolate compares encoders or translation models: give those of a kind")
     readings = (_encoders if encoders == {True} else _translation)(args, abouts)
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         measured.write(readings, new)
     print(measured.markdown(readings))
     print(f"\nwrote {args.out / measured.CSV} and {args.out / measured.PNG}")

@@ -55,6 +55,6 @@ def run(args: Namespace) -> None:
             paths = sorted(model.path.parent.glob("checkpoint*.pt"))
             run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, paths)}
             runs.append([run[updates] for updates in sorted(run)])
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         Report(analyses, new).write(runs)
     print(f"wrote {args.out / 'index.html'}")

@@ -61,8 +61,8 @@ def run(args: Namespace) -> None:
     from ..interrupts import interruptible
     from ..progress import heartbeat
 
-    written = translated = 0
-    with interruptible(lambda: f"{written:,} lines were translated and written"):
+    printed_lines = translated = 0
+    with interruptible(lambda: f"{printed_lines:,} lines were translated and written"):
         args.models, file = separate_file(args.models)
         name = str(file or "standard input")
         try:
@@ -90,13 +90,14 @@ def run(args: Namespace) -> None:
                     results = _translate(translator, lines, args, count)
                 except TooLong as error:
                     results = _translate(translator, lines[: error.number - 1], args, count)
+                    number = printed_lines + error.number
                     fault = UserError(
-                        f"{name}, line {written + error.number} has {error.subwords:,} subwords, "
-                        f"but the model takes {error.longest:,}: shorten it, or leave out --strict"
+                        f"{name}, line {number} has {error.subwords:,} subwords, but the model "
+                        f"takes {error.longest:,}: shorten it, or leave out --strict"
                     )
                 for translations in results:
-                    print(_render(translations, written + 1, args.scores))
-                    written += 1
+                    print(_render(translations, printed_lines + 1, args.scores))
+                    printed_lines += 1
                 sys.stdout.flush()
                 if fault:
                     raise fault

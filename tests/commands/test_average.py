@@ -103,7 +103,9 @@ def test_numbers_are_ordered_as_numbers(folder):
     assert names == ["checkpoint_3_1000.pt", "checkpoint_3_100.pt"]
     names = [path.name for path in find_checkpoints(folder, "epoch", 2, upper_bound=9)]
     assert names == ["checkpoint9.pt", "checkpoint2.pt"]
-    assert [path.name for path in find_checkpoints(folder, "update", 1, 999)] == ["checkpoint_3_100.pt"]
+    assert [path.name for path in find_checkpoints(folder, "update", 1, 999)] == [
+        "checkpoint_3_100.pt"
+    ]
 
 
 @pytest.mark.parametrize(
