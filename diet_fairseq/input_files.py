@@ -145,8 +145,8 @@ def broken_rule(error: Any) -> str:
         value = json.dumps(fault["input"])
     except (TypeError, ValueError):  # such as a number of too many digits
         value = f"a {type(fault['input']).__name__}"
-    shown = value if len(value) < 80 else f"{value[:76]} ..."
-    return f"{key} {one_line(rule)}, but is {shown}"
+    value = value if len(value) < 80 else f"{value[:76]} ..."
+    return f"{key} {one_line(rule)}, but is {value}"
 
 
 def _check(

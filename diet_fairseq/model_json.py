@@ -160,10 +160,10 @@ def read(folder: Path) -> ModelDescription:
             return None
         file = folder / name
         if not os.path.exists(file):  # Path.exists raises for names that are too long
-            shown = one_line(str(file))
-            shown = shown if len(shown) < 300 else f"{shown[:296]} ..."
+            text = one_line(str(file))
+            text = text if len(text) < 300 else f"{text[:296]} ..."
             raise UserError(
-                f"{path}: {key} names {shown}, which is not there: train first, or {ADVICE}"
+                f"{path}: {key} names {text}, which is not there: train first, or {ADVICE}"
             )
         return file
 

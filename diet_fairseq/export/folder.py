@@ -65,7 +65,7 @@ def check(out: Path, force: bool) -> None:
 
 
 @contextmanager
-def written(out: Path, force: bool) -> Iterator[Path]:
+def create(out: Path, force: bool) -> Iterator[Path]:
     """A temporary folder to write to, which is renamed to ``out`` when it is complete."""
     check(out, force)
     try:

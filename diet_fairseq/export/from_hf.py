@@ -24,7 +24,7 @@ HEAD = "sentence_classification_head"
 def run(args: Namespace) -> None:
     folders.check(args.out, args.force)
     config = configuration(args.folder)
-    with folders.written(args.out, args.force) as out:
+    with folders.create(args.out, args.force) as out:
         missing, unread = write(args.folder, out, config, args.out)
     for text, names in (
         ("not in the folder, so as they are initially", missing),

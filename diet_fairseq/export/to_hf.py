@@ -34,7 +34,7 @@ def run(args: Namespace) -> None:
     converted = huggingface.convert(model, head)
     tokens = tokenizer_files(trained)
     scores = input_files.read_object(args.scores, Scores) if args.scores else None
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         if head is not None:
             name_labels(converted.model.config, trained.labels)
         write_model(new, converted)
@@ -141,7 +141,7 @@ def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any)
         if target != source:
             target.save(str(folder / FILES["target_vocab_file"]))
         return
-    options = {
+    options: dict[str, Any] = {
         name: str(value) if isinstance(value, Path) else value for name, value in files.items()
     }
     options |= {

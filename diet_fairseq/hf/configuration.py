@@ -102,7 +102,8 @@ class DietConfig(PreTrainedConfig):
         names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
         sizes: list[Any] = [getattr(self, f"{side}_{name}") for name in (*names, "final_norm")]
         positions = "max_source_positions" if side == "encoder" else "max_target_positions"
-        return Stack(*sizes, Limit(getattr(self, positions), positions))
+        sizes.append(Limit(getattr(self, positions), positions))
+        return Stack(*sizes)
 
     def attention_shape(
         self, causal: bool = False, cross: bool = False, layer: int = 0

@@ -1,6 +1,7 @@
 """The layers of encoders and decoders, with fairseq's parameter names."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,25 +66,20 @@ class DietLayer(GradientCheckpointingLayer):
     ) -> Tensor:
         """(B, T, d) -> (B, T, d); ``source`` is (B, S, d)."""
 
+        def add(sublayer: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
+            if self.normalize_before:
+                return x + self.dropout(sublayer(norm(x)))
+            return norm(x + self.dropout(sublayer(x)))
+
         def feed_forward(x: Tensor) -> Tensor:
             return self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
 
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, context, None, cache, **kwargs)[0]
-
-        def attend_to_source(x: Tensor) -> Tensor:
-            return self.encoder_attn(x, crossing, source, cache, **kwargs)[0]
-
-        x = self._add(attend, self.self_attn_layer_norm, x)
+        x = add(lambda x: self.self_attn(x, context, None, cache, **kwargs)[0],
+                self.self_attn_layer_norm, x)  # fmt: skip
         if self.encoder_attn_layer_norm is not None:
-            x = self._add(attend_to_source, self.encoder_attn_layer_norm, x)
-        return self._add(feed_forward, self.final_layer_norm, x)
-
-    def _add(self, sublayer: Any, norm: nn.Module, x: Tensor) -> Tensor:
-        """Residual connection with the layer norm before or after it."""
-        if self.normalize_before:
-            return x + self.dropout(sublayer(norm(x)))
-        return norm(x + self.dropout(sublayer(x)))
+            x = add(lambda x: self.encoder_attn(x, crossing, source, cache, **kwargs)[0],
+                    self.encoder_attn_layer_norm, x)  # fmt: skip
+        return add(feed_forward, self.final_layer_norm, x)
 
 
 def check_one_device(device_map: Any) -> None:

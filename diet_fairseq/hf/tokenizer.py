@@ -1,6 +1,7 @@
 """Tokenizer of fairseq's dictionaries and a subword model."""
 
 import shutil
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def symbols_in(path: str | Path) -> list[str]:
     return symbols
 
 
-def save_files(files: dict[str, str | None], folder: str, prefix: str | None) -> tuple[str, ...]:
+def save_files(files: Mapping[str, str | None], folder: str, prefix: str | None) -> tuple[str, ...]:
     """Copy a tokenizer's files to a folder, under the names of `FILES`."""
     copies = []
     for name, path in files.items():

@@ -69,7 +69,7 @@ def paired_bootstrap(
             continue
         outputs: list[tuple[str, Sequence[str]]] = [("baseline", baseline), (name, system)]
         paired = PairedTest(outputs, {"BLEU": BLEU()}, [references], "bs", n_samples=SAMPLES)
-        theirs, ours = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
-        assert ours.p_value is not None  # only the baseline has none
-        tests[name] = (ours.score - theirs.score, ours.p_value)
+        first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
+        assert second.p_value is not None  # only the baseline has none
+        tests[name] = (second.score - first.score, second.p_value)
     return tests

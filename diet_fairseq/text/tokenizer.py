@@ -1,5 +1,6 @@
 """Tokenizers: lines of plain text to tokens of a vocabulary, and back."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -7,13 +8,15 @@ from pathlib import Path
 from ..model_json import ModelDescription
 from .moses import join_words, split_words
 from .parallel import map_lines
-from .sentences import sentences
 from .subwords import KINDS
 from .whitespace import normalise
 
 UNKNOWN = "<unk>"
 #: marks of fairseq's vocabularies; in a text they are unknown words
 FAIRSEQ_MARKS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
+#: a mark that ends a sentence, closing quotes and brackets, and a space, which marks of scripts
+#: without spaces don't need
+SENTENCE_END = re.compile(r"[.!?…։؟।॥](?:[\"'’”»›)\]]*)(?= )|[。！？｡](?:[」』”’）】]*)")
 
 
 class Tokenizer:
@@ -111,3 +114,19 @@ def tokenizers(description: ModelDescription) -> tuple[Tokenizer, Tokenizer]:
         for language in description.languages
     )
     return source, target
+
+
+def sentences(line: str) -> Iterator[str]:
+    """The sentences of a line, without the spaces between them.
+
+    One rule serves all languages, without lists of abbreviations: a cut after "Dr." costs little,
+    and only lines beyond the model's limit are cut.
+    """
+    start = 0
+    for end in SENTENCE_END.finditer(line):
+        sentence = line[start : end.end()].strip(" ")
+        start = end.end()
+        if sentence:
+            yield sentence
+    if rest := line[start:].strip(" "):
+        yield rest

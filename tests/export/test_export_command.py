@@ -220,7 +220,7 @@ def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, caps
 @pytest.mark.parametrize("name", ["thesis.txt", "runs/model.pt", "linked"])
 def test_a_file_of_others_is_not_removed(tmp_path, name):
     out = tmp_path / "out"
-    with folders.written(out, force=False) as new:
+    with folders.create(out, force=False) as new:
         (new / "model.json").touch()
     place = out / name
     place.parent.mkdir(exist_ok=True)
@@ -255,9 +255,9 @@ def test_an_export_of_before_the_mark_is_known_by_its_model_json(tmp_path):
 
 def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
     out = tmp_path / "out"
-    with folders.written(out, force=False):
+    with folders.create(out, force=False):
         pass
-    with pytest.raises(UserError, match="holds late"), folders.written(out, force=True):
+    with pytest.raises(UserError, match="holds late"), folders.create(out, force=True):
         (out / "late").touch()
     assert names_in(tmp_path) == {"out"}
     assert (out / "late").exists()
@@ -279,11 +279,11 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, tar
 
 def test_a_failure_on_the_way_leaves_the_earlier_export(tmp_path):
     out = tmp_path / "out"
-    with folders.written(out, force=False) as new:
+    with folders.create(out, force=False) as new:
         (new / "config.json").write_text("earlier")
 
     def fail():
-        with folders.written(out, force=True) as new:
+        with folders.create(out, force=True) as new:
             (new / "config.json").write_text("half")
             raise ZeroDivisionError
 

@@ -29,7 +29,7 @@ def run(args: Namespace) -> None:
     check_version(ctranslate2.__version__)
     folder.check(args.out, args.force)
     trained = checkpoint.read(args)
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         save(trained, str(new), args.quantization)
         if not trained.is_encoder:
             description.write(trained, "ctranslate2", new)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checkpoint import TrainedModel
 from .positions import exact_length
-from .vocabulary import tokens
+from .specification import tokens
 
 LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 

@@ -8,7 +8,6 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import Tensor, nn
 
 from .positions import Positions, unsupported
-from .vocabulary import tokens
 
 #: --activation-fn and --pooler-activation-fn
 ACTIVATIONS = {
@@ -54,9 +53,9 @@ class Parameters:
 
     def check(self) -> None:
         if self.remaining:
-            more = f" (and {len(self.remaining) - 1} more)" if len(self.remaining) > 1 else ""
+            others = f" (and {len(self.remaining) - 1} more)" if len(self.remaining) > 1 else ""
             raise unsupported(
-                f"the parameter {min(self.remaining)}{more}", "no layer of its has such a one"
+                f"the parameter {min(self.remaining)}{others}", "no layer of its has such a one"
             )
 
 
@@ -97,6 +96,23 @@ def encoder(model: Any, parameters: Parameters) -> Any:
     spec.register_vocabulary(tokens(model.encoder.dictionary))
     special(spec, model.encoder.dictionary)
     return spec
+
+
+def tokens(words: Any) -> list[str]:
+    """Unique names of the dictionary's entries, in order.
+
+    Of two entries with one name (from ``#fairseq:overwrite``) CTranslate2 reads the first, fairseq
+    the last. So an entry that fairseq never reads is called ``NAME#INDEX``.
+    """
+    all_names, names = set(words.indices), []
+    for index, name in enumerate(words.symbols):
+        if words.indices[name] != index:
+            name = f"{name}#{index}"
+            while name in all_names:
+                name += "#"
+            all_names.add(name)
+        names.append(name)
+    return names
 
 
 def special(spec: Any, words: Any) -> str:

@@ -82,7 +82,7 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
 
 def arguments(config: Any) -> Namespace:
     """fairseq's options of a model with this configuration; its ``arch`` completes them."""
-    names = {ours: name for name, ours in ACTIVATIONS.items() if name != "gelu_fast"}
+    names = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
     if config.activation_fn not in names:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
     options = {

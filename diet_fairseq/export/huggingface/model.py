@@ -66,14 +66,14 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
     unmatched = [name for name in unread if not is_encoder or name.startswith("model.")]
     unmatched += [name for name in names_read if name not in state]
     if unmatched:
-        more = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
+        rest = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
         raise UserError(
-            f"the model has options that its form in transformers lacks ({unmatched[0]}{more}): "
+            f"the model has options that its form in transformers lacks ({unmatched[0]}{rest}): "
             "keep it in fairseq"
         )
     converted.load_state_dict({name: state[name] for name in names_read})
     places = {state[name].data_ptr() for name in names_read}
-    others = {}
+    others: dict[str, Tensor] = {}
     for name in unread:
         if state[name].data_ptr() not in places:  # loading ties tied copies again
             places.add(state[name].data_ptr())
