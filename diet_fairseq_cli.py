@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import warnings
-from argparse import ArgumentParser, HelpFormatter
+from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -110,6 +110,9 @@ EXTRAS = {
 }
 
 
+USER_DIR_HELP = "package to import first, as fairseq does: position schemes of your own"
+
+
 class _Formatter(HelpFormatter):
     """Leaves room for the names of commands beside their help."""
 
@@ -147,6 +150,7 @@ class Parser(ArgumentParser):
         if self.command:
             command, self.command = self.command, None
             command.function(command.add_arguments)(self)
+            self.add_argument("--user-dir", metavar="DIR", help=USER_DIR_HELP)
             # MODEL --option VALUE FILE, which argparse would not take
             return self.parse_known_intermixed_args(args, namespace)
         return super().parse_known_args(args, namespace)
@@ -164,7 +168,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with silent_interrupts():
             args = parser.parse_args(words)
-            run = import_command(args.command)
+            run = import_command(args)
         from diet_fairseq.interrupts import interruptible, read_on
 
         with interruptible(lambda: "run the same command to continue"):
@@ -195,8 +199,22 @@ def silent_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def import_command(command: Command) -> Callable[..., int | None]:
-    """The function that runs the command, with the plugin imported."""
+def import_user_dir(args: Namespace) -> None:
+    """Import the package that ``--user-dir`` names, as fairseq's commands do."""
+    from fairseq.utils import import_user_module
+
+    from diet_fairseq.errors import UserError
+
+    try:
+        import_user_module(args)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"--user-dir {args.user_dir} is not there: give the folder of a Python package"
+        ) from error
+
+
+def import_command(args: Namespace) -> Callable[..., int | None]:
+    """The function that runs the command, with the plugin and ``--user-dir`` imported."""
     from diet_fairseq.errors import report_user_errors
     from diet_fairseq.modes import active_kinds
 
@@ -208,6 +226,9 @@ def import_command(command: Command) -> Callable[..., int | None]:
         sys.excepthook = report_user_errors(sys.excepthook)
     # Importing fairseq makes the loggers of all libraries verbose.
     logging.getLogger().setLevel(logging.WARNING)
+    if args.user_dir is not None:
+        import_user_dir(args)
+    command: Command = args.command
     return command.function(command.run)
 
 

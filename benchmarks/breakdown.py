@@ -19,7 +19,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import diet_fairseq
-from diet_fairseq.config import TRANSLATION
+from diet_fairseq.config import translation_schemes
 
 from .harness import machine
 from .translation import BF16, STOCK, WITH_OURS, batches_of, trainer_of
@@ -77,7 +77,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of fairseq-preprocess (default: random words)")
     parser.add_argument("--size", default="_tiny", help="suffix of the architectures")
-    names = [name + end for name in (STOCK, WITH_OURS, *TRANSLATION) for end in ("", BF16)]
+    names = [
+        name + end for name in (STOCK, WITH_OURS, *translation_schemes()) for end in ("", BF16)
+    ]
     rows = [STOCK, WITH_OURS, "diet_rel", "diet_abs"]
     parser.add_argument("--rows", nargs="+", default=rows, choices=names)
     args = parser.parse_args()

@@ -55,7 +55,8 @@ class SplitAttention(torch.autograd.Function):
             grads = ATEN._scaled_dot_product_flash_attention_for_cpu_backward(
                 gradient, q, k, v, out, norm, 0.0, False, attn_mask=score, scale=1.0
             )
-        launch = Launch(*map(token_major, (q, k, v)), line, None, None, EVERYWHERE, False, 0.0)
+        q, k, v = (token_major(x) for x in (q, k, v))
+        launch = Launch(q, k, v, line, None, None, EVERYWHERE, False, 0.0)
         g = token_major(gradient)
         logs = (norm[..., : q.size(2)] * math.log2(math.e)).contiguous()  # (B, H, Tq)
         delta, far = launch.delta(g, token_major(out)), {"BM": 0, "BN": 0}  # there are no far tiles

@@ -27,7 +27,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
 import diet_fairseq
-from diet_fairseq.config import TRANSLATION
+from diet_fairseq.config import translation_schemes
 
 from .harness import Timing, against_first, in_turn, machine, save
 
@@ -171,7 +171,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of fairseq-preprocess (default: random words)")
     parser.add_argument("--size", default="_tiny", help="suffix of the architectures")
-    parser.add_argument("--schemes", nargs="+", default=list(TRANSLATION), choices=TRANSLATION)
+    parser.add_argument(
+        "--schemes", nargs="+", default=list(translation_schemes()), choices=translation_schemes()
+    )
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--plain", action="store_true", help="fairseq's Adam and criterion")
     parser.add_argument("--bf16", action="store_true", help="each row in bfloat16, too")

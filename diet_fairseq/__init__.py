@@ -21,8 +21,9 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .inference.translator import Translation, Translator
+    from .positions.registry import register_position_scheme
 
-__all__ = ["Translation", "Translator", "__version__"]
+__all__ = ["Translation", "Translator", "__version__", "register_position_scheme"]
 
 
 class PluginFinder(MetaPathFinder):
@@ -53,9 +54,13 @@ if active_kinds():
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Translator` and `Translation` when they are first used."""
+    """Import what needs PyTorch when it is first used."""
     if name in ("Translation", "Translator"):
         from .inference import translator
 
         return getattr(translator, name)
+    if name == "register_position_scheme":
+        from .positions import registry
+
+        return registry.register_position_scheme
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

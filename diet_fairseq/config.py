@@ -2,20 +2,25 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 from .attention.backends import BACKENDS
-from .checks import not_below
+from .checks import not_below, positive
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
-from .positions.options import Option
+from .positions.options import Option, at_least
 from .positions.options import flag as flag
+from .positions.registry import for_each_scheme
 from .positions.segments import SegmentScores
 
-#: schemes for encoder-decoder models
-TRANSLATION = tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
+#: options that any scheme has
+ANY_SCHEME = (
+    *("position_scheme", "position_sampling", "position_sampling_length"),
+    "position_temperature",
+)
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 BACKEND_CHOICES = ("auto", *BACKENDS)
@@ -30,7 +35,6 @@ GENERAL_OPTIONS = (
         "position_scheme",
         str,
         "the position scheme (default: that of --arch)",
-        choices=tuple(SCHEMES),
     ),
     Option(
         "position_sharing",
@@ -49,6 +53,26 @@ GENERAL_OPTIONS = (
         bool,
         "alibi, diet_abs, tupe_a, tupe_r: add a term of its own to cross-attention",
         default=False,
+    ),
+    Option(
+        "position_sampling",
+        str,
+        "positions in training: 0, 1, ... (none), from a random one on (shifted), or random ones "
+        "in their order (randomised) (default: none)",
+        choices=("none", "shifted", "randomised"),
+    ),
+    Option(
+        "position_sampling_length",
+        int,
+        "number of positions that --position-sampling draws from (default: all that the model has)",
+        check=at_least(1),
+    ),
+    Option(
+        "position_temperature",
+        float,
+        "at inference: number that the logits of attention are divided by; below 1 for inputs that "
+        "are longer than those of training (default: 1)",
+        check=positive,
     ),
     Option(
         "projection_length",
@@ -79,15 +103,26 @@ GENERAL_OPTIONS = (
 )
 
 
+def translation_schemes() -> tuple[str, ...]:
+    """The names of the schemes for encoder-decoder models."""
+    return tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
+
+
 def scheme_options() -> dict[str, Option]:
     """The options that schemes declare, by name; the default of each is that of no scheme.
 
     Raises:
-        TypeError: two schemes declare one option differently
+        TypeError: two schemes declare one option differently, or one has a general option's name
     """
+    general = {option.name for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
     for scheme in SCHEMES.values():
         for declared in scheme.options:
+            if declared.name in general or not declared.name.startswith("position_"):
+                raise TypeError(
+                    f"a scheme declares the option {declared.name!r}, but a scheme's options begin "
+                    "with position_, and no general option has their name: rename it"
+                )
             option = declared.with_default(False if declared.type is bool else None)
             if options.setdefault(option.name, option) != option:
                 raise TypeError(
@@ -97,12 +132,22 @@ def scheme_options() -> dict[str, Option]:
     return options
 
 
-#: all position options, by name
-OPTIONS = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
+def position_options() -> dict[str, Option]:
+    """All position options by name, those of schemes that were registered later among them."""
+    options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
+    name = options["position_scheme"]
+    return options | {name.name: replace(name, choices=tuple(SCHEMES))}
+
+
+def _check_options(name: str) -> None:
+    scheme_options()
+
+
+for_each_scheme(_check_options)
 
 
 class PositionConfig(SimpleNamespace):
-    """How position information enters the model: an attribute for each of `OPTIONS`.
+    """How position information enters the model: an attribute for each of `position_options`.
 
     Of an option that is not given, and that the scheme decides, the value is None.
     """
@@ -110,7 +155,7 @@ class PositionConfig(SimpleNamespace):
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
         """Add one flag per option, without defaults: architectures fill in what is not given."""
-        for option in OPTIONS.values():
+        for option in position_options().values():
             kind: dict[str, Any] = {"action": "store_true"}
             if option.type is not bool:
                 kind = {"type": option.type, "choices": option.choices}
@@ -122,12 +167,18 @@ class PositionConfig(SimpleNamespace):
     def of(args: Namespace | Any) -> "PositionConfig":
         """Read and check the options among fairseq's arguments, and fill in the defaults."""
         given: dict[str, Any] = {
-            name: getattr(args, name, option.default) for name, option in OPTIONS.items()
+            name: getattr(args, name, option.default) for name, option in position_options().items()
         }
         if given["position_scheme"] is None:
             raise UserError(
                 f"--position-scheme is missing: choose one of {', '.join(SCHEMES)}, "
                 "or an --arch that names one"
+            )
+        if given["position_scheme"] not in SCHEMES:
+            raise UserError(
+                f"--position-scheme must be one of {', '.join(SCHEMES)}, but is "
+                f"{given['position_scheme']}: if a package of your own registers it, import that "
+                "package first (--user-dir in commands)"
             )
         given["attention_backend"] = backend_today(given["attention_backend"])
         PositionConfig(**given)._check()
@@ -158,6 +209,14 @@ class PositionConfig(SimpleNamespace):
         if self.position_gain is not None:
             return self.position_gain
         return options_of(self.scheme).get("position_gain")
+
+    @property
+    def temperature(self) -> float:
+        """What the logits of attention are divided by at inference, Chi et al. (2024), section 4.
+
+        That is q k^T with all that is added to it, in every attention that a scheme may act in.
+        """
+        return 1.0 if self.position_temperature is None else self.position_temperature
 
     def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
         """The scheme that acts in self-attention, or in cross-attention; None: none does."""
@@ -209,7 +268,7 @@ class PositionConfig(SimpleNamespace):
         )
 
     def _check(self) -> None:
-        for option in OPTIONS.values():
+        for option in position_options().values():
             value, choices = getattr(self, option.name), option.choices
             if choices is not None and value is not None and value not in choices:
                 raise UserError(
@@ -218,11 +277,11 @@ class PositionConfig(SimpleNamespace):
             if option.check is not None and value is not None:
                 option.check(option.flag, value)
         name, options = self.position_scheme, options_of(self.scheme)
-        for option in OPTIONS.values():
+        for option in position_options().values():
             value = getattr(self, option.name)
             if (
                 not option.name.startswith(("position_", "projection_"))
-                or option.name == "position_scheme"
+                or option.name in ANY_SCHEME
                 or value in (option.default, options.get(option.name))
                 or (option.name in options and acts_in_attention(self.scheme))
                 or (option.name in SEGMENT_OPTIONS and self.segment_scheme == "per-head")
@@ -245,6 +304,7 @@ class PositionConfig(SimpleNamespace):
                 f"--position-peak {self.position_peak} means nothing with --position-start blind, "
                 "which has no peak: leave one of them out"
             )
+        self._check_sampling()
         if self.num_segments is not None:
             if self.segment_scheme in (None, "none"):
                 raise UserError(
@@ -257,6 +317,28 @@ class PositionConfig(SimpleNamespace):
                 f"--segment-scheme per-head can't be combined with the position scheme {name}: "
                 "each of its compressed keys is a mixture of tokens of all segments; take input or "
                 "none"
+            )
+
+    def _check_sampling(self) -> None:
+        if self.position_sampling in (None, "none"):
+            if self.position_sampling_length is not None:
+                raise UserError(
+                    f"--position-sampling-length {self.position_sampling_length} means nothing "
+                    "without --position-sampling: leave it out, or take shifted or randomised"
+                )
+            return
+        reason = None
+        if self.scheme.compressed:
+            reason = "its compressed keys are mixtures of tokens at fixed positions"
+        elif (self.position_input or self.scheme.input) == "none":
+            if not self.scheme.in_attention:
+                reason = "it has no positions"
+            elif self.scheme.kinds <= {"content_score"}:
+                reason = "it counts positions by itself"
+        if reason is not None:
+            raise UserError(
+                f"--position-sampling {self.position_sampling} means nothing with the position "
+                f"scheme {self.position_scheme}: {reason}; leave it out, or take another scheme"
             )
 
     def _check_backend(self, scheme: PositionScheme) -> None:

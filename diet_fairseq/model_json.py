@@ -49,6 +49,7 @@ class ModelDescription:
         max_target_length: limit of subwords in a translation, or None
         lower: whether the text is lower-cased
         language: language of the text
+        position_temperature: divisor of attention's logits (default: the checkpoint's)
         state: the checkpoint as loaded by fairseq, if it was read already
     """
 
@@ -68,6 +69,7 @@ class ModelDescription:
     max_target_length: int | None = None
     lower: bool = False
     language: str = "en"
+    position_temperature: float | None = None
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property

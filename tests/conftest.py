@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.property_table import property_table
-
 logging.getLogger("fairseq").setLevel(logging.WARNING)
 
 
@@ -52,8 +50,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for line in property_table(terminalreporter.stats):
-        terminalreporter.write_line(line)

@@ -28,6 +28,7 @@ class Context:
         backend: the key of `BACKENDS` that the scores were computed for, and that all layers use
         compress: what compresses the keys and values of all layers, if they share it
         packing: how the tokens that layers get are packed; None: they are not packed
+        temperature: what the logits are divided by, see `PositionConfig.temperature`
     """
 
     layout: Layout
@@ -36,6 +37,7 @@ class Context:
     backend: str = "reference"
     compress: nn.Module | None = None
     packing: Packing | None = None
+    temperature: float = 1.0
 
 
 def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:
@@ -64,6 +66,16 @@ def dense_sum(scores: Scores) -> Tensor | None:
     return reduce(torch.add, [score.dense() for score in scores]) if scores else None
 
 
+def prepare(schemes: Schemes, layout: Layout) -> None:
+    """Let schemes that all layers share compute once what their transformations need.
+
+    In self-attention, where schemes transform, as many keys are new as there are queries.
+    """
+    for scheme in schemes:
+        if "transform" in scheme.kinds:
+            scheme.prepare(layout.of_last_keys(layout.query_positions.size(1)))
+
+
 def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     """Queries and keys before their product, see `PositionScheme.transform`.
 
@@ -73,11 +85,9 @@ def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple
         k: (B, H, new keys, d_h): the last of the layout's keys, all or none of them
         layout: of all keys
     """
-    schemes = tuple(scheme for scheme in schemes if "transform" in scheme.kinds)
-    if schemes and k.size(2) != layout.key_positions.size(1):
-        layout = layout.of_last_keys(k.size(2))
     for scheme in schemes:
-        q, k = scheme.transform(q, k, layout)
+        if "transform" in scheme.kinds:
+            q, k = scheme.transform(q, k, layout.of_last_keys(k.size(2)))
     return q, k
 
 

@@ -41,6 +41,15 @@ def add_model_files(parser: ArgumentParser) -> None:
     add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
 
 
+def add_position_temperature(parser: ArgumentParser) -> None:
+    """Add the temperature of attention, for a checkpoint of ours."""
+    parser.add_argument(
+        "--position-temperature", type=float, metavar="X",
+        help="number that the logits of attention are divided by, below 1 for longer inputs "
+             "(default: the checkpoint's, 1)",
+    )  # fmt: skip
+
+
 def add_model(parser: ArgumentParser, text: str = "") -> None:
     """Add the arguments for models and their device; ``text`` ends the help of MODEL."""
     add = parser.add_argument
@@ -53,6 +62,7 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     add("--any-ctranslate2", action="store_true",
         help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
              "corrupt memory")  # fmt: skip
+    add_position_temperature(parser)
     add_model_files(parser)
 
 

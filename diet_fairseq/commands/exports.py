@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from .arguments import DATA_HELP, add_force, add_model_files
+from .arguments import DATA_HELP, add_force, add_model_files, add_position_temperature
 
 #: CTranslate2's types of parameters
 QUANTIZATIONS = (
@@ -25,6 +25,7 @@ def add_checkpoint(parser: ArgumentParser) -> None:
 
 def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
+    add_position_temperature(parser)
     add_model_files(parser)
     parser.add_argument("--quantization", choices=QUANTIZATIONS, default="float32",
         help="of the parameters, but for tables of positions (%(default)s)")  # fmt: skip
@@ -32,6 +33,7 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
 
 def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
+    add_position_temperature(parser)
     add_model_files(parser)
     add = parser.add_argument_group("for the model card").add_argument
     add("--scores", type=Path, metavar="FILE",

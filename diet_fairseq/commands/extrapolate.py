@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .arguments import add_force, add_model_files, at_least, silence_logs
+from .arguments import (
+    add_force,
+    add_model_files,
+    add_position_temperature,
+    at_least,
+    silence_logs,
+)
 
 if TYPE_CHECKING:
     from ..analysis.lengths import Reading
@@ -41,6 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
         help="for the table (CSV) and the picture (%(default)s)")  # fmt: skip
     add_force(parser, "FOLDER")
+    add_position_temperature(parser)
     add_model_files(parser)
 
 

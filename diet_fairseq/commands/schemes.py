@@ -59,10 +59,10 @@ def sizes_of(family: str, name: str) -> list[str]:
     """The suffixes of the scheme's architectures that the family's tasks can use."""
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    from ..config import TRANSLATION
+    from ..config import translation_schemes
     from ..positions import SCHEMES
 
-    if family == "transformer" and name not in TRANSLATION:
+    if family == "transformer" and name not in translation_schemes():
         return []
     longer = tuple(f"{family}_{other}" for other in SCHEMES if other.startswith(f"{name}_"))
     return [
@@ -83,9 +83,9 @@ def format_default(defaults: dict[str, Any]) -> str:
 
 def describe_option(name: str, default: str) -> Iterator[str]:
     """Lines with the option's flag, default and help."""
-    from ..config import OPTIONS
+    from ..config import position_options
 
-    option = OPTIONS[name]
+    option = position_options()[name]
     value = "" if option.type is bool else option.type.__name__.upper()
     value = "|".join(option.choices) if option.choices else value
     yield f"    {option.flag} {value}{f'  (default: {default})' if default else ''}".rstrip()
@@ -95,10 +95,10 @@ def describe_option(name: str, default: str) -> Iterator[str]:
 
 def describe_common_options() -> Iterator[str]:
     """Lines of the options that belong to no particular scheme."""
-    from ..config import OPTIONS, options_of
+    from ..config import options_of, position_options
     from ..positions import SCHEMES
 
     fields = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
-    for name, option in OPTIONS.items():
+    for name, option in position_options().items():
         if name not in fields and name != "position_scheme":
             yield from describe_option(name, format_default({"": option.default}))

@@ -31,8 +31,11 @@ def load_translator(args: Namespace) -> "Translator":
     """The translator that the arguments of `add_model` name."""
     from ..inference.translator import Translator
 
-    names = ("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads")
-    options = {name: getattr(args, name) for name in (*names, "any_ctranslate2", "max_tokens")}
+    names = (
+        *("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads"),
+        *("any_ctranslate2", "max_tokens", "position_temperature"),
+    )
+    options = {name: getattr(args, name) for name in names}
     return Translator(args.models, **options)
 
 

@@ -80,6 +80,7 @@ def load(about: ModelDescription) -> TrainedModel:
             f"{about.checkpoint} was trained with --task {cfg.task._name}: of translation models, "
             "this reads those of --task translation"
         )
+    model_files.check_temperature(about, model)
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
             raise UserError(

@@ -130,15 +130,16 @@ class DietAttention(nn.Module):
             scores = scores_of(schemes, layout)
         scores += row_scores(schemes, q, k, layout, self.projections(), scale)
         dropout = self.config.attention_dropout if self.training else 0.0
-        call = AttentionCall(turned, k, v, scores, schemes, layout, dropout)
+        call = AttentionCall(turned, k, v, scores, schemes, layout, dropout, context.temperature)
         name = self.config._attn_implementation
         attend = None if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
         if attend is None or kinds_of(schemes) & UNFUSED:
             out, weights = reference(call)
             out = out.transpose(1, 2)  # (B, Tq, H, d_h)
         else:
+            call = call.at_temperature()
             out, weights = attend(
-                self, turned, k, v, attention_bias(call), dropout=dropout, scaling=1.0, **kwargs
+                self, call.q, k, v, attention_bias(call), dropout=dropout, scaling=1.0, **kwargs
             )
         return self.out_proj(out.flatten(2)), weights
 

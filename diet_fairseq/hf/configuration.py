@@ -10,6 +10,7 @@ from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from ..checks import LARGEST
 from ..config import PositionConfig
+from ..errors import UserError
 from ..positions import AttentionShape, Limit
 
 #: name of the cache of keys and values, which transformers 5.24 changed
@@ -90,6 +91,11 @@ class DietConfig(PreTrainedConfig):
     def positions(self) -> PositionConfig:
         """The options of positions; a wrong one raises a `UserError`."""
         options = self.position_options or {}
+        sampling = options.get("position_sampling")
+        if sampling not in (None, "none"):
+            raise UserError(
+                f"position_sampling {sampling} is for training in fairseq: leave it out here"
+            )
         return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:

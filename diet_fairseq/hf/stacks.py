@@ -19,7 +19,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..attention.compressed import Compression
-from ..attention.context import Context, Schemes, present, scores_of
+from ..attention.context import Context, Schemes, prepare, present, scores_of
 from ..errors import UserError
 from ..positions import Limit, PositionScheme, check_length
 from ..positions.base import look_up
@@ -193,6 +193,9 @@ class DietStack(DietPreTrainedModel):
             compression_of(config) if positions.projection_sharing == "layer" else None
         )
         bounded = positions.scheme.absolute or self.embed_positions is not None
+        self.temperature = positions.temperature
+        acts = positions.scheme_in(cross=True) is not None
+        self.cross_temperature = positions.temperature if acts else 1.0
         self.limit = sizes.limit if bounded else Limit(int(1e5), sizes.limit.flag)
         self.gradient_checkpointing = False
 
@@ -222,11 +225,17 @@ class DietStack(DietPreTrainedModel):
         x = self.dropout(x)
         return x if self.project_in is None else self.project_in(x)
 
-    def context(self, layout: Layout, shared: Schemes) -> Context:
+    def context(self, layout: Layout, shared: Schemes, temperature: float) -> Context:
         """The layers' context; shared scores are computed once, except under recomputation."""
+        temperature = 1.0 if self.training else temperature
         recomputed = self.gradient_checkpointing and self.training
-        scores = scores_of(shared, layout) if shared and not recomputed else None
-        return Context(layout, shared, scores, compress=self.compress_layer)
+        scores = None
+        if shared and not recomputed:
+            scores = scores_of(shared, layout)
+            prepare(shared, layout)
+        return Context(
+            layout, shared, scores, compress=self.compress_layer, temperature=temperature
+        )
 
     def padding_mask(
         self, attention_mask: Tensor | None, tokens: Tensor | None, embeddings: Tensor | None
@@ -276,7 +285,7 @@ class DietEncoder(DietStack):
         x = self.embed(input_ids, inputs_embeds, layout, segments)  # (B, T, d)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
-        context = self.context(layout, present(self.positions, self.segments))
+        context = self.context(layout, present(self.positions, self.segments), self.temperature)
         for layer in self.layers:
             x = layer(x, context, **kwargs)
         if self.layer_norm is not None:
@@ -348,9 +357,11 @@ class DietDecoder(DietStack):
         else:
             sources = encoder_attention_mask == 0
         x = self.embed(input_ids, inputs_embeds, layout)  # (B, T, d)
-        context = self.context(layout, present(self.positions))
+        context = self.context(layout, present(self.positions), self.temperature)
         crossing = self.context(
-            Layout.of_cross_attention(layout, sources), present(self.cross_positions)
+            Layout.of_cross_attention(layout, sources),
+            present(self.cross_positions),
+            self.cross_temperature,
         )
         for layer in self.layers:
             x = layer(x, context, encoder_hidden_states, crossing, cache, **kwargs)

@@ -159,6 +159,13 @@ def _check_ensemble(first: ModelDescription, other: ModelDescription) -> None:
             f"an ensemble's models must have the same languages, but {first.folder} has "
             f"{'-'.join(first.languages)} and {other.folder} {'-'.join(other.languages)}"
         )
+    for name in ("preprocessing", "subwords", "lower"):
+        values = getattr(first, name), getattr(other, name)
+        if values[0] != values[1]:
+            raise UserError(
+                f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
+                f"{values[0]} and {other.folder} {values[1]}: take models of the same data"
+            )
     files = [[*dictionaries(about), about.subword_model] for about in (first, other)]
     for path, other_path in zip(*files, strict=True):
         contents = [file and read_bytes(file, VOCABULARY) for file in (path, other_path)]

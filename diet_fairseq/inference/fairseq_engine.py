@@ -15,7 +15,7 @@ from ..checkpoints import report_faults
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
 from .engine import Hypothesis, Search, search_each
-from .model_files import load_state
+from .model_files import check_temperature, load_state
 
 
 class FairseqEngine:
@@ -95,6 +95,7 @@ def _load(description: ModelDescription, device: torch.device) -> tuple[Any, Tra
             f"{description.checkpoint} was trained for {one_line(str(cfg.task._name))}, not "
             "for translation: give another checkpoint"
         )
+    check_temperature(description, model)
     model.to(device).eval()
     model.prepare_for_inference_(cfg)
     return model, task

@@ -17,8 +17,10 @@ from pydantic import BaseModel
 
 from .. import input_files, model_json
 from ..checkpoints import report_faults
+from ..checks import positive
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
+from ..stack.attention import PositionalAttention
 from ..text.subwords import FILES, first_subword, kind_of
 
 #: value of --subwords where the vocabulary has the words themselves
@@ -51,11 +53,12 @@ class Pieces:
     tokenizer: str | None = None
     source_lang: str | None = None
     target_lang: str | None = None
+    position_temperature: float | None = None
 
     @classmethod
     def of(cls, args: Namespace) -> "Pieces":
-        """The values of the options of `commands.arguments.add_model_files`."""
-        return cls(**{name: getattr(args, name) for name in cls.__dataclass_fields__})
+        """The values of the options of `add_model_files`, as far as the command has them."""
+        return cls(**{name: getattr(args, name, None) for name in cls.__dataclass_fields__})
 
 
 def resolve_model(
@@ -118,12 +121,27 @@ def dictionaries(about: ModelDescription) -> list[Path]:
 
 
 def load_state(about: ModelDescription, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The checkpoint as fairseq loads it, read once per command, with options replaced."""
+    """The checkpoint as fairseq loads it, read once per command, with options replaced.
+
+    The temperature of its description is one of them.
+    """
+    if about.position_temperature is not None:
+        overrides = {**overrides, "position_temperature": about.position_temperature}
     state = about.state or checkpoint_utils.load_checkpoint_to_cpu(str(about.checkpoint))
     if state.get("args") is not None:
         vars(state["args"]).update(overrides)
     overwrite_args_by_name(state["cfg"], dict(overrides))
     return state
+
+
+def check_temperature(about: ModelDescription, model: Any) -> None:
+    """Refuse a temperature for a model that has none of our attention."""
+    ours = any(isinstance(part, PositionalAttention) for part in model.modules())
+    if about.position_temperature is not None and not ours:
+        raise UserError(
+            f"--position-temperature {about.position_temperature} is for models with a position "
+            f"scheme, and {about.checkpoint} is fairseq's own: leave it out"
+        )
 
 
 def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelDescription:
@@ -191,7 +209,15 @@ def _completed(description: ModelDescription, pieces: Pieces) -> ModelDescriptio
         source_lang=pieces.source_lang or description.source_lang,
         target_lang=pieces.target_lang or description.target_lang,
         data=pieces.data or description.data,
+        position_temperature=pieces.position_temperature,
     )
+    if pieces.position_temperature is not None:
+        positive("--position-temperature", pieces.position_temperature)
+        if description.engine != "fairseq":
+            raise UserError(
+                f"--position-temperature {pieces.position_temperature} is for checkpoints, and "
+                f"{description.folder} is an exported model: export the checkpoint with it"
+            )
     if pieces.subwords:
         model = None if pieces.subwords == NONE else pieces.subwords
         kind = kind_of(model) if model else "none"

@@ -63,6 +63,8 @@ class Translator:
         device: such as "cpu" or "cuda:0"
         threads: number of CPU threads of the process (default: PyTorch's or CTranslate2's choice)
         max_tokens: source subwords in a batch
+        position_temperature: what the logits of attention are divided by (None: as the checkpoint
+            says, which is 1 unless it was trained with another); below 1 for longer inputs
         any_ctranslate2: load a CTranslate2 folder that ``export ctranslate2`` did not write; a
             forged one can corrupt memory
 
@@ -84,6 +86,7 @@ class Translator:
         tokenizer: str | None = None,
         source_lang: str | None = None,
         target_lang: str | None = None,
+        position_temperature: float | None = None,
         device: str = "cpu",
         threads: int | None = None,
         max_tokens: int = MAX_TOKENS,
@@ -95,6 +98,7 @@ class Translator:
             tokenizer,
             source_lang,
             target_lang,
+            position_temperature,
         )
         models = [model] if isinstance(model, str | PathLike) else model
         descriptions = [resolve_model(Path(path), pieces) for path in models]

@@ -12,6 +12,7 @@ from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, to_text
+from ..positions.registry import for_each_scheme
 from ..registration import register_model_architecture
 from ..version import __version__
 
@@ -29,6 +30,8 @@ def register_architectures(
     input_flags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Register ``family_SCHEME`` and its sizes for every scheme that the family can have.
+
+    Schemes that are registered later get theirs then.
 
     Args:
         sizes: suffix of the architecture's name -> fairseq's function for that size
@@ -62,12 +65,14 @@ def register_architectures(
 
         return fill
 
-    for name, scheme in SCHEMES.items():
-        if scheme.compressed and family == "transformer":
-            continue  # no decoder can have it
+    def register(name: str) -> None:
+        if SCHEMES[name].compressed and family == "transformer":
+            return  # no decoder can have it
         for suffix, size in sizes.items():
             arch = f"{family}_{name}{suffix}"
             register_model_architecture(model, arch)(architecture(arch, name, size))
+
+    for_each_scheme(register)
 
 
 #: fairseq's ways to say that an option is off

@@ -18,7 +18,10 @@ from ..checkpoints.file import check_regular
 from ..checkpoints.plain import shown
 from ..stack import warm_start
 
-OPTIONS = ("position_input", "position_max_distance", "position_untie_cls")
+OPTIONS = (
+    *("position_input", "position_max_distance", "position_untie_cls", "position_kerple"),
+    *("position_rope_base", "position_rope_share", "position_rope_scaling"),
+)
 
 logger = logging.getLogger(__name__)
 #: the trainer that goes on from a checkpoint, on one process of a run

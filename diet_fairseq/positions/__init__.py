@@ -12,8 +12,11 @@ from .diet_abs import DietAbs
 from .distance_networks import Cpb, Fire
 from .input import Learned, NoPositions, Sinusoidal
 from .kerple import Kerple
+from .layout import Layout
 from .linformer import DietAbsLin, Linformer
+from .options import Option
 from .relative import T5, DietRel
+from .rope import Rope, Xpos
 from .sandwich import Sandwich
 from .shaw import Shaw
 from .transformer_xl import TransformerXL
@@ -33,6 +36,8 @@ SCHEMES: dict[str, type[PositionScheme]] = {
     "tupe_r": TupeR,
     "tupe_free": TupeFree,
     "bert_ad": BertAd,
+    "rope": Rope,
+    "xpos": Xpos,
     "diet_rel": DietRel,
     "diet_abs": DietAbs,
     "alibi": Alibi,
@@ -48,7 +53,9 @@ __all__ = [
     "SCHEMES",
     "AttentionShape",
     "InputPositions",
+    "Layout",
     "Limit",
+    "Option",
     "PositionScheme",
     "check_length",
 ]

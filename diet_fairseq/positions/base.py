@@ -159,6 +159,12 @@ class PositionScheme(nn.Module):
         """
         return None
 
+    def prepare(self, layout: Layout) -> None:
+        """Compute what `transform` needs of parameters, into ``layout.cache``.
+
+        It is called once before all layers that share the scheme, and where they don't, never.
+        """
+
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """Queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) before their product.
 

@@ -42,7 +42,7 @@ class ScoreParameters(PositionScheme):
     Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
     to a score as it is therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
     while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the parameters
-    are multiplied by ``gain``, whatever the optimizer (docs/results-pretraining.md has
+    are multiplied by ``gain``, whatever the optimizer (docs/results.md has
     measurements). The initial score doesn't depend on it.
 
     The gain belongs to the parameters and is saved with them in the state dict. A state dict

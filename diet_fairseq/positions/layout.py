@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,8 @@ class Layout:
             offsets are a Toeplitz matrix; not so where padding stands between tokens, and in
             cross-attention with padding before tokens or while decoding
         ends: positions of queries and of keys are below these numbers; None: below Tk
+        numbers: how many tokens stand before each query and each key, where positions are drawn at
+            random (`sampling`) and don't say it; None: as many as its position
     """
 
     query_positions: Tensor
@@ -71,6 +74,7 @@ class Layout:
     length: int | None = None
     regular: bool = True
     ends: tuple[int, int] | None = None
+    numbers: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
     def of_self_attention(
@@ -99,22 +103,57 @@ class Layout:
         )
 
     @staticmethod
-    def of_cross_attention(target: "Layout", source_padding_mask: Tensor) -> "Layout":
-        """Queries have positions in the target, keys in the source (its (B, S) padding mask)."""
+    def of_cross_attention(
+        target: "Layout",
+        source_padding_mask: Tensor,
+        source_positions: tuple[Tensor, int] | None = None,
+    ) -> "Layout":
+        """Queries have positions in the target, keys in the source (its (B, S) padding mask).
+
+        ``source_positions``: the arguments of `at` that the source's layout had, where it had any.
+        """
         source = Layout.of_self_attention(source_padding_mask)
+        if source_positions is not None:
+            source = source.at(*source_positions)
         return Layout(
             target.query_positions,
             source.key_positions,
             source.padding_mask,
             regular=target.length is not None and source.length is not None,
-            ends=(target.key_positions.size(1), source.key_positions.size(1)),
+            ends=(target.query_end, source.key_end),
+            numbers=None if source.numbers is None else (target.query_numbers, source.key_numbers),
         )
 
+    def at(self, positions: Tensor, end: int) -> "Layout":
+        """The same tokens, all of them queries, at other positions (B, T), below ``end``."""
+        return replace(
+            self,
+            query_positions=positions,
+            key_positions=positions,
+            length=None,
+            regular=False,
+            ends=(end, end),
+            numbers=(
+                self.query_numbers.expand_as(positions),
+                self.key_numbers.expand_as(positions),
+            ),
+        )
+
+    @cached_property
+    def cache(self) -> dict[Any, Any]:
+        """What depends on positions alone, for layers that have it in common, by any keys."""
+        return {}
+
     def of_last_keys(self, keys: int) -> "Layout":
-        """The queries, and so many keys from the end."""
-        first = self.key_positions.size(1) - keys
-        ends = self.query_end, self.key_end
-        return replace(self, key_positions=self.key_positions[:, first:], ends=ends)
+        """The queries, and so many keys from the end; all layers get the same object."""
+        if keys == self.key_positions.size(1):
+            return self
+        if keys not in self.cache:
+            first = self.key_positions.size(1) - keys
+            ends = self.query_end, self.key_end
+            last = replace(self, key_positions=self.key_positions[:, first:], ends=ends)
+            self.cache[keys] = last
+        return self.cache[keys]
 
     def compressed(self, k: int) -> "Layout":
         """The queries, and the k keys that the tokens are compressed to: all real, seen by all.
@@ -123,6 +162,16 @@ class Layout:
         """
         slots = torch.arange(k, device=self.key_positions.device).unsqueeze(0)  # (1, k)
         return Layout(self.query_positions, slots, length=self.length)
+
+    @property
+    def query_numbers(self) -> Tensor:
+        """(B|1, Tq) int64: how many tokens stand before each query."""
+        return self.query_positions if self.numbers is None else self.numbers[0]
+
+    @property
+    def key_numbers(self) -> Tensor:
+        """(B|1, Tk) int64: how many tokens stand before each key."""
+        return self.key_positions if self.numbers is None else self.numbers[1]
 
     @property
     def query_end(self) -> int:

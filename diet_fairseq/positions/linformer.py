@@ -28,7 +28,7 @@ class DietAbsLin(DietAbs):
     cross = None
     compressed = True
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,)}
-    #: with 10, training collapses (docs/results-pretraining.md, 512 tokens)
+    #: with 10, training collapses (results/pretraining/linear-attention-gain-and-rate.csv)
     gain_at_32 = 3.0
 
     def score(self, layout: Layout) -> Factors:

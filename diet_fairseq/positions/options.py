@@ -13,7 +13,7 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Option:
-    """A position option, which `config.OPTIONS` and every ``--help`` list.
+    """A position option, which `config.position_options` and every ``--help`` list.
 
     Attributes:
         name: in a checkpoint's arguments; ``position_clip`` is ``--position-clip``

@@ -1,6 +1,6 @@
 """The values that schemes give attention: scores of positions, and rows indexed by offset."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,10 @@ class Score:
     def dense(self) -> Tensor:
         """(B|1, H|1, Tq, Tk), float32: attention casts it."""
         raise NotImplementedError
+
+    def times(self, factor: float) -> "Score":
+        """The score multiplied by a number."""
+        return Dense(self.dense() * factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,9 @@ class Offsets(Score):
 
     def dense(self) -> Tensor:
         return self.layout.of_offsets(self.line)
+
+    def times(self, factor: float) -> "Offsets":
+        return replace(self, line=self.line * factor)
 
     def __add__(self, other: "Offsets") -> "Offsets":
         reaches = (self.reach, other.reach)
@@ -57,6 +64,9 @@ class Factors(Score):
 
     def dense(self) -> Tensor:
         return product(self.query, self.key)
+
+    def times(self, factor: float) -> "Factors":
+        return replace(self, query=self.query * factor)
 
 
 @dataclass(frozen=True, eq=False)

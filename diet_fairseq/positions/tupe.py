@@ -230,16 +230,16 @@ class TupeR(TupeA):
         return Dense(absolute + reset(relative, layout, theta_1, theta_2))
 
 
-def stands_first(positions: Tensor) -> Tensor:
+def stands_first(numbers: Tensor) -> Tensor:
     """(B|1, T) -> (B|1, 1, T, 1) bool"""
-    return positions.eq(0)[:, None, :, None]
+    return numbers.eq(0)[:, None, :, None]
 
 
 def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Tensor:
     """theta_1 (H,) where the query is the first token, else theta_2 (H,) where the key is."""
-    key_first = stands_first(layout.key_positions).mT  # (B|1, 1, 1, Tk)
+    key_first = stands_first(layout.key_numbers).mT  # (B|1, 1, 1, Tk)
     score = torch.where(key_first, theta_2[:, None, None], score)
-    query_first = stands_first(layout.query_positions)  # (B|1, 1, Tq, 1)
+    query_first = stands_first(layout.query_numbers)  # (B|1, 1, Tq, 1)
     return torch.where(query_first, theta_1[:, None, None], score)
 
 
@@ -250,8 +250,8 @@ def untied(
 
     Of the first token's query only the last column is left, of its key only the last two.
     """
-    query_first = stands_first(layout.query_positions)  # (B|1, 1, Tq, 1)
-    key_first = stands_first(layout.key_positions)  # (B|1, 1, Tk, 1)
+    query_first = stands_first(layout.query_numbers)  # (B|1, 1, Tq, 1)
+    key_first = stands_first(layout.key_numbers)  # (B|1, 1, Tk, 1)
     ones = torch.ones_like(theta_1)[:, None, None]  # (H, 1, 1)
     second = theta_2[:, None, None] * key_first  # (B|1, H, Tk, 1)
     first = theta_1[:, None, None].expand_as(second)

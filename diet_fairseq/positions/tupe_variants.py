@@ -34,8 +34,11 @@ class BertAd(TupeA):
         for parameter in self.pos_q_linear.parameters():
             nn.init.zeros_(parameter)
 
+    def prepare(self, layout: Layout) -> None:
+        layout.cache[self] = self._factors(layout)
+
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        query, key = self._factors(layout)
+        query, key = layout.cache[self] if self in layout.cache else self._factors(layout)
         return q + query.to(q.dtype), k + key.to(k.dtype)
 
 
@@ -84,8 +87,8 @@ class TupeFree(ScoreParameters):
         return Dense(score)
 
     def _of_pairs(self, layout: Layout) -> Tensor:
-        length = layout.key_positions.size(1)
-        square = self.gained(self.weight[:, :length, :length])  # (H, t, t)
+        end = layout.key_end  # all positions are below it, as queries are among the keys
+        square = self.gained(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)
         rows, columns = (  # those of padding may lie beyond

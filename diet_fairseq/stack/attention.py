@@ -99,7 +99,8 @@ class PositionalAttention(MultiheadAttention):
         if own or scores is None:
             scores = scores_of(schemes, layout, attend.reads)
         scores += row_scores(schemes, q, k, layout, self.projections(), scale)
-        call = AttentionCall(turned, k, v, scores, schemes, layout, self.active_dropout)
+        dropout, temperature = self.active_dropout, context.temperature
+        call = AttentionCall(turned, k, v, scores, schemes, layout, dropout, temperature)
         out, weights = attend(call)
         out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
         out = self.out_proj(out if packing is None else packing.pack(out))

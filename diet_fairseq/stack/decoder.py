@@ -62,6 +62,7 @@ class PositionalDecoder(TransformerDecoderBase):
         self.positions = placement.for_stack().get("positions")
         self.cross_positions = None if no_encoder_attn else crossing.for_stack().get("positions")
         self.limit = placement.limit(self.embed_positions)
+        self.sampling = placement.sampling(self.limit)
         forward_context.replace_dropout(self)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
@@ -89,6 +90,15 @@ class PositionalDecoder(TransformerDecoderBase):
             queries=None if incremental_state is None else 1,
         )
         check_length(layout, self.limit)
+        source_positions: tuple[Tensor, int] | None = None
+        if self.sampling is not None and self.training and incremental_state is None:
+            drawn = (encoder_out or {}).get("positions")
+            if drawn:
+                end = self.placement.config.position_sampling_length
+                source_positions = drawn[0], end or self.crossing.shape.keys.positions
+            layout = self.sampling.draw(
+                layout, len(prev_output_tokens), drawn[0] if drawn else None
+            )
         x = self._embed(prev_output_tokens, layout, incremental_state).transpose(0, 1)  # (T, B, d)
 
         context = forward_context.create_context(
@@ -97,7 +107,8 @@ class PositionalDecoder(TransformerDecoderBase):
         source, crossing = None, None  # (S, B, d), and what cross-attention must know
         if encoder_out is not None and encoder_out["encoder_out"]:
             source = encoder_out["encoder_out"][0]
-            crossing = self._crossing(layout, encoder_out["encoder_padding_mask"][0])
+            padding_mask = encoder_out["encoder_padding_mask"][0]
+            crossing = self._crossing(layout, padding_mask, source_positions)
 
         aligned = self.num_layers - 1 if alignment_layer is None else alignment_layer
         attention: Tensor | None = None
@@ -122,11 +133,16 @@ class PositionalDecoder(TransformerDecoderBase):
             x = self.project_out_dim(x)
         return x, {"attn": [attention], "inner_states": states}
 
-    def _crossing(self, layout: Layout, source_padding_mask: Tensor) -> Tensor | Context:
+    def _crossing(
+        self,
+        layout: Layout,
+        source_padding_mask: Tensor,
+        source_positions: tuple[Tensor, int] | None,
+    ) -> Tensor | Context:
         """Stock cross-attention takes the (B, S) mask itself, ours a `Context`."""
         if self.crossing.scheme is None:
             return hidden_keys(source_padding_mask)
-        cross_layout = Layout.of_cross_attention(layout, source_padding_mask)
+        cross_layout = Layout.of_cross_attention(layout, source_padding_mask, source_positions)
         return forward_context.create_context(
             self,
             cross_layout,
@@ -138,7 +154,11 @@ class PositionalDecoder(TransformerDecoderBase):
     def _embed(self, tokens: Tensor, layout: Layout, incremental_state: Any) -> Tensor:
         """(B, T) -> (B, T, d); while decoding the last token alone, (B, 1, d)."""
         positions = None
-        if self.embed_positions is not None:
+        if self.embed_positions is not None and layout.numbers is not None:
+            positions = forward_context.input_positions(
+                self.embed_positions, layout.query_positions
+            )
+        elif self.embed_positions is not None:
             # while decoding, fairseq's tables count padding, too
             in_step = layout.key_positions.size(0) == 1
             state = incremental_state if in_step else None

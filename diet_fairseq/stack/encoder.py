@@ -53,6 +53,7 @@ class PositionalEncoder(TransformerEncoderBase):
         self.positions, self.segments = shared.get("positions"), shared.get("segments")
         self.compress_layer = placement.compression_for_stack()
         self.limit = placement.limit(self.embed_positions)
+        self.sampling = placement.sampling(self.limit)
         self.num_segments = placement.config.num_segments
         self.embed_segments = None
         if placement.config.segment_scheme == "input":
@@ -80,13 +81,16 @@ class PositionalEncoder(TransformerEncoderBase):
             segments = checked_segments(segments, src_tokens, self.num_segments)
         layout = Layout.of_self_attention(padding_mask, segments=segments)
         check_length(layout, self.limit)
+        if self.sampling is not None and self.training:
+            layout = self.sampling.draw(layout, len(src_tokens))
         if self.embed_segments is not None:
             ids = torch.zeros_like(src_tokens) if segments is None else segments
             added = look_up(ids, self.embed_segments.weight)  # (B, T, d)
             tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
             # fairseq multiplies what it is given by the scale; segments are added as they are
             token_embeddings = tokens + (added / self.embed_scale).to(tokens.dtype)
-        x, embedded = self.forward_embedding(src_tokens, token_embeddings)  # (B, T, d)
+        positions = None if layout.numbers is None else layout.key_positions
+        x, embedded = self.forward_embedding(src_tokens, token_embeddings, positions)  # (B, T, d)
         if self.project_in is not None:
             x = self.project_in(x)
         if layout.padding_mask is not None:
@@ -114,8 +118,27 @@ class PositionalEncoder(TransformerEncoderBase):
             "encoder_states": states,  # of (T, B, d)
             "fc_results": [],
             "src_tokens": [],
+            # of `sampling`, for cross-attention
+            **({} if positions is None else {"positions": [positions]}),  # (B, T)
             "src_lengths": [(~padding_mask).sum(dim=1, dtype=torch.int32).unsqueeze(1)],  # (B, 1)
         }
+
+    def forward_embedding(
+        self,
+        src_tokens: Tensor,
+        token_embedding: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """As fairseq's, with the table's positions (B, T) where they are not 0, 1, ..."""
+        if positions is None or self.embed_positions is None:
+            return super().forward_embedding(src_tokens, token_embedding)
+        tokens = self.embed_tokens(src_tokens) if token_embedding is None else token_embedding
+        embedded = self.embed_scale * tokens
+        x = embedded + forward_context.input_positions(self.embed_positions, positions)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = self.dropout_module(x)
+        return x if self.quant_noise is None else self.quant_noise(x), embedded
 
     def max_positions(self) -> int:
         """The length of the longest input; without absolute positions it is not limited."""

@@ -7,14 +7,15 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from fairseq.distributed import fsdp_wrap
-from fairseq.modules import FairseqDropout
+from fairseq.modules import FairseqDropout, LearnedPositionalEmbedding
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from ..attention.backends import BACKENDS, Request, select_backend
-from ..attention.context import Context, Schemes, scores_of
+from ..attention.context import Context, Schemes, prepare, scores_of
 from ..attention.dropout import dropout
 from ..attention.packing import Packing
 from ..positions.layout import Layout
@@ -55,8 +56,13 @@ def create_context(
     The stack selects one backend for all its layers, as all have schemes and sizes of one kind, and
     computes for it what they share. Recomputed activations therefore take the same backend.
     """
+    config = stack.placement.config
     context = Context(
-        layout, shared, compress=getattr(stack, "compress_layer", None), packing=packing
+        layout,
+        shared,
+        compress=getattr(stack, "compress_layer", None),
+        packing=packing,
+        temperature=1.0 if stack.training else config.temperature,
     )
     if not len(stack.layers):
         return context
@@ -69,8 +75,9 @@ def create_context(
         first.active_dropout,
         len(stack.layers) if shared else 1,
     )
-    backend = select_backend(stack.placement.config.attention_backend, request)
+    backend = select_backend(config.attention_backend, request)
     scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None
+    prepare(shared, layout)
     return replace(context, scores=scores, backend=backend)
 
 
@@ -80,6 +87,14 @@ def compute_dtype(weight: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return weight.dtype
+
+
+def input_positions(table: Any, positions: Tensor) -> Tensor:
+    """(B, T) positions in fairseq's learned or sinusoidal table: (B, T, d)."""
+    rows = positions + table.padding_idx + 1
+    if isinstance(table, LearnedPositionalEmbedding):
+        return F.embedding(rows, table.weight)
+    return F.embedding(rows, table.weights)
 
 
 class QuickDropout(FairseqDropout):

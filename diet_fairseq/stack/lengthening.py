@@ -6,7 +6,7 @@ that are neighbours have the score of two old ones: a head that looks at the nex
 Position 0 is left out, as it has learned what begins a text ([CLS]). The price is that a score also
 repeats at the period, and that it is wrong where one copy ends and the next begins: training goes
 on from there. Interpolated rows would change every score, and make each head's steps as much longer
-as the table (docs/look.md has both measured).
+as the table (results/lengths/lengthened-rows.csv).
 
 A table of offsets gets copies of its outer rows, which stood for all offsets beyond it: no score
 changes.

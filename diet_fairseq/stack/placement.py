@@ -7,6 +7,7 @@ from ..attention.compressed import Compression
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import AttentionShape, Limit, PositionScheme
+from ..positions.sampling import PositionSampling
 from .attention import LinformerAttention, PositionalAttention
 
 #: the limit of encoders and decoders without absolute positions, as of fairseq's sinusoidal table
@@ -96,6 +97,22 @@ class Placement:
         if embed_positions is not None:
             positions = min(self.shape.queries.positions, embed_positions.max_positions)
         return Limit(positions, flag)
+
+    def sampling(self, limit: Limit) -> PositionSampling | None:
+        """The sampling of positions in training, in a stack with this limit; None: there is none.
+
+        Raises:
+            UserError: it would draw positions that a table doesn't have
+        """
+        kind, length = self.config.position_sampling, self.config.position_sampling_length
+        if kind in (None, "none"):
+            return None
+        if length is not None and length > limit.positions:
+            raise UserError(
+                f"--position-sampling-length {length} must not exceed {limit.flag} "
+                f"{limit.positions}: lower it, or train with a larger {limit.flag}"
+            )
+        return PositionSampling(kind, length or min(limit.positions, self.shape.queries.positions))
 
     def attention(self, index: int) -> PositionalAttention:
         """The attention of the layer of this index, from 0."""

@@ -38,12 +38,6 @@ second ([results/speed.csv](../results/speed.csv)).
 """
 
 
-def read_speeds() -> dict[str, float]:
-    """Scheme -> tokens per second of a BERT-Base in training."""
-    with open(ROOT / "results" / "speed.csv", encoding="utf-8") as file:
-        return {row["scheme"]: float(row["tokens per second"]) for row in csv.DictReader(file)}
-
-
 def paper_row(papers: dict[str, Any], key: str, fields: dict[str, Any]) -> dict[str, Any]:
     """The printed row that the fields tell; its numbers by column."""
     rows = papers[key]["rows"] if key else {}
@@ -58,19 +52,19 @@ def paper_row(papers: dict[str, Any], key: str, fields: dict[str, Any]) -> dict[
 
 def hours(row: dict[str, Any], preset: dict[str, Any], speeds: dict[str, float]) -> float:
     """Hours of pretraining on one H100."""
-    model = preset["models"][row["model"]]
-    own = {"model": model} if isinstance(model, str) else model
-    architecture = own["model"].split()[0]
-    family, _, scheme = architecture.partition("_")
-    tokens = own.get("updates", preset["updates"]) * preset["batch"] * preset["length"]
+    model, updates = preset["models"][row["model"]], preset["updates"]
+    if isinstance(model, dict):  # an earlier checkpoint of a run
+        model, updates = preset["models"][model["checkpoint_of"]], model["updates"]
+    family, _, scheme = model.split()[0].partition("_")
+    tokens = updates * preset["batch"] * preset["length"]
     size = LAYERS["electra"] if family == "electra" else LAYERS[preset["size"]]
     return tokens / speeds[LIKE.get(scheme, scheme)] * size / LAYERS["base"] / 3600
 
 
 def lines(papers: dict[str, Any]) -> Iterator[str]:
     tables = yaml.safe_load((HERE / "tables.yaml").read_text(encoding="utf-8"))["tables"]
-    speeds = read_speeds()
-    presets: dict[str, Any] = {}
+    with open(ROOT / "results" / "speed.csv", encoding="utf-8") as file:
+        speeds = {row["scheme"]: float(row["tokens per second"]) for row in csv.DictReader(file)}
     yield INTRODUCTION
     for target, table in tables.items():
         yield f"## {table['title']}\n\nTarget `{target}`.\n"
@@ -87,8 +81,8 @@ def lines(papers: dict[str, Any]) -> Iterator[str]:
             preset = row.get("preset", table.get("preset"))
             if preset:
                 path = HERE.parent / "roberta" / "configs" / f"{preset}.yaml"
-                presets.setdefault(preset, yaml.safe_load(path.read_text(encoding="utf-8")))
-                cost = f"{hours(row, presets[preset], speeds):,.0f}"
+                config = yaml.safe_load(path.read_text(encoding="utf-8"))
+                cost = f"{hours(row, config, speeds):,.0f}"
             name = row.get("model") or " ".join(map(str, row["paper"].values()))
             note = f" ({row['note']})" if "note" in row else ""
             yield f"| {' | '.join([name + note, *numbers, ours, cost])} |"

@@ -13,9 +13,8 @@ import json
 import unicodedata
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
@@ -27,6 +26,7 @@ from training import (
     add_training_arguments,
     check_length,
     finish,
+    in_locked_folder,
     load,
     run,
     training_arguments,
@@ -45,16 +45,12 @@ LONGEST_ANSWER, LONGEST_QUESTION = 30, 64
 Test = tuple[str, str, Path]
 
 
-@dataclass(frozen=True, order=True)
-class Answer:
+class Answer(NamedTuple):
     """A part of a context, by the sum of the scores of its first and last token."""
 
     score: float
     begin: int
     end: int
-
-    def text(self, context: str) -> str:
-        return context[self.begin : self.end]
 
 
 class Windows:
@@ -113,13 +109,8 @@ class Windows:
             right = questions[owner]["answers"]
             begin = right["answer_start"][0]
             spans.append(columns_of(offsets, begin, begin + len(right["text"][0])))
-        return Dataset.from_dict(
-            {
-                **self.features,
-                "start_positions": [first for first, _ in spans],
-                "end_positions": [last for _, last in spans],
-            }
-        )
+        first, last = zip(*spans, strict=True)
+        return Dataset.from_dict(self.features | {"start_positions": first, "end_positions": last})
 
 
 def trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
@@ -201,7 +192,7 @@ def score(
     ids = unique_ids(questions)
     best = best_answers(model, tokenizer, questions, args.length, args.stride)
     answers = {
-        name: some[0].text(question["context"]) if some else ""
+        name: question["context"][some[0].begin : some[0].end] if some else ""
         for name, some, question in zip(ids, best, questions, strict=True)
     }
     right = {
@@ -234,16 +225,14 @@ class AnswerTrainer(Trainer):
 
 def split_contexts(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
     """Questions to train on, and those of every `HELD_OUT`-th context, to select by."""
-    contexts = {
-        text: number
-        for number, text in enumerate(dict.fromkeys(one["context"] for one in questions))
-    }
+    contexts = list(dict.fromkeys(question["context"] for question in questions))
     if len(contexts) < 2:
         raise UserError("the training set has one context alone: give more, to hold one out")
     every = min(HELD_OUT, len(contexts))
+    selection = set(contexts[every - 1 :: every])
     sides: tuple[list[Question], list[Question]] = ([], [])
     for question in questions:
-        sides[contexts[question["context"]] % every == every - 1].append(question)
+        sides[question["context"] in selection].append(question)
     return sides
 
 
@@ -261,21 +250,19 @@ def read_tests(given: Sequence[Sequence[str]]) -> list[tuple[Test, list[Question
     return tests
 
 
+@in_locked_folder
 def train(args: Namespace) -> None:
-    kept, held_out = split_contexts(read_squad(args.train))
+    kept, held_out = split_contexts(read_squad(args.train, language=args.train_language))
     tests = read_tests(args.test)
     arguments = training_arguments(args, "f1")
     set_seed(args.seed)
     model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
     check_length(args.length, model)
+    samples = Windows(kept, tokenizer, args.length, args.stride).with_targets(kept)
     trainer = AnswerTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=Windows(kept, tokenizer, args.length, args.stride).with_targets(kept),
-        eval_dataset=[],
-        processing_class=tokenizer,
-        data_collator=DataCollatorWithPadding(tokenizer),
-    )
+        model=model, args=arguments, train_dataset=samples, eval_dataset=[],
+        processing_class=tokenizer, data_collator=DataCollatorWithPadding(tokenizer),
+    )  # fmt: skip
     trainer.held_out, trainer.options = held_out, args
     result = {"task": args.train.name, **run(trainer, args), "tests": {}}
     for test, questions in tests:
@@ -326,8 +313,8 @@ def ask(args: Namespace) -> None:
         raise UserError("the text has no subword to answer with: give some words")
     probabilities = torch.tensor([answer.score for answer in best]).softmax(0).tolist()
     for answer, probability in list(zip(best, probabilities, strict=True))[: args.best]:
-        place = f"characters {answer.begin} to {answer.end}"
-        print(f"{answer.text(text)}\t{probability:.3f}\t{place}")
+        span = text[answer.begin : answer.end]
+        print(f"{span}\t{probability:.3f}\tcharacters {answer.begin} to {answer.end}")
 
 
 def main() -> None:
@@ -336,6 +323,7 @@ def main() -> None:
     command = commands.add_parser("train", help="fine-tune a pretrained encoder")
     command.set_defaults(run=train)
     command.add_argument("--train", type=Path, required=True, help="file in SQuAD's format")
+    command.add_argument("--train-language", default="", help="such as english, of several in it")
     add_training_arguments(command)
     command.add_argument("--stride", type=int, default=128, help="overlap of windows (%(default)s)")
     test: dict[str, Any] = {"nargs": "+", "action": "append", "metavar": "BENCHMARK LANGUAGE=FILE"}

@@ -12,7 +12,6 @@ import re
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 
 from diet_fairseq.atomic import written
@@ -104,20 +103,22 @@ def sampled(
     train: list[tuple[str, Document]], smoothing: float
 ) -> tuple[list[Document], dict[str, int]]:
     """Documents of small languages several times, of large ones only some; lines by language."""
-    languages = [language for language, _ in train]
-    sizes: Counter[str] = Counter()
-    for language, document in train:
-        sizes[language] += len(document)
-    times = list(copies(languages, sizes, smoothing))
+    times = list(copies([language for language, _ in train], lines_by_language(train), smoothing))
     # Turn by turn, so that no document stands beside its copy.
     turns = [
-        [one for one, count in zip(train, times, strict=True) if count > turn]
+        one
         for turn in range(max(times))
+        for one, count in zip(train, times, strict=True)
+        if count > turn
     ]
-    read: Counter[str] = Counter()
-    for language, document in chain.from_iterable(turns):
-        read[language] += len(document)
-    return [document for _, document in chain.from_iterable(turns)], dict(read)
+    return [document for _, document in turns], lines_by_language(turns)
+
+
+def lines_by_language(texts: Iterable[tuple[str, Document]]) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for language, document in texts:
+        sizes[language] += len(document)
+    return dict(sizes)
 
 
 def joined(documents: Iterable[Document]) -> Iterator[str]:

@@ -8,23 +8,23 @@ The data are the published tab-separated files; tasks.yaml says what they hold.
 """
 
 import csv
-import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import yaml
 from datasets import Dataset, Features, Value, load_dataset
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from scores import CLASSIFICATION, REGRESSION, label_scores
 from training import (
     MODEL,
     add_training_arguments,
     check_length,
     finish,
+    in_locked_folder,
     load,
     run,
     start_from_pooler,
@@ -48,39 +48,36 @@ TASKS = Path(__file__).with_name("tasks.yaml")
 TASK = "task.json"
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(BaseModel, extra="forbid"):
     """What a task's files hold; tasks.yaml explains the fields."""
 
     name: str
     train: str
-    dev: dict[str, str]
-    text: list[str]
+    dev: dict[str, str] = Field(min_length=1)
+    text: list[str] = Field(min_length=1, max_length=2)
     label: str
-    test: dict[str, str] = field(default_factory=dict)
-    tests: dict[str, str] = field(default_factory=dict)
-    labels: list[str] = field(default_factory=list)
-    metrics: list[str] = field(default_factory=list)
+    test: dict[str, str] = {}
+    tests: dict[str, str] = {}
+    labels: list[str] = []
+    metrics: list[str] = []  # the first one selects
     columns: list[str] | None = None
     positive: str | None = None
     ragged: bool = False
-    range: list[float] | None = None
-    submission: str = "glue"
+    range: tuple[float, float] = (-np.inf, np.inf)
+    submission: Literal["glue", "xtreme"] = "glue"
 
-    @property
-    def measures(self) -> list[str]:
-        """Names of metrics; the first one selects."""
-        return self.metrics or list(REGRESSION if not self.labels else CLASSIFICATION[:1])
-
-    @property
-    def positive_class(self) -> int:
-        return self.labels.index(self.positive) if self.positive is not None else 1
-
-    @property
-    def selected_by(self) -> str:
-        """The metric that selects a checkpoint, in Trainer's words."""
-        first = next(iter(self.dev))
-        return f"{first}_{self.measures[0]}" if len(self.dev) > 1 else self.measures[0]
+    @model_validator(mode="after")
+    def complete(self) -> Self:
+        """Fill in default metrics; refuse metrics and classes that don't fit."""
+        allowed = CLASSIFICATION if self.labels else REGRESSION
+        self.metrics = self.metrics or list(allowed[:1] if self.labels else allowed)
+        for name in self.metrics:
+            if name not in allowed:
+                raise ValueError(f"metrics must be of {', '.join(allowed)}, but one is {name}")
+        if self.positive is not None and self.positive not in self.labels:
+            labels = ", ".join(self.labels)
+            raise ValueError(f"positive must be one of {labels}, but is {self.positive}")
+        return self
 
 
 def read_task(given: str) -> Task:
@@ -89,40 +86,20 @@ def read_task(given: str) -> Task:
     Raises:
         UserError: no such task, an unknown or a missing key, a metric or label that does not fit
     """
-    path = Path(given)
     known = yaml.safe_load(TASKS.read_text(encoding="utf-8"))
-    if path.suffix in (".yaml", ".yml"):
-        known = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))}
-        given = path.stem
-    if given.upper() == "WNLI":
-        raise UserError(
-            "WNLI is left out, as in both papers: its dev set repeats training sentences with the "
-            "other label, so that guessing the larger class beats what was learned"
-        )
-    names = {name.lower(): name for name in known}
-    if given.lower() not in names:
+    name = Path(given).stem
+    if Path(given).suffix == ".yaml":
+        known = {name: yaml.safe_load(Path(given).read_text(encoding="utf-8"))}
+    elif given not in known:
         raise UserError(
             f"--task {given} must be one of {', '.join(known)}, or a file that ends in .yaml"
         )
-    name = names[given.lower()]
     try:
-        task = Task(name=name, **known[name])
-    except TypeError as error:
-        said = str(error).replace("Task.__init__() got an", "it has an")
-        raise UserError(
-            f"--task {given} is not as tasks.yaml explains ({said}): correct the file"
-        ) from error
-    allowed = CLASSIFICATION if task.labels else REGRESSION
-    if wrong := [one for one in task.measures if one not in allowed]:
-        raise UserError(
-            f"--task {given}: metrics must be of {', '.join(allowed)}, but one is {wrong[0]}"
-        )
-    if task.positive is not None and task.positive not in task.labels:
-        raise UserError(
-            f"--task {given}: positive must be one of {', '.join(task.labels)}, but is "
-            f"{task.positive}"
-        )
-    return task
+        return Task(name=name, **known[name])
+    except ValidationError as error:
+        fault = error.errors()[0]
+        reason = " ".join([*map(str, fault["loc"]), fault["msg"]])
+        raise UserError(f"--task {given} is not as tasks.yaml explains: {reason}") from error
 
 
 def find(data: Path, name: str) -> Path:
@@ -219,8 +196,7 @@ def tokenize(examples: Dataset, text: Sequence[str], tokenizer: Any, length: int
     def encode(rows: dict[str, list[str]]) -> Any:
         return tokenizer(*(rows[name] for name in text), truncation=True, max_length=length)
 
-    keep = [name for name in examples.column_names if name == "labels"]
-    columns = [name for name in examples.column_names if name not in keep]
+    columns = [name for name in examples.column_names if name != "labels"]
     return examples.map(
         encode, batched=True, remove_columns=columns, keep_in_memory=True,
         new_fingerprint="samples",  # nothing is cached
@@ -231,9 +207,11 @@ def compute_scores(task: Task, output: Any) -> dict[str, float]:
     """The task's metrics, of logits (N, C) and labels (N,)."""
     logits, labels = output
     predictions = logits.argmax(-1) if task.labels else logits.reshape(-1)
-    return label_scores(task.measures, labels, predictions, task.positive_class)
+    positive = task.labels.index(task.positive) if task.positive is not None else 1
+    return label_scores(task.metrics, labels, predictions, positive)
 
 
+@in_locked_folder
 def train(args: Namespace) -> None:
     task = read_task(args.task)
     paths = {name: find(args.data, file) for name, file in (task.dev | task.tests).items()}
@@ -245,7 +223,7 @@ def train(args: Namespace) -> None:
             "label2id": {name: number for number, name in enumerate(task.labels)},
             "problem_type": "single_label_classification",
         }
-    arguments = training_arguments(args, task.selected_by)
+    arguments = training_arguments(args, f"{next(iter(task.dev))}_{task.metrics[0]}")
     set_seed(args.seed)  # before the head is made
     model, tokenizer = load(AutoModelForSequenceClassification, args.model, **options)
     check_length(args.length, model)
@@ -256,37 +234,18 @@ def train(args: Namespace) -> None:
         return tokenize(examples, task.text, tokenizer, args.length)
 
     dev = {name: samples(paths[name]) for name in task.dev}
-    trainer = make_trainer(
-        model, tokenizer, arguments, samples(train_path),
-        dev if len(dev) > 1 else next(iter(dev.values())), partial(compute_scores, task),
+    scores = partial(compute_scores, task)
+    trainer = Trainer(
+        model=model, args=arguments, train_dataset=samples(train_path), eval_dataset=dev,
+        processing_class=tokenizer, data_collator=DataCollatorWithPadding(tokenizer),
+        compute_metrics=scores,
     )  # fmt: skip
     result = {"task": task.name, **run(trainer, args)}
-    if len(task.dev) == 1:  # Trainer leaves the name of a single set out
-        [name] = task.dev
-        result["curve"] = [
-            {f"{name}_{key}" if key in task.measures else key: value
-             for key, value in entry.items()} for entry in result["curve"]
-        ]  # fmt: skip
     result["tests"] = {
-        name: compute_scores(task, trainer.predict(samples(paths[name]))[:2]) for name in task.tests
+        name: scores(trainer.predict(samples(paths[name]))[:2]) for name in task.tests
     }
-    (args.out / MODEL / TASK).write_text(json.dumps(asdict(task), ensure_ascii=False))
+    (args.out / MODEL / TASK).write_text(task.model_dump_json(exclude_defaults=True))
     finish(args, result)
-
-
-def make_trainer(
-    model: Any, tokenizer: Any, arguments: TrainingArguments, train: Any, dev: Any, scores: Any
-) -> Trainer:
-    """Trainer with padding per batch."""
-    return Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=train,
-        eval_dataset=dev,
-        processing_class=tokenizer,
-        data_collator=DataCollatorWithPadding(tokenizer),
-        compute_metrics=scores,
-    )
 
 
 def predict(args: Namespace) -> None:
@@ -298,7 +257,7 @@ def predict(args: Namespace) -> None:
         output_dir=str(args.out.parent), per_device_eval_batch_size=args.batch,
         report_to="none", disable_tqdm=True,
     )  # fmt: skip
-    trainer = make_trainer(model, tokenizer, arguments, None, None, None)
+    trainer = Trainer(model, arguments, DataCollatorWithPadding(tokenizer))
     text = args.text or task.text
     if len(text) != len(task.text):
         raise UserError(f"--text has {len(text)} columns, but {task.name} has {len(task.text)}")
@@ -311,8 +270,7 @@ def predict(args: Namespace) -> None:
         logits: Any = trainer.predict(samples).predictions
         if task.labels:
             return [task.labels[number] for number in logits.argmax(-1)]
-        low, high = task.range or (-np.inf, np.inf)
-        return [f"{value:.3f}" for value in logits.reshape(-1).clip(low, high)]
+        return [f"{value:.3f}" for value in logits.reshape(-1).clip(*task.range)]
 
     if args.tsv:
         save(args.out, labels(args.tsv, None))

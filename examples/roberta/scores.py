@@ -165,13 +165,7 @@ def score_folders(labels: Path, predictions: Path) -> dict[str, dict[str, dict[s
             language = path.stem.removeprefix("test-")
             reference = labels / task / path.name
             if ending == "tsv":
-                right, answers = read_labels(reference), read_labels(path)
-                if len(right) != len(answers):
-                    raise UserError(
-                        f"{path} has {len(answers):,} labels for {len(right):,} lines: predict all "
-                        "of them"
-                    )
-                values = label_scores(["accuracy"], right, answers)
+                values = score_labels(reference, path)
             else:
                 values = score_answers(task, language, reference, path)
             for metric, value in values.items():
@@ -210,9 +204,14 @@ def score_answers(task: str, language: str, reference: Path, path: Path) -> dict
     return question_scores(task, language, answers, right)
 
 
-def read_labels(path: Path) -> list[str]:
-    """A label a line, without the white space around it."""
-    return [line.strip() for line in read_bytes(path, LARGEST).decode().split("\n") if line.strip()]
+def score_labels(reference: Path, path: Path) -> dict[str, float]:
+    """Accuracy of a file of labels, one a line."""
+    right, labels = (read_bytes(file, LARGEST).decode().split() for file in (reference, path))
+    if len(right) != len(labels):
+        raise UserError(
+            f"{path} has {len(labels):,} labels for {len(right):,} lines: predict all of them"
+        )
+    return label_scores(["accuracy"], right, labels)
 
 
 def main() -> None:

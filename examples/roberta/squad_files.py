@@ -18,11 +18,13 @@ LARGEST = 1 << 28
 Question = dict[str, Any]
 
 
-def read_squad(path: Path, answered: bool = True) -> list[Question]:
+def read_squad(path: Path, answered: bool = True, language: str = "") -> list[Question]:
     """The questions of a file, gzipped or not.
 
     Args:
         answered: whether every question must have an answer
+        language: the language to select, such as "english", of a file that has several: ids
+            begin with it in TyDiQA-GoldP's training set (XTREME's utils_preprocess.py)
 
     Raises:
         UserError: not such a file, SQuAD 2.0, more than `LARGEST` bytes, or an answer that is not
@@ -30,24 +32,29 @@ def read_squad(path: Path, answered: bool = True) -> list[Question]:
     """
     try:
         questions = list(_questions(path, read_json(path, LARGEST), answered))
+        if language:
+            questions = [
+                question for question in questions if question["id"].split("-")[0] == language
+            ]
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is not in SQuAD's format 1.1 ({error!r}): give one with data, paragraphs, "
             "context and qas"
         ) from error
     if not questions:
-        raise UserError(f"{path} holds no question: give a file that does")
+        selection = f" whose id begins with {language}-" if language else ""
+        raise UserError(f"{path} holds no question{selection}: give a file that does")
     return questions
 
 
 def _questions(path: Path, content: Any, answered: bool) -> Iterator[Question]:
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                place = f"{path}, question {asked['id']}"
-                if asked.get("is_impossible"):
+            for entry in paragraph["qas"]:
+                place = f"{path}, question {entry['id']}"
+                if entry.get("is_impossible"):
                     raise UserError(f"{place} has no answer, as in SQuAD 2.0: give a file of 1.1")
-                answers = asked["answers"] if answered else asked.get("answers", [])
+                answers = entry["answers"] if answered else entry.get("answers", [])
                 if answered and not answers:
                     raise UserError(f"{place} has no answer: give a file with answers")
                 context = paragraph["context"]
@@ -60,8 +67,8 @@ def _questions(path: Path, content: Any, answered: bool) -> Iterator[Question]:
                             f"{text[:40]!r}: correct the file"
                         )
                 yield {
-                    "id": str(asked["id"]),
-                    "question": asked["question"],
+                    "id": str(entry["id"]),
+                    "question": entry["question"],
                     "context": context,
                     "answers": {
                         "text": [answer["text"] for answer in answers],
@@ -71,19 +78,14 @@ def _questions(path: Path, content: Any, answered: bool) -> Iterator[Question]:
 
 
 def unique_ids(questions: Sequence[Question]) -> list[str]:
-    """The ids, and for one that occurred before ``ID#2``, ``ID#3`` and so on.
+    """The ids; one that occurred before is ``ID#2``, ``ID#3`` and so on.
 
     XTREME's TyDiQA has 89 ids for 3,696 questions.
     """
-    taken = {question["id"] for question in questions}
     times: Counter[str] = Counter()
     ids = []
     for question in questions:
-        name = question["id"]
-        times[name] += 1
-        if times[name] > 1:
-            while f"{name}#{times[name]}" in taken:
-                times[name] += 1
-            name = f"{name}#{times[name]}"
-        ids.append(name)
+        times[question["id"]] += 1
+        number = times[question["id"]]
+        ids.append(question["id"] if number == 1 else f"{question['id']}#{number}")
     return ids

@@ -5,14 +5,15 @@ its last one (Ke et al. 2021, section 4.1). Both at the learning rate and epochs
 the first held-out set. Test sets are measured once, with the checkpoint that was best there.
 """
 
-import csv
 import json
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
+
+import pandas
 
 from diet_fairseq.atomic import written
 from diet_fairseq.errors import UserError, exit_with_one_line
@@ -21,117 +22,80 @@ STATISTICS: dict[str, Callable[[list[float]], float]] = {
     "diet": max,
     "tupe": lambda values: values[-1],
 }
-Row = dict[str, Any]
+#: entries of a curve that are no measure
+OTHERS = ("update", "loss", "runtime", "per_second", "epoch")
+SETTING = ["model", "task", "rate", "epochs"]
 
 
-def read_results(paths: Iterable[Path]) -> dict[tuple[str, str], list[Row]]:
-    """(pretrained model, task) -> the results of its fine-tunings, RUN/TASK/NAME/result.json."""
-    results = defaultdict(list)
-    for path in paths:
-        run, task, *_ = path.parts[-4:]
-        results[run, task].append(json.loads(path.read_text(encoding="utf-8")))
-    return results
-
-
-def measures(result: Row) -> list[str]:
-    """The names of what was evaluated; the first one selects."""
-    time = ("update", "loss", "runtime")
-    return [
-        name for name in result["curve"][0] if not name.endswith((*time, "per_second", "epoch"))
-    ]
-
-
-def value_of(result: Row, name: str, statistic: str) -> float:
-    return float(STATISTICS[statistic]([entry[name] for entry in result["curve"]]))
-
-
-def summarise(results: Sequence[Row], statistic: str) -> Iterable[Row]:
-    """One row for each measure, at the setting whose median over seeds is best by the first."""
-    names = measures(results[0])
-    by_setting = defaultdict(list)
-    for result in results:
-        by_setting[result["rate"], result["epochs"]].append(result)
-    (rate, epochs), best = max(
-        by_setting.items(),
-        key=lambda item: median(value_of(one, names[0], statistic) for one in item[1]),
-    )
-    columns = {name: [value_of(one, name, statistic) for one in best] for name in names}
-    columns |= test_values(best)
-    for name, values in columns.items():
-        yield {
-            "measure": name,
-            "median": round(median(values), 2),
-            "least": round(min(values), 2),
-            "most": round(max(values), 2),
-            "seeds": len(values),
-            "rate": rate,
-            "epochs": epochs,
-        }
-
-
-def test_values(results: Sequence[Row]) -> dict[str, list[float]]:
-    """Measure -> value of each run: of every test set, and the mean over languages."""
-    values = defaultdict(list)
-    for result in results:
-        tests = result["tests"]
-        nested = isinstance(next(iter(next(iter(tests.values()), {}).values()), None), dict)
-        groups = tests if nested else {"test": tests} if tests else {}
-        for benchmark, languages in groups.items():
-            means = defaultdict(list)
-            for language, scores in languages.items():
-                for metric, value in scores.items():
-                    values[f"{benchmark} {metric} {language}"].append(value)
-                    if "-" not in language:  # MLQA's pairs count in no mean
-                        means[metric].append(value)
-            for metric, several in means.items():
-                values[f"{benchmark} {metric}"].append(fmean(several))
-    return dict(values)
+def values_of(result: dict[str, Any], statistic: str) -> Iterator[tuple[str, float]]:
+    """Every measure of a run with its value; the first one selects."""
+    curve = result["curve"]
+    for name in curve[0]:
+        if not name.endswith(OTHERS):
+            yield name, STATISTICS[statistic]([entry[name] for entry in curve])
+    tests = result["tests"]
+    languages = [one for scores in tests.values() for one in scores.values()]
+    if languages and not isinstance(languages[0], dict):  # classification has one benchmark
+        tests = {"test": tests}
+    for benchmark, by_language in tests.items():
+        means = defaultdict(list)
+        for language, scores in by_language.items():
+            for metric, value in scores.items():
+                yield f"{benchmark} {metric} {language}", value
+                if "-" not in language:  # MLQA's pairs count in no mean
+                    means[metric].append(value)
+        yield from ((f"{benchmark} {metric}", fmean(values)) for metric, values in means.items())
 
 
 def tuning(args: Namespace) -> None:
-    rows = [
-        {"model": run, "task": task, **row}
-        for (run, task), results in read_results(args.results).items()
-        for row in summarise(results, args.statistic)
+    """Every measure's median over seeds, at the setting whose median is best by the first."""
+    rows = []
+    for path in args.results:  # RUN/TASK/NAME/result.json
+        result = json.loads(path.read_text(encoding="utf-8"))
+        setting = dict(
+            zip(SETTING, [*path.parts[-4:-2], result["rate"], result["epochs"]], strict=True)
+        )
+        for number, (measure, value) in enumerate(values_of(result, args.statistic)):
+            rows.append({**setting, "measure": measure, "value": value, "selects": not number})
+    runs = pandas.DataFrame(rows)
+    medians = runs[runs.selects].groupby(SETTING, sort=False).value.median()
+    best = medians.groupby(["model", "task"], sort=False).idxmax()
+    runs = runs[
+        [setting in set(best) for setting in zip(*(runs[name] for name in SETTING), strict=True)]
     ]
-    write_table(args.output, rows)
+    groups = runs.groupby([*SETTING, "measure"], sort=False).value
+    table = groups.agg(median="median", least="min", most="max", seeds="count").round(2)
+    write_table(args.output, table.reset_index())
 
 
 def pretraining(args: Namespace) -> None:
+    """The losses on held-out text, in bits, by fairseq-train's logs."""
     rows = []
-    for path in sorted(args.runs.glob("*/train.log")):
-        entries = [json.loads(line[line.index("{") :]) for line in read_log(path)]
+    for run in args.runs:
+        lines = (run / "train.log").read_text(encoding="utf-8").split("\n")
+        entries = [json.loads(line[line.index("{") :]) for line in lines if '{"epoch"' in line]
         valid = [entry for entry in entries if "valid_loss" in entry]
-        if valid:
-            best = min(valid, key=lambda entry: float(entry["valid_loss"]))
-            speeds = [float(entry["wps"]) for entry in entries if "wps" in entry]
-            rows.append(
-                {
-                    "model": path.parent.name,
-                    "valid loss, bits": valid[-1]["valid_loss"],
-                    "least, bits": best["valid_loss"],
-                    "updates": valid[-1]["valid_num_updates"],
-                    "tokens per second": round(median(speeds)) if speeds else "",
-                }
-            )
-    if not rows:
-        raise UserError(f"{args.runs} holds no finished pretraining: run the workflow first")
-    write_table(args.output, rows)
+        speeds = [float(entry["wps"]) for entry in entries if "wps" in entry]
+        if not valid:
+            raise UserError(f"{run}/train.log has no validation: train again with more updates")
+        rows.append(
+            {
+                "model": run.name,
+                "valid loss, bits": valid[-1]["valid_loss"],
+                "least, bits": min((one["valid_loss"] for one in valid), key=float),
+                "updates": valid[-1]["valid_num_updates"],
+                "tokens per second": round(median(speeds)) if speeds else "",
+            }
+        )
+    write_table(args.output, pandas.DataFrame(rows))
 
 
-def read_log(path: Path) -> list[str]:
-    """The lines of fairseq-train's log that hold JSON."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [line for line in lines if '{"epoch"' in line]
-
-
-def write_table(path: Path, rows: Sequence[Row]) -> None:
+def write_table(path: Path, table: pandas.DataFrame) -> None:
     """A CSV file, and the same on the screen."""
+    text = table.to_csv(index=False, lineterminator="\n")
     with written(path) as file:
-        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-    print(path.read_text(encoding="utf-8"), end="")
+        file.write(text)
+    print(text, end="")
 
 
 def main() -> None:
@@ -145,7 +109,7 @@ def main() -> None:
     command = commands.add_parser("pretraining")
     command.set_defaults(run=pretraining)
     command.add_argument("output", type=Path)
-    command.add_argument("--runs", type=Path, required=True)
+    command.add_argument("--runs", type=Path, nargs="+", required=True)
     args = parser.parse_args()
     args.run(args)
 

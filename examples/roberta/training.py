@@ -5,6 +5,8 @@ import resource
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ import diet_fairseq.hf  # noqa: F401
 # isort: split
 import datasets
 import torch
+from filelock import FileLock, Timeout
 from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
@@ -25,8 +28,27 @@ if not sys.stderr.isatty():
     datasets.disable_progress_bars()
     logging.disable_progress_bar()
 
-#: in a run's folder: the best model, and what came out; the result is written last
-MODEL, RESULT = "model", "result.json"
+#: in a run's folder: the best model, what resumption needs, and the result, which is written last
+MODEL, CHECKPOINTS, RESULT = "model", "checkpoints", "result.json"
+
+
+def in_locked_folder(train: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
+    """``train(args)`` that keeps other trainings out of ``args.out``; the lock ends with it."""
+
+    @wraps(train)
+    def wrapper(args: Namespace) -> None:
+        folder = args.out / CHECKPOINTS
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / "lock", timeout=0):
+                train(args)
+        except Timeout as error:
+            raise UserError(
+                f"--out {args.out} is in use by another training: wait until it ends, or give "
+                "another folder"
+            ) from error
+
+    return wrapper
 
 
 def add_training_arguments(parser: ArgumentParser) -> None:
@@ -80,13 +102,13 @@ def check_length(length: int, model: Any) -> None:
         )
 
 
-def training_arguments(args: Namespace, metric: str, **options: Any) -> TrainingArguments:
+def training_arguments(args: Namespace, metric: str) -> TrainingArguments:
     """Trainer's, for the options above; ``metric`` selects the best checkpoint."""
     step = min(args.per_step or args.batch, args.batch)
     if args.batch % step:
         raise UserError(f"--batch {args.batch} must be a multiple of --per-step {step}")
     return TrainingArguments(
-        output_dir=str(args.out / "checkpoints"),
+        output_dir=str(args.out / CHECKPOINTS),
         learning_rate=args.rate,
         num_train_epochs=args.epochs,
         seed=args.seed,
@@ -108,7 +130,6 @@ def training_arguments(args: Namespace, metric: str, **options: Any) -> Training
         logging_steps=50,
         report_to="none",
         disable_tqdm=True,
-        **options,
     )
 
 
@@ -123,6 +144,13 @@ class EvaluateEvery(TrainerCallback):
             control.should_evaluate = control.should_save = True
 
 
+def last_checkpoint(folder: Path) -> str | None:
+    """The last complete checkpoint of a training that was killed."""
+    states = folder.glob("checkpoint-*/trainer_state.json")  # the file that Trainer writes last
+    updates = {int(path.parent.name.partition("-")[2]): str(path.parent) for path in states}
+    return updates[max(updates)] if updates else None
+
+
 def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     """Train, from the last checkpoint where there is one, and save the best model.
 
@@ -130,25 +158,24 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
         settings, the metrics at every evaluation, seconds, tokens per second and memory
     """
     trainer.add_callback(EvaluateEvery(args.evaluate_every))
-    checkpoints = sorted((args.out / "checkpoints").glob("checkpoint-*/trainer_state.json"))
-    output = trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
+    checkpoint = last_checkpoint(args.out / CHECKPOINTS)
+    output = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(args.out / MODEL))
     train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
     tokens = sum(len(sample) for sample in train["input_ids"]) * args.epochs
     seconds = output.metrics["train_runtime"]
-    curve = [
-        {"update": entry["step"], **{name.removeprefix("eval_"): entry[name] for name in entry
-                                     if name.startswith("eval_")}}
-        for entry in trainer.state.log_history
-        if any(name.startswith("eval_") for name in entry)
-    ]  # fmt: skip
+    curve: dict[float, dict[str, float]] = {}  # several held-out sets have an entry each
+    for entry in trainer.state.log_history:
+        values = {name[5:]: entry[name] for name in entry if name.startswith("eval_")}
+        if values:
+            curve.setdefault(entry["step"], {"update": entry["step"]}).update(values)
     return {
         "model": str(args.model),
         **{name: getattr(args, name) for name in ("rate", "epochs", "seed", "batch", "length")},
-        "curve": curve,
+        "curve": list(curve.values()),
         "updates": trainer.state.global_step,
         "seconds": round(seconds, 1),
-        "tokens per second": None if checkpoints else round(tokens / seconds),
+        "tokens per second": None if checkpoint else round(tokens / seconds),
         "memory, MB": round(peak_memory() / 1e6),
         "parameters": model.num_parameters(),
     }
@@ -165,5 +192,5 @@ def finish(args: Namespace, result: dict[str, Any]) -> None:
     """Write the result, and remove what only resumption needs."""
     with written(args.out / RESULT) as file:
         json.dump(result, file, indent=1, ensure_ascii=False)
-    for name in ("checkpoints", "cache"):
+    for name in (CHECKPOINTS, "cache"):
         shutil.rmtree(args.out / name, ignore_errors=True)

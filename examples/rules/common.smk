@@ -1,56 +1,8 @@
-# The config, checked; the names of runs; what all rules share.
+# The config, checked, and the names of runs.
 
-import hashlib
-import importlib.util
-import json
-import re
-import shlex
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-from jsonschema.exceptions import best_match
-from snakemake.exceptions import WorkflowError
-from snakemake.utils import min_version, validate
-
-min_version("9.0")
-
-EXAMPLES = Path(str(workflow.current_basedir)).parent
-PLUGIN = importlib.util.find_spec("diet_fairseq").submodule_search_locations[0]  # --user-dir
-
-# Commands come from the environment that Snakemake runs in, on a cluster's nodes, too.
-shell.executable("bash")
-shell.prefix(f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
-
-
-def digest(settings):
-    """Eight digits that stand for settings."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def settings_of(*keys):
-    """A part of the config."""
-    return {key: config[key] for key in keys}
-
-
-def script(name):
-    """The start of a shell command."""
-    return f"python {shlex.quote(str(EXAMPLES / 'scripts' / name))} "
-
-
-def check_config(schema):
-    """Fill in defaults; refuse a config with one message of key, rule and value."""
-    try:
-        validate(config, str(schema))
-    except WorkflowError as error:
-        fault = best_match([error.__context__])
-        key = ".".join(["config", *map(str, fault.absolute_path)])
-        raise WorkflowError(f"{key}: {fault.message}") from None
-
-
-SCHEMA = EXAMPLES / "rules" / "translation.schema.yaml"
-check_config(SCHEMA)
+check_config(EXAMPLES / "rules" / "translation.schema.yaml")
 
 FOLDER = config["folder"]
 SOURCE, TARGET = config["languages"]
@@ -61,12 +13,6 @@ TRAIN = config["train"] if isinstance(config["train"], list) else [config["train
 SCHEMES = config["schemes"]
 if isinstance(SCHEMES, list):
     SCHEMES = {scheme: scheme for scheme in SCHEMES}
-KNOWN = yaml.safe_load(SCHEMA.read_text())["$defs"]["scheme"]["enum"]
-for label, words in SCHEMES.items():
-    if words.split()[0] not in KNOWN:
-        raise WorkflowError(
-            f"config.schemes.{label} must begin with one of {', '.join(KNOWN)}, but is {words!r}"
-        )
 
 # What decides what is learnt, but for scheme, size and seed.
 DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")

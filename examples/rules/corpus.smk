@@ -1,8 +1,5 @@
 # Raw text to what fairseq-train reads.
 
-# Folders are made aside: neither a kill nor the orphan of a killed Snakemake leaves half of one.
-RENAME = "rm -rf {output}; mv -T $aside {output}; rm -rf {output}.*.tmp"
-
 wildcard_constraints:
     run="|".join(map(re.escape, RUNS)),
     model="|".join(map(re.escape, MODELS)),
@@ -25,7 +22,7 @@ rule download:
     log:
         f"{FOLDER}/logs/download-{{place}}.log",
     shell:
-        script("download.py")
+        script("scripts/download.py")
         + "{params.source:q} {output} --languages {params.languages} --archives {params.archives}"
         " 2>&1 | tee {log}"
 
@@ -44,7 +41,7 @@ rule clean:
     log:
         f"{FOLDER}/logs/clean.log",
     shell:
-        script("clean.py")
+        script("scripts/clean.py")
         + "{params.folder} --languages {params.languages} --train {input.train} --valid {input.valid} --max-words {params.max_words}"
         " --max-characters {params.max_characters} --max-ratio {params.max_ratio} 2>&1 | tee {log}"
 
@@ -61,7 +58,7 @@ rule learn_subwords:
     log:
         f"{FOLDER}/logs/subwords.log",
     shell:
-        script("learn_subwords.py")
+        script("scripts/learn_subwords.py")
         + "{params.subwords} {output} --text {input} --languages {params.languages} --size {params.vocabulary} --workers {threads} 2>&1 | tee {log}"
 
 
@@ -79,7 +76,7 @@ rule encode:
     log:
         f"{FOLDER}/logs/encode-{{split}}.log",
     shell:
-        script("encode.py")
+        script("scripts/encode.py")
         + "{params.subwords} {input.model} --workers {threads}"
         " --text {params.languages[0]} {input.source} {output.source}"
         " --text {params.languages[1]} {input.target} {output.target}"
@@ -103,9 +100,7 @@ rule preprocess:
         " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
         " --trainpref {params.text}/train --validpref {params.text}/valid --destdir $aside"
         " --nwordssrc {params.vocabulary} --nwordstgt {params.vocabulary}"
-        " --workers {threads} > {log} 2>&1; "
-        "(cd $aside; rm -f preprocess.log; sha256sum * > SHA256SUMS); "
-        f"{RENAME}"
+        f" --workers {{threads}} > {{log}} 2>&1; {BINARISED}"
 
 
 rule preprocess_test:
@@ -124,7 +119,7 @@ rule preprocess_test:
         f"{FOLDER}/logs/preprocess-{{test}}.log",
     shell:
         "aside={output}.$$.tmp; "
-        + script("encode.py")
+        + script("scripts/encode.py")
         + "{params.subwords} {input.model}"
         " --text {params.languages[0]} {input.source} {params.text}.{params.languages[0]}"
         " --text {params.languages[1]} {input.target} {params.text}.{params.languages[1]}"

@@ -16,9 +16,7 @@ rule generate:
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
     shell:
-        script("with_gpus.py")
-        + "{resources.gpu} "
-        + script("generate.py")
+        WITH_GPUS + script("scripts/generate.py")
         + "{input.data} --checkpoints {input.checkpoints} --source {input.source} --output {output}"
         " --beam {params.beam} --length-penalty {params.length_penalty} --penalty {params.penalty}"
         " > {log} 2>&1"
@@ -55,46 +53,31 @@ rule score:
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
     shell:
-        script("score.py")
+        script("scripts/score.py")
         + "{input.translations} {input.reference} {output} --checkpoints {input.checkpoints}"
         " --pair {params.pair} --test-set={params.test_set:q} --settings {params.settings:q}"
         " 2>&1 | tee {log}"
 
 
-rule collect:
-    """The scores of all models, as CSV."""
+rule table:
+    """The scores of all models; means and deviations over seeds, paired tests against the baseline."""
     input:
         expand(f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json", model=MODELS, test=TESTS),
     output:
-        f"{FOLDER}/results/results.csv",
+        csv=f"{FOLDER}/results/results.csv",
+        table=f"{FOLDER}/results/table.md",
     params:
         models=json.dumps({
             f"{FOLDER}/{model}": {"scheme": runs[0].label, "size": runs[0].size, "seeds": " ".join(str(run.seed) for run in runs)}
             for model, runs in MODELS.items()
         }),
-        tests=list(TESTS),
-    log:
-        f"{FOLDER}/logs/collect.log",
-    shell:
-        script("collect.py")
-        + "--models {params.models:q} --tests {params.tests} --output {output}"
-        " > {log} 2>&1"
-
-
-rule table:
-    """Means and deviations over seeds, and paired tests against the baseline."""
-    input:
-        rules.collect.output,
-    output:
-        f"{FOLDER}/results/table.md",
-    params:
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
         baseline=config["baseline"] or "",
     log:
         f"{FOLDER}/logs/table.log",
     shell:
-        script("table.py")
-        + "{input} {output} {params.tests} --baseline={params.baseline:q} 2>&1 | tee {log}"
+        script("scripts/table.py")
+        + "{output} {params.tests} --models {params.models:q} --baseline={params.baseline:q} 2>&1 | tee {log}"
 
 
 rule curves:
@@ -113,4 +96,4 @@ rule curves:
     log:
         f"{FOLDER}/logs/curves.log",
     shell:
-        script("curves.py") + "{output} --logs {params.logs:q} > {log} 2>&1"
+        script("scripts/curves.py") + "{output} --logs {params.logs:q} > {log} 2>&1"

@@ -74,7 +74,8 @@ def training_options(wildcards):
     run = RUNS[wildcards.run]
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
     return (
-        f"{architecture(run)} --share-all-embeddings --seed {run.seed} {dropout}"
+        f"--source-lang {SOURCE} --target-lang {TARGET}"
+        f" {architecture(run)} --share-all-embeddings --seed {run.seed} {dropout}"
         " --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-9"
         f" --lr {config['learning_rate']} --lr-scheduler inverse_sqrt --warmup-updates {config['warmup']}"
         " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"
@@ -82,14 +83,3 @@ def training_options(wildcards):
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
         f" --skip-invalid-size-inputs-valid-test {config['options']}"
     )
-
-
-def batch_options(wildcards, resources):
-    """The same batch on any number of GPUs: what does not fit at once is accumulated."""
-    gpus = max(1, resources.gpu)
-    steps = -(-config["batch"] // (config["tokens_per_gpu"] * gpus))
-    options = f"--max-tokens {config['batch'] // (steps * gpus)} --update-freq {steps}"
-    if not resources.gpu:
-        return f"{options} --cpu"
-    # Resuming on several processes fails without the second option.
-    return f"{options} --distributed-world-size {gpus} --load-checkpoint-on-all-dp-ranks"

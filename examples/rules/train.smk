@@ -1,7 +1,7 @@
 # fairseq-train, and the average of a run's last checkpoints.
 
 # model.json, dictionaries and subwords beside the checkpoints: the folder is enough to translate.
-DESCRIBE = f"{script('describe.py')} {{params.folder}} {{params.description}} --checkpoint "
+DESCRIBE = f"{script('scripts/describe.py')} {{params.folder}} {{params.description}} --checkpoint "
 
 
 rule train:
@@ -14,27 +14,15 @@ rule train:
     params:
         folder=lambda w, output: Path(output[0]).parent,
         description=description,
-        plugin=PLUGIN,
-        languages=config["languages"],
         options=training_options,
-        batch=batch_options,
+        batch=batch_options("--max-tokens", config["tokens_per_gpu"]),
     resources:
         gpu=config["gpus"],
     threads: config["threads"]
     log:
         f"{FOLDER}/runs/{{run}}/fairseq-train.log",
     shell:
-        "[ -e {params.folder}/SHA256SUMS ] || cp {input.data}/SHA256SUMS {params.folder}; "
-        "cmp {input.data}/SHA256SUMS {params.folder}/SHA256SUMS || "
-        "{{ echo 'error: {params.folder} was trained on other text: remove it, or name another folder' >&2; exit 1; }}; "
-        + DESCRIBE
-        + "checkpoint_last.pt; "
-        + script("with_gpus.py")
-        + "{resources.gpu} fairseq-train {input.data} --user-dir {params.plugin:q}"
-        " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
-        " {params.options} {params.batch}"
-        " --save-dir {params.folder} --log-format json --log-interval 100"
-        " --log-file {params.folder}/train.log > {log} 2>&1"
+        f"{CHECK_TEXT}{DESCRIBE}checkpoint_last.pt; {FAIRSEQ_TRAIN}"
 
 
 rule average:

@@ -1,4 +1,4 @@
-"""Download a pair of files of parallel text, or take it from sacreBLEU's test sets."""
+"""Download a file or a pair of parallel text, or take a pair from sacreBLEU's test sets."""
 
 import gzip
 import hashlib
@@ -38,8 +38,8 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("source", type=json.loads, help="source of a config, as JSON")
-    parser.add_argument("outputs", nargs=2, type=Path)
-    parser.add_argument("--languages", nargs=2, required=True)
+    parser.add_argument("outputs", nargs="+", type=Path)
+    parser.add_argument("--languages", nargs="+", default=[""], help="one for each output")
     parser.add_argument("--archives", type=Path, required=True, help="folder of downloaded files")
     args = parser.parse_args()
     if "sacrebleu" in args.source:

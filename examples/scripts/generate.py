@@ -3,48 +3,30 @@
 import re
 import sys
 from argparse import ArgumentParser
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
-
-from fairseq.tasks.fairseq_task import FairseqTask
 
 import diet_fairseq
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError, exit_with_one_line
+from diet_fairseq.inference.engine import Hypothesis, Search
 from diet_fairseq.model_json import PENALTIES
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.tokenizer import tokenizers
 from diet_fairseq.text.whitespace import normalise
 
 
-class Tensor2TensorPenalty(float):
-    """An exponent that makes of fairseq's ``length ** alpha`` tensor2tensor's length penalty.
-
-    That is ``((5 + length) / 6) ** alpha`` (Wu et al. 2016, equation 14).
-    """
-
-    def __rpow__(self, length: int) -> float:  # type: ignore[override]
-        return ((5 + length) / 6) ** float(self)
-
-
-def use_tensor2tensor_penalty(alpha: float) -> None:
-    """fairseq-generate divides scores by ``length ** len_penalty`` only."""
-    build = FairseqTask.build_generator
-
-    def build_generator(*args: Any, **options: Any) -> Any:
-        generator = build(*args, **options)
-        generator.len_penalty = Tensor2TensorPenalty(alpha)
-        return generator
-
-    FairseqTask.build_generator = build_generator
-
-
-def hypotheses(output: Iterable[str]) -> dict[int, str]:
-    """Line number -> its best hypothesis, in subwords."""
-    matches = (re.match(r"H-(\d+)\t[^\t]*\t(.*)\n?", line) for line in output)
-    return {int(match[1]): match[2] for match in matches if match}
+def read_hypotheses(output: Iterable[str]) -> dict[int, list[Hypothesis]]:
+    """Line number -> its hypotheses."""
+    hypotheses = defaultdict(list)
+    for line in output:
+        if match := re.match(r"H-(\d+)\t(\S+)\t(.*)\n?", line):
+            tokens = match[3].split(" ")
+            hypothesis = Hypothesis(tokens, float(match[2]), steps=len(tokens) + 1)
+            hypotheses[int(match[1])].append(hypothesis)
+    return hypotheses
 
 
 def main() -> None:
@@ -61,14 +43,15 @@ def main() -> None:
     from fairseq_cli import generate  # takes over the log
 
     description = model_json.read(args.checkpoints[0].parent)
-    if args.penalty == "tensor2tensor":
-        use_tensor2tensor_penalty(args.length_penalty)
+    search = Search(args.beam, lenpen=args.length_penalty, penalty=args.penalty)
+    # fairseq-generate has its own penalty only; the other one ranks all that the beam has kept.
+    lenpen, nbest = (search.lenpen, 1) if args.penalty == "fairseq" else (0, args.beam)
     raw = args.output.with_name("generate.out")
     sys.argv = [
         "fairseq-generate", str(args.data), "--path", ":".join(map(str, args.checkpoints)),
         "--user-dir", str(Path(diet_fairseq.__file__).parent),
         "--source-lang", description.source_lang, "--target-lang", description.target_lang,
-        "--beam", str(args.beam), "--lenpen", str(args.length_penalty),
+        "--beam", str(args.beam), "--lenpen", str(lenpen), "--nbest", str(nbest),
         "--max-len-a", "1", "--max-len-b", "50",  # Vaswani et al. 2017, 6.1
         "--max-tokens", "4000", "--skip-invalid-size-inputs-valid-test",
     ]  # fmt: skip
@@ -76,15 +59,18 @@ def main() -> None:
         generate.cli_main()
 
     with open(raw, encoding="utf-8", newline="\n") as file:
-        found = hypotheses(file)
+        hypotheses = read_hypotheses(file)
     _, target = tokenizers(description)
     # A model translates a blank line to some sentence: it stays blank instead.
     lines = [normalise(line) for line in read_lines(args.source)]
-    missing = [number + 1 for number, line in enumerate(lines) if line and number not in found]
+    missing = [number + 1 for number, line in enumerate(lines) if line and number not in hypotheses]
     if missing:
         raise UserError(f"{raw} has no translation of line {missing[0]} of {args.source}")
-    texts = (target.decode(found[n].split(" ")) if line else "" for n, line in enumerate(lines))
-    write_lines(args.output, texts)
+    best = (
+        search.best(hypotheses[number])[0].tokens if line else []
+        for number, line in enumerate(lines)
+    )
+    write_lines(args.output, map(target.decode, best))
 
 
 if __name__ == "__main__":

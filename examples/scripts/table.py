@@ -1,6 +1,8 @@
-"""Make a table of the scores that `collect.py` wrote: means, deviations and paired tests."""
+"""Collect the scores of all models as CSV, and as a table: means, deviations and paired tests."""
 
 import csv
+import json
+import re
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,32 @@ from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.scores import paired_bootstrap
 
 Row = dict[str, str]
+COLUMNS = [
+    *("folder", "scheme", "size", "seeds", "test", "BLEU", "chrF"),
+    *("parameters", "minutes", "BLEU signature", "chrF signature"),
+]
+
+
+def read_training(log: Path) -> Row:
+    """Parameters and minutes of the last part of a run, from fairseq-train's log."""
+    if not log.exists():  # an ensemble
+        return {"parameters": "", "minutes": ""}
+    text = log.read_text(encoding="utf-8")
+    parameters = re.findall(r"num\. shared model params: ([\d,]+)", text)
+    wall = re.findall(r'"train_wall": "([\d.]+)"', text)
+    return {
+        "parameters": parameters[-1].replace(",", ""),
+        "minutes": f"{float(wall[-1]) / 60:.1f}" if wall else "",
+    }
+
+
+def read_row(folder: str, description: Row, test: str) -> Row:
+    """The scores of one model on one test set."""
+    scores = json.loads(
+        Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
+    )
+    row = scores | read_training(Path(folder, "train.log")) | description
+    return {name: str({**row, "folder": folder, "test": test}[name]) for name in COLUMNS}
 
 
 def spread(values: Sequence[float]) -> str:
@@ -75,13 +103,18 @@ def markdown(rows: list[Row], reference: Path, baseline: str) -> str:
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path, help="CSV")
-    parser.add_argument("output", type=Path, help="Markdown")
+    parser.add_argument("results", type=Path, help="CSV to write")
+    parser.add_argument("output", type=Path, help="Markdown to write")
+    parser.add_argument("--models", type=json.loads, required=True, help="folder -> description")
     parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
     args = parser.parse_args()
-    with open(args.results, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    models = args.models.items()
+    rows = [read_row(folder, about, test) for folder, about in models for test, _ in args.test]
+    with written(args.results) as file:
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
     tables = [
         markdown([row for row in rows if row["test"] == test], Path(reference), args.baseline)
         for test, reference in args.test

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 
 SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "KUBERNETES_SERVICE_HOST")
 
@@ -26,21 +27,20 @@ def lock_gpus(number: int) -> list[str]:
     if number > len(devices):
         sys.exit(f"error: gpus must be at most {len(devices)}, this machine's, but is {number}")
     while True:
-        locked = {}
+        locks: dict[str, int] = {}
         for device in devices:
             path = f"{tempfile.gettempdir()}/diet_fairseq-gpu-{device}.lock"
             lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            os.set_inheritable(lock, True)
+            with suppress(BlockingIOError):
+                if len(locks) < number:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    locks[device] = lock
+            if device not in locks:
                 os.close(lock)
-                continue
-            locked[device] = lock
-            if len(locked) == number:
-                for descriptor in locked.values():
-                    os.set_inheritable(descriptor, True)
-                return list(locked)
-        for lock in locked.values():  # too few: others may need them
+        if len(locks) == number:
+            return list(locks)
+        for lock in locks.values():  # too few: others may need them
             os.close(lock)
         time.sleep(5)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import Request
 from diet_fairseq.attention.context import Schemes
-from diet_fairseq.config import OPTIONS, TRANSLATION, PositionConfig, options_of
+from diet_fairseq.config import PositionConfig, options_of, position_options, translation_schemes
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants, tiny
@@ -29,18 +29,18 @@ LIMIT = 160
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.5}
 
 VALUES: dict[str, tuple[Any, ...]] = {
-    "position_sharing": OPTIONS["position_sharing"].choices or (),
-    "position_input": OPTIONS["position_input"].choices or (),
+    "position_sharing": position_options()["position_sharing"].choices or (),
+    "position_input": position_options()["position_input"].choices or (),
     "position_rank": (1, 3, 9),
     "position_clip": (1, 5, 200),
     "position_values": (True,),
     "position_buckets": (8, 16),
     "position_max_distance": (20, 100),
-    "position_untie_cls": OPTIONS["position_untie_cls"].choices or (),
+    "position_untie_cls": position_options()["position_untie_cls"].choices or (),
     "position_cross_attention": (True,),
     "projection_length": (1, 7, 40),
-    "projection_sharing": OPTIONS["projection_sharing"].choices or (),
-    "segment_scheme": OPTIONS["segment_scheme"].choices or (),
+    "projection_sharing": position_options()["projection_sharing"].choices or (),
+    "segment_scheme": position_options()["segment_scheme"].choices or (),
     "num_segments": (1, 2, 3),
 }
 
@@ -79,7 +79,7 @@ def draw(chance: random.Random) -> Drawn:
     """Until there is one that the options allow."""
     while True:
         family = chance.choice(["transformer", "roberta", "bert"])
-        scheme = chance.choice(TRANSLATION if family == "transformer" else list(SCHEMES))
+        scheme = chance.choice(translation_schemes() if family == "transformer" else list(SCHEMES))
         possible = options_of(SCHEMES[scheme])
         if family == "bert":
             possible = possible | {"segment_scheme": None, "num_segments": None}

@@ -77,33 +77,35 @@ def test_a_score_takes_15_instructions_forward_and_42_backward(arch, backward):
     assert sum(instructions_per_score(name, arch) for name in BACKWARD) <= backward
 
 
-@pytest.mark.parametrize("arch", [80, 90, 100])
-@pytest.mark.parametrize("call", CALLS)
+#: on 8.0 and 10.0 only the call that needs most registers, as compiling takes seconds
+COMPILED = [(call, 90) for call in CALLS] + [("padded decoder", arch) for arch in (80, 100)]
+
+
+@pytest.mark.parametrize(("call", "arch"), COMPILED)
 @pytest.mark.parametrize("name", TILES)
 def test_no_tile_spills_registers(name, call, arch):
     """Not even outside the loops."""
     for tile in tiles(name, arch):
-        check_spills(machine(name, arch, tile, **CALLS[call]))
+        assert_no_spills(machine(name, arch, tile, **CALLS[call]))
 
 
-def check_spills(code: Machine) -> None:
+def assert_no_spills(code: Machine) -> None:
     assert code.instructions
     assert not [one for one in code.instructions if one.startswith(("LDL", "STL"))]
     assert code.stack == 0
 
 
-@pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("name", TILES)
-def test_no_tile_spills_registers_with_dropout(name, arch):
-    [tile] = tiles(name, arch, dropout=True)
-    check_spills(machine(name, arch, tile, dropout=True, **MOST))
+def test_no_tile_spills_registers_with_dropout(name):
+    [tile] = tiles(name, 90, dropout=True)
+    assert_no_spills(machine(name, 90, tile, dropout=True, **MOST))
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("name", TILES)
 def test_programs_fit_into_a_multiprocessor(name, arch):
     programs = 2 if name in TWO else 1
-    for tile in tiles(name, arch):
+    for tile in tiles(name, arch) if arch == 90 else tiles(name, arch)[:1]:
         code = machine(name, arch, tile)
         assert programs * code.registers * 32 * tile.warps <= REGISTERS
         assert programs * (code.shared + 1024) <= SHARED[arch]
@@ -130,16 +132,15 @@ def test_far_tiles_read_no_line(name, call):
 
 @pytest.mark.parametrize("name", TILES)
 def test_kernels_in_float16_compile(name):
-    check_spills(machine(name, 90, tiles(name, 90)[0], dtype="fp16", **MOST))
+    assert_no_spills(machine(name, 90, tiles(name, 90)[0], dtype="fp16", **MOST))
 
 
-@pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("name", TILES)
-def test_wide_heads_fit_into_registers_and_shared_memory(name, arch):
-    for tile in tiles(name, arch, width=128):
-        code = machine(name, arch, tile, width=128, **MOST)
-        check_spills(code)
-        assert code.shared + 1024 <= SHARED[arch]
+def test_wide_heads_fit_into_registers_and_shared_memory(name):
+    for tile in tiles(name, 90, width=128):
+        code = machine(name, 90, tile, width=128, **MOST)
+        assert_no_spills(code)
+        assert code.shared + 1024 <= SHARED[90]
 
 
 def test_an_atomic_addition_would_be_found(tmp_path):

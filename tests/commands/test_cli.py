@@ -13,7 +13,7 @@ import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq.commands import exports
-from diet_fairseq.config import TRANSLATION, flag, options_of
+from diet_fairseq.config import flag, options_of, translation_schemes
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
@@ -238,7 +238,7 @@ def test_schemes_shows_each_with_its_architectures_and_options(capsys):
     for name, block in zip(SCHEMES, blocks, strict=False):
         if SCHEMES[name].in_attention:
             assert all(f"    {flag(field)}" in block for field in options_of(SCHEMES[name]))
-        assert ("--arch transformer_" in block) == (name in TRANSLATION)
+        assert ("--arch transformer_" in block) == (name in translation_schemes())
     assert "--attention-backend" in blocks[-1]
 
 
@@ -251,7 +251,7 @@ def test_every_architecture_of_ours_is_shown(capsys):
         for name, model in ARCH_MODEL_REGISTRY.items()
         if issubclass(model, DietTransformerModel | DietRobertaModel)
     }
-    unfit = {f"transformer_{name}" for name in set(SCHEMES) - set(TRANSLATION)}
+    unfit = {f"transformer_{name}" for name in set(SCHEMES) - set(translation_schemes())}
     wanted = {name for name in ours if not name.startswith(tuple(unfit))}
     assert shown == wanted - {"diet_transformer", "diet_roberta", "diet_bert", "diet_electra"}
 

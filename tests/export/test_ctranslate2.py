@@ -15,6 +15,7 @@ from diet_fairseq.export.checkpoint import TrainedModel
 from diet_fairseq.export.ctranslate2 import comparison, positions
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.positions.relative import OffsetScores
+from diet_fairseq.positions.rope import Rope
 from diet_fairseq.positions.shaw import Shaw
 from tests.support import mutants, tiny
 from tests.support.tiny import Case
@@ -45,6 +46,8 @@ def fits(case):
         return False
     if issubclass(case.kind, Shaw):
         return case.option("position_sharing") == "head"
+    if case.kind is Rope:
+        return case.option("position_rope_scaling") != "yarn"
     return case.kind.kinds == {"offsets"} and not case.option("position_cross_attention")
 
 
@@ -57,7 +60,7 @@ REFUSED = [case for case in tiny.NO_BACKEND if not fits(case)]
 def test_every_scheme_that_fits_is_among_those_tested():
     assert {case.scheme for case in TRANSLATORS} == {
         "none", "sinusoidal", "learned", "shaw", "t5", "diet_rel",
-        "alibi", "kerple", "sandwich", "cpb",
+        "alibi", "kerple", "sandwich", "cpb", "rope",
     }  # fmt: skip
     for scheme in ("t5", "diet_rel"):
         sharings = {c.option("position_sharing") for c in TRANSLATORS if c.scheme == scheme}
@@ -86,7 +89,9 @@ def reasons():
             yield case, "a table of Shaw's for every head: its heads share one"
         elif case.option("position_cross_attention") and case.kind.kinds == {"offsets"}:
             yield case, "positions in cross-attention: its cross-attention has none"
-        elif issubclass(case.kind, Shaw) or case.kind.kinds == {"offsets"}:
+        elif case.option("position_rope_scaling") == "yarn":
+            yield case, "--position-rope-scaling yarn: of RoPE's scalings it knows the linear one"
+        elif issubclass(case.kind, Shaw) or case.kind is Rope or case.kind.kinds == {"offsets"}:
             yield case, "positions at the input beside those in attention: these switch the former"
         else:
             yield case, f"the position scheme {case.scheme}: of scores it knows those of the offset"
@@ -101,6 +106,13 @@ def test_what_it_cannot_hold_is_refused_with_the_reason_and_the_way_out(case, re
         export.specification(tiny.model_of(case))
     assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
     assert str(error.value).endswith("export it to Hugging Face: diet-fairseq export hf")
+
+
+@pytest.mark.parametrize("options", [{}, {"position_rope_share": 0.25}], ids=str)
+def test_rotary_positions_fit_to_1e_5(options, tmp_path):
+    """Its pairs are ours, and with them it adds no positions at the input."""
+    model = tiny.own(Case("rope").but(**options))
+    assert difference(model, exported(model, tmp_path)) < 1e-5
 
 
 VARIANTS = [
@@ -222,6 +234,9 @@ MUTANTS: mutants.Table = [
     (check_outputs, mutants.converted_gains_forgotten, "t5"),
     (check_outputs, mutants.converted_tables_all_the_first, "diet_rel"),
     (check_outputs, mutants.converted_weights_not_tied, "none"),
+    (check_outputs, mutants.converted_pairs_of_neighbours, "rope"),
+    (check_outputs, mutants.converted_heads_not_ordered, "rope-rope_share=0.5"),
+    (check_outputs, mutants.converted_base_of_all_dimensions, "rope-rope_share=0.5"),
     (check_segments, mutants.converted_segments_dropped, "t5-bert"),
 ]
 

@@ -3,6 +3,7 @@
 import math
 import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -71,6 +72,25 @@ def test_an_ensemble_of_two_vocabularies_is_refused(folder, second):
     assert str(error.value) == (
         f"an ensemble's models must have one vocabulary, but {folder / 'dict.en.txt'} and "
         f"{second / 'dict.en.txt'} differ: take models of the same data"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("preprocessing", ("none", "moses")),
+        ("subwords", ("sentencepiece", "none")),
+        ("lower", (False, True)),
+    ],
+)
+def test_an_ensemble_that_prepares_text_differently_is_refused(folder, second, name, values):
+    one, other = (replace(resolve_model(path), **{name: value})
+                  for path, value in zip((folder, second), values, strict=True))  # fmt: skip
+    with pytest.raises(UserError) as error:
+        engine.load(one, ensemble=[other])
+    assert str(error.value) == (
+        f"an ensemble's models must prepare text alike, but {folder} has {name} {values[0]} and "
+        f"{second} {values[1]}: take models of the same data"
     )
 
 

@@ -19,14 +19,14 @@ INITIAL_SCORE = {"position_gain", "position_start", "position_peak"}
 def test_the_table_is_the_union_of_what_schemes_declare():
     declared = {option.name for scheme in SCHEMES.values() for option in scheme.options}
     general = {option.name for option in config.GENERAL_OPTIONS}
-    assert set(config.OPTIONS) == declared | general
-    assert all(option.name == name for name, option in config.OPTIONS.items())
+    assert set(config.position_options()) == declared | general
+    assert all(option.name == name for name, option in config.position_options().items())
 
 
 def test_a_default_of_a_scheme_is_no_default_of_the_table():
     assert SCHEMES["shaw"].options[0] == CLIP.with_default(16)
-    assert config.OPTIONS["position_clip"].default is None
-    assert config.OPTIONS["position_values"].default is False
+    assert config.position_options()["position_clip"].default is None
+    assert config.position_options()["position_values"].default is False
 
 
 @pytest.mark.parametrize(

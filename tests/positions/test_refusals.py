@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq import options
 
-from diet_fairseq.config import OPTIONS, PositionConfig, acts_in_attention
+from diet_fairseq.config import PositionConfig, acts_in_attention, position_options
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.tupe import TupeA
@@ -202,7 +202,7 @@ def test_a_command_line_that_can_not_work_is_refused(line):
     assert str(refused.value) == REFUSED[line]
 
 
-CHOICES = {name: option.choices for name, option in OPTIONS.items() if option.choices}
+CHOICES = {name: option.choices for name, option in position_options().items() if option.choices}
 
 
 @pytest.mark.parametrize("field", CHOICES)
@@ -217,7 +217,9 @@ def test_a_word_that_is_no_choice_is_refused_with_all_that_are(field, capsys):
     args = tiny.Namespace(**{"position_scheme": "tupe_a", field: "wrong"})
     with pytest.raises(UserError) as refused:
         PositionConfig.of(args)
-    assert str(refused.value) == f"{flag} must be one of {listed(CHOICES[field])}, but is wrong"
+    begin = f"{flag} must be one of {listed(CHOICES[field])}, but is wrong"
+    advice = ": if a package of your own registers it, import that package first (--user-dir in "
+    assert str(refused.value) == begin + (f"{advice}commands)" * (field == "position_scheme"))
 
 
 def test_without_a_scheme_all_are_named():

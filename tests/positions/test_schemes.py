@@ -9,7 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from diet_fairseq.attention.backends import call, choice
 from diet_fairseq.attention.context import dense_sum, scores_of
 from diet_fairseq.attention.rows import row_scores
-from diet_fairseq.config import TRANSLATION
+from diet_fairseq.config import translation_schemes
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
 from diet_fairseq.positions.layout import Layout, toeplitz
@@ -392,7 +392,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("scheme", TRANSLATION)
+@pytest.mark.parametrize("scheme", translation_schemes())
 def test_every_scheme_of_translation_has_an_architecture_of_every_size(scheme):
     for suffix, size in SIZES.items():
         args = tiny.Namespace()
@@ -403,7 +403,7 @@ def test_every_scheme_of_translation_has_an_architecture_of_every_size(scheme):
             assert tuple(getattr(args, f"{side}_{name}") for name in names) == size
 
 
-@pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - set(TRANSLATION)))
+@pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - set(translation_schemes())))
 def test_schemes_of_encoders_have_no_translation_architecture(scheme):
     assert f"roberta_{scheme}_tiny" in ARCH_CONFIG_REGISTRY
     assert not [arch for arch in ARCH_CONFIG_REGISTRY if arch.startswith(f"transformer_{scheme}")]

@@ -1,5 +1,6 @@
 """The documentation: its links lead somewhere, its lists are complete, its commands run."""
 
+import csv
 import os
 import random
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.config import OPTIONS, PositionConfig
+from diet_fairseq.config import PositionConfig, position_options
 from diet_fairseq.positions import SCHEMES
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,12 @@ DOCS = ROOT / "docs"
 MADE = {".venv", "build", "dist", "bench", "demo", "multi30k", "tatoeba", "wmt18", "roberta"}
 MARKDOWN = sorted(
     path.relative_to(ROOT)
-    for path in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/**/*.md"))
+    for path in (
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        *ROOT.glob("examples/**/*.md"),
+        *ROOT.glob("results/*.md"),
+    )
     if path.relative_to(ROOT).parts[0] not in MADE
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -85,7 +91,7 @@ def test_the_index_names_every_page():
 
 def test_every_position_option_is_documented():
     text = text_of(Path("docs/options.md"))
-    for option in OPTIONS.values():
+    for option in position_options().values():
         assert f"| `{option.flag}" in text, option.flag
 
 
@@ -121,33 +127,49 @@ def test_every_scheme_is_documented():
         assert f"`{scheme}`" in sections, scheme
 
 
-def table_after(text: str, header: str) -> list[str]:
-    lines = text.split(f"\n{header}\n")[1].splitlines()
-    return lines[1 : lines.index("")]
+def tables_of(text: str) -> list[list[list[str]]]:
+    """The cells of every table, its header first."""
+    tables = []
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        header, _, *rows = block.splitlines()
+        tables.append(
+            [[cell.strip() for cell in line.split("|")[1:-1]] for line in (header, *rows)]
+        )
+    return tables
 
 
-def test_the_table_of_the_readme_is_from_that_of_the_results():
-    page = text_of(Path("docs/results-translation.md"))
-    head = (
-        "| row | seeds | 1,000 | 4,000 updates, averaged | BLEU against shaw, same seeds "
-        "| BLEU against stock, same seeds | parameters |"
-    )
-    rows = table_after(page, head)
-    expected = []
-    for row in rows:
-        scheme, seeds, early, last, *_, parameters = (cell.strip() for cell in row.split("|")[1:-1])
-        bleu, chrf = last.split(" / ")
-        cells = (scheme, bleu, chrf, early.split(" / ")[0], seeds, parameters)
-        expected.append("".join(f"| {cell} ".replace("|  ", "| ") for cell in cells) + "|")
-    assert len(rows) == 6
-    head = "| scheme | BLEU | chrF | BLEU after 1,000 updates | seeds | parameters |"
-    assert table_after(text_of(Path("README.md")), head) == expected
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_scores_of_multi30k_are_those_that_were_measured(page):
+    with open(ROOT / "results/translation/multi30k.csv", encoding="utf-8", newline="") as file:
+        measured = list(csv.DictReader(file))
+    tables = [
+        table
+        for table in tables_of(text_of(Path(page)))
+        if "BLEU" in table[0] and {*table[0]} <= {*measured[0]}
+    ]
+    assert tables
+    for header, *rows in tables:
+        # the pages leave out p
+        assert rows == [[row[name].split(" (p")[0] for name in header] for row in measured]
+
+
+def test_every_claim_of_the_papers_has_a_verdict():
+    claims, *_ = tables_of(text_of(Path("docs/results.md")))
+    verdicts = {row[-1] for row in claims[1:]}
+    assert claims[0][-1] == "verdict"
+    assert verdicts <= {"seen", "not seen", "contradicted", "untested"}
+
+
+def test_every_table_of_measurements_is_described():
+    index = text_of(Path("results/README.md"))
+    for table in (ROOT / "results").rglob("*.csv"):
+        assert str(table.relative_to(ROOT / "results")) in index, table
 
 
 # --- commands -----------------------------------------------------------------------------------
 
 #: pages whose blocks behind a line `<!-- run -->` are run, in this order, in one folder
-PAGES = ("docs/using-a-model.md", "docs/schemes.md", "docs/design.md")
+PAGES = ("docs/using-a-model.md", "docs/schemes.md", "docs/look.md", "docs/design.md")
 RUN = re.compile(r"^<!-- run -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INTERPRETERS = {"sh": ["bash", "-e", "-o", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 #: what README's section on your own data leaves behind, made small

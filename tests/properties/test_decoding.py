@@ -140,6 +140,8 @@ MUTANTS: mutants.Table = [
     (check_incremental, mutants.decoding_forgets_shifts, "bert_ad"),
     (check_incremental, mutants.decoding_forgets_shifts, "transformer_xl"),
     (check_incremental, mutants.keys_that_all_read_the_first_row_in_decoding, "deberta"),
+    (check_incremental, mutants.decoding_forgets_shifts, "rope"),
+    (check_incremental, mutants.the_new_key_stands_first, "xpos"),
     (check_incremental, mutants.the_new_token_stands_first, "diet_abs"),
     (check_incremental, mutants.the_new_token_stands_first, "tupe_free"),
     (check_incremental, mutants.keys_that_are_not_reordered, "none"),

@@ -284,6 +284,8 @@ MUTANTS: mutants.Table = [
     (check_equation, mutants.content_that_is_always_rescaled, "tupe_a-no_rescale=True"),
     (check_equation, mutants.positions_that_are_always_normalized, "tupe_r-no_layer_norm=True"),
     (check_equation, mutants.words_that_do_not_meet_positions, "bert_ad"),
+    (check_equation, mutants.queries_turned_backwards, "rope"),
+    (check_equation, mutants.keys_that_fade_as_queries, "xpos"),
     (check_equation, mutants.a_free_matrix_the_wrong_way_round, "tupe_free"),
     (check_equation, mutants.offsets_with_the_other_sign, "tupe_r-relative=product"),
     (check_equation, mutants.a_column_that_is_not_reset, "tupe_r-untie_cls=official"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.config import TRANSLATION
+from diet_fairseq.config import translation_schemes
 from tests.support.commands import TINY, Done, corpus, run
 
 SHORT = [*TINY[2:], "--max-update", "2", "--no-epoch-checkpoints"]
@@ -30,7 +30,9 @@ def translations(done: Done) -> list[str]:
 
 #: what all schemes' checkpoints say of themselves is tested in `test_state`
 QUICK = ("diet_abs", "diet_rel")
-SCHEMES = [pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in TRANSLATION]
+SCHEMES = [
+    pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in translation_schemes()
+]
 
 
 @pytest.mark.slow

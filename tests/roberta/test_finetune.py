@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from diet_fairseq.errors import UserError
 
@@ -18,7 +19,7 @@ ROWS = [
 ]
 TASK = {
     "train": "train.tsv",
-    "dev": {"own": "dev.tsv"},
+    "dev": {"own": "dev.tsv", "second": "dev.tsv"},
     "test": {"own": "test.tsv"},
     "text": ["one", "other"],
     "label": "label",
@@ -60,7 +61,8 @@ def test_tables_are_read_as_they_are(script, task, tmp_path):
     [
         ({"metrics": ["pearson"]}, "metrics must be of accuracy, f1, matthews, but one is pearson"),
         ({"positive": "maybe"}, "positive must be one of no, yes, but is maybe"),
-        ({"colour": "red"}, "it has an unexpected keyword argument 'colour'"),
+        ({"colour": "red"}, "tasks.yaml explains: colour Extra inputs are not permitted"),
+        ({"dev": {}}, "dev Dictionary should have at least 1 item"),
     ],
 )
 def test_a_task_that_is_wrong_is_refused(script, tmp_path, changes, message):
@@ -109,7 +111,8 @@ def test_a_task_of_ones_own_trains_and_predicts_offline(
         "--length", 32)  # fmt: skip
     result = json.loads((out / "result.json").read_text())
     assert [entry["update"] for entry in result["curve"]] == [4, 8]
-    assert {"own_accuracy", "own_f1"} <= result["curve"][0].keys()
+    measures = {"own_accuracy", "own_f1", "second_accuracy", "second_f1"}
+    assert all(measures <= entry.keys() for entry in result["curve"])
     assert sorted(path.name for path in out.iterdir()) == ["model", "result.json"]
     run(monkeypatch, finetune, "predict", out / "model", "--data", task, "--out", tmp_path / "sub")
     lines = (tmp_path / "sub" / "own.tsv").read_text().split()
@@ -118,6 +121,39 @@ def test_a_task_of_ones_own_trains_and_predicts_offline(
     run(monkeypatch, finetune, "predict", out / "model", "--tsv", task / "train.tsv",
         "--out", tmp_path / "labels")  # fmt: skip
     assert len((tmp_path / "labels").read_text().split()) == 4 * len(ROWS)
+
+
+def test_an_unfinished_checkpoint_is_not_resumed(script, task, pretrained, tmp_path, monkeypatch):
+    finetune = script("finetune")
+    out = tmp_path / "run"
+    words = ["train", "--task", task / "own.yaml", "--data", task, "--model", pretrained, "--out",
+             out, "--epochs", 2, "--batch", 8, "--length", 32]  # fmt: skip
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetune, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(patch, finetune, *words)
+    complete = sorted(path.name for path in (out / "checkpoints").glob("checkpoint-*"))
+    (out / "checkpoints" / "checkpoint-999").mkdir()  # a kill left it
+    run(monkeypatch, finetune, *words)
+    result = json.loads((out / "result.json").read_text())
+    assert complete
+    assert result["tokens per second"] is None  # it went on
+    assert [entry["update"] for entry in result["curve"]] == [2, 4]
+
+
+def test_another_training_in_the_folder_is_refused(script, task, pretrained, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    (out / "checkpoints").mkdir(parents=True)
+    with (
+        FileLock(out / "checkpoints" / "lock"),
+        pytest.raises(UserError, match=r"--out .*run is in use by another training: wait until"),
+    ):
+        run(monkeypatch, script("finetune"), "train", "--task", task / "own.yaml", "--data", task,
+            "--model", pretrained, "--out", out)  # fmt: skip
 
 
 def test_a_length_beyond_the_positions_is_refused(script, task, pretrained, tmp_path, monkeypatch):

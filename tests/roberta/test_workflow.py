@@ -22,6 +22,8 @@ def run(folder, config, *options):
     """Snakemake's status and output."""
     (folder / "text.txt").write_text("a line\n\nanother\n")
     (folder / "RTE").mkdir(exist_ok=True)
+    for split in ("train", "dev"):
+        (folder / "RTE" / f"{split}.tsv").touch()
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     words = ["-s", EXAMPLES / "roberta/Snakefile", "--configfile", "config.yaml", *options]
     environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}

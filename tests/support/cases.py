@@ -14,13 +14,14 @@ import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.attention.backends import BACKENDS
-from diet_fairseq.config import OPTIONS, acts_in_attention, options_of
+from diet_fairseq.config import acts_in_attention, options_of, position_options
 from diet_fairseq.models import diet_bert, diet_roberta
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 
 LAYERS, HEADS, DIM, LIMIT = 2, 2, 16, 16
 SHARING, INPUTS, SEGMENTS = (
-    OPTIONS[name].choices or () for name in ("position_sharing", "position_input", "segment_scheme")
+    position_options()[name].choices or ()
+    for name in ("position_sharing", "position_input", "segment_scheme")
 )
 
 
@@ -73,6 +74,14 @@ OTHER_VALUES: list[dict[str, Any]] = [
     {"position_slopes": "learned"},
     {"position_kerple": "power"},
     {"position_fire_width": 5},
+    {"position_rope_base": 100.0},
+    {"position_rope_share": 0.5},
+    {"position_rope_scaling": "linear", "position_rope_factor": 2.0},
+    {
+        "position_rope_scaling": "yarn",
+        "position_rope_factor": 4.0,
+        "position_rope_trained": 16,
+    },
     {"position_cross_attention": True},
     {"position_cross_attention": True, "position_untie_cls": "paper"},
     {"projection_length": 7},

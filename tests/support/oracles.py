@@ -512,6 +512,58 @@ class Compressed(Oracle):
         return self.positions.score(head, i, j, query, key)
 
 
+class RopeOracle(Oracle):
+    """Su et al. (2021), eq. 12: Re[q_m conj(k_m) e^(i (i - j) w_m)], in place of q_m . k_m."""
+
+    def __init__(
+        self,
+        scheme: PositionScheme,
+        *,
+        rope_base: float = 10000.0,
+        rope_share: float = 1.0,
+        rope_scaling: str = "none",
+        rope_factor: float = 1.0,
+        rope_trained: int = 0,
+    ) -> None:
+        self.width = width = scheme.shape.head_dim
+        self.frequencies = [rope_base ** (-2 * m / width) for m in range(width // 2)]
+        self.temperature, self.zetas = 1.0, [1.0] * (width // 2)
+        if rope_scaling == "linear":
+            self.frequencies = [frequency / rope_factor for frequency in self.frequencies]
+        if rope_scaling == "yarn":  # Peng et al. (2023), section 3.2, with pairs as the ramp's axis
+            first, last = (
+                width * math.log(rope_trained / (2 * math.pi * turns)) / 2 / math.log(rope_base)
+                for turns in (32, 1)
+            )
+            first, last = max(0, math.floor(first)), math.ceil(last)
+            for m in range(width // 2):
+                scaled = max(0, min(1, (m - first) / (last - first)))
+                self.frequencies[m] *= 1 - scaled + scaled / rope_factor
+            self.temperature = (0.1 * math.log(rope_factor) + 1) ** 2  # section 3.4
+        for m in range(int(rope_share * width / 2), width // 2):
+            self.frequencies[m] = 0
+
+    def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
+        half, total = self.width // 2, -query @ key
+        for m, (frequency, zeta) in enumerate(zip(self.frequencies, self.zetas, strict=True)):
+            turned = torch.complex(query[m], query[m + half]) * torch.complex(
+                key[m], -key[m + half]
+            )
+            angle = torch.tensor((i - j) * frequency, dtype=torch.double)
+            product = (turned * torch.exp(1j * angle)).real
+            total = total + self.temperature * product * zeta ** ((i - j) / 512)
+        return total / math.sqrt(self.width)
+
+
+class XposOracle(RopeOracle):
+    """Sun et al. (2022), algorithm 1: zeta_m^((i - j) / 512) of every pair beside the rotation."""
+
+    def __init__(self, scheme: PositionScheme, **options: Any) -> None:
+        super().__init__(scheme, **options)
+        half = self.width // 2
+        self.zetas = [(m / half + 0.4) / (1 + 0.4) for m in range(half)]
+
+
 ORACLES: dict[str, Callable[..., Oracle]] = {
     "none": AddedAtTheInput,
     "sinusoidal": AddedAtTheInput,
@@ -525,6 +577,8 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
     "tupe_r": TupeROracle,
     "tupe_free": FreeOracle,
     "bert_ad": BertAdOracle,
+    "rope": RopeOracle,
+    "xpos": XposOracle,
     "diet_rel": DietRelOracle,
     "diet_abs": DietAbsOracle,
     "alibi": AlibiOracle,
@@ -539,6 +593,7 @@ ORACLES: dict[str, Callable[..., Oracle]] = {
 IN_THE_EQUATION = (
     *("buckets", "max_distance", "untie_cls"),
     *("no_layer_norm", "no_rescale", "relative", "slopes", "kerple"),
+    *("rope_base", "rope_share", "rope_scaling", "rope_factor", "rope_trained"),
 )
 TUPE_A_S = ("untie_cls", "no_layer_norm", "no_rescale")
 

@@ -1,10 +1,12 @@
 """Tiny experiments for tests of the workflows, and Snakemake as a user runs it."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -35,26 +37,33 @@ TINY = {
 }
 
 
+def environment() -> dict[str, str]:
+    """The environment of a Snakemake that imports this checkout."""
+    return {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+
+
 class Experiment:
     """A folder with text and a config, and Snakemake in it."""
+
+    snakefile = "Snakefile"
+    tiny: ClassVar = TINY
 
     def __init__(self, folder: Path, /, **changes: object) -> None:
         self.folder = folder
         self.configure(**changes)
 
     def configure(self, **changes: object) -> None:
-        self.config = TINY | changes
+        self.config = self.tiny | changes
         (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config))
 
-    def command(self, *words: object, snakefile: str = "Snakefile") -> list[str]:
-        start = [sys.executable, "-m", "snakemake", "-s", EXAMPLES / snakefile]
+    def command(self, *words: object) -> list[str]:
+        start = [sys.executable, "-m", "snakemake", "-s", EXAMPLES / self.snakefile]
         return [*map(str, [*start, "--configfile", "config.yaml", "-j", 2, *words])]
 
     def start(self, *words: object) -> subprocess.Popen:
         """Snakemake at work, with a process group of its own."""
-        environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
         return subprocess.Popen(
-            self.command(*words), cwd=self.folder, env=environment, text=True,
+            self.command(*words), cwd=self.folder, env=environment(), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
@@ -119,3 +128,54 @@ def prepared(finished, tmp_path):
     for name in ("runs", "ensembles", "results"):
         shutil.rmtree(folder / "out" / name)
     return Experiment(folder)
+
+
+class EncoderExperiment(Experiment):
+    """A tiny encoder, fine-tuned on one task and on questions."""
+
+    snakefile = "roberta/Snakefile"
+    tiny: ClassVar = {
+        "folder": "out",
+        "text": {"en": ["text/en.txt"]},
+        "lines_per_document": 10,
+        "valid_share": 0.1,
+        "vocabulary": 300,
+        "models": {"diet_rel": "bert_diet_rel"},
+        "length": 90,
+        "updates": 30,
+        "batch": 8,
+        "save_interval": 10,
+        "validate_interval": 10,
+        "options": "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 "
+        "--encoder-attention-heads 2",
+        "tasks": {"RTE": {"data": "RTE"}},
+        "questions": {
+            "train": "squad.json",
+            "tests": {"XQuAD": {"de": "squad.json"}},
+            "stride": 10,
+        },
+        "tuning": {"rates": [0.001], "epochs": [2], "seeds": [1], "batch": 8, "length": 90},
+    }
+
+    def write_data(self) -> None:
+        """Text, and files of RTE's and of SQuAD's form."""
+        (self.folder / "text").mkdir(exist_ok=True)
+        write(self.folder / "text" / "en.txt", sentences(300))
+        (self.folder / "RTE").mkdir()
+        pairs = zip(sentences(40), sentences(40, seed=2), strict=True)
+        rows = [
+            f"{number}\t{one}\t{two}\t{'not_' * (number % 2)}entailment"
+            for number, (one, two) in enumerate(pairs)
+        ]
+        for split in ("train", "dev"):
+            write(
+                self.folder / "RTE" / f"{split}.tsv",
+                ["index\tsentence1\tsentence2\tlabel", *rows],
+            )
+        paragraphs = [
+            {"context": line, "qas": [{"id": str(number), "question": line[:9], "answers": [
+                {"text": line.split()[1], "answer_start": line.index(" ") + 1}]}]}
+            for number, line in enumerate(sentences(40, seed=3))
+        ]  # fmt: skip
+        content = json.dumps({"data": [{"paragraphs": paragraphs}]})
+        (self.folder / "squad.json").write_text(content)

@@ -1,5 +1,6 @@
 """Configs: a good one shows what would run, a bad one is refused before anything runs."""
 
+import re
 import subprocess
 from argparse import Namespace
 
@@ -7,8 +8,15 @@ import pytest
 import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from diet_fairseq.config import TRANSLATION
-from tests.workflows.conftest import EXAMPLES, Experiment
+from diet_fairseq.config import translation_schemes
+from tests.support.commands import slow
+from tests.workflows.conftest import (
+    EXAMPLES,
+    EncoderExperiment,
+    Experiment,
+    environment,
+    write_corpus,
+)
 
 SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
 
@@ -20,7 +28,7 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"languages": ["en", "en"]}, "config.languages: ['en', 'en'] has non-unique elements"),
         ({"languages": ["en", "../x"]}, "config.languages.1: '../x' does not match"),
         ({"schemes": ["diet"]}, "config.schemes.0: 'diet' is not one of ['stock', 'none',"),
-        ({"schemes": {"a": "diet --lr 1"}}, "config.schemes.a must begin with one of stock, none,"),
+        ({"schemes": {"a": "diet --lr 1"}}, "config.schemes.a: 'diet --lr 1' does not match '^("),
         ({"updates": 0}, "config.updates: 0 is less than the minimum of 1"),
         ({"updates": 10007, "save_interval": 250}, "config.updates must be a multiple of save_int"),
         ({"sizes": ["huge"]}, "config.sizes.0: 'huge' is not one of ['tiny', 'base',"),
@@ -40,7 +48,10 @@ def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
 
 
 def test_the_schema_knows_every_scheme_of_the_package():
-    assert SCHEMA["$defs"]["scheme"]["enum"] == ["stock", *TRANSLATION]
+    names = ["stock", *translation_schemes()]
+    assert SCHEMA["$defs"]["scheme"]["enum"] == names
+    labelled = SCHEMA["properties"]["schemes"]["oneOf"][1]["additionalProperties"]["pattern"]
+    assert labelled == f"^({'|'.join(names)})( .*)?$"
 
 
 def test_every_key_has_a_default_or_is_required():
@@ -131,10 +142,47 @@ def test_the_carried_configs_are_valid(name, tmp_path):
     assert "train" in experiment.made("-n", "--resources", "gpu=1")
 
 
-def test_the_linter_wants_nothing_but_containers(experiment):
+@pytest.mark.parametrize(
+    "snakefile",
+    ["Snakefile", *slow(["demo/Snakefile", "roberta/Snakefile", "papers/Snakefile"])],
+)
+def test_the_linter_wants_nothing_but_containers(tmp_path, snakefile):
     """The environment is the package's own."""
+    write_corpus(tmp_path / "text")
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    experiment = (EncoderExperiment if "roberta" in snakefile else Experiment)(tmp_path)
+    experiment.snakefile = snakefile
     done = subprocess.run(
-        experiment.command("--lint"), cwd=experiment.folder, capture_output=True, text=True
+        experiment.command("--lint"),
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     advice = {line.strip() for line in done.stderr.splitlines() if line.startswith("    * ")}
-    assert advice <= {"* Specify a conda environment or container for each rule.:"}
+    assert advice == {"* Specify a conda environment or container for each rule.:"}, done.stderr
+    assert "localrules" not in done.stderr
+
+
+def edges(graph):
+    names = dict(re.findall(r"(id\d+)\[(\w+)\]", graph))
+    return {(names[one], names[other]) for one, other in re.findall(r"(id\d+) --> (id\d+)", graph)}
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        ("README.md", Experiment),
+        pytest.param("roberta/README.md", EncoderExperiment, marks=pytest.mark.slow),
+    ],
+)
+def test_the_picture_in_the_docs_is_the_graph_of_the_rules(tmp_path, page, kind):
+    write_corpus(tmp_path / "text")
+    experiment = kind(tmp_path)
+    if kind is Experiment:
+        experiment.configure(inputs={"mine": "text/test.en"})
+    else:
+        experiment.write_data()
+    graph = experiment.made("--rulegraph", "mermaid-js")
+    picture = (EXAMPLES / page).read_text().partition("```mermaid")[2].partition("```")[0]
+    assert edges(picture) == edges(graph) != set()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 #: in the order of their work; curves are drawn beside the averaging
 RULES = [
     *("clean", "learn_subwords", "encode", "preprocess", "preprocess_test", "train", "curves"),
-    *("average", "generate", "score", "collect", "table"),
+    *("average", "generate", "score", "table"),
 ]
 
 

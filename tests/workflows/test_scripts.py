@@ -2,7 +2,10 @@
 
 import csv
 import importlib.util
+import json
+import re
 import sys
+import zipfile
 
 import pytest
 
@@ -21,7 +24,7 @@ def script(name):
 
 
 table = script("scripts/table")
-collect = script("scripts/collect")
+download = script("scripts/download")
 outputs = script("wmt18/score_outputs")
 
 
@@ -44,7 +47,7 @@ def grid(folder):
             (run / "evaluation-test").mkdir(parents=True)
             lines = references if offset else [line.replace("sentence", "x") for line in references]
             write(run / "evaluation-test" / "translations.txt", lines)
-            row = dict.fromkeys(collect.COLUMNS, "")
+            row = dict.fromkeys(table.COLUMNS, "")
             row |= {"folder": str(run), "scheme": scheme, "size": "tiny", "seeds": seed}
             row |= {"test": "test", "BLEU": str(20 + offset + 0.5 * len(seed) * int(seed[0])),
                     "chrF": "50", "BLEU signature": "s", "chrF signature": "t"}  # fmt: skip
@@ -68,18 +71,50 @@ def test_a_table_has_rows_for_schemes_and_ensembles(tmp_path):
     assert "against" not in table.markdown(rows, reference, "")
 
 
-def test_the_csv_is_read_as_it_was_written(tmp_path, monkeypatch, capsys):
+def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     rows, reference = grid(tmp_path)
-    path = tmp_path / "results.csv"
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, collect.COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    for row in rows:
+        run = tmp_path / row["folder"]
+        (run / "evaluation-test" / "scores.json").write_text(json.dumps(
+            {"BLEU": float(row["BLEU"]), "chrF": 50, "BLEU signature": "s", "chrF signature": "t"}
+        ))  # fmt: skip
+        if row["minutes"]:
+            (run / "train.log").write_text(
+                'num. shared model params: 1,000 (num. trained: 1,000)\n{"train_wall": "90"}\n'
+            )
+    names = ("scheme", "size", "seeds")
+    models = {row["folder"]: {name: row[name] for name in names} for row in rows}
     output = tmp_path / "table.md"
-    words = [str(path), str(output), "--test", "test", str(reference)]
-    monkeypatch.setattr("sys.argv", ["table.py", *words])
+    words = [tmp_path / "results.csv", output, "--test", "test", reference]
+    words += ["--models", json.dumps(models), "--baseline", "shaw"]
+    monkeypatch.setattr("sys.argv", ["table.py", *map(str, words)])
     table.main()
-    assert output.read_text() == table.markdown(rows, reference, "")
+    assert output.read_text() == table.markdown(rows, reference, "shaw")
+    with open(tmp_path / "results.csv", newline="") as file:
+        written = list(csv.DictReader(file))
+    for ours, theirs in zip(written, rows, strict=True):
+        assert float(ours.pop("BLEU")) == float(theirs["BLEU"])
+        assert ours == {name: theirs[name] for name in ours}
+
+
+def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
+    requests = []
+
+    def fetch(url, path, sha256):
+        requests.append((url, sha256))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("MLQA_V1/test/test-de.json", "{}")
+        return path
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    source = {"url": "https://a.b/MLQA_V1.zip", "member": "test-de.json", "sha256": "0" * 64}
+    output, archives = tmp_path / "de.json", tmp_path / "archives"
+    words = [json.dumps(source), str(output), "--archives", str(archives)]
+    monkeypatch.setattr("sys.argv", ["download.py", *words])
+    download.main()
+    assert output.read_text() == "{}"
+    assert requests == [("https://a.b/MLQA_V1.zip", "0" * 64)]
 
 
 # Published figures of real systems come out to the digit
@@ -95,6 +130,24 @@ def check(rows):
 def test_a_published_figure_comes_out(shared_data, monkeypatch, figure):
     monkeypatch.setattr(outputs, "FIGURES", {figure: outputs.FIGURES[figure]})
     check(outputs.rows(shared_data))
+
+
+@pytest.mark.slow
+def test_every_published_bleu_comes_out(shared_data, monkeypatch):
+    """Of all 25 systems, and with the four digits of SOURCE.md where it has them."""
+    full = ("BLEU 13a", outputs.BLEU, 1, 4)
+    names = ("published_bleu", "bleu_mteval_v13a")
+    monkeypatch.setattr(outputs, "FIGURES", dict.fromkeys(names, full))
+    rows = list(outputs.rows(shared_data))
+    assert len(rows) == 25
+    for row in rows:
+        digits = len(row.published.partition(".")[2])
+        assert float(row.published) == pytest.approx(float(row.ours), abs=0.51 * 10**-digits), row
+    source = (shared_data / "newstest2017_outputs" / "SOURCE.md").read_text()
+    table = re.findall(r"^\| (..-..) \| .* \| ([\d.]+) \| ([\d.]+) \|$", source, re.MULTILINE)
+    bergamot = [(row.pair, row.published, row.ours) for row in rows if "bergamot" in row.system]
+    assert len(table) == 9
+    assert sorted(bergamot) == sorted(table)
 
 
 @pytest.mark.slow

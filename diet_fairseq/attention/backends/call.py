@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 
@@ -25,6 +25,7 @@ class AttentionCall:
         schemes: those that act; they may also change the logits, and add to the values
         layout: where queries and keys stand, and what is masked
         dropout: the probability that a weight is dropped
+        temperature: what the logits are divided by
     """
 
     q: Tensor
@@ -34,6 +35,15 @@ class AttentionCall:
     schemes: Schemes
     layout: Layout
     dropout: float
+    temperature: float = 1.0
+
+    def at_temperature(self) -> "AttentionCall":
+        """The call with its temperature in queries and scores, for what can't divide logits."""
+        if self.temperature == 1:
+            return self
+        factor = 1 / self.temperature
+        scores = tuple(score.times(factor) for score in self.scores)
+        return replace(self, q=self.q * factor, scores=scores, temperature=1.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,11 +44,13 @@ def widened(x: Tensor, width: int) -> Tensor:
 
 def sdpa(call: AttentionCall) -> tuple[Tensor, None]:
     """`torch.nn.functional.scaled_dot_product_attention` with the score as its mask."""
+    call = call.at_temperature()
     return fused(call, call.q, call.k, call.v, dense_sum(call.scores)), None
 
 
 def factors(call: AttentionCall) -> tuple[Tensor, None]:
     """The same with the factors of the score appended to queries and keys: no score is built."""
+    call = call.at_temperature()
     q, k, v = call.q, call.k, call.v
     products = [score for score in call.scores if isinstance(score, Factors)]
     if products:

@@ -82,6 +82,7 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     Raises:
         UserError: Triton is needed and can't be imported
     """
+    call = call.at_temperature()
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
     lines = [score for score in call.scores if isinstance(score, Offsets)]
     regular = layout.regular and len(lines) == len(call.scores) > 0

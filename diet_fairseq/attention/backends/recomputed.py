@@ -79,6 +79,7 @@ def recomputed(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """
     if call.dropout:
         return reference(call)
+    call = call.at_temperature()
     score = dense_sum(call.scores)
     if score is None or call.q.device.type != "cpu":
         return sdpa(call)

@@ -30,13 +30,15 @@ def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
 
 
 def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
-    """q k^T + scores + mask, (B, H, Tq, Tk): the logits of the softmax."""
+    """(q k^T + scores) / temperature + mask, (B, H, Tq, Tk): the logits of the softmax."""
     score = call.q @ call.k.mT  # (B, H, Tq, d_h) @ (B, H, d_h, Tk) -> (B, H, Tq, Tk)
     for scheme in call.schemes:
         if "content_score" in scheme.kinds:
             score = scheme.content_score(score, call.q, call.layout)
     for added in added_scores(call):
         score = score + added
+    if call.temperature != 1:  # of what schemes have changed, too
+        score = score / call.temperature
     if masked and call.layout.mask is not None:
         # after all else: no learned score beats -inf
         score = score.masked_fill(call.layout.mask, float("-inf"))

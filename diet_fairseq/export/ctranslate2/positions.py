@@ -1,4 +1,4 @@
-"""Position schemes in CTranslate2's form: a score of offset and head, or Shaw's tables.
+"""Position schemes in CTranslate2's form: scores of the offset, Shaw's tables, RoPE.
 
 A scheme whose only term is a score of the offset is written as a table of that score. The table
 ends at the offset from which on the score is constant or, where there is none (ALiBi), at the last
@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from ctranslate2.specs import model_spec
+from ctranslate2.specs import attention_spec, model_spec
 from torch import Tensor
 
 from ...errors import UserError
 from ...positions import SCHEMES, PositionScheme
 from ...positions.layout import Layout
+from ...positions.rope import Rope
 from ...positions.scores import Offsets
 from ...positions.shaw import Shaw
 
@@ -31,20 +32,24 @@ class Positions:
 
     Attributes:
         schemes: the scheme of every layer; None for fairseq's own attention, or without positions
-        shaw, bias: whether Shaw's tables or a score hold them; neither: a table at the input
+        temperature: divisor of the logits, by which weights of queries and tables are divided
+        shaw, bias, rope: the form that holds them; none: a table at the input
     """
 
     def __init__(self, stack: Any) -> None:
         self.stack = stack
+        placement = getattr(stack, "placement", None)  # fairseq's own have none
+        self.temperature: float = 1.0 if placement is None else placement.config.temperature
         self.schemes: list[Any] = [
             getattr(layer.self_attn, "positions", None) or getattr(stack, "positions", None)
             for layer in stack.layers
         ]
         at_input = stack.embed_positions is not None
         self.shaw = any(isinstance(scheme, Shaw) for scheme in self.schemes)
+        self.rope = next((scheme for scheme in self.schemes if isinstance(scheme, Rope)), None)
         # By default CTranslate2 silently adds sinusoidal positions to the input, so a model without
         # any positions has a score of zero.
-        self.bias = not self.shaw and not at_input
+        self.bias = not self.shaw and not self.rope and not at_input
         self._check(at_input)
 
     def _check(self, at_input: bool) -> None:
@@ -58,11 +63,17 @@ class Positions:
         if any(crossing(self.stack)):
             raise unsupported("positions in cross-attention", "its cross-attention has none")
         for scheme in self.schemes:
-            held = scheme is None or isinstance(scheme, Shaw) or scheme.kinds == {"offsets"}
+            turns = type(scheme) is Rope
+            held = scheme is None or turns or isinstance(scheme, Shaw)
+            held = held or scheme.kinds == {"offsets"}
             if not held or (name and SCHEMES[name].compressed):
                 raise unsupported(
                     f"the position scheme {name}",
                     "of scores it knows those of the offset alone, and Shaw's tables",
+                )
+            if turns and scheme.scaling == "yarn":
+                raise unsupported(
+                    "--position-rope-scaling yarn", "of RoPE's scalings it knows the linear one"
                 )
             if scheme is not None and at_input:
                 raise unsupported(
@@ -75,9 +86,44 @@ class Positions:
                     "its heads share one, as with --position-sharing head",
                 )
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the constructor of the encoder's or decoder's specification must know.
+
+        CTranslate2 turns the first ``rotary_dim`` dimensions D of a head, by base^(-2m / D): so the
+        base of p-RoPE, which turns fewer than d_h, is another one.
+        """
+        options: dict[str, Any] = {
+            "relative_position": self.shaw,
+            "relative_attention_bias": self.bias,
+        }
+        if self.rope is None:
+            return options
+        turned, width = 2 * self.rope.pairs, self.rope.shape.head_dim
+        options |= {
+            "rotary_dim": turned,
+            "rotary_interleave": False,  # pairs are m and m + D / 2
+            "rotary_base": self.rope.base ** (turned / width),
+        }
+        if self.rope.scaling == "linear":
+            options["rotary_scaling_type"] = attention_spec.RotaryScalingType.Linear
+            options["rotary_scaling_factor"] = self.rope.factor
+        return options
+
+    def ordered(self, projection: Tensor) -> Tensor:
+        """Rows of W_Q or W_K, or its bias, (d, ...), with those first in each head that turn."""
+        if self.rope is None:
+            return projection
+        pairs, half = self.rope.pairs, self.rope.shape.head_dim // 2
+        first = torch.arange(half)
+        turned = torch.cat([first[:pairs], first[:pairs] + half])
+        still = torch.cat([first[pairs:], first[pairs:] + half])
+        heads = projection.unflatten(0, (-1, 2 * half))  # (H, d_h, ...)
+        return heads[:, torch.cat([turned, still])].flatten(0, 1)
+
     def write(self, spec: Any) -> None:
         """Write them to the specification of the encoder or decoder."""
-        if not self.shaw and not self.bias:
+        if not self.shaw and not self.bias and not self.rope:
             spec.position_encodings.encodings = input_table(self.stack)
         causal = hasattr(self.stack, "output_projection")
         for layer, scheme, layer_spec in zip(
@@ -93,7 +139,7 @@ class Positions:
                 )
             elif self.bias:
                 table, max_distance = bias_table(scheme, layer.self_attn.num_heads, causal)
-                attention.relative_attention_bias = table
+                attention.relative_attention_bias = table / self.temperature
                 attention.relative_attention_max_distance = np.int32(max_distance)
 
 

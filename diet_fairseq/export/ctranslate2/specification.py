@@ -183,8 +183,7 @@ def shape_of(stack: Any, positions: Positions) -> dict[str, Any]:
         "no_final_norm": stack.layer_norm is None,
         "activation": activation_of(stack.cfg.activation_fn),
         "layernorm_embedding": stack.layernorm_embedding is not None,
-        "relative_position": positions.shaw,
-        "relative_attention_bias": positions.bias,
+        **positions.options,
     }
 
 
@@ -208,7 +207,12 @@ def write_stack(
     for index, layer_spec in enumerate(spec.layer):
         layer = f"{name}.layers.{index}"
         attention = [f"{layer}.self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
-        parameters.write_linear(layer_spec.self_attention.linear[0], *attention[:3])
+        projections = layer_spec.self_attention.linear[0]
+        parameters.write_linear(projections, *attention[:3])
+        for part in (projections.weight, projections.bias):
+            queries, keys, _ = part.chunk(3)
+            queries.copy_(positions.ordered(queries) / positions.temperature)
+            keys.copy_(positions.ordered(keys))
         parameters.write_linear(layer_spec.self_attention.linear[1], attention[3])
         parameters.write_norm(layer_spec.self_attention.layer_norm, f"{layer}.self_attn_layer_norm")
         parameters.write_linear(layer_spec.ffn.linear_0, f"{layer}.fc1")

@@ -147,7 +147,9 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
     options = {
         name: value for name, value in vars(PositionConfig.of(args)).items() if value is not None
     }
-    del options["attention_backend"]  # transformers has attn_implementation
+    # transformers has attn_implementation, and no sampling of positions in its training
+    for name in ("attention_backend", "position_sampling", "position_sampling_length"):
+        options.pop(name, None)
     schemes = [part for part in model.modules() if isinstance(part, ScoreParameters)]
     segments = {part.gain for part in schemes if isinstance(part, SegmentScores)}
     positions = [part for part in schemes if not isinstance(part, SegmentScores)]

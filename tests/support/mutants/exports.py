@@ -123,6 +123,27 @@ def converted_weights_not_tied(patch: Patch) -> None:
     _converted(patch, "output_projection.weight", lambda weight: weight.roll(1, 0))
 
 
+def _rotary(patch, **changes):
+    from diet_fairseq.export.ctranslate2.positions import Positions
+
+    original = Positions.options.fget  # type: ignore[attr-defined]
+    patch.setattr(Positions, "options", property(lambda self: original(self) | changes))
+
+
+def converted_pairs_of_neighbours(patch: Patch) -> None:
+    _rotary(patch, rotary_interleave=True)
+
+
+def converted_base_of_all_dimensions(patch: Patch) -> None:
+    _rotary(patch, rotary_base=10000.0)
+
+
+def converted_heads_not_ordered(patch: Patch) -> None:
+    from diet_fairseq.export.ctranslate2.positions import Positions
+
+    patch.setattr(Positions, "ordered", lambda self, projection: projection)
+
+
 def _converted(patch, ending, change):
     """Parameters whose names end so are written in another form."""
     from diet_fairseq.export.ctranslate2.specification import Parameters

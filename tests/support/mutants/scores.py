@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -11,12 +12,13 @@ from torch import nn
 from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention import context
 from diet_fairseq.attention.context import Context
-from diet_fairseq.positions import base, layout, relative, shaw, tupe
+from diet_fairseq.positions import base, layout, relative, rope, shaw, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import OffsetProducts, OffsetScores
+from diet_fairseq.positions.rope import Rope, Turned
 from diet_fairseq.positions.scores import Dense, Factors
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
@@ -350,3 +352,57 @@ def sums_in_half_precision(patch: Patch) -> None:
     for module in (base, relative, linformer, encoder):
         patch.setattr(module, "look_up", F.embedding)
     patch.setattr(ScoreParameters, "gained", lambda self, parameter: parameter * self.gain)
+
+
+# --- rotations -------------------------------------------------------------------------------
+
+
+def yarn_without_its_temperature(patch: Patch) -> None:
+    patch.setattr(Rope, "magnitude", property(lambda self: 1.0, lambda *_: None), raising=False)
+
+
+@instead_of(Rope, "_turns")
+def queries_turned_backwards(original, self, layout, dtype):
+    (cos, sin), of_keys = original(self, layout, dtype)
+    return (cos, -sin), of_keys
+
+
+@instead_of(Rope, "_turn")
+def keys_that_fade_as_queries(original, self, positions, sign, dtype):
+    return original(self, positions, 1, dtype)
+
+
+@instead_of(Layout, "of_last_keys")
+def the_new_key_stands_first(original, self, keys):
+    return replace(original(self, keys), key_positions=self.key_positions[:, :keys])
+
+
+def gradients_turned_on(patch: Patch) -> None:
+    patch.setattr(
+        Turned,
+        "backward",
+        lambda ctx, gradient: (rope.turned(gradient, *ctx.saved_tensors), None, None),
+    )
+
+
+@instead_of(Rope, "_turn")
+def angles_in_half_precision(original, self, positions, sign, dtype):
+    return original(self, positions.to(dtype), sign, dtype)
+
+
+class Forgetful(dict):
+    """A dictionary that says it has nothing."""
+
+    def __contains__(self, key):
+        return False
+
+
+def nothing_that_layers_share(patch: Patch) -> None:
+    caches: WeakKeyDictionary[Layout, Forgetful] = WeakKeyDictionary()
+    patch.setattr(Layout, "cache", property(lambda self: caches.setdefault(self, Forgetful())))
+
+
+@instead_of(Rope, "__init__")
+def the_lowest_frequencies_turn(original, self, *args, **options):
+    original(self, *args, **options)
+    self.rates = self.rates.flip(1)

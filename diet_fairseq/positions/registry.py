@@ -1,0 +1,73 @@
+"""The registry of position schemes, for schemes of a user's own package.
+
+It works as fairseq's registries do: a decorator gives a class its name.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..errors import UserError
+from . import SCHEMES, PositionScheme
+
+Scheme = TypeVar("Scheme", bound=type[PositionScheme])
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_actions: list[Callable[[str], None]] = []
+
+
+def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
+    """Register a subclass of `PositionScheme` under a name, as a decorator.
+
+        @register_position_scheme("rotate")
+        class Rotate(PositionScheme): ...
+
+    From then on ``--position-scheme rotate`` and the architectures ``transformer_rotate``,
+    ``roberta_rotate``, ``bert_rotate`` and ``electra_rotate`` exist, with the scheme's options. The
+    module that does this must be imported wherever a checkpoint or an exported model with the
+    scheme is used: fairseq's commands and ours import the package that ``--user-dir`` names.
+
+    Raises:
+        UserError: the name is taken or not allowed, or the class is no `PositionScheme`
+        TypeError: an option of the scheme is declared differently elsewhere
+    """
+
+    def register(scheme: Scheme) -> Scheme:
+        _check(name, scheme)
+        SCHEMES[name] = scheme
+        try:
+            for act in _actions:
+                act(name)
+        except Exception:
+            del SCHEMES[name]
+            raise
+        return scheme
+
+    return register
+
+
+def for_each_scheme(act: Callable[[str], None]) -> None:
+    """Call a function with the name of every scheme: of those registered now, and later."""
+    for name in tuple(SCHEMES):
+        act(name)
+    _actions.append(act)
+
+
+def _check(name: str, scheme: object) -> None:
+    if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme)):
+        raise UserError(
+            f"the position scheme {name} must be a subclass of PositionScheme, but is "
+            f"{getattr(scheme, '__qualname__', scheme)}: derive it from "
+            "diet_fairseq.positions.PositionScheme"
+        )
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"the name of a position scheme must be lower-case letters, digits and _, but is "
+            f"{name!r}: rename it"
+        )
+    if name in SCHEMES:
+        other = SCHEMES[name]
+        raise UserError(
+            f"the position scheme {name} is registered already, by "
+            f"{other.__module__}.{other.__qualname__}: give {scheme.__qualname__} another name"
+        )

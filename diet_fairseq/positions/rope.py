@@ -1,0 +1,232 @@
+"""Rotary positions: queries and keys are turned by angles that grow with their positions."""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .base import AttentionShape, PositionScheme
+from .layout import Layout
+from .options import Option, at_least
+
+#: what queries or keys are multiplied by: cos and sin, (B|1, 1, T, 1, d_h / 2) each
+Turn = tuple[Tensor, Tensor]
+
+
+def check_share(flag: str, value: float) -> None:
+    if not 0 < value <= 1:
+        raise UserError(f"{flag} must be above 0 and at most 1, but is {value}")
+
+
+BASE = Option(
+    "position_rope_base",
+    float,
+    "rope, xpos: base of the frequencies; pair m turns by base^(-2m / d_h) a token (default: "
+    "10,000)",
+    default=10000.0,
+    check=at_least(2),
+)
+SHARE = Option(
+    "position_rope_share",
+    float,
+    "rope: share of a head's dimensions that turn, those of the highest frequencies (p-RoPE) "
+    "(default: 1)",
+    default=1.0,
+    check=check_share,
+)
+SCALING = Option(
+    "position_rope_scaling",
+    str,
+    "rope: how frequencies change for inputs longer than in training (default: none)",
+    default="none",
+    choices=("none", "linear", "yarn"),
+)
+FACTOR = Option(
+    "position_rope_factor",
+    float,
+    "rope: how many times as long the inputs are as in training (linear, yarn)",
+    check=at_least(1),
+)
+TRAINED = Option(
+    "position_rope_trained",
+    int,
+    "rope: number of positions that the model was trained on (yarn)",
+    check=at_least(1),
+)
+
+
+class Rope(PositionScheme):
+    """RoPE, Su et al. (2021), eq. 14 to 16: q_i and k_j are turned, their product knows j - i.
+
+    Pair m of a head turns by the angle position * base^(-2m / d_h). It has dimensions m and
+    m + d_h / 2, as in transformers' Llama and RoFormer's successors; the paper pairs 2m and 2m + 1,
+    the same up to the order of the rows of W_Q and W_K. Angles are float32 in any precision.
+
+    ``rope_share`` p is p-RoPE, Barbero et al. (2025): the floor(p d_h / 2) highest frequencies stay
+    as they are (at least one does), the others are 0, so that their pairs don't turn.
+
+    ``rope_scaling`` "linear" divides every frequency by ``rope_factor`` (Chen et al. 2023). "yarn"
+    (Peng et al. 2023, sections 3.2 and 3.4) divides those of pairs that turn less than 32 times in
+    ``rope_trained`` positions, wholly if less than once. It multiplies queries and keys by
+    0.1 ln(factor) + 1 each, as a temperature of the softmax; so p-RoPE's other pairs get it, too.
+    """
+
+    #: the bits of float32 numbers: rows (d_h / 2,) of angles a token; xPos: of growth a token, too
+    rates: Tensor
+    options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        *,
+        rope_base: float,
+        rope_share: float,
+        rope_scaling: str,
+        rope_factor: float | None,
+        rope_trained: int | None,
+    ) -> None:
+        super().__init__(shape)
+        if shape.head_dim % 2:
+            raise UserError(
+                f"rotary positions turn pairs of a head's dimensions, which are {shape.head_dim} "
+                "here: change the model's width or its number of heads, so that they are even"
+            )
+        check_scaling(rope_scaling, rope_factor, rope_trained)
+        self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
+        self.pairs = max(1, int(rope_share * shape.head_dim // 2))
+        self.magnitude = 1.0
+        half = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
+        if rope_scaling == "linear":
+            half = [frequency / self.factor for frequency in half]
+        if rope_scaling == "yarn" and rope_trained is not None:
+            half = yarn(half, rope_base, self.factor, rope_trained)
+            self.magnitude = 0.1 * math.log(self.factor) + 1
+        half[self.pairs :] = [0.0] * (len(half) - self.pairs)
+        self.register_buffer("rates", bits([half]), persistent=False)
+        self.key = (
+            *(type(self), shape.head_dim, rope_base, self.pairs),
+            *(rope_scaling, rope_factor, rope_trained),
+        )
+
+    def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        of_queries, of_keys = self._turns(layout, q.dtype)
+        turn = Turned.apply if torch.is_grad_enabled() else turned
+        return turn(q, *of_queries), turn(k, *of_keys)
+
+    def _turns(self, layout: Layout, dtype: torch.dtype) -> tuple[Turn, Turn]:
+        """Those of queries and of keys; the first layer computes them for all."""
+        key = self.key, dtype
+        if key not in layout.cache:
+            queries, keys = layout.query_positions, layout.key_positions
+            of_keys = self._turn(keys, -1, dtype)
+            # queries are the last of the keys
+            alike = queries.shape == keys.shape and len(self.rates) == 1
+            of_queries = of_keys if alike else self._turn(queries, 1, dtype)
+            layout.cache[key] = of_queries, of_keys
+        return layout.cache[key]
+
+    def _turn(self, positions: Tensor, sign: int, dtype: torch.dtype) -> Turn:
+        """That of positions (B|1, T), in float32 until the end; ``sign`` is -1 for keys."""
+        positions = positions[:, None, :, None, None]  # (B|1, 1, T, 1, 1)
+        frequencies, *growth = self.rates.view(torch.float32)  # (d_h / 2,) each
+        angles = positions * frequencies  # (B|1, 1, T, 1, d_h / 2)
+        cos, sin = angles.cos(), angles.sin()
+        if self.magnitude != 1:
+            cos, sin = cos * self.magnitude, sin * self.magnitude
+        if growth:
+            magnitudes = (positions * growth[0] * sign).exp()
+            cos, sin = cos * magnitudes, sin * magnitudes
+        return cos.to(dtype), sin.to(dtype)
+
+
+class Xpos(Rope):
+    """xPos, Sun et al. (2022), algorithm 1: RoPE whose pairs fade with the distance.
+
+    Pair m of query i is multiplied by zeta^(i / 512), that of key j by zeta^(-j / 512), with
+    zeta = (2m / d_h + 0.4) / 1.4: the product has zeta^((i - j) / 512), which is the smaller the
+    further the key lies back. 0.4 and 512 are the paper's.
+
+    The paper's models are causal, and so is the fading: in encoders, keys that follow the query
+    grow by the same law, as in the encoders of the authors' torchscale (x-transformers refuses
+    encoders). In float16 keys overflow before position 4,500.
+    """
+
+    options = (BASE,)
+
+    def __init__(self, shape: AttentionShape, *, rope_base: float) -> None:
+        super().__init__(
+            shape,
+            rope_base=rope_base,
+            rope_share=1.0,
+            rope_scaling="none",
+            rope_factor=None,
+            rope_trained=None,
+        )
+        half = shape.head_dim // 2
+        growth = [math.log((m / half + 0.4) / 1.4) / 512 for m in range(half)]
+        rates = torch.cat([self.rates, bits([growth])])
+        self.register_buffer("rates", rates, persistent=False)
+
+
+def bits(numbers: list[list[float]]) -> Tensor:
+    """float32 numbers as int32, which a model in half precision doesn't round."""
+    return torch.tensor(numbers, dtype=torch.float32).view(torch.int32)
+
+
+class Turned(torch.autograd.Function):
+    """`turned`, with a gradient that is turned back.
+
+    PyTorch's own backward pass would take twice the time, in as many copies of x.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return turned(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return Turned.apply(gradient, cos, -sin), None, None
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x (B, H, T, d_h) with its pairs turned; cos and sin are (B|1, 1, T, 1, d_h / 2)."""
+    halves = x.unflatten(-1, (2, -1))  # (B, H, T, 2, d_h / 2)
+    out = halves * cos
+    (real, imaginary), (out_real, out_imaginary) = halves.unbind(-2), out.unbind(-2)
+    sin = sin.squeeze(-2)
+    out_real.addcmul_(imaginary, sin, value=-1)
+    out_imaginary.addcmul_(real, sin)
+    return out.flatten(-2)
+
+
+def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> list[float]:
+    """The frequencies of all pairs, those of long waves divided by the factor; as transformers."""
+    width = 2 * len(frequencies)
+
+    def pair_of(turns: int) -> float:
+        """The pair that turns so many times in the positions of training."""
+        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    first, last = max(math.floor(pair_of(32)), 0), min(math.ceil(pair_of(1)), width - 1)
+    reach = last - first or 0.001
+    ramp = [min(max((m - first) / reach, 0), 1) for m in range(len(frequencies))]
+    return [f / factor * r + f * (1 - r) for f, r in zip(frequencies, ramp, strict=True)]
+
+
+def check_scaling(scaling: str, factor: float | None, trained: int | None) -> None:
+    """Refuse options that the scaling lacks, or doesn't have."""
+    needs: dict[str, set[Any]] = {"none": set(), "linear": {FACTOR}, "yarn": {FACTOR, TRAINED}}
+    for option, value in ((FACTOR, factor), (TRAINED, trained)):
+        if value is None and option in needs[scaling]:
+            meaning = option.help.removeprefix("rope: ")
+            raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {meaning}")
+        if value is not None and option not in needs[scaling]:
+            fit = " or ".join(name for name, options in needs.items() if option in options)
+            raise UserError(
+                f"{option.flag} {value} means nothing with {SCALING.flag} {scaling}: leave it out, "
+                f"or take {SCALING.flag} {fit}"
+            )

@@ -1,0 +1,66 @@
+"""Random positions in training, so that a model meets more of them than its sentences have."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .layout import Layout
+
+# Notation: B sentences of n tokens, padded to T; positions are 0 to L - 1.
+
+
+@dataclass(frozen=True)
+class PositionSampling:
+    """Draws the positions of every sentence anew, in every forward pass of training.
+
+    "shifted": those of a sentence begin at k, uniform in 0 to L - n. Kiyono et al. (2021, SHAPE,
+    section 3) shift tables at the input, up to a limit of their own. Here the target has the k of
+    its source, or the largest that leaves room for it, so that offsets across stay as they are.
+
+    "randomised": n different positions of the L, in their order, all choices equally likely, as
+    Ruoss et al. (2023, section 3.1). Source and target draw their own; the paper has one text.
+
+    Attributes:
+        kind: "shifted" or "randomised"
+        length: L
+    """
+
+    kind: str
+    length: int
+
+    def draw(self, layout: Layout, batch: int, source_positions: Tensor | None = None) -> Layout:
+        """The layout of ``batch`` sentences at positions that are drawn.
+
+        Args:
+            layout: every token is a query
+            batch: B
+            source_positions: (B, S), where the sources of these targets stand
+
+        Raises:
+            UserError: a sentence has more than L tokens
+        """
+        tokens, device = layout.key_positions.size(1), layout.key_positions.device
+        numbers = layout.key_positions.expand(batch, -1)  # (B, T): each token's place
+        lengths = torch.full((batch,), tokens, device=device)  # (B,)
+        if layout.padding_mask is not None:
+            lengths = (~layout.padding_mask).sum(dim=1)
+        if tokens > self.length and int(lengths.max()) > self.length:
+            raise UserError(
+                f"a sentence of {int(lengths.max())} tokens is longer than "
+                f"--position-sampling-length {self.length}: shorten it, or raise the length"
+            )
+        if self.kind == "shifted":
+            room = self.length - lengths
+            if source_positions is None:
+                first = (torch.rand(batch, device=device) * (room + 1)).long()
+            else:
+                first = source_positions.amin(dim=1)
+            positions = numbers + torch.minimum(first, room).unsqueeze(1)
+        else:
+            drawn = torch.rand(batch, self.length, device=device).argsort(dim=1)[:, :tokens]
+            beyond = torch.arange(drawn.size(1), device=device) >= lengths.unsqueeze(1)
+            ordered = drawn.masked_fill(beyond, self.length).sort(dim=1).values  # (B, T|L)
+            positions = ordered.gather(1, numbers.clamp(max=drawn.size(1) - 1))
+        return layout.at(positions.clamp(max=self.length - 1), self.length)

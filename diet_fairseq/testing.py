@@ -1,0 +1,250 @@
+"""`check_scheme`: the properties of every position scheme, to test a scheme of your own."""
+
+import copy
+from argparse import Namespace
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import fairseq  # noqa: F401  # first of all: it imports the plugin
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import collate_tokens
+from fairseq.models.roberta.model import base_architecture as encoder_defaults
+from fairseq.models.transformer import base_architecture as transformer_defaults
+from torch import Tensor, nn
+
+from .attention.backends import BACKENDS
+from .models.diet_roberta import DietRobertaModel
+from .models.diet_transformer import DietTransformerModel
+from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
+from .positions.base import Projections
+from .positions.layout import Layout
+
+# Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head, V words.
+
+LAYERS, HEADS, WIDTH, LIMIT = 2, 2, 16, 16
+WORDS = Dictionary()
+for _word in map(str, range(24)):
+    WORDS.add_symbol(_word)
+TASK = Namespace(source_dictionary=WORDS, target_dictionary=WORDS)
+
+
+def check_scheme(scheme: type[PositionScheme]) -> None:
+    """Check `PROPERTIES` of a registered scheme, with its default options, in small random models.
+
+    Raises:
+        AssertionError: a property doesn't hold; the message begins with its name
+    """
+    name = next((name for name, other in SCHEMES.items() if other is scheme), None)
+    assert name, f"{scheme.__qualname__} has no name: decorate it with register_position_scheme"
+    for check in PROPERTIES:
+        try:
+            with torch.random.fork_rng(devices=[]):
+                check(name)
+        except Exception as error:
+            about = check.__name__.removeprefix("check_")
+            raise AssertionError(f"{about}: {scheme.__qualname__} fails: {error}") from error
+
+
+def check_shapes(name: str, heads: int = HEADS) -> None:
+    """Every method gives what its kind of term says, for all layouts."""
+    kind, width, limit = SCHEMES[name], WIDTH // HEADS, Limit(LIMIT, "--max-positions")
+    keys = Limit(4, "--projection-length") if kind.compressed else limit
+    project = Projections(*[lambda x: x.unflatten(-1, (HEADS, width)).transpose(0, 1)] * 2)
+    right = torch.arange(9) >= torch.tensor([[9], [5], [1]])  # (B, T): padding
+    paddings = [(right[:1], None), (right, None), (right.flip(1), 1)]
+    for (padding, queries), causal in product(paddings, (False, True)):
+        scheme = kind.create(AttentionShape(heads, width, WIDTH, limit, keys, causal))
+        layout = Layout.of_self_attention(padding, causal, queries)
+        layout = layout.compressed(4) if kind.compressed else layout
+        tq, tk = layout.query_positions.size(1), layout.key_positions.size(1)
+        score = scheme.score(layout)
+        if score is not None:
+            kinds = {type(score).__name__.lower(), "dense"}
+            assert kinds & scheme.kinds, (
+                f"a score of type {kinds}, but its kinds are {scheme.kinds}"
+            )
+            _check_shape(score.dense(), 3, heads, tq, tk)
+        q, k = torch.randn(3, HEADS, tq, width), torch.randn(3, HEADS, tk, width)
+        for x, turned in zip((q, k), scheme.transform(q, k, layout), strict=True):
+            assert turned.shape == x.shape, f"transform gives {tuple(turned.shape)}"
+        rows_of = scheme.query_rows(layout, project), scheme.key_rows(layout, project)
+        for rows in (*rows_of, scheme.value_rows(layout)):
+            if rows is not None:
+                _check_shape(rows.rows, HEADS, rows.rows.size(1), width)
+                _check_shape(rows.index, 3, 1, tq, tk)
+        logits = scheme.content_score(torch.randn(3, HEADS, tq, tk), q, layout)
+        _check_shape(logits, 3, HEADS, tq, tk)
+
+
+def _check_shape(x: Tensor, *shape: int) -> None:
+    fits = [n in (1, most) for n, most in zip(x.shape, shape, strict=True)]
+    assert all(fits), f"a shape is {tuple(x.shape)}, but must be {shape}, or 1 for any of these"
+
+
+@torch.no_grad()
+def check_padding(name: str) -> None:
+    """A sentence alone equals the sentence in a batch, padded on either side."""
+    model = _model(name)
+    alone = [_logits(model, [x], [y]) for x, y in zip(SOURCES, TARGETS, strict=True)]
+    for left in (False, True):
+        _check_same(_logits(model, left=left), torch.cat(alone))
+
+
+@torch.no_grad()
+def check_decoding(name: str) -> None:
+    """Decoding step by step equals decoding at once, also after beam search has reordered."""
+    model = _model(name)
+    if not hasattr(model, "decoder"):
+        return
+    out = model.encoder(SOURCES[0].expand(4, -1))
+    target = torch.stack(_sentences(9, 9, 9, 9, seed=3))  # (4, 9)
+    state: dict[str, Any] = {}
+    target[1, :2] = WORDS.pad()
+    for step in range(1, 10):
+        if step == 4:
+            order = torch.tensor([1, 1, 3, 2])
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            out, target = model.encoder.reorder_encoder_out(out, order), target[order]
+        words = target[:, :step]
+        real = words[:, -1].ne(WORDS.pad())
+        new = model.decoder(words, encoder_out=out, incremental_state=state)[0][real, -1]
+        _check_same(new, model.decoder(words, encoder_out=out)[0][real, -1])
+
+
+@torch.no_grad()
+def check_future(name: str) -> None:
+    """A decoder's output doesn't depend on later words."""
+    model = _model(name)
+    words, others = (torch.stack(_sentences(9, 9, 9, seed=n)) for n in (4, 5))  # (B, T)
+    for step in (1, 4, 8) if hasattr(model, "decoder") else ():
+        mixed = torch.cat([words[:, :step], others[:, step:]], 1)
+        full, *seen = (_logits(model, targets=[*x]) for x in (words, mixed, words[:, :step]))
+        for some in seen:
+            _check_same(some.view(3, -1, len(WORDS))[:, :step], full.view(3, 9, -1)[:, :step])
+
+
+def check_gradients(name: str) -> None:
+    """Every parameter gets a gradient, and after ``zero()`` some parameter of each module does."""
+    model = _model(name)
+    before = _logits(model)
+    gradients = _gradients(model, before)
+    names = [f"{at}.{key}" for at, part in _schemes(model).items() for key in part.state_dict()]
+    for name in (name for name, _ in model.named_parameters() if name in names):
+        assert name in gradients, f"{name} gets no gradient"
+        if gradients[name].abs().max() < 1e-5:  # right where softmax is blind to it
+            moved = copy.deepcopy(model)
+            moved.get_parameter(name).data += 1
+            _check_same(_logits(moved), before, f"{name} gets no gradient: ", 1e-4)
+    for scheme in _schemes(model).values():
+        scheme.zero()
+    gradients = _gradients(model, _logits(model))
+    for place, scheme in _schemes(model).items():
+        learned = [gradients[f"{place}.{key}"].any() for key, _ in scheme.named_parameters()]
+        assert any(learned) or not learned, f"{place} never learns after zero()"
+
+
+@torch.no_grad()
+def check_saving(name: str) -> None:
+    """A model computes the same after its state dict was loaded into another one."""
+    model, other = _model(name), _model(name, seed=2)
+    other.load_state_dict(model.state_dict())
+    _check_same(_logits(other), _logits(model), tolerance=0.0)
+
+
+def check_backends(name: str) -> None:
+    """Every backend that serves the scheme's kinds equals the reference, gradients included."""
+    results: dict[str, tuple[Tensor, Tensor]] = {}  # of the reference first
+    for backend in (key for key, one in BACKENDS.items() if SCHEMES[name].kinds <= one.serves):
+        model = _model(name, attention_backend=backend)
+        out = _logits(model)
+        gradients = [gradient.flatten() for gradient in _gradients(model, out).values()]
+        results[backend] = out, torch.cat(gradients)
+        for found, expected in zip(results[backend], results["reference"], strict=True):
+            _check_same(found, expected, f"{backend}: ", 1e-4)
+
+
+def check_sharing(name: str) -> None:
+    """Heads and layers share what ``--position-sharing`` says, and copies share nothing."""
+    if not SCHEMES[name].in_attention:
+        return
+    if any(scheme.state_dict() for scheme in _schemes(_model(name)).values()):
+        check_shapes(name, heads=1)  # others have nothing that heads could share
+    for sharing in ("none", "head", "layer"):
+        model = _model(name, position_sharing=sharing)
+        modules = (1 + hasattr(model, "decoder")) * (1 if sharing == "layer" else LAYERS)
+        for some in (model, copy.deepcopy(model)):
+            tensors = [
+                x.data_ptr() for scheme in _schemes(some).values() for x in scheme.parameters()
+            ]
+            assert len(_schemes(some)) == modules, f"{sharing}: {len(_schemes(some))} modules"
+            assert len({*tensors}) == len(tensors), f"{sharing}: modules share parameters"
+            assert _logits(some).isfinite().all(), f"{sharing}: not finite"
+
+
+PROPERTIES: tuple[Callable[[str], None], ...] = (
+    *(check_shapes, check_padding, check_future, check_decoding, check_gradients),
+    *(check_saving, check_backends, check_sharing),
+)
+
+
+def _model(name: str, seed: int = 1, **options: Any) -> Any:
+    """A translation model or, if keys are compressed, an encoder; random positions."""
+    kind = SCHEMES[name]
+    sizes = {"embed_dim": WIDTH, "ffn_embed_dim": WIDTH, "layers": LAYERS, "attention_heads": HEADS}
+    given: dict[str, Any] = {
+        f"{side}_{size}": n for side in ("encoder", "decoder") for size, n in sizes.items()
+    }
+    given |= {"position_scheme": name, "dropout": 0.0, "attention_dropout": 0.0, **options}
+    limits = ("positions",) if kind.compressed else ("source_positions", "target_positions")
+    args = Namespace(**given, **{f"max_{positions}": LIMIT for positions in limits})
+    (encoder_defaults if kind.compressed else transformer_defaults)(args)
+    torch.default_generator.manual_seed(seed)
+    family: Any = DietRobertaModel if kind.compressed else DietTransformerModel
+    model = family.build_model(args, TASK)
+    for module in (part for scheme in _schemes(model).values() for part in scheme.modules()):
+        for parameter in module.parameters(recurse=False):
+            nn.init.normal_(parameter, std=1 / getattr(module, "gain", 1.0))
+    return model.eval()
+
+
+def _schemes(model: nn.Module) -> dict[str, PositionScheme]:
+    """The outermost schemes in a model, by the names of their modules."""
+    found: dict[str, PositionScheme] = {}
+    for name, part in model.named_modules():
+        if isinstance(part, PositionScheme) and not name.startswith(tuple(f"{n}." for n in found)):
+            found[name] = part
+    return found
+
+
+def _sentences(*lengths: int, seed: int) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    words = [torch.randint(WORDS.nspecial, len(WORDS), (n - 1,), generator=draw) for n in lengths]
+    return [torch.cat([torch.tensor([WORDS.eos()]), some]) for some in words]
+
+
+SOURCES, TARGETS = _sentences(9, 5, 1, seed=1), _sentences(5, 9, 1, seed=2)
+
+
+def _logits(
+    model: Any, sources: list[Tensor] = SOURCES, targets: list[Tensor] = TARGETS, left: bool = True
+) -> Tensor:
+    """(real tokens, V); targets are padded on the other side than sources."""
+    source = collate_tokens(sources, WORDS.pad(), left_pad=left)  # (B, T)
+    target = collate_tokens(targets, WORDS.pad(), left_pad=not left)
+    if not hasattr(model, "decoder"):
+        return model(source)[0][source.ne(WORDS.pad())]
+    return model.decoder(target, encoder_out=model.encoder(source))[0][target.ne(WORDS.pad())]
+
+
+def _gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
+    weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(3))
+    model.zero_grad()
+    (logits * weights).sum().backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def _check_same(a: Tensor, b: Tensor, about: str = "", tolerance: float = 1e-5) -> None:
+    apart = float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1))
+    assert apart <= tolerance, f"{about}outputs lie {apart:.1g} apart"

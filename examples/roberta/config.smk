@@ -1,0 +1,171 @@
+# The config, checked; the names of runs; options of the scripts.
+
+from itertools import product
+
+check_config(EXAMPLES / "roberta" / "schema.yaml")
+
+FOLDER = config["folder"]
+FILE = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}[config["subwords"]]
+SUBWORDS = f"{FOLDER}/subwords/{FILE}"
+TASKS, QUESTIONS, TUNING = config["tasks"], config["questions"], config["tuning"]
+DOWNLOADS = config["downloads"]
+
+# What decides what is learnt, but for model and seed.
+TEXT = ("text", "wikitext", "lines_per_document", "lower", "valid_share", "smoothing")
+DATA = (*TEXT, "language", "subwords", "vocabulary")
+TRAINING = ("size", "objective", "length", "positions", "updates", "batch", "learning_rate", "warmup",
+            "optimizer", "weight_decay", "clip_norm", "options")
+
+
+def run_name(label, seed):
+    """The name of a pretraining's folder: other settings give another one."""
+    settings = settings_of(*DATA, *TRAINING) | {"model": config["models"][label], "seed": seed}
+    return f"{label}-s{seed}-{digest(settings)}"
+
+
+def model_name(label, seed):
+    """The name of what is exported: a run, or an earlier checkpoint of one."""
+    model = config["models"][label]
+    if isinstance(model, str):
+        return run_name(label, seed)
+    return f"{run_name(model['checkpoint_of'], seed)}-u{model['updates']}"
+
+
+RUNS, MODELS = {}, {}  # name of a run -> label, seed; name of a model -> its run, its checkpoint
+for label, seed in product(config["models"], config["pretraining_seeds"]):
+    model = config["models"][label]
+    if isinstance(model, str):
+        RUNS[run_name(label, seed)] = (label, seed)
+        MODELS[model_name(label, seed)] = (run_name(label, seed), "checkpoint_last.pt")
+        continue
+    base, updates = model["checkpoint_of"], model["updates"]
+    if not isinstance(config["models"].get(base), str):
+        raise WorkflowError(f"config.models.{label}.checkpoint_of must be a label, but is {base!r}")
+    if config["keep"] != -1 or updates % config["save_interval"] or updates > config["updates"]:
+        raise WorkflowError(
+            f"config.models.{label}.updates must be a multiple of save_interval up to updates, with "
+            f"keep: -1, but is {updates}"
+        )
+    MODELS[model_name(label, seed)] = (run_name(base, seed), f"checkpoint_*_{updates}.pt")
+
+
+def tuning_names(task):
+    """The names of a task's fine-tunings: all rates, epochs and seeds."""
+    settings = TUNING | (QUESTIONS if task == "questions" else TASKS[task])
+    apart = ("rates", "epochs", "seeds", "tests", "per_step", "statistic")
+    shared = digest({key: value for key, value in settings.items() if key not in apart})
+    return [
+        f"lr{rate:g}-e{epochs}-s{seed}-{shared}"
+        for rate, epochs, seed in product(settings["rates"], settings["epochs"], settings["seeds"])
+    ]
+
+
+# Label of a model -> the results of its fine-tunings.
+RESULTS = {
+    label: [
+        f"{FOLDER}/tuning/{model_name(label, seed)}/{task}/{name}/result.json"
+        for seed in config["pretraining_seeds"]
+        for task in [*TASKS, *(["questions"] if QUESTIONS else [])]
+        for name in tuning_names(task)
+    ]
+    for label in config["models"]
+}
+
+# Files
+
+KNOWN_TASKS = yaml.safe_load((EXAMPLES / "roberta" / "tasks.yaml").read_text(encoding="utf-8"))
+for label, settings in TASKS.items():
+    name = settings.setdefault("task", label)
+    if Path(name).suffix != ".yaml" and name not in KNOWN_TASKS:
+        raise WorkflowError(
+            f"config.tasks.{label}: the task must be one of {', '.join(KNOWN_TASKS)}, or a file "
+            f"that ends in .yaml, but is {name!r}"
+        )
+    if Path(name).suffix == ".yaml" and not Path(name).is_file():
+        raise WorkflowError(f"config.tasks.{label}: there is no file {name}")
+
+
+def present(path):
+    """The file of this name, gzipped or not; one that is not there may be downloaded."""
+    return next((name for name in (path, f"{path}.gz") if Path(name).is_file()), path)
+
+
+def task_files(label):
+    """The files that a fine-tuning reads."""
+    name, folder = TASKS[label]["task"], TASKS[label]["data"]
+    own = [name] if Path(name).suffix == ".yaml" else []
+    task = yaml.safe_load(Path(name).read_text(encoding="utf-8")) if own else KNOWN_TASKS[name]
+    files = [task["train"], *task["dev"].values(), *task.get("tests", {}).values()]
+    return own + [present(f"{folder}/{file}") for file in files]
+
+
+def check_download(path):
+    """Refuse a file that is not there and has no checksum; no input comes of it."""
+    if DOWNLOADS[path]["sha256"] is None and not Path(path).is_file():
+        raise WorkflowError(
+            f"config.downloads.{path}: sha256 is required for a download, but is null: set it, or "
+            f"put the file there"
+        )
+    return []
+
+
+# Options
+
+OBJECTIVES = {
+    "masked_lm": "--task masked_lm --sample-break-mode complete --criterion masked_lm",
+    "nsp": "--nsp --task masked_lm_nsp --criterion masked_lm_nsp",
+    # google-research/electra: 85% of the chosen tokens are masked, none replaced at random
+    "electra": "--task masked_lm --sample-break-mode complete --criterion electra"
+    " --leave-unmasked-prob 0.15 --random-token-prob 0",
+}
+
+
+def text_options(wildcards):
+    """Options of clean_documents.py."""
+    options = [shlex.join(["--text", language, *files]) for language, files in config["text"].items()]
+    options += [shlex.join(["--wikitext", *config["wikitext"]]), f"--valid-share {config['valid_share']}"]
+    options += ["--lower"] * config["lower"]
+    if config["lines_per_document"]:
+        options.append(f"--lines-per-document {config['lines_per_document']}")
+    if len(config["text"]) > 1:
+        options.append(f"--smoothing {config['smoothing']}")
+    return " ".join(options)
+
+
+def pretraining_options(wildcards):
+    """Every option that changes what is learnt, but for the batch."""
+    label, seed = RUNS[wildcards.run]
+    model, _, options = config["models"][label].partition(" ")
+    updates = config["updates"]
+    # Compressed keys are a share of a sample's in DIET (appendix A): these keep its length.
+    compressed = "linformer" in model or "diet_abs_lin" in model
+    positions = config["length"] if compressed else max(config["positions"] or 0, config["length"])
+    return (
+        f"--arch {model}_{config['size']} {options} {OBJECTIVES[config['objective']]}"
+        f" --tokens-per-sample {config['length']} --max-positions {positions}"
+        f" --optimizer {config['optimizer']} --weight-decay {config['weight_decay']}"
+        f" --clip-norm {config['clip_norm']} --lr {config['learning_rate']} --lr-scheduler linear_ratio"
+        f" --warmup-ratio {config['warmup']} --max-update {updates} --seed {seed}"
+        f" --save-interval-updates {min(config['save_interval'], updates)}"
+        f" --validate-interval-updates {min(config['validate_interval'], updates)}"
+        f" --keep-interval-updates {config['keep']} --no-epoch-checkpoints {config['options']}"
+    )
+
+
+def tuning_options(settings):
+    """Options of finetune.py and answer.py that all runs of a task share."""
+    options = f"--length {settings['length']} --batch {settings['batch']} --warmup {settings['warmup']}"
+    options += f" --weight-decay {settings['weight_decay']} --evaluate-every {settings['evaluate_every']}"
+    options += " --group-by-length" * settings["group_by_length"] + " --bf16" * settings["bf16"]
+    return options + (f" --per-step {settings['per_step']}" if settings["per_step"] else "")
+
+
+def question_options(wildcards):
+    """Options of answer.py: its training set and its tests."""
+    options = [tuning_options(TUNING | QUESTIONS), f"--stride {QUESTIONS.get('stride', 128)}"]
+    if "language" in QUESTIONS:
+        options.append(f"--train-language {QUESTIONS['language']}")
+    for name, files in QUESTIONS.get("tests", {}).items():
+        pairs = (f"{language}={present(file)}" for language, file in files.items())
+        options.append(shlex.join(["--test", name, *pairs]))
+    return " ".join(options)

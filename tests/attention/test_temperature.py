@@ -1,0 +1,182 @@
+"""``--position-temperature``: at inference, and only there, logits are divided by it."""
+
+from importlib import import_module
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from diet_fairseq import Translator
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall, fused
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.scores import Offsets
+from diet_fairseq_cli import main
+from tests.support import tiny
+from tests.support.attentions import attentions
+from tests.support.tiny import TOLERANCE, Case
+from tests.support.translating import untrained
+
+offsets_module = import_module("diet_fairseq.attention.backends.offsets")
+close = torch.testing.assert_close
+LOW = 0.5
+FIRST = tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(
+    [case for case in tiny.ENCODERS if case.kind.compressed]
+)
+CROSS = [Case("diet_abs", (("position_cross_attention", True),))]
+
+
+def at(temperature, case, **options):
+    return tiny.copy_of(tiny.model_of(case), case, position_temperature=temperature, **options)
+
+
+@torch.no_grad()
+@tiny.each(FIRST + CROSS)
+def test_weights_are_those_of_divided_logits(case):
+    """softmax(x / t) is softmax(x) to the power 1 / t, divided by its sum."""
+    x = tiny.vectors(2, 9, tiny.DIM)
+    padding = torch.arange(9) >= torch.tensor([[9], [6]])
+    pairs = zip(attentions(at(LOW, case)), attentions(tiny.model_of(case)), strict=True)
+    for low, plain in pairs:
+        layout = plain.layout(padding)
+        expected = plain(x, layout, weights=True) ** (1 / LOW)
+        expected = expected / expected.sum(-1, keepdim=True)
+        close(low(x, layout, weights=True), expected, **TOLERANCE)
+
+
+@torch.no_grad()
+@tiny.each(FIRST)
+def test_every_backend_has_the_temperature(case):
+    expected = tiny.logits(at(LOW, case, attention_backend="reference"))
+    assert tiny.difference(expected, tiny.logits(tiny.model_of(case))) > tiny.VISIBLE
+    for backend, one in BACKENDS.items():
+        if case.kind.kinds <= one.serves:
+            close(tiny.logits(at(LOW, case, attention_backend=backend)), expected, **TOLERANCE)
+
+
+@tiny.each(tiny.of_scheme("diet_rel")[:1])
+def test_training_has_none(case):
+    for backend in ("auto", "recompute"):
+        models = (at(value, case, attention_backend=backend).train() for value in (LOW, None))
+        assert torch.equal(*(tiny.logits(model) for model in models))
+
+
+def test_the_kernels_of_offsets_are_given_divided_queries_and_scores(monkeypatch):
+    """Beside a GPU, where `kernels_fit`, they read the line itself."""
+    given = []
+    monkeypatch.setattr(offsets_module, "kernels_fit", lambda *_: True)
+    monkeypatch.setattr(
+        offsets_module, "offset_attention", lambda *x: (given.append(x) or x[0], None)
+    )
+    layout = Layout.of_self_attention(torch.zeros(1, 4, dtype=torch.bool))
+    q, line = tiny.vectors(1, 2, 4, 8), tiny.vectors(2, 7)
+    BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
+    close(given[0][0], q / LOW)
+    close(given[0][3], line / LOW)
+
+
+def test_a_temperature_of_one_leaves_the_call_as_it_is(monkeypatch):
+    calls = []
+    monkeypatch.setattr(fused, "fused", lambda call, q, k, v, score: calls.append((call, q)) or q)
+    model = at(1.0, Case("t5"), attention_backend="sdpa")
+    model.encoder(tiny.padded(tiny.SOURCES, left=True))
+    assert calls
+    assert all(call.q is q and call.at_temperature() is call for call, q in calls)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_temperature_that_is_none_is_refused(temperature):
+    with pytest.raises(UserError) as refused:
+        tiny.fresh(Case("t5"), position_temperature=temperature)
+    assert str(refused.value) == (
+        f"--position-temperature must be a number above 0, but is {temperature}"
+    )
+
+
+@torch.no_grad()
+@tiny.each(FIRST + CROSS)
+def test_a_model_in_transformers_has_the_temperature(case):
+    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+    from diet_fairseq.export import huggingface
+
+    model = at(LOW, case)
+    other = huggingface.convert(model).model  # compares them
+    assert other.config.position_options["position_temperature"] == LOW
+    outputs = []
+    for name in ("eager", "sdpa"):
+        other.set_attn_implementation(name)
+        sources = tiny.padded(tiny.SOURCES, left=True)
+        given = {"input_ids": sources}
+        if case.family == "transformer":
+            given["decoder_input_ids"] = tiny.padded(tiny.TARGETS, left=False)
+        outputs.append(other(**given).logits)
+    close(*outputs, **TOLERANCE)
+    assert huggingface.arguments(other.config).position_temperature == LOW
+
+
+@tiny.each([case for case in FIRST if case.scheme in
+            ("none", "sinusoidal", "learned", "shaw", "t5", "diet_rel")])  # fmt: skip
+def test_ctranslate2_has_it_in_its_weights(case):
+    pytest.importorskip("ctranslate2")
+    from tests.export.test_ctranslate2 import difference, exported
+
+    with TemporaryDirectory() as folder:
+        model = at(LOW, case)
+        assert difference(model, exported(model, folder)) < 1e-4
+        assert difference(tiny.model_of(case), folder) > 1e-3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return untrained(tmp_path_factory.mktemp("model"), "--arch", "transformer_t5_tiny")
+
+
+LINE = "ban kon din ban kon din"
+
+
+def test_the_translator_takes_a_temperature(folder):
+    plain, one, low = (Translator(folder, position_temperature=t) for t in (None, 1.0, LOW))
+    scores = [[found.score for found in translator.candidates([LINE], nbest=3)[0]]
+              for translator in (plain, one, low)]  # fmt: skip
+    assert scores[0] == scores[1] != scores[2]
+
+
+def test_checkpoints_of_earlier_versions_take_one_too(folder, tmp_path):
+    state = torch.load(folder / "checkpoint_last.pt", weights_only=False)
+    del state["cfg"]["model"].position_temperature
+    torch.save(state, tmp_path / "old.pt")
+    places = {"data": folder, "subwords": folder / "sentencepiece.model"}
+    languages = {"source_lang": "en", "target_lang": "de"}
+    translator = Translator(tmp_path / "old.pt", **places, **languages, position_temperature=LOW)
+    [model] = translator._engine.models
+    assert model.encoder.placement.config.temperature == LOW
+    overrides = {"data": str(folder), "position_temperature": 0.25}  # of --model-overrides
+    [model], _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(tmp_path / "old.pt")], arg_overrides=overrides
+    )
+    assert model.decoder.placement.config.temperature == 0.25
+
+
+def test_commands_take_a_temperature_for_checkpoints_alone(folder, tmp_path):
+    pytest.importorskip("ctranslate2")
+    exported, plain = tmp_path / "exported", tmp_path / "plain"
+    words = ["--position-temperature", str(LOW)]
+    # which compares the outputs with the model's
+    assert main(["export", "ctranslate2", str(folder), str(exported), *words]) == 0
+    assert main(["export", "ctranslate2", str(folder), str(plain)]) == 0
+    assert (exported / "model.bin").read_bytes() != (plain / "model.bin").read_bytes()
+    with pytest.raises(UserError) as refused:
+        Translator(exported, position_temperature=LOW)
+    assert str(refused.value) == (
+        f"--position-temperature 0.5 is for checkpoints, and {exported} is an exported model: "
+        "export the checkpoint with it"
+    )
+
+
+def test_fairseq_s_own_models_have_no_temperature(tmp_path):
+    folder = untrained(tmp_path / "stock", "--arch", "transformer")
+    with pytest.raises(
+        UserError, match=r"0\.5 is for models with a position scheme, and .* is fai"
+    ):
+        Translator(folder, position_temperature=LOW)

@@ -1,0 +1,195 @@
+"""Registration of schemes from outside, and the check of their properties."""
+
+import re
+from argparse import Namespace
+from dataclasses import replace
+
+import pytest
+import torch
+from fairseq import models
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from diet_fairseq import register_position_scheme
+from diet_fairseq.attention.backends import BACKENDS
+from diet_fairseq.config import PositionConfig, position_options
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, Option, PositionScheme
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.relative import DietRel
+from diet_fairseq.positions.scores import Dense, Offsets
+from diet_fairseq.testing import check_scheme
+from tests.support import tiny
+
+REGISTRIES = [SCHEMES, *(getattr(models, f"ARCH_{name}REGISTRY") for name in
+              ("MODEL_", "MODEL_NAME_", "MODEL_INV_", "CONFIG_"))]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def registries():
+    """Schemes and architectures as they were before."""
+    before = [dict(registry) for registry in REGISTRIES]
+    inverse = {model: list(names) for model, names in models.ARCH_MODEL_INV_REGISTRY.items()}
+    yield
+    for registry, content in zip(REGISTRIES, before, strict=True):
+        registry.clear()
+        registry.update(content)
+    models.ARCH_MODEL_INV_REGISTRY.update(inverse)
+
+
+def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
+    decay = Option("position_decay", float, "slope: of every token", default=0.5)
+
+    @register_position_scheme("slope")
+    class Slope(PositionScheme):
+        options = (decay,)
+
+        def __init__(self, shape, *, decay):
+            super().__init__(shape)
+            self.decay = decay
+
+        def score(self, layout) -> Offsets:
+            return Offsets(-self.decay * layout.offset_line.abs().float().unsqueeze(0), layout)
+
+    for family in ("transformer", "roberta", "bert", "electra"):
+        sizes = {arch.removeprefix(f"{family}_t5") for arch in ARCH_MODEL_REGISTRY
+                 if arch.startswith(f"{family}_t5")}  # fmt: skip
+        assert sizes == {arch.removeprefix(f"{family}_slope") for arch in ARCH_MODEL_REGISTRY
+                         if arch.startswith(f"{family}_slope")}  # fmt: skip
+    assert "slope" in position_options()["position_scheme"].choices
+    assert position_options()["position_decay"] == decay.with_default(None)
+    model = tiny.from_arguments(tiny.complete("transformer_slope", position_decay=0.25))
+    assert model.encoder.positions.decay == 0.25
+    check_scheme(Slope)
+    refused = "--position-decay 0.5 is not an option of the position scheme t5: leave it out, or "
+    with pytest.raises(UserError, match=re.escape(f"{refused}take one of slope")):
+        PositionConfig.of(Namespace(position_scheme="t5", position_decay=0.5))
+
+
+def test_names_and_classes_that_are_no_schemes_are_refused():
+    taken = "the position scheme t5 is registered already, by diet_fairseq.positions.relative.T5"
+    with pytest.raises(UserError, match=f"{taken}: give DietRel another name"):
+        register_position_scheme("t5")(DietRel)
+    with pytest.raises(UserError, match="must be a subclass of PositionScheme, but is Linear"):
+        register_position_scheme("linear")(torch.nn.Linear)
+    with pytest.raises(UserError, match="lower-case letters, digits and _, but is 'My-Scheme'"):
+        register_position_scheme("My-Scheme")(DietRel)
+    assert not {"linear", "My-Scheme"} & SCHEMES.keys()
+
+
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        (Option("position_clip", float, "other"), "'position_clip' differently"),
+        (Option("position_input", str, "other"), "no general option has their name"),
+        (Option("dropout", float, "other"), "begin with position_"),
+    ],
+)
+def test_options_that_contradict_others_are_refused_at_registration(option, error):
+    class Other(PositionScheme):
+        options = (option,)
+
+    with pytest.raises(TypeError, match=error):
+        register_position_scheme("other")(Other)
+    assert "other" not in SCHEMES
+    assert "transformer_other" not in ARCH_MODEL_REGISTRY
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_scheme_has_the_properties_that_check_scheme_asks_for(name):
+    check_scheme(SCHEMES[name])
+
+
+class Learned(PositionScheme):
+    """A score of the offset, which is learned."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.weight = torch.nn.Parameter(torch.zeros(shape.heads, 65))
+
+    def of(self, offsets):
+        return self.weight[:, offsets.clamp(-32, 32) + 32]
+
+    def score(self, layout: Layout) -> Offsets:
+        return Offsets(self.of(layout.offset_line), layout)
+
+
+class OfAnotherShape(Learned):
+    def score(self, layout):
+        return Dense(self.of(layout.offsets))  # (H, B, Tq, Tk)
+
+
+class OfSlots(Learned):
+    def score(self, layout):
+        keys = torch.arange(layout.key_positions.size(1))
+        queries = keys[-layout.query_positions.size(1) :].unsqueeze(1)
+        return Dense(self.of(queries + keys).unsqueeze(0))  # (1, H, Tq, Tk)
+
+
+class CountedFromTheFirstNewKey(Learned):
+    def transform(self, q, k, layout):
+        places = layout.key_positions - layout.key_positions[:, :1]  # (B|1, T)
+        return q, k * (1 + places[:, None, :, None]).sqrt()
+
+
+class OfTheFuture(Learned):
+    def content_score(self, logits, q, layout):
+        hidden = torch.zeros(()) if layout.hidden is None else layout.hidden[:, None, None]
+        return logits + logits.masked_fill(hidden.bool(), 0.0).sum(-1, keepdim=True) * logits
+
+
+class Detached(Learned):
+    def of(self, offsets):
+        return super().of(offsets).detach()
+
+
+class ZeroForEver(Learned):
+    def of(self, offsets):
+        return super().of(offsets) ** 2
+
+
+class Forgetful(Learned):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.register_buffer("random", torch.randn(65), persistent=False)
+
+    def of(self, offsets):
+        return super().of(offsets) + self.random[offsets.clamp(-32, 32) + 32]
+
+
+class Selfish(Learned):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.weight = torch.nn.Parameter(torch.zeros(2, 65))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "found"),
+    [
+        (OfAnotherShape, "shapes"),
+        (OfSlots, "padding"),
+        (CountedFromTheFirstNewKey, "decoding"),
+        (OfTheFuture, "future"),
+        (Detached, "gradients"),
+        (ZeroForEver, "gradients"),
+        (Forgetful, "saving"),
+        (Selfish, "sharing"),
+    ],
+)
+def test_a_broken_scheme_is_caught_by_the_name_of_the_property(scheme, found):
+    register_position_scheme("broken")(scheme)
+    with pytest.raises(AssertionError, match=f"^{found}: {scheme.__name__} fails: "):
+        check_scheme(scheme)
+
+
+def test_a_backend_that_differs_is_caught(monkeypatch):
+    def forgetful(call):
+        return BACKENDS["reference"].compute(replace(call, scores=()))
+
+    monkeypatch.setitem(BACKENDS, "sdpa", replace(BACKENDS["sdpa"], compute=forgetful))
+    with pytest.raises(AssertionError, match=r"^backends: DietRel fails: sdpa: outputs lie "):
+        check_scheme(DietRel)
+
+
+def test_a_scheme_without_a_name_is_not_checked():
+    with pytest.raises(AssertionError, match="has no name: decorate it with register_position_s"):
+        check_scheme(Learned)

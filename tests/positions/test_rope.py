@@ -1,0 +1,349 @@
+"""Rotary positions beside those of transformers, and what their papers promise."""
+
+import math
+import sys
+
+import pytest
+import torch
+
+from diet_fairseq.config import PositionConfig
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
+from diet_fairseq.positions.layout import Layout
+from tests.support import mutants
+from tests.support.cases import Namespace
+
+# torchaudio, which fairseq brings along, can't be imported beside a CPU build of PyTorch, and
+# transformers tries: None says that it isn't there.
+with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(sys.modules, "torchaudio", None)
+    reason = "transformers is not installed"
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason=reason)
+    roformer = pytest.importorskip("transformers.models.roformer.modeling_roformer", reason=reason)
+    rope_utils = pytest.importorskip("transformers.modeling_rope_utils", reason=reason)
+
+HEADS, WIDTH, LENGTH = 2, 64, 9
+
+
+def scheme_of(name="rope", causal=False, **options):
+    limit = Limit(512, "--max-positions")
+    shape = AttentionShape(HEADS, WIDTH, HEADS * WIDTH, limit, limit, causal=causal)
+    return SCHEMES[name].create(shape, **options)
+
+
+def frequencies_of(scheme):
+    return scheme.rates.view(torch.float32)[0]
+
+
+def layout_of(length=LENGTH, left=0, queries=None):
+    mask = torch.zeros(1, length, dtype=torch.bool)
+    mask[:, :left] = True
+    return Layout.of_self_attention(mask, queries=queries)
+
+
+def config_of(parameters):
+    return llama.LlamaConfig(
+        hidden_size=HEADS * WIDTH, num_attention_heads=HEADS, rope_parameters=parameters
+    )
+
+
+def vectors(length=LENGTH, batch=1):
+    draw = torch.Generator().manual_seed(1)
+    return [torch.randn(batch, HEADS, length, WIDTH, generator=draw) for _ in "qk"]
+
+
+def products(scheme, layout, q, k):
+    turned_q, turned_k = scheme.transform(q, k, layout)
+    return turned_q @ turned_k.mT
+
+
+SCALINGS = {
+    "default": {},
+    "another base": {"base": 500.0},
+    "linear": {"scaling": "linear", "factor": 4.0},
+    "YaRN": {"scaling": "yarn", "factor": 4.0, "trained": 128},
+    "YaRN of a large base": {"scaling": "yarn", "factor": 32.0, "trained": 4096, "base": 1e6},
+    "YaRN of nothing": {"scaling": "yarn", "factor": 1.0, "trained": 2},
+}
+
+
+def check_llama(kind):
+    options = SCALINGS[kind]
+    parameters = {
+        "rope_type": options.get("scaling", "default"),
+        "rope_theta": options.get("base", 10000.0),
+    }
+    if "factor" in options:
+        parameters["factor"] = options["factor"]
+    if "trained" in options:
+        parameters["original_max_position_embeddings"] = options["trained"]
+    rotary = llama.LlamaRotaryEmbedding(config_of(parameters))
+    scheme = scheme_of(**{f"rope_{name}": value for name, value in options.items()})
+    torch.testing.assert_close(frequencies_of(scheme), rotary.inv_freq)
+    assert scheme.magnitude == pytest.approx(rotary.attention_scaling)
+    q, k = vectors(200)
+    cos, sin = rotary(q, torch.arange(200).unsqueeze(0))
+    expected = llama.apply_rotary_pos_emb(q, k, cos, sin)
+    found = scheme.transform(q, k, layout_of(200))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_queries_and_keys_are_those_of_transformers_llama(kind):
+    check_llama(kind)
+
+
+def test_scores_are_those_of_transformers_roformer_which_pairs_neighbours():
+    table = roformer.RoFormerSinusoidalPositionalEmbedding(LENGTH, WIDTH).create_weight()
+    q, k = vectors()
+    neighbours = [x.unflatten(-1, (2, -1)).mT.flatten(-2) for x in (q, k)]
+    turned = roformer.RoFormerSelfAttention.apply_rotary_position_embeddings(
+        table[None, None], *neighbours
+    )
+    expected = turned[0] @ turned[1].mT
+    torch.testing.assert_close(products(scheme_of(), layout_of(), q, k), expected)
+
+
+def check_share(share):
+    share = float(share)
+    parameters = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": share}
+    expected, _ = rope_utils.ROPE_INIT_FUNCTIONS["proportional"](config_of(parameters))
+    scheme = scheme_of(rope_share=share)
+    torch.testing.assert_close(frequencies_of(scheme), expected)
+
+
+@pytest.mark.parametrize("share", ["1", "0.75", "0.51", "0.25"])
+def test_p_rope_keeps_the_highest_frequencies_as_transformers_does(share):
+    check_share(share)
+
+
+def test_p_rope_turns_at_least_one_pair():
+    assert frequencies_of(scheme_of(rope_share=0.01)).tolist() == [1.0] + [0.0] * (WIDTH // 2 - 1)
+
+
+# torchscale's XPOS (0.3.0), which a test can't install, gave the same to 1.2e-6
+def test_xpos_is_the_papers_equation():
+    q, k = vectors()
+    found = products(scheme_of("xpos"), layout_of(), q, k)
+    half = WIDTH // 2
+    for i in range(LENGTH):
+        for j in range(LENGTH):
+            expected = torch.zeros(HEADS)
+            for m in range(half):
+                angle = (i - j) * 10000 ** (-m / half)
+                fading = ((m / half + 0.4) / 1.4) ** ((i - j) / 512)
+                (a, b), (c, d) = (
+                    (x[0, :, n, m], x[0, :, n, m + half]) for x, n in ((q, i), (k, j))
+                )
+                real, imaginary = a * c + b * d, a * d - b * c
+                expected += fading * (math.cos(angle) * real + math.sin(angle) * imaginary)
+            torch.testing.assert_close(found[0, :, i, j], expected, atol=1e-4, rtol=1e-4)
+
+
+ALL = {
+    "all pairs": ("rope", {}),
+    "half of the pairs": ("rope", {"rope_share": 0.5}),
+    "YaRN": ("rope", {"rope_scaling": "yarn", "rope_factor": 4.0, "rope_trained": 16}),
+    "xPos": ("xpos", {}),
+}
+each = pytest.mark.parametrize("kind", ALL)
+
+
+def of_kind(kind):
+    name, options = ALL[kind]
+    return scheme_of(name, **options)
+
+
+def check_offsets(kind):
+    """Vectors that are the same everywhere have scores of their offset alone."""
+    q, k = (x[:, :, :1].expand(-1, -1, 40, -1) for x in vectors())
+    scores = products(of_kind(kind), layout_of(40), q, k)[0]  # (H, T, T)
+    torch.testing.assert_close(scores[:, 1:, 1:], scores[:, :-1, :-1], atol=1e-4, rtol=1e-4)
+    line = scores[:, 20]  # (H, T), and not of nothing
+    assert (line - line[:, 20:21]).abs().max() > 1
+
+
+@each
+def test_scores_depend_on_offsets_only(kind):
+    check_offsets(kind)
+
+
+@each
+def test_the_token_itself_is_not_turned(kind):
+    scheme, (q, k) = of_kind(kind), vectors()
+    diagonal = products(scheme, layout_of(), q, k).diagonal(dim1=-2, dim2=-1)
+    content = (q * k).sum(-1) * scheme.magnitude**2
+    torch.testing.assert_close(diagonal, content, atol=1e-4, rtol=1e-4)
+
+
+def check_new_key(kind):
+    scheme, (q, k) = of_kind(kind), vectors()
+    whole = scheme.transform(q, k, layout_of())
+    last = [x[:, :, -1:] for x in (q, k)]
+    new = scheme.transform(*last, layout_of(queries=1).of_last_keys(1))
+    torch.testing.assert_close(list(new), [x[:, :, -1:] for x in whole])
+
+
+@each
+def test_a_new_key_is_turned_as_it_is_among_all(kind):
+    check_new_key(kind)
+
+
+def check_padding(kind):
+    scheme, (q, k) = of_kind(kind), vectors()
+    alone = scheme.transform(q[:, :, 3:], k[:, :, 3:], layout_of(LENGTH - 3))
+    padded = scheme.transform(q, k, layout_of(left=3))
+    torch.testing.assert_close([x[:, :, 3:] for x in padded], list(alone))
+
+
+@each
+def test_positions_count_real_tokens(kind):
+    check_padding(kind)
+
+
+def check_gradient(kind):
+    """It is the transposed map, whose rows are what the map makes of the unit vectors."""
+    scheme, layout = of_kind(kind), layout_of(3)
+    units = torch.eye(WIDTH)[:, None, None].expand(-1, HEADS, 3, -1)  # (d_h, H, T, d_h)
+    images = scheme.transform(units, units, layout)
+    x, weights = [vector.requires_grad_() for vector in vectors(3)], vectors(3)
+    turned = scheme.transform(*x, layout)
+    gradients = torch.autograd.grad(turned, x, weights)
+    for gradient, image, weight in zip(gradients, images, weights, strict=True):
+        expected = (image * weight).sum(-1).permute(1, 2, 0)  # (H, T, d_h)
+        torch.testing.assert_close(gradient[0], expected)
+
+
+@each
+def test_gradients_are_turned_back(kind):
+    check_gradient(kind)
+
+
+def test_a_gradient_has_a_gradient():
+    x = vectors(2)[0].requires_grad_()
+    squares = (scheme_of().transform(x, x, layout_of(2))[0] ** 2).sum()
+    [gradient] = torch.autograd.grad(squares, x, create_graph=True)
+    [second] = torch.autograd.grad(gradient.sum(), x)
+    torch.testing.assert_close(gradient, 2 * x)  # as turning keeps lengths
+    torch.testing.assert_close(second, torch.full_like(x, 2.0))
+
+
+def check_half(kind):
+    scheme, vectors_ = of_kind(kind), [x.bfloat16() for x in vectors(300)]
+    exact = scheme.transform(*(x.float() for x in vectors_), layout_of(300))
+    with torch.autocast("cpu", torch.bfloat16):
+        half = scheme.bfloat16().transform(*vectors_, layout_of(300))
+    for found, expected in zip(half, exact, strict=True):
+        assert found.dtype is torch.bfloat16
+        torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.02)
+
+
+@each
+def test_angles_are_float32_whatever_the_model_is(kind):
+    check_half(kind)
+
+
+def check_once(kind):
+    """Also where only new keys are turned."""
+    layers = [of_kind(kind) for _ in range(3)]
+    for layout in (layout_of(), layout_of(queries=1)):
+        new = layout.query_positions.size(1)
+        turns = [layer._turns(layout.of_last_keys(new), torch.float32) for layer in layers]
+        assert all(turn is turns[0] for turn in turns)
+
+
+@each
+def test_layers_compute_cosines_once(kind):
+    check_once(kind)
+
+
+def test_other_options_have_cosines_of_their_own():
+    layout, schemes = layout_of(), [*map(of_kind, ALL), scheme_of(rope_base=100.0)]
+    turns = [
+        scheme._turns(layout, dtype)
+        for scheme in schemes
+        for dtype in (torch.float32, torch.bfloat16)
+    ]
+    assert len({id(turn) for turn in turns}) == len(turns)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"position_rope_base": 1.0}, "--position-rope-base must be at least 2, but is 1.0"),
+        (
+            {"position_rope_share": 0.0},
+            "--position-rope-share must be above 0 and at most 1, but is 0.0",
+        ),
+        ({"position_rope_share": 1.5}, "--position-rope-share must be above 0 and at most 1, but"),
+        ({"position_rope_factor": 0.5}, "--position-rope-factor must be at least 1, but is 0.5"),
+        ({"position_rope_trained": 0}, "--position-rope-trained must be at least 1, but is 0"),
+        (
+            {"position_rope_scaling": "ntk"},
+            "--position-rope-scaling must be one of none, linear, yarn, but is ntk",
+        ),
+        (
+            {"position_cross_attention": True},
+            "--position-cross-attention is not an option of the position scheme rope",
+        ),
+    ],
+    ids=str,
+)
+def test_values_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(UserError) as error:
+        PositionConfig.of(Namespace(position_scheme="rope", **options))
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"rope_factor": 2.0},
+            "--position-rope-factor 2.0 means nothing with --position-rope-scaling none: leave it "
+            "out, or take --position-rope-scaling linear or yarn",
+        ),
+        (
+            {"rope_scaling": "linear", "rope_factor": 2.0, "rope_trained": 8},
+            "--position-rope-trained 8 means nothing with --position-rope-scaling linear: leave it "
+            "out, or take --position-rope-scaling yarn",
+        ),
+        (
+            {"rope_scaling": "linear"},
+            "--position-rope-scaling linear needs --position-rope-factor: how many times as long",
+        ),
+        (
+            {"rope_scaling": "yarn", "rope_factor": 2.0},
+            "--position-rope-scaling yarn needs --position-rope-trained: number of positions",
+        ),
+    ],
+    ids=str,
+)
+def test_options_that_contradict_one_another_are_refused(options, message):
+    with pytest.raises(UserError) as error:
+        scheme_of(**options)
+    assert str(error.value).startswith(message)
+
+
+def test_heads_of_an_odd_width_are_refused():
+    limit = Limit(8, "--max-positions")
+    with pytest.raises(UserError, match="pairs of a head's dimensions, which are 7 here"):
+        SCHEMES["rope"].create(AttentionShape(2, 7, 14, limit, limit))
+
+
+MUTANTS: mutants.Table = [
+    (check_llama, mutants.yarn_without_its_temperature, "YaRN"),
+    (check_offsets, mutants.queries_turned_backwards, "all pairs"),
+    (check_offsets, mutants.keys_that_fade_as_queries, "xPos"),
+    (check_new_key, mutants.the_new_key_stands_first, "all pairs"),
+    (check_padding, mutants.positions_from_arange, "all pairs"),
+    (check_gradient, mutants.gradients_turned_on, "all pairs"),
+    (check_half, mutants.angles_in_half_precision, "all pairs"),
+    (check_once, mutants.nothing_that_layers_share, "all pairs"),
+    (check_share, mutants.the_lowest_frequencies_turn, "0.5"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_a_broken_rotation_is_caught(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

@@ -1,0 +1,216 @@
+"""``--position-sampling``: random positions in training, the same for all that is computed."""
+
+import pytest
+import torch
+
+from diet_fairseq.config import PositionConfig
+from diet_fairseq.errors import UserError
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.sampling import PositionSampling
+from diet_fairseq.stack.decoder import PositionalDecoder
+from tests.support import tiny
+from tests.support.commands import TINY, corpus, run
+from tests.support.tiny import PAD, TOLERANCE, Case, padded
+
+close = torch.testing.assert_close
+KINDS = ("shifted", "randomised")
+#: schemes that sampling says something to
+CASES = [
+    case
+    for case in tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(
+        [case for case in tiny.ENCODERS if not case.kind.compressed]
+    )
+    if case.scheme not in ("none", "cope")
+]  # fmt: skip
+
+
+def layouts(padding, kind, length=16, seed=1):
+    torch.default_generator.manual_seed(seed)
+    return PositionSampling(kind, length).draw(Layout.of_self_attention(padding), len(padding))
+
+
+def draws(kind, padding, times=2000, length=7):
+    """(times * B, T) positions."""
+    return torch.cat([layouts(padding, kind, length, seed).key_positions for seed in range(times)])
+
+
+def test_shifted_positions_begin_anywhere_that_leaves_room():
+    padding = torch.tensor([[False] * 4, [True, True, False, False], [False, False, True, True]])
+    found = draws("shifted", padding, 600).view(-1, 3, 4)
+    assert (found[:, 0].diff() == 1).all()
+    for row, real in ((0, slice(4)), (1, slice(2, 4)), (2, slice(2))):
+        first = found[:, row, real][:, 0]
+        size = real.stop - (real.start or 0)
+        counts = first.bincount(minlength=8 - size)
+        assert len(counts) == 8 - size
+        assert (counts - 600 / len(counts)).abs().max() < 60
+    assert found.max() == 6
+
+
+def test_randomised_positions_are_every_choice_in_its_order():
+    padding = torch.tensor([[False, False, True], [True, False, False], [False, False, False]])
+    found = draws("randomised", padding, 1000, 4).view(-1, 3, 3)
+    for row, real in ((0, slice(2)), (1, slice(1, 3)), (2, slice(3))):
+        places = found[:, row, real]
+        assert (places.diff() > 0).all()
+        subsets, counts = places.unique(dim=0, return_counts=True)
+        assert len(subsets) == (4 if row == 2 else 6)
+        assert (counts - 1000 / len(subsets)).abs().max() < 80
+    assert found.max() == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layout_of_drawn_positions_keeps_what_it_is_of(kind):
+    padding = padded(tiny.SOURCES, left=True).eq(PAD)
+    layout, plain = layouts(padding, kind), Layout.of_self_attention(padding, causal=True)
+    assert layout.ends == (16, 16)
+    assert not layout.regular
+    assert layout.length is None
+    assert torch.equal(layout.key_numbers, plain.key_positions)
+    expected = layout.key_positions.unsqueeze(1) - layout.query_positions.unsqueeze(2)
+    assert torch.equal(layout.offsets, expected)
+    line = torch.arange(31.0).unsqueeze(0)
+    assert torch.equal(layout.of_offsets(line)[:, 0], expected + 15.0)
+
+
+def test_source_and_target_of_a_pair_have_one_shift():
+    source, target = (torch.zeros(64, n).bool() for n in (5, 9))
+    drawn = layouts(source, "shifted", 12)
+    following = PositionSampling("shifted", 12).draw(
+        Layout.of_self_attention(target, causal=True), 64, drawn.key_positions
+    )
+    first = drawn.key_positions[:, 0]
+    assert first.max() == 7
+    assert torch.equal(following.key_positions[:, 0], first.clamp(max=3))
+    crossing = Layout.of_cross_attention(following, source, (drawn.key_positions, 12))
+    assert crossing.ends == (12, 12)
+    assert torch.equal(crossing.key_positions, drawn.key_positions)
+    assert torch.equal(crossing.query_positions, following.query_positions)
+
+
+def build(case, **options):
+    return tiny.fresh(case, **options)
+
+
+def outputs(model, seed=1):
+    torch.default_generator.manual_seed(seed)
+    return tiny.logits(model)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@tiny.each(CASES)
+def test_training_draws_positions_and_evaluation_does_not(case, kind):
+    model, plain = build(case, position_sampling=kind), tiny.model_of(case)
+    close(outputs(model), outputs(plain), rtol=0, atol=0)
+    model.train()
+    assert torch.equal(outputs(model), outputs(model))  # by the seed
+    offsets_alone = not (case.kind.absolute or case.option("position_input") != "none")
+    if kind == "randomised":
+        assert tiny.difference(outputs(model), outputs(plain)) > tiny.VISIBLE
+    elif case.scheme == "fire":
+        pass  # it notices a shift in the decoder alone
+    elif offsets_alone:
+        close(outputs(model), outputs(plain), **TOLERANCE)
+    else:
+        assert tiny.difference(outputs(model), outputs(plain)) > tiny.VISIBLE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@tiny.each(CASES)
+def test_all_layers_and_a_recomputed_one_have_the_same_positions(case, kind):
+    plain = build(case, position_sampling=kind).train()
+    saving = tiny.copy_of(plain, case, position_sampling=kind, checkpoint_activations=True).train()
+    found = [tiny.gradients(model, tiny.some_loss(outputs(model))) for model in (saving, plain)]
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[1].items():
+        scale = max(1.0, float(gradient.abs().max()))
+        close(found[0][name] / scale, gradient / scale, **TOLERANCE)
+
+
+@tiny.each([case for case in CASES if case.kind.in_attention or case.scheme == "sinusoidal"])
+def test_positions_that_are_drawn_as_they_are_change_nothing(case, monkeypatch):
+    """With 0, 1, ... drawn, training computes what it does without sampling, padding included."""
+
+    def unshifted(self, layout, batch, source=None):
+        return layout.at(layout.key_positions.expand(batch, -1), self.length)
+
+    monkeypatch.setattr(PositionSampling, "draw", unshifted)
+    model = build(case, position_sampling="shifted").train()
+    for left, right in tiny.SIDES:
+        sides = {"left_source": left, "left_target": right}
+        close(tiny.logits(model, **sides), tiny.logits(tiny.model_of(case), **sides), **TOLERANCE)
+
+
+def test_cross_attention_sees_the_positions_of_both_sides(monkeypatch):
+    case = Case("diet_abs", (("position_cross_attention", True),))
+    model = build(case, position_sampling="randomised").train()
+    seen = []
+    original = PositionalDecoder._crossing
+    monkeypatch.setattr(PositionalDecoder, "_crossing",
+                        lambda *x: seen.append(original(*x)) or seen[-1])  # fmt: skip
+    drawn = model.encoder(padded(tiny.SOURCES, True))
+    target = padded(tiny.TARGETS, False)
+    model.decoder(target, encoder_out=drawn)
+    assert torch.equal(seen[0].layout.key_positions, drawn["positions"][0])
+    assert seen[0].layout.query_positions.shape == target.shape
+
+
+REFUSED = {
+    ("diet_abs", "shifted", 17): "--position-sampling-length 17 must not exceed "
+    "--max-source-positions 16: lower it, or train with a larger --max-source-positions",
+    ("none", "shifted", None): "--position-sampling shifted means nothing with the position scheme "
+    "none: it has no positions; leave it out, or take another scheme",
+    ("t5", "none", 9): "--position-sampling-length 9 means nothing without --position-sampling: "
+    "leave it out, or take shifted or randomised",
+    ("t5", "shifted", 0): "--position-sampling-length must be at least 1, but is 0",
+}
+
+
+@pytest.mark.parametrize(("scheme", "kind", "length"), REFUSED)
+def test_sampling_that_can_not_be_is_refused(scheme, kind, length):
+    with pytest.raises(UserError) as refused:
+        build(Case(scheme), position_sampling=kind, position_sampling_length=length)
+    assert str(refused.value) == REFUSED[scheme, kind, length]
+
+
+def test_compressed_keys_have_no_sampling():
+    with pytest.raises(UserError, match="its compressed keys are mixtures of tokens at fixed p"):
+        build(Case("linformer", family="roberta"), position_sampling="shifted")
+
+
+def test_a_sentence_longer_than_the_length_is_refused():
+    model = build(Case("t5"), position_sampling="randomised", position_sampling_length=8).train()
+    with pytest.raises(UserError) as refused:
+        tiny.logits(model)
+    assert str(refused.value) == (
+        "a sentence of 9 tokens is longer than --position-sampling-length 8: shorten it, or raise "
+        "the length"
+    )
+    tiny.logits(model.eval())
+
+
+def test_a_relative_scheme_may_draw_from_more_than_its_limit():
+    args = tiny.arguments(Case("t5"), position_sampling="randomised", position_sampling_length=900)
+    model = tiny.from_arguments(args).train()
+    assert outputs(model).isfinite().all()
+    assert PositionConfig.of(args).position_sampling_length == 900
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_run_draws_what_an_uninterrupted_one_does(kind, tmp_path):
+    data = corpus(tmp_path)
+    options = [*TINY[2:], "--arch", "transformer_sinusoidal", "--position-sampling", kind]
+    found = []
+    for name, stops in (("whole", [4]), ("parts", [2, 4])):
+        for stop in stops:
+            folder = tmp_path / name
+            done = run("train", data, *options, "--max-update", stop, "--save-dir", folder)
+            assert done.status == 0, done.err
+        state = torch.load(folder / "checkpoint_last.pt", weights_only=False)
+        found.append(state["model"])
+    for key, value in found[0].items():
+        assert torch.equal(value, found[1][key]), key
+    done = run("generate", data, "--source-lang", "de", "--target-lang", "en", "--cpu",
+               "--max-len-b", 5, "--path", folder / "checkpoint_last.pt")  # fmt: skip
+    assert done.status == 0, done.err

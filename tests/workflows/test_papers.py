@@ -1,0 +1,106 @@
+"""Every table of both papers is a target, and every row of it is planned."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.workflows.conftest import EXAMPLES, environment
+
+TABLES = yaml.safe_load((EXAMPLES / "papers" / "tables.yaml").read_text())["tables"]
+TASKS = yaml.safe_load((EXAMPLES / "roberta" / "tasks.yaml").read_text())
+PRESETS = {
+    name: yaml.safe_load((EXAMPLES / "roberta" / "configs" / f"{name}.yaml").read_text())
+    for name in ("diet", "diet-multilingual", "tupe", "tupe-large", "electra")
+}
+
+
+def plan(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    """``snakemake -n``: a line for each job, with its outputs."""
+    start = [sys.executable, "-m", "snakemake", "-s", str(EXAMPLES / "papers" / "Snakefile")]
+    return subprocess.run(
+        [*start, *words, "-n"], cwd=folder, env=environment(), capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the text and the tasks that the presets name, but for pinned downloads."""
+    folder = tmp_path_factory.mktemp("papers")
+    files = []
+    for preset in PRESETS.values():
+        files += [file for language in preset["text"].values() for file in language]
+        for name, settings in preset["tasks"].items():
+            sets = [TASKS[name][split] for split in ("dev", "tests") if split in TASKS[name]]
+            names = [TASKS[name]["train"], *(file for one in sets for file in one.values())]
+            files += [f"{settings['data']}/{file}" for file in names]
+        downloads = preset.get("downloads", {})
+        files += [path for path, source in downloads.items() if source["sha256"] is None]
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
+    return folder
+
+
+def rows_by_preset(table):
+    rows = TABLES[table]["rows"]
+    return Counter(row.get("preset", TABLES[table]["preset"]) for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_of_a_table_is_planned(folder, table):
+    done = plan(folder, table, "--quiet", "rules")
+    assert done.returncode == 0, done.stdout + done.stderr
+    stats = re.search(r"Job stats:\n(.*?)\ntotal", done.stdout + done.stderr, re.DOTALL)
+    jobs = dict(line.split() for line in stats[1].split("\n")[2:])
+    if table == "diet_table_6":
+        assert jobs["parameters"] == "1"
+        return
+    if table == "diet_table_4":
+        pairs = ("en_de", "de_en", "en_cs", "cs_en")
+        assert {pair: jobs[f"{pair}_train"] for pair in pairs} == dict.fromkeys(pairs, "3")
+        return
+    for preset, rows in rows_by_preset(table).items():
+        prefix, config = preset.replace("-", "_"), PRESETS[preset]
+        tuning = config["tuning"]
+        runs = len(tuning["rates"]) * len(tuning["seeds"])
+        epochs = [len(task.get("epochs", tuning["epochs"])) for task in config["tasks"].values()]
+        assert int(jobs[f"{prefix}_table"]) == int(jobs[f"{prefix}_export"]) == rows
+        assert int(jobs[f"{prefix}_finetune"]) == rows * runs * sum(epochs)
+        if "questions" in config:  # one training on SQuAD for XQuAD, MLQA and TyDiQA
+            assert int(jobs[f"{prefix}_answer"]) == rows * runs
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_names_a_model_of_its_preset(table):
+    for row in TABLES[table]["rows"] if "preset" in TABLES[table] else []:
+        assert row["model"] in PRESETS[row.get("preset", TABLES[table]["preset"])]["models"]
+
+
+@pytest.mark.slow
+def test_an_earlier_checkpoint_is_a_row_of_the_same_run(folder):
+    done = plan(folder, "tupe_table_3", "--printshellcmds")
+    assert done.returncode == 0, done.stderr
+    exports = re.findall(r"export hf (\S+)/(\S+) (\S+)", done.stdout)
+    [last] = [
+        run for run, checkpoint, _ in exports if "tupe-r-large" in run and "last" in checkpoint
+    ]
+    [early] = [run for run, checkpoint, _ in exports if checkpoint == "checkpoint_*_300000.pt"]
+    assert early == last
+
+
+@pytest.mark.slow
+def test_a_file_without_checksum_is_refused_before_anything_runs(folder):
+    (folder / "XTREME" / "xquad.el.json").unlink()
+    try:
+        done = plan(folder, "diet_table_3", "--quiet", "rules")
+    finally:
+        (folder / "XTREME" / "xquad.el.json").touch()
+    assert done.returncode == 1
+    message = "config.downloads.XTREME/xquad.el.json: sha256 is required for a download, but is"
+    assert message in done.stdout + done.stderr
