@@ -23,7 +23,8 @@ class Command(NamedTuple):
         help: one line
         example: what to type after ``diet-fairseq``
         module: of the package
-        run: takes the parsed arguments, and returns the status to exit with, or None for 0
+        run: takes the parsed arguments, and returns the status to exit with, or None for 0; its
+            name may begin with another module
         add_arguments: takes the parser; its module imports neither PyTorch nor fairseq
     """
 
@@ -34,8 +35,9 @@ class Command(NamedTuple):
     add_arguments: str = "add_arguments"
 
     def function(self, name: str) -> Any:
-        """The function of the module with this name."""
-        return getattr(import_module(f"diet_fairseq.{self.module}"), name)
+        """The function with this name, of the module or of one that it names."""
+        module, _, name = name.rpartition(".")
+        return getattr(import_module(f"diet_fairseq.{module or self.module}"), name)
 
 
 class Group(NamedTuple):
@@ -50,21 +52,21 @@ EXPORT = {
         "write a folder that CTranslate2 translates with",
         "export ctranslate2 checkpoints/average.pt model-ct2 --quantization int8",
         "commands.exports",
-        "export_ctranslate2",
+        "export.ctranslate2.run",
         "add_ctranslate2_arguments",
     ),
     "hf": Command(
         "write a folder that transformers loads",
         "export hf checkpoints/average.pt model-hf",
         "commands.exports",
-        "export_hf",
+        "export.to_hf.run",
         "add_hf_arguments",
     ),
     "safetensors": Command(
         "write parameters and configuration as safetensors and JSON",
         "export safetensors checkpoints/average.pt model-safetensors",
         "commands.exports",
-        "export_safetensors",
+        "export.safetensors.run",
         "add_safetensors_arguments",
     ),
 }
@@ -73,7 +75,7 @@ IMPORT = {
         "write a fairseq checkpoint from a folder of transformers",
         "import hf model-hf checkpoints-hf",
         "commands.exports",
-        "import_hf",
+        "export.from_hf.run",
         "add_import_hf_arguments",
     ),
 }

@@ -1,4 +1,4 @@
-"""Rules for the numbers of options: each returns the value, or raises a `UserError` about it."""
+"""Checks of options' numbers, which return the value or raise a `UserError`."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -7,46 +7,43 @@ from .errors import UserError
 from .literals import literal
 
 Number = TypeVar("Number", int, float)
-#: options that cost time and memory without parameters, by parts of their names, and the largest
-#: values that a file from elsewhere may give them
+#: parts of the names of options that cost time and memory without parameters -> largest values in
+#: untrusted files
 LARGEST = {"positions": 1 << 20, "position_max_distance": 1 << 16, "position_clip": 1 << 16}
 
 
 def not_below(flag: str, value: Number, least: Number) -> Number:
-    """At least ``least`` and finite."""
+    """Check that the value is at least ``least`` and finite."""
     if least <= value < float("inf"):
         return value
     raise UserError(f"{flag} must be at least {least}, but is {value}")
 
 
 def positive(flag: str, value: float, usual: str = "") -> float:
-    """Above 0 and finite; ``usual`` is a value to suggest."""
+    """Check that the value is above 0 and finite; the error suggests ``usual``."""
     if 0 < value < float("inf"):
         return value
-    raise UserError(f"{flag} must be a number above 0, but is {value}{_advice(usual)}")
+    advice = f": {usual} is usual" if usual else ""
+    raise UserError(f"{flag} must be a number above 0, but is {value}{advice}")
 
 
-def not_negative(flag: str, value: float, usual: str = "") -> float:
-    """At least 0 and finite; ``usual`` is a value to suggest."""
+def not_negative(flag: str, value: float, usual: str) -> float:
+    """Check that the value is at least 0 and finite; the error suggests ``usual``."""
     if 0 <= value < float("inf"):
         return value
-    raise UserError(f"{flag} must be a number of at least 0, but is {value}{_advice(usual)}")
+    raise UserError(f"{flag} must be a number of at least 0, but is {value}: {usual} is usual")
 
 
-def _advice(usual: str) -> str:
-    return f": {usual} is usual" if usual else ""
-
-
-def betas(flag: str, given: str | Iterable[float]) -> tuple[float, float]:
-    """Adam's two rates, given as text on the command line, or as a list in a configuration file."""
+def betas(flag: str, value: str | Iterable[float]) -> tuple[float, float]:
+    """Check Adam's two rates: text on the command line, or a list in a configuration file."""
     try:
-        first, second = map(_number, literal(given) if isinstance(given, str) else given)
+        first, second = map(_number, literal(value) if isinstance(value, str) else value)
         if 0 <= first < 1 and 0 <= second < 1:
             return first, second
     except (TypeError, ValueError):
         pass
     raise UserError(
-        f"{flag} must be two numbers from 0 to below 1, but is {given!r}: write '(0.9, 0.999)'"
+        f"{flag} must be two numbers from 0 to below 1, but is {value!r}: write '(0.9, 0.999)'"
     )
 
 

@@ -1,7 +1,7 @@
-"""Files that come from elsewhere: regular ones alone are opened, and a limit bounds what is read.
+"""Untrusted files: only regular files are opened, and at most a limit of bytes is read.
 
-A pipe that nobody writes to, a device that never ends, a link to either, a gzip file that unpacks
-to more than memory holds, and JSON nested without end are refused before they cost time or memory.
+Pipes without a writer, endless devices, links to either, gzip files that unpack to more than memory
+holds, and deeply nested JSON are refused before they cost time or memory.
 """
 
 import gzip
@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, TypeVar
 from .errors import UserError, one_line
 
 Model = TypeVar("Model")
-#: bytes that a description such as `config.json` may have; usual ones have some hundred
+#: limit of bytes in a description such as `config.json`; usual ones have some hundred
 DESCRIPTION = 1 << 20
-#: bytes that a vocabulary, subword model or list of merges may have; usual ones have a million
+#: limit of bytes in a vocabulary, subword model or list of merges; usual ones have a million
 VOCABULARY = 1 << 26
 ADVICE = "give another file"
 
@@ -27,15 +27,15 @@ ADVICE = "give another file"
 def check_regular(
     path: str | os.PathLike[str], most: int | None = None, advice: str = ADVICE
 ) -> None:
-    """Refuse all but a regular file of at most ``most`` bytes, for libraries that open it by name.
+    """Refuse a file that is not regular or has more than ``most`` bytes, before a library opens it.
 
     Raises:
-        UserError: the file is missing, a folder, a pipe or a device, or is larger
+        UserError: the file is missing, a folder, a pipe or a device, or too large
     """
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
-        if os.path.islink(path):  # to nothing, or in a circle
+        if os.path.islink(path):  # broken or circular
             raise UserError(f"{one_line(str(path))} is not a regular file: {advice}") from error
         raise _unreadable(path, error, advice) from error
     _check(status, path, most, advice)
@@ -44,14 +44,14 @@ def check_regular(
 def open_regular(
     path: str | os.PathLike[str], most: int | None = None, advice: str = ADVICE
 ) -> BinaryIO:
-    """A regular file of at most ``most`` bytes (None: of any size), open to read bytes.
+    """Open a regular file of at most ``most`` bytes (None: no limit), to read bytes.
 
     Raises:
-        UserError: as `check_regular`, or it can't be opened
+        UserError: as `check_regular`, or the file can't be opened
     """
-    check_regular(path, most, advice)  # opening some devices has effects of its own
+    check_regular(path, most, advice)  # even opening some devices has effects
     try:
-        # By now something else may have the name: O_NONBLOCK opens a pipe without a writer.
+        # The file may have been replaced meanwhile; O_NONBLOCK opens a pipe without a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
         raise _unreadable(path, error, advice) from error
@@ -69,15 +69,15 @@ def open_text(
     advice: str = ADVICE,
     newline: str | None = None,
 ) -> TextIOWrapper:
-    """A regular file, open to read UTF-8; ``newline`` is that of `open`."""
+    """Open a regular file to read UTF-8; ``newline`` is that of `open`."""
     return TextIOWrapper(open_regular(path, most, advice), encoding="utf-8", newline=newline)
 
 
 def read_bytes(path: Path, most: int, advice: str = ADVICE) -> bytes:
-    """All bytes of a regular file, unpacked where it is called ``.gz``: at most ``most``.
+    """The content of a regular file, unpacked if its name ends in ``.gz``: at most ``most`` bytes.
 
     Raises:
-        UserError: as `open_regular`; the file is damaged, or unpacks to more
+        UserError: as `open_regular`; or the file is damaged, or too large when unpacked
     """
     with open_regular(path, most, advice) as file:
         try:
@@ -93,11 +93,11 @@ def read_bytes(path: Path, most: int, advice: str = ADVICE) -> bytes:
 
 
 def read_json(path: Path, most: int = DESCRIPTION, advice: str = ADVICE) -> Any:
-    """The value in a file of JSON.
+    """The value in a JSON file.
 
     Raises:
-        UserError: as `read_bytes`; the file is no JSON, nested deeper than 200 levels, or has a
-            whole number of more than 4,300 digits
+        UserError: as `read_bytes`; or the file is not JSON, is nested deeper than 200 levels, or
+            has an integer of more than 4,300 digits
     """
     from pydantic_core import from_json
 
@@ -112,10 +112,10 @@ def read_json(path: Path, most: int = DESCRIPTION, advice: str = ADVICE) -> Any:
 def read_object(
     path: Path, model: type[Model], most: int = DESCRIPTION, advice: str = ADVICE
 ) -> Model:
-    """The object in a file of JSON, as the pydantic ``model`` describes it.
+    """The object in a JSON file, validated by the pydantic ``model``.
 
     Raises:
-        UserError: as `read_json`; or a value, which is named with its rule, is not as described
+        UserError: as `read_json`; or a value is not valid, which is named with its rule
     """
     value = read_json(path, most, advice)
     if not isinstance(value, dict):
@@ -124,7 +124,7 @@ def read_object(
 
 
 def validated(value: Any, model: type[Model], where: str, advice: str = ADVICE) -> Model:
-    """The value as the pydantic ``model`` describes it; ``where`` begins the error."""
+    """The value, validated by the pydantic ``model``; errors begin with ``where``."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -134,7 +134,7 @@ def validated(value: Any, model: type[Model], where: str, advice: str = ADVICE) 
 
 
 def broken_rule(error: Any) -> str:
-    """The first fault of a pydantic ``ValidationError``: key, rule and value, on one line."""
+    """The first fault of a pydantic ``ValidationError`` on one line: key, rule and value."""
     fault = error.errors(include_url=False)[0]
     key = one_line(".".join(map(str, fault["loc"])))
     if fault["type"] == "missing":
@@ -145,8 +145,8 @@ def broken_rule(error: Any) -> str:
         value = json.dumps(fault["input"])
     except (TypeError, ValueError):  # such as a number of too many digits
         value = f"a {type(fault['input']).__name__}"
-    shown = value if len(value) < 80 else f"{value[:76]} ..."
-    return f"{key} {one_line(rule)}, but is {shown}"
+    value = value if len(value) < 80 else f"{value[:76]} ..."
+    return f"{key} {one_line(rule)}, but is {value}"
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""Values written in Python, read without running Python."""
+"""Evaluation of Python literals without running code."""
 
 import ast
 import operator
@@ -6,23 +6,23 @@ import warnings
 from collections.abc import Sized
 from typing import Any
 
-# fairseq's own options need `[(512, 3)] * 20` (the convolutions of fconv) and `+`.
+#: operators in fairseq's options, such as `[(512, 3)] * 20` (the convolutions of fconv)
 _OPERATIONS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_LONGEST = (
-    100_000  # of a text, or of what is repeated in it: `[0] * 10 ** 9` is an attack on memory
-)
+#: limit of the length of a text and of its value: `[0] * 10 ** 9` is an attack on memory
+_LONGEST = 100_000
 
 
 def literal(text: str) -> Any:
-    """The value of a Python literal, or of a sum or product of literals.
+    """The value of a Python literal, or of an arithmetic expression of literals.
 
-    It replaces ``eval``, so anything but text is a TypeError here as well. Whatever
-    else is written there (a name, a call, an attribute) is a ValueError.
+    Raises:
+        TypeError: ``text`` is no text, as for ``eval``, which this function replaces
+        ValueError: it is anything else, such as a name, a call or an attribute
     """
     if not isinstance(text, str):
         raise TypeError(f"a literal is read from text, not from {type(text).__name__}")
@@ -35,7 +35,7 @@ def literal(text: str) -> Any:
         if _size(value) > _LONGEST:
             raise ValueError("too long")
         return value
-    # What parser and operators raise for nonsense, too deep nesting included.
+    # the errors of parser and operators, those of deep nesting included
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         raise ValueError(f"not a literal: {text!r}") from None
 
@@ -66,7 +66,7 @@ def _combined(op: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """How much there is in ``value``: containers, characters and numbers count one each."""
+    """The number of containers, characters and numbers in ``value``."""
     if isinstance(value, dict):
         return 1 + sum(_size(key) + _size(inside) for key, inside in value.items())
     if isinstance(value, (list, tuple)):

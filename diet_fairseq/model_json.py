@@ -1,8 +1,8 @@
-"""``model.json``: the description of the model in a folder, with which it translates text.
+"""``model.json``: the description of a translation model in a folder.
 
-It stands beside checkpoints and in exported folders. The folder holds all files that it names, so
-it can be moved, packed and sent as it is. The file is data: the names in it stay within the folder,
-and its values are checked.
+It is beside checkpoints and in exported folders. The folder holds all files that it names, so it
+can be moved and packed. The file is data: its names must stay within the folder, and its values are
+checked.
 """
 
 import json
@@ -20,35 +20,37 @@ from .errors import UserError, one_line
 
 NAME = "model.json"
 FORMAT, VERSION = "diet_fairseq model", 1
-AGAIN = "make or fetch the folder again"
+PENALTIES = ("fairseq", "tensor2tensor")
+ADVICE = "make or fetch the folder again"
 #: a language is part of the names of dictionaries
 LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model, and the files and options with which it translates text.
+    """A model, and the files and options of its text.
+
+    ``model.json`` describes translation models; ``lower`` and ``language`` are encoders' options.
 
     Attributes:
         engine: fairseq, ctranslate2 or transformers
-        source_lang: such as ``en``
-        target_lang: such as ``de``
+        source_lang: source language such as ``en``, empty for encoders
+        target_lang: target language such as ``de``, empty for encoders
+        folder: folder of ``model.json``
         checkpoint: fairseq's file, or None where the folder is the model
         data: folder with fairseq's ``dict.LANG.txt``, or None where the engine has its own
-        subwords: sentencepiece, subword_nmt, or none: the vocabulary has the words themselves
+        subwords: sentencepiece, subword_nmt, or none for a vocabulary of words
         subword_model: SentencePiece's model or subword-nmt's codes
-        preprocessing: tokenizer that splits a line into words first: none or moses
-        beam: hypotheses to keep
+        preprocessing: tokenizer before the subwords: none or moses
+        beam: number of hypotheses
         lenpen: exponent of the length penalty
         penalty: fairseq, ``length ** lenpen``, or tensor2tensor, ``((5 + length) / 6) ** lenpen``
-        max_source_length: subwords in a sentence, or None if only the model limits them
-        max_target_length: subwords in a translation, or None if the model doesn't limit them
-        folder: where ``model.json`` is
-        lower: whether the text is lower-cased first; only for encoders, which ``model.json``
-            does not describe
-        language: language of an encoder's text, which has no ``source_lang``
-        position_temperature: what the logits of attention are divided by; None: the checkpoint says
-        state: the checkpoint as fairseq has loaded it, if it was read already
+        max_source_length: limit of subwords in a sentence, or None if only the model has one
+        max_target_length: limit of subwords in a translation, or None
+        lower: whether the text is lower-cased
+        language: language of the text
+        position_temperature: divisor of attention's logits (default: the checkpoint's)
+        state: the checkpoint as loaded by fairseq, if it was read already
     """
 
     engine: str
@@ -72,7 +74,7 @@ class ModelDescription:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The languages of the source and of the target."""
+        """The languages of source and target."""
         return self.source_lang or self.language, self.target_lang or self.language
 
     def write(self) -> None:
@@ -81,28 +83,20 @@ class ModelDescription:
         def within(path: Path | None) -> str | None:
             return None if path is None else path.relative_to(self.folder).as_posix()
 
-        content = {
+        values = vars(self) | {
             "format": FORMAT,
             "version": VERSION,
-            "engine": self.engine,
             "checkpoint": within(self.checkpoint),
             "data": within(self.data),
-            "source_lang": self.source_lang,
-            "target_lang": self.target_lang,
             "subwords": {"kind": self.subwords, "model": within(self.subword_model)},
-            "preprocessing": self.preprocessing,
-            "beam": self.beam,
-            "lenpen": self.lenpen,
-            "penalty": self.penalty,
-            "max_source_length": self.max_source_length,
-            "max_target_length": self.max_target_length,
         }
+        content = {name: values[name] for name in _ModelJson.model_fields}
         with written(self.folder / NAME) as file:
             file.write(json.dumps(content, indent=1) + "\n")
 
 
 def _file_name(value: str) -> str:
-    """A name that stays within the folder; links in the folder are followed."""
+    """A path within the folder, whose links are followed."""
     path = PurePosixPath(value)
     if not value or "\0" in value:
         raise ValueError("must name a file of the folder")
@@ -130,17 +124,17 @@ class _Subwords(BaseModel):
 
 
 class _ModelJson(BaseModel):
-    """The file's content; keys that are not known here are passed over."""
+    """The content of ``model.json``; unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True)
 
     format: Literal["diet_fairseq model"]
     version: Literal[1]
     engine: Literal["fairseq", "ctranslate2", "transformers"]
-    source_lang: Language
-    target_lang: Language
     checkpoint: FileName | None = None
     data: FileName | None = None
+    source_lang: Language
+    target_lang: Language
     subwords: _Subwords = _Subwords()
     preprocessing: Literal["none", "moses"] = "none"
     beam: Annotated[int, Field(ge=1, le=10_000)] = 5
@@ -154,40 +148,32 @@ def read(folder: Path) -> ModelDescription:
     """The description in the folder's ``model.json``.
 
     Raises:
-        UserError: the file can't be read, a value is not as it must be, or a file is missing
+        UserError: the file can't be read, a value is not valid, or a file is missing
     """
     path = folder / NAME
-    content = input_files.read_object(path, _ModelJson, advice=AGAIN)
+    content = input_files.read_object(path, _ModelJson, advice=ADVICE)
     kind = content.subwords.kind
     needs_files = content.engine == "fairseq"
 
     def place(key: str, name: str | None, is_needed: bool) -> Path | None:
         if name is None:
             if is_needed:
-                raise UserError(f"{path}: {key} must name a file of the folder; {AGAIN}")
+                raise UserError(f"{path}: {key} must name a file of the folder; {ADVICE}")
             return None
-        named = folder / name
-        if not os.path.exists(named):  # also of names that are too long for any file
-            shown = one_line(str(named))
+        file = folder / name
+        if not os.path.exists(file):  # Path.exists raises for names that are too long
+            text = one_line(str(file))
+            text = text if len(text) < 300 else f"{text[:296]} ..."
             raise UserError(
-                f"{path}: {key} names {shown if len(shown) < 300 else f'{shown[:296]} ...'}, which "
-                f"is not there: train first, or {AGAIN}"
+                f"{path}: {key} names {text}, which is not there: train first, or {ADVICE}"
             )
-        return named
+        return file
 
-    return ModelDescription(
-        engine=content.engine,
-        source_lang=content.source_lang,
-        target_lang=content.target_lang,
-        folder=folder,
-        checkpoint=place("checkpoint", content.checkpoint, needs_files),
-        data=place("data", content.data, needs_files),
-        subwords=kind,
-        subword_model=place("subwords.model", content.subwords.model, kind != "none"),
-        preprocessing=content.preprocessing,
-        beam=content.beam,
-        lenpen=content.lenpen,
-        penalty=content.penalty,
-        max_source_length=content.max_source_length,
-        max_target_length=content.max_target_length,
-    )
+    options = content.model_dump(exclude={"format", "version"})
+    options |= {
+        "checkpoint": place("checkpoint", content.checkpoint, needs_files),
+        "data": place("data", content.data, needs_files),
+        "subwords": kind,
+    }
+    subword_model = place("subwords.model", content.subwords.model, kind != "none")
+    return ModelDescription(**options, folder=folder, subword_model=subword_model)

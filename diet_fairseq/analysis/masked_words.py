@@ -109,15 +109,17 @@ def evaluate(
     hidden = torch.cat([torch.zeros_like(starts, dtype=torch.bool), hidden], 1)
     sums = torch.zeros(length, 3, dtype=torch.float64)
     for rows in torch.arange(number).split(max(1, BATCH_TOKENS // length)):
-        here, tokens = hidden[rows], original[rows]
-        if not here.any():
+        is_hidden, tokens = hidden[rows], original[rows]
+        if not is_hidden.any():
             continue
-        logits = model.model(tokens.masked_fill(here, mask), masked_tokens=here)[0]  # (M, V)
-        wanted = tokens[here]
-        losses = torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none")
-        hits = logits.argmax(-1).eq(wanted)
+        logits = model.model(tokens.masked_fill(is_hidden, mask), masked_tokens=is_hidden)[
+            0
+        ]  # (M, V)
+        targets = tokens[is_hidden]
+        losses = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+        hits = logits.argmax(-1).eq(targets)
         values = torch.stack([torch.ones_like(losses), losses, hits.to(losses)], 1)  # (M, 3)
-        sums.index_add_(0, here.nonzero()[:, 1], values.double())
+        sums.index_add_(0, is_hidden.nonzero()[:, 1], values.double())
     return sums
 
 

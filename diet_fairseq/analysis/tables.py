@@ -9,7 +9,7 @@ import torch
 
 from ..atomic import written
 from . import measures
-from .scores import ModelScores, Whole
+from .scores import ModelScores, Scores, Whole
 
 Row = dict[str, Any]
 
@@ -73,14 +73,16 @@ def offsets(scores: ModelScores) -> Iterator[Row]:
 
 def singular(scores: ModelScores) -> Iterator[Row]:
     """Singular values of position scores and of whole scores."""
-    for kind, items in (("positions", scores.positions), ("whole", scores.whole)):
-        for item in items:
-            whole = isinstance(item, Whole)
-            values = item.singular if whole else measures.singular_values(item.matrix)
-            for head, line in enumerate(values, 1):
-                for number, value in enumerate(line.tolist(), 1):
-                    yield {"scores": kind, "place": item.place, "layer": item.layer or "all",
-                           "head": head, "number": number, "value": value}  # fmt: skip
+    items: list[Scores | Whole] = [*scores.positions, *scores.whole]
+    for item in items:
+        if isinstance(item, Whole):
+            kind, values = "whole", item.singular
+        else:
+            kind, values = "positions", measures.singular_values(item.matrix)
+        for head, line in enumerate(values, 1):
+            for number, value in enumerate(line.tolist(), 1):
+                yield {"scores": kind, "place": item.place, "layer": item.layer or "all",
+                       "head": head, "number": number, "value": value}  # fmt: skip
 
 
 def matrices(scores: ModelScores) -> Iterator[Row]:

@@ -1,5 +1,6 @@
-"""Arguments that several commands take, and their types; nothing heavy is imported here."""
+"""Arguments of several commands, without heavy imports."""
 
+import logging
 import math
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
@@ -12,7 +13,7 @@ DATA_HELP = "folder of fairseq-preprocess with the dictionaries (default: data-b
 
 
 def at_least(least: Number) -> Callable[[str], Number]:
-    """For ``add_argument(type=...)``: a finite number of ``least``'s type, not below it."""
+    """A type for ``add_argument``: a finite number of ``least``'s type, not below it."""
     kind = type(least)
 
     def read(text: str) -> Number:
@@ -28,7 +29,7 @@ def at_least(least: Number) -> Callable[[str], Number]:
 
 
 def add_model_files(parser: ArgumentParser) -> None:
-    """Add the options that name the files of a model: `inference.model_files.Pieces` reads them."""
+    """Add the options for a model's files, which `inference.model_files.Pieces` reads."""
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
     add("--data", type=Path, metavar="DIR", help=DATA_HELP)
     add("--subwords", type=Path, metavar="FILE",
@@ -50,7 +51,7 @@ def add_position_temperature(parser: ArgumentParser) -> None:
 
 
 def add_model(parser: ArgumentParser, text: str = "") -> None:
-    """Add models, their files, and their device; ``text`` ends the help of the models."""
+    """Add the arguments for models and their device; ``text`` ends the help of MODEL."""
     add = parser.add_argument
     add("models", type=Path, metavar="MODEL", nargs="+",
         help="folder with model.json, exported model, or checkpoint; several checkpoints: an "
@@ -65,9 +66,13 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     add_model_files(parser)
 
 
-def add_out_folder(parser: ArgumentParser) -> None:
-    """Add the folder that an export writes."""
-    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write")
-    parser.add_argument(
-        "--force", action="store_true", help="replace OUT, if this command wrote all files in it"
-    )
+def add_force(parser: ArgumentParser, out: str) -> None:
+    """Add --force; ``out`` is the name of the output folder in its help."""
+    parser.add_argument("--force", action="store_true",
+                        help=f"replace {out}, if this command wrote all files in it")  # fmt: skip
+
+
+def silence_logs() -> None:
+    """Hide the log messages of fairseq and of the plugin below warnings."""
+    for name in ("fairseq", "diet_fairseq"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -14,17 +14,19 @@ from ..errors import UserError
 if TYPE_CHECKING:
     import torch
 
-#: The unit of --num-KIND-checkpoints, and the names of such files.
+#: the KIND of --num-KIND-checkpoints -> names of such files
 _KINDS = {
     "epoch": re.compile(r"checkpoint(\d+)\.pt"),
     "update": re.compile(r"checkpoint_\d+_(\d+)\.pt"),
 }
 
 
-def find(folder: Path, kind: str, count: int, upper_bound: int | None = None) -> list[Path]:
+def find_checkpoints(
+    folder: Path, kind: str, count: int, upper_bound: int | None = None
+) -> list[Path]:
     """The last ``count`` checkpoints in ``folder``, newest first.
 
-    ``kind`` is "epoch" or "update"; none later than epoch or update ``upper_bound`` is taken.
+    ``kind`` is "epoch" or "update", and ``upper_bound`` the last epoch or update to consider.
     """
     if count < 1:
         raise UserError(f"--num-{kind}-checkpoints {count}: give a number of at least 1")
@@ -43,11 +45,10 @@ def find(folder: Path, kind: str, count: int, upper_bound: int | None = None) ->
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """A checkpoint with the mean of all parameters, and all else from the first file.
+    """A checkpoint with the mean of all parameters, and everything else from the first file.
 
-    Sums are in float32 (or wider); what is not a floating-point number is the first file's.
-    Without the optimizer's state and the averages of ``--store-ema``, which belong to one of the
-    files.
+    Sums are in float32 or wider. Integers are the first file's. The optimizer's state and the
+    averages of ``--store-ema``, which belong to one file, are left out.
     """
     import torch
 
@@ -67,9 +68,9 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     for path in paths[1:]:
         model = checkpoints.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
-            there, missing = (paths[0], path) if name in first else (path, paths[0])
+            complete, other = (paths[0], path) if name in first else (path, paths[0])
             raise UserError(
-                f"{there} has a parameter {name}, which {missing} lacks: average checkpoints of "
+                f"{complete} has a parameter {name}, which {other} lacks: average checkpoints of "
                 "one run"
             )
         for name, total in sums.items():
@@ -80,7 +81,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
                 )
             total += model[name]
             places[name].append(_place(name, model[name]))
-    means: dict[Any, torch.Tensor] = {}  # parameters that are tied in every file stay one
+    means: dict[Any, torch.Tensor] = {}  # parameters that every file ties stay tied
     for name, total in sums.items():
         tied = tuple(places[name])
         if tied not in means:
@@ -90,7 +91,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def _place(name: str, tensor: "torch.Tensor") -> tuple[Any, ...]:
-    """What parameters of one file have in common if they are tied: they are one tensor."""
+    """The identity of a tensor, which tied parameters of one file share."""
     if not tensor.numel():
         return (name,)
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
@@ -113,19 +114,19 @@ def run(args: Namespace) -> None:
     from ..patches import saving
 
     paths, bound = args.inputs, args.checkpoint_upper_bound
-    chosen = [kind for kind in _KINDS if getattr(args, kind) is not None]
-    if bound is not None and not chosen:
+    kind = next((kind for kind in _KINDS if getattr(args, kind) is not None), None)
+    if bound is not None and not kind:
         raise UserError(
             f"--checkpoint-upper-bound {bound} goes with --num-epoch-checkpoints or "
             "--num-update-checkpoints: add one, or leave it out"
         )
-    for kind in chosen:
+    if kind:
         if len(paths) > 1 or not paths[0].is_dir():
             raise UserError(
                 f"--inputs {paths[0]}: with --num-{kind}-checkpoints give the one folder that "
                 "holds the checkpoints"
             )
-        paths = find(paths[0], kind, getattr(args, kind), bound)
+        paths = find_checkpoints(paths[0], kind, getattr(args, kind), bound)
     print(f"averaging {len(paths)} checkpoints:", *paths, sep="\n  ")
     saving.save(average(paths), str(args.output))
     print(f"wrote {args.output}")

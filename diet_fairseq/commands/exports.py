@@ -1,28 +1,26 @@
-"""``diet-fairseq export`` and ``diet-fairseq import``: their arguments, without the libraries."""
+"""``diet-fairseq export`` and ``diet-fairseq import``: arguments, without heavy imports."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from pathlib import Path
 
-from .arguments import DATA_HELP, add_model_files, add_out_folder, add_position_temperature
+from .arguments import DATA_HELP, add_force, add_model_files, add_position_temperature
 
 #: CTranslate2's types of parameters
 QUANTIZATIONS = (
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-    "int16",
-    "float16",
-    "bfloat16",
-    "float32",
+    *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
+    *("int16", "float16", "bfloat16", "float32"),
 )
 
 
+def add_out(parser: ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write")
+    add_force(parser, "OUT")
+
+
 def add_checkpoint(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=Path, help="checkpoint, or its folder"
-    )
-    add_out_folder(parser)
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path,
+                        help="checkpoint, or its folder")  # fmt: skip
+    add_out(parser)
 
 
 def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
@@ -37,12 +35,6 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def export_ctranslate2(args: Namespace) -> None:
-    from ..export.ctranslate2 import run
-
-    run(args)
-
-
 def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     add_position_temperature(parser)
@@ -54,21 +46,9 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add("--license", metavar="NAME", help="license of the weights, such as mit")
 
 
-def export_hf(args: Namespace) -> None:
-    from ..export.to_hf import run
-
-    run(args)
-
-
 def add_safetensors_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     parser.add_argument("--data", type=Path, metavar="DIR", help=DATA_HELP)
-
-
-def export_safetensors(args: Namespace) -> None:
-    from ..export.safetensors import run
-
-    run(args)
 
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
@@ -78,10 +58,4 @@ def add_import_hf_arguments(parser: ArgumentParser) -> None:
         metavar="FOLDER",
         help="folder that `diet-fairseq export hf` or save_pretrained wrote",
     )
-    add_out_folder(parser)
-
-
-def import_hf(args: Namespace) -> None:
-    from ..export.from_hf import run
-
-    run(args)
+    add_out(parser)

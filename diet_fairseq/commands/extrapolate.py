@@ -1,12 +1,17 @@
 """``diet-fairseq extrapolate``: quality by length of the input, beyond that of training."""
 
-import logging
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .arguments import add_model_files, add_position_temperature, at_least
+from .arguments import (
+    add_force,
+    add_model_files,
+    add_position_temperature,
+    at_least,
+    silence_logs,
+)
 
 if TYPE_CHECKING:
     from ..analysis.lengths import Reading
@@ -41,9 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--beam", type=at_least(1), metavar="N", help="of translation (the model's own)")
     add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
         help="for the table (CSV) and the picture (%(default)s)")  # fmt: skip
-    add(
-        "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
-    )
+    add_force(parser, "FOLDER")
     add_position_temperature(parser)
     add_model_files(parser)
 
@@ -54,15 +57,14 @@ def run(args: Namespace) -> None:
     from ..inference import model_files
 
     folder.check(args.out, args.force)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    silence_logs()
     pieces = model_files.Pieces.of(args)
     abouts = [model_files.resolve_model(path, pieces, translates=False) for path in args.checkpoint]
     encoders = {not about.source_lang for about in abouts}
     if len(encoders) > 1:
         raise UserError("extrapolate compares encoders or translation models: give those of a kind")
     readings = (_encoders if encoders == {True} else _translation)(args, abouts)
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         measured.write(readings, new)
     print(measured.markdown(readings))
     print(f"\nwrote {args.out / measured.CSV} and {args.out / measured.PNG}")

@@ -1,11 +1,10 @@
-"""``diet-fairseq look``: what a trained model has learned about positions, as a page."""
+"""``diet-fairseq look``: a page on the positions that a trained model has learned."""
 
-import logging
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ..errors import UserError
-from .arguments import add_model_files
+from .arguments import add_force, add_model_files, silence_logs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,9 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         )  # fmt: skip
     add("--epochs", action="store_true",
         help="show how the scores grew, from all checkpoints in CHECKPOINT's folder")  # fmt: skip
-    add(
-        "--force", action="store_true", help="replace FOLDER, if this command wrote all files in it"
-    )
+    add_force(parser, "FOLDER")
     add_model_files(parser)
 
 
@@ -41,8 +38,7 @@ def run(args: Namespace) -> None:
     from ..analysis.report import Analysis, Report
     from ..analysis.scores import look
 
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    silence_logs()
     pieces, reads_text = model_files.Pieces.of(args), args.text is not None
 
     def load(path: Path) -> loaded_model.LoadedModel:
@@ -62,6 +58,6 @@ def run(args: Namespace) -> None:
             bar = tqdm(paths, desc="reading", unit=" checkpoints", disable=None)
             run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, bar)}
             runs.append([run[updates] for updates in sorted(run)])
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         Report(analyses, new).write(runs)
     print(f"wrote {args.out / 'index.html'}")

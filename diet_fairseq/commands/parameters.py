@@ -5,19 +5,20 @@ positions with pooler, next-sentence head and two segments, with the vocabularie
 the multilingual model. TUPE's tables 3 and 4: BERT-Large and ELECTRA-base. Nothing is allocated.
 """
 
-import logging
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from typing import Any
 
-#: Solved from the paper's rounded counts; its text says "30,000" and 120,000.
+from .arguments import silence_logs
+
+#: solved from the paper's rounded counts; its text has "30,000" and 120,000
 VOCABULARIES = {"English": 30_522, "multilingual": 120_000}
 POSITIONS = 512
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of Table 6: what the paper prints, in millions, and the model that is meant."""
+    """A row of Table 6: the paper's counts in millions, and the model's options."""
 
     name: str
     paper: tuple[float, float]
@@ -55,7 +56,7 @@ TABLE_6 = [
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model of TUPE's tables 3 and 4: its vocabulary, and the millions that its paper states."""
+    """A model of TUPE's tables 3 and 4, with the size that its paper states."""
 
     name: str
     arch: str
@@ -78,8 +79,8 @@ TABLES_3_AND_4 = [
 ]  # fmt: skip
 
 
-class _Words:
-    """The part of fairseq's dictionary that a model reads."""
+class _Dictionary:
+    """The methods of fairseq's dictionary that models call."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -91,15 +92,15 @@ class _Words:
         return 1
 
     def add_symbol(self, word: str) -> int:
-        return 2  # <mask> is one of its words
+        return 2  # <mask> is counted already
 
 
 def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any) -> int:
-    """The number of parameters of the architecture's model.
+    """The number of parameters of an architecture.
 
     Args:
-        pretraining: of an ELECTRA, count the generator and the discriminator's head as well
-        options: as on fairseq's command line, with underscores
+        pretraining: whether to count an ELECTRA's generator and discriminator head
+        options: fairseq's options, with underscores
     """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
@@ -109,23 +110,22 @@ def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any)
 
     args = Namespace(**{"arch": arch, "nsp": True, "max_positions": POSITIONS} | options)
     ARCH_CONFIG_REGISTRY[arch](args)
-    words: Any = _Words(vocabulary)
+    words: Any = _Dictionary(vocabulary)
     task = Namespace(source_dictionary=words)
     if pretraining:
         task = MaskedLMTask(MaskedLMConfig(data=""), words)
-    # fake tensors, as those of the meta device, have no memory; fairseq's own initialisation fails
-    # on that device
+    # fake tensors have no memory; fairseq's initialisation fails on the meta device
     with FakeTensorMode():
         model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """There are none: the tables are the papers'."""
+    """Add nothing: the command has no arguments."""
 
 
 def run(_: Namespace) -> None:
-    logging.getLogger("diet_fairseq").setLevel(logging.WARNING)
+    silence_logs()
     print_table_6()
     print()
     print_tables_3_and_4()

@@ -17,22 +17,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     from ..patches.table import TABLE
 
-    show = markdown if args.markdown else plain
-    print(show(TABLE))
+    print((markdown if args.markdown else plain)(TABLE))
 
 
 def rows(table: "Iterable[Patch]") -> Iterator[tuple[str, ...]]:
-    """The cells of each row: a target has one for each of its reasons."""
+    """The cells of a row for each reason of each target."""
     for patch in table:
         for reason in patch.reasons:
-            yield (
-                *(reason.kind, patch.target, patch.replacement),
-                *(reason.why, reason.until, reason.needed_with),
-            )
+            texts = (reason.why, reason.until, reason.needed_with)
+            yield (reason.kind, patch.target, patch.replacement, *texts)
 
 
 def plain(table: "Iterable[Patch]") -> str:
-    """Kind and target, with the other columns below them: a row is wider than a screen."""
+    """Blocks of kind and target, with a line for each of the other columns."""
     width = max(map(len, HEADS))
     blocks = []
     for kind, target, *cells in rows(table):

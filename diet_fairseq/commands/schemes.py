@@ -1,4 +1,4 @@
-"""``schemes``: each scheme's sizes and options, which ``fairseq-train --help`` can't show."""
+"""``diet-fairseq schemes``: architectures and options of each scheme."""
 
 import inspect
 import textwrap
@@ -26,12 +26,12 @@ def run(args: Namespace) -> None:
         if name not in SCHEMES:
             raise UserError(f"there is no scheme {name}: take one of {', '.join(SCHEMES)}")
     for name in args.names or SCHEMES:
-        print(*described(name), "", sep="\n")
-    print("with every scheme", *common(), sep="\n")
+        print(*describe(name), "", sep="\n")
+    print("with every scheme", *describe_common_options(), sep="\n")
 
 
-def described(name: str) -> Iterator[str]:
-    """The lines of a scheme: what it is, its architectures, its own options."""
+def describe(name: str) -> Iterator[str]:
+    """Lines with a scheme's summary, architectures and options."""
     from ..config import acts_in_attention, options_of
     from ..positions import SCHEMES
 
@@ -43,12 +43,12 @@ def described(name: str) -> Iterator[str]:
     if not acts_in_attention(scheme):
         return
     for field, default in options_of(scheme).items():
-        takes = {family: defaults_of(family, scheme).get(field, default) for family in families}
-        yield from option_lines(field, said(takes))
+        defaults = {family: defaults_of(family, scheme).get(field, default) for family in families}
+        yield from describe_option(field, format_default(defaults))
 
 
 def defaults_of(family: str, scheme: "type[PositionScheme]") -> dict[str, Any]:
-    """The family's values of options that are not given."""
+    """The family's defaults of options."""
     from ..models import diet_bert, diet_electra, diet_roberta
 
     models = {"roberta": diet_roberta, "bert": diet_bert, "electra": diet_electra}
@@ -65,22 +65,24 @@ def sizes_of(family: str, name: str) -> list[str]:
     if family == "transformer" and name not in translation_schemes():
         return []
     longer = tuple(f"{family}_{other}" for other in SCHEMES if other.startswith(f"{name}_"))
-    mine = [arch for arch in ARCH_CONFIG_REGISTRY if f"{arch}_".startswith(f"{family}_{name}_")]
-    found = [arch for arch in mine if not (longer and arch.startswith(longer))]
-    return [arch.removeprefix(f"{family}_{name}") for arch in found]
+    return [
+        arch.removeprefix(f"{family}_{name}")
+        for arch in ARCH_CONFIG_REGISTRY
+        if f"{arch}_".startswith(f"{family}_{name}_") and not arch.startswith(longer)
+    ]
 
 
-def said(takes: dict[str, Any]) -> str:
+def format_default(defaults: dict[str, Any]) -> str:
     """The default, or the default of each family where they differ."""
-    values = set(takes.values())
+    values = set(defaults.values())
     if len(values) > 1:
-        return ", ".join(f"{family}: {value}" for family, value in takes.items())
+        return ", ".join(f"{family}: {value}" for family, value in defaults.items())
     [value] = values
     return "" if value in (None, False) else str(value)
 
 
-def option_lines(name: str, default: str = "") -> Iterator[str]:
-    """The option as a command line has it, its default, and its help."""
+def describe_option(name: str, default: str) -> Iterator[str]:
+    """Lines with the option's flag, default and help."""
     from ..config import position_options
 
     option = position_options()[name]
@@ -91,12 +93,12 @@ def option_lines(name: str, default: str = "") -> Iterator[str]:
     yield textwrap.fill(option.help, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
-def common() -> Iterator[str]:
-    """The options that belong to no scheme in particular."""
+def describe_common_options() -> Iterator[str]:
+    """Lines of the options that belong to no particular scheme."""
     from ..config import options_of, position_options
     from ..positions import SCHEMES
 
-    own = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
+    fields = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
     for name, option in position_options().items():
-        if name not in own and name != "position_scheme":
-            yield from option_lines(name, said({"": option.default}))
+        if name not in fields and name != "position_scheme":
+            yield from describe_option(name, format_default({"": option.default}))

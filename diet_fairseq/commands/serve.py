@@ -1,4 +1,4 @@
-"""``diet-fairseq serve MODEL``: translates over HTTP until it is told to stop."""
+"""``diet-fairseq serve MODEL``: translation over HTTP, until a signal ends it."""
 
 import logging
 import signal
@@ -57,22 +57,18 @@ def run(args: Namespace) -> None:
         f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)",
         flush=True,
     )
-    # uvicorn answers all requests first and then raises the signal again
+    # uvicorn completes all requests and then raises the signal again
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listening])
     unread = connection_limits.unread
+    result = f"{unread} of the answers had not been read" if unread else "all requests are answered"
     with suppress(BrokenPipeError):
-        print(
-            f"stopped: {unread} of the answers had not been read"
-            if unread
-            else "stopped: all requests are answered",
-            flush=True,
-        )
+        print(f"stopped: {result}", flush=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """An open socket, before the model is loaded in vain."""
+    """An open socket; it fails before the model is loaded."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)

@@ -1,4 +1,4 @@
-"""``diet-fairseq translate MODEL... [FILE]``: plain text in, plain text out, line by line."""
+"""``diet-fairseq translate MODEL... [FILE]``: translation of plain text, line by line."""
 
 import json
 import math
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
-    """Models and the text to translate: the last path, unless it is a folder or a checkpoint."""
+    """Models, and the file to translate: the last path, unless it is a folder or a checkpoint."""
     *models, last = paths
-    # Whether a pipe is an archive can't be told: opening it would take its text.
+    # a pipe is not opened, as that would consume its text
     is_checkpoint = last.suffix == ".pt" or (last.is_file() and zipfile.is_zipfile(last))
     if not models or last.is_dir() or is_checkpoint:
         return paths, None
@@ -64,8 +64,8 @@ def run(args: Namespace) -> None:
     from ..interrupts import interruptible
     from ..progress import heartbeat
 
-    written = translated = 0
-    with interruptible(lambda: f"{written:,} lines were translated and written"):
+    printed_lines = translated = 0
+    with interruptible(lambda: f"{printed_lines:,} lines were translated and written"):
         args.models, file = separate_file(args.models)
         name = str(file or "standard input")
         try:
@@ -73,7 +73,7 @@ def run(args: Namespace) -> None:
         except OSError as error:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
+            sys.stdout.reconfigure(encoding="utf-8")  # in any locale
         translator = load_translator(args)
         bar = tqdm(desc="translating", unit=" lines", disable=None)
 
@@ -93,13 +93,14 @@ def run(args: Namespace) -> None:
                     results = _translate(translator, lines, args, count)
                 except TooLong as error:
                     results = _translate(translator, lines[: error.number - 1], args, count)
+                    number = printed_lines + error.number
                     fault = UserError(
-                        f"{name}, line {written + error.number} has {error.subwords:,} subwords, "
-                        f"but the model takes {error.longest:,}: shorten it, or leave out --strict"
+                        f"{name}, line {number} has {error.subwords:,} subwords, but the model "
+                        f"takes {error.longest:,}: shorten it, or leave out --strict"
                     )
                 for translations in results:
-                    print(_render(translations, written + 1, args.scores))
-                    written += 1
+                    print(_render(translations, printed_lines + 1, args.scores))
+                    printed_lines += 1
                 sys.stdout.flush()
                 if fault:
                     raise fault
@@ -121,5 +122,5 @@ def _translate(
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:
     if not scores:
         return "\n".join(translation.text for translation in translations)
-    values = [{"text": one.text, "score": round(one.score, 6)} for one in translations]
+    values = [{"text": item.text, "score": round(item.score, 6)} for item in translations]
     return json.dumps({"line": number, "translations": values}, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Trained models in the formats of other libraries, and back: one target a module.
+"""Export of trained models to other libraries, and import from transformers.
 
 A target is a line of ``EXPORT`` in ``diet_fairseq_cli.py``, its arguments in
 ``commands/exports.py``, and a module here with ``run``. `checkpoint` reads the model, `folder`

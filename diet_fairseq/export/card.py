@@ -1,4 +1,4 @@
-"""The model card: model, data, scores, and how to load it."""
+"""Model cards: model, data, scores, and usage."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ def card(
     model: Any,
     name: str,
     languages: list[str],
-    dataset: str | None = None,
-    license: str | None = None,
-    scores: Any = None,
+    dataset: str | None,
+    license: str | None,
+    scores: Any,
 ) -> str:
-    """README.md; ``scores`` are `to_hf.Scores`."""
+    """The text of README.md; ``scores`` are `to_hf.Scores` or None."""
     config = model.config
     task, auto = TASKS[type(model).__name__]
     results, rows = [], []
@@ -54,36 +54,27 @@ def card(
         tags=["diet_fairseq", config.position_scheme],
     )
     options = "|".join(f"{key}:{value}" for key, value in (config.position_options or {}).items())
-    generate = [
-        "inputs = tokenizer(['...'], return_tensors='pt')",
-        "print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))",
-    ]
-    use = (
-        generate
-        if task == "translation"
-        else ["outputs = model(**tokenizer('...', return_tensors='pt'))"]
-    )
+    usage = "outputs = model(**tokenizer('...', return_tensors='pt'))"
+    if task == "translation":
+        usage = """inputs = tokenizer(['...'], return_tensors='pt')
+print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))"""
     parts = [
         f"---\n{data.to_yaml()}\n---",
         f"# {name}",
         f"A fairseq model with the position scheme `{config.position_scheme}` ({options}), written "
         f"by diet_fairseq {__version__}.",
-        *(
-            ["| score | | sacreBLEU's signature |\n| --- | --- | --- |\n" + "\n".join(rows)]
-            if rows
-            else []
-        ),
-        "\n".join(
-            [
-                "```python",
-                "import diet_fairseq.hf  # registers the model with the Auto classes",
-                f"from transformers import {auto}, AutoTokenizer",
-                "",
-                f'model = {auto}.from_pretrained("{name}")',
-                f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
-                *use,
-                "```",
-            ]
-        ),
     ]
-    return "\n\n".join(parts) + "\n"
+    if rows:
+        parts.append(
+            "\n".join(["| score | | sacreBLEU's signature |", "| --- | --- | --- |", *rows])
+        )
+    parts.append(f"""```python
+import diet_fairseq.hf  # registers the model with the Auto classes
+from transformers import {auto}, AutoTokenizer
+
+model = {auto}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+{usage}
+```
+""")
+    return "\n\n".join(parts)

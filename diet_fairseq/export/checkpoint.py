@@ -1,4 +1,4 @@
-"""The model of a checkpoint, with its dictionaries: the input of every export."""
+"""The model of a checkpoint with its task: the input of every export."""
 
 from argparse import Namespace
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ class TrainedModel:
 
     Attributes:
         about: its files and text options
-        model: fairseq's, stock or ours
-        config: the checkpoint's configuration of the model
+        model: fairseq's model, stock or ours
+        config: the model's options in the checkpoint
         task: fairseq's task, which has the dictionaries
-        labels: of a classification, in the order of its classes
-        updates: number of updates of its parameters
+        updates: number of updates in training
+        labels: names of a classification's classes, in their order
     """
 
     about: ModelDescription
@@ -55,7 +55,7 @@ def load(about: ModelDescription) -> TrainedModel:
 
     Raises:
         UserError: the checkpoint can't be read or exported, has parameters that are not finite, or
-            its dictionaries and its subword model don't belong together
+            its dictionaries and subword model don't belong together
     """
     if about.engine != "fairseq":
         raise UserError(f"{about.folder} is an exported model: name the checkpoint it was made of")
@@ -76,7 +76,7 @@ def load(about: ModelDescription) -> TrainedModel:
             "roberta"
         )
     if isinstance(model, TransformerModelBase) and type(task) is not TranslationTask:
-        raise UserError(  # others put tokens of their own into the text
+        raise UserError(  # other tasks add tokens to the text
             f"{about.checkpoint} was trained with --task {cfg.task._name}: of translation models, "
             "this reads those of --task translation"
         )

@@ -1,40 +1,34 @@
-"""What is put beside an exported model, so that it translates text: `model.json` and subwords."""
+"""`model.json` and the subword model of an exported translation model."""
 
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from ..model_json import ModelDescription
 from ..stack.placement import UNLIMITED
 from .checkpoint import TrainedModel
 
-#: what a copied subword model is called
+#: file name of the copied subword model, by kind
 NAMES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
 
 
-def exported(trained: TrainedModel, engine: str, folder: Path) -> ModelDescription:
-    """The description of a translation model in the folder of its export."""
-    about = trained.about
+def write(trained: TrainedModel, engine: str, folder: Path) -> None:
+    """Write ``model.json`` and the subword model into the folder of an export."""
+    about, subword_model = trained.about, None
+    if about.subword_model:
+        subword_model = folder / NAMES[about.subwords]
+        shutil.copyfile(about.subword_model, subword_model)
     source, target = (
-        None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # and </s>
+        None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # without </s>
         for stack in (trained.model.encoder, trained.model.decoder)
     )
-    limits = [about.max_source_length, source]
-    return replace(
+    limits = [limit for limit in (about.max_source_length, source) if limit is not None]
+    replace(
         about,
         engine=engine,
         folder=folder,
         checkpoint=None,
         data=None,
-        subword_model=about.subword_model and folder / NAMES[about.subwords],
-        max_source_length=min((limit for limit in limits if limit is not None), default=None),
+        subword_model=subword_model,
+        max_source_length=min(limits, default=None),
         max_target_length=target,
-    )
-
-
-def write(trained: TrainedModel, engine: str, folder: Path) -> None:
-    """``model.json`` and the subword model."""
-    description = exported(trained, engine, folder)
-    if trained.about.subword_model and description.subword_model:
-        shutil.copyfile(trained.about.subword_model, description.subword_model)
-    description.write()
+    ).write()

@@ -1,4 +1,4 @@
-"""Checkpoints that tasks ``glue`` and ``question_answering`` of 0.2 have fine-tuned."""
+"""Checkpoints of version 0.2's fine-tuning tasks ``glue`` and ``question_answering``."""
 
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,14 @@ from ..tasks.diet_fine_tuned import GLUE, QUESTION_ANSWERING
 
 
 def replace_task(state: dict[str, Any], data: Path) -> bool:
-    """Let a state of such a task be read as one of masked language modelling, with its head.
+    """Replace such a task in a state by masked language modelling, with the classification head.
 
     Args:
-        state: as fairseq's ``load_checkpoint_to_cpu`` gives it; changed in place
+        state: the return value of fairseq's ``load_checkpoint_to_cpu``, changed in place
         data: folder of the dictionaries
 
     Returns:
-        whether the checkpoint is one of these tasks
+        whether the checkpoint is of one of these tasks
     """
     cfg: Any = state.get("cfg")
     task = cfg["task"]["_name"] if cfg and cfg["task"] else None
@@ -32,13 +32,13 @@ def replace_task(state: dict[str, Any], data: Path) -> bool:
 
 
 def label_names(dictionary: Any) -> list[str]:
-    """The labels in the order of their classes, without the symbols that fairseq adds."""
+    """The labels in the order of their classes, without fairseq's extra symbols."""
     names = dictionary.symbols[dictionary.nspecial :]
     return [name for name in names if name != "<mask>" and not name.startswith("madeupword")]
 
 
 def labels_in(data: Path) -> list[str]:
-    """The labels of a classification's data; none of other data."""
+    """The labels of a classification's data; empty for other data."""
     path = data / "label" / "dict.txt"
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""Output folders: whole or absent, and marked, so that ``--force`` replaces only ours."""
+"""Output folders, complete or absent; a mark limits ``--force`` to folders that we wrote."""
 
 import os
 import shutil
@@ -14,16 +14,16 @@ from .. import input_files, model_json
 from ..atomic import rename
 from ..errors import UserError, one_line
 
-#: errors of writing; safetensors, which an extra installs, has one of its own
+#: errors of writing, safetensors' included where it is installed
 WRITE_ERRORS: tuple[type[Exception], ...] = (OSError,)
 with suppress(ModuleNotFoundError):
     from safetensors import SafetensorError
 
     WRITE_ERRORS = (OSError, SafetensorError)
 
-#: the mark: a list of the files that the command has written
+#: the mark, which lists the files that the command wrote
 MARK = ".diet_fairseq.json"
-#: files of exports before the mark was introduced, which are recognised by their model.json
+#: files of exports older than the mark, which are recognised by their model.json
 FILES_BEFORE = {
     *("README.md", "codes", "config.json", "generation_config.json", "model.bin", "model.json"),
     *("model.pt", "model.safetensors", "modeling_diet.py", "sentencepiece.model"),
@@ -41,32 +41,32 @@ class Mark(BaseModel):
 
 
 def check(out: Path, force: bool) -> None:
-    """Refuse an ``out`` that exists, unless it may be replaced and all files in it are ours.
+    """Refuse an ``out`` that exists, unless ``force`` may replace it.
 
     Raises:
-        UserError: ``out`` exists without ``force``, has no mark, or has a file of somebody else
+        UserError: ``out`` exists without ``force``, has no mark, or has a foreign file
     """
     if not out.exists() and not out.is_symlink():
         return
     if not force:
         raise UserError(f"{out} exists: give another folder, or --force to replace it")
-    files = None if out.is_symlink() or not out.is_dir() else _files_of_ours(out)
+    files = None if out.is_symlink() or not out.is_dir() else _marked_files(out)
     if files is None:
         raise UserError(
             f"--force replaces folders that this command wrote, but {out} has no {MARK}: give "
             "another folder"
         )
-    strange = next((name for name in files_in(out) if name not in files), None)
-    if strange is not None:
+    foreign = next((name for name in files_in(out) if name not in files), None)
+    if foreign is not None:
         raise UserError(
             f"--force replaces folders that this command wrote, but {out} holds "
-            f"{one_line(strange)}, which it did not write: move it, or give another folder"
+            f"{one_line(foreign)}, which it did not write: move it, or give another folder"
         )
 
 
 @contextmanager
-def written(out: Path, force: bool) -> Iterator[Path]:
-    """A new folder beside ``out`` to write to, which becomes ``out`` when it is complete."""
+def create(out: Path, force: bool) -> Iterator[Path]:
+    """A temporary folder to write to, which is renamed to ``out`` when it is complete."""
     check(out, force)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -77,8 +77,8 @@ def written(out: Path, force: bool) -> Iterator[Path]:
             mark = Mark(files=[*files_in(new), MARK])
             (new / MARK).write_text(mark.model_dump_json(indent=1) + "\n", encoding="utf-8")
             if out.exists():
-                check(out, force)  # files may have come while this was written
-                out.rename(Path(aside, "old"))  # which is removed with its folder
+                check(out, force)  # it may have changed in the meantime
+                out.rename(Path(aside, "old"))  # removed with its folder
             rename(new, out)
     except shutil.Error as error:
         raise UserError(f"{out} can't be written: {error}; give another folder") from error
@@ -90,16 +90,16 @@ def written(out: Path, force: bool) -> Iterator[Path]:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Paths of the files in a folder and its subfolders, and of links, which are not followed."""
-    found = []
+    """Relative paths of all files below a folder, and of links, which are not followed."""
+    paths = []
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        found += [os.path.relpath(os.path.join(place, name), folder) for name in files + links]
-    return sorted(found)
+        paths += [os.path.relpath(os.path.join(place, name), folder) for name in files + links]
+    return sorted(paths)
 
 
-def _files_of_ours(out: Path) -> set[str] | None:
-    """The files that the command has written into ``out``; None: the folder is not ours."""
+def _marked_files(out: Path) -> set[str] | None:
+    """The files that the command wrote into ``out``; None if it wrote none there."""
     if os.path.lexists(out / MARK):
         return set(input_files.read_object(out / MARK, Mark, input_files.VOCABULARY).files)
     try:

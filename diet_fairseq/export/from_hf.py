@@ -1,4 +1,4 @@
-"""``diet-fairseq import hf``: a folder of transformers as a checkpoint of fairseq."""
+"""``diet-fairseq import hf``: import of a transformers folder as a fairseq checkpoint."""
 
 import shutil
 from argparse import Namespace
@@ -24,39 +24,42 @@ HEAD = "sentence_classification_head"
 def run(args: Namespace) -> None:
     folders.check(args.out, args.force)
     config = configuration(args.folder)
-    with folders.written(args.out, args.force) as out:
-        fresh, left = write(args.folder, out, config, args.out)
-    for what, names in (("not in the folder, so as they are initially", fresh), ("left out", left)):
+    with folders.create(args.out, args.force) as out:
+        missing, unread = write(args.folder, out, config, args.out)
+    for text, names in (
+        ("not in the folder, so as they are initially", missing),
+        ("left out", unread),
+    ):
         if names:
-            print(f"{what}: {', '.join(names)}")
+            print(f"{text}: {', '.join(names)}")
     print(f"{args.out / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {args.out}")
 
 
 def configuration(folder: Path) -> Any:
-    """Of one of our two kinds of models; no code that lies in the folder is run."""
+    """The configuration of one of our models; no code of the folder is run."""
     from ..checkpoints.plain import shown
     from ..hf import DietEncoderConfig, DietTransformerConfig
 
     kinds = {kind.model_type: kind for kind in (DietEncoderConfig, DietTransformerConfig)}
-    ours = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
+    advice = "give one that `diet-fairseq export hf` wrote, or save_pretrained after it"
     try:
-        given = input_files.read_json(folder / "config.json")
-        kind = str(given.get("model_type"))
+        options = input_files.read_json(folder / "config.json")
+        kind = str(options.get("model_type"))
     except (UserError, AttributeError) as error:
-        raise UserError(f"{folder} holds no config.json that can be read: {ours}") from error
+        raise UserError(f"{folder} holds no config.json that can be read: {advice}") from error
     if kind not in kinds:
         raise UserError(
-            f"{folder} holds a model of the type {shown(kind)}, which is not ours: {ours}"
+            f"{folder} holds a model of the type {shown(kind)}, which is not ours: {advice}"
         )
     try:
-        config = kinds[kind](**given)
+        config = kinds[kind](**options)
         config.attention_shape()  # checks the options of positions
     except UserError:
         raise
     except Exception as error:
-        said = shown(" ".join(str(error).split()), 200)
+        reason = shown(" ".join(str(error).split()), 200)
         raise UserError(
-            f"{folder / 'config.json'} is not as it should be ({said}): {ours}"
+            f"{folder / 'config.json'} is not as it should be ({reason}): {advice}"
         ) from error
     return config
 
@@ -83,7 +86,14 @@ def weights(folder: Path) -> dict[str, Any]:
 
 
 def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str], list[str]]:
-    """The checkpoint and what belongs to it; what `huggingface.state_for` says of parameters."""
+    """Write the checkpoint, its dictionaries and its subword model to ``out``.
+
+    Args:
+        final: the name that ``out`` will have
+
+    Returns:
+        names of parameters that are missing in the folder, and of those that are not read
+    """
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.models import ARCH_MODEL_REGISTRY
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
@@ -96,30 +106,29 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     from .huggingface import SPAN
 
     tensors = weights(folder)
-    if any(name.startswith(huggingface.beginning_of(SPAN)) for name in tensors):
+    if any(name.startswith(huggingface.prefix_of(SPAN)) for name in tensors):
         raise UserError(
             f"{folder} holds a model that answers questions, for which fairseq has no task: keep "
             "it in transformers"
         )
-    head = None
-    if any(name.startswith(huggingface.beginning_of(HEAD)) for name in tensors):
-        head = HEAD
+    prefix = huggingface.prefix_of(HEAD)
+    head = HEAD if any(name.startswith(prefix) for name in tensors) else None
     args = huggingface.arguments(config)
     args.nsp = "nsp_head.weight" in tensors
     generator = tensors.get("generator.encoder.layers.0.final_layer_norm.weight")  # (width,)
     if generator is not None:
         args.arch = f"electra_{config.position_scheme}"
         args.generator_size = generator.numel() / max(config.encoder_embed_dim, 1)
-        # what is shared is written once
-        own = "generator.encoder.layernorm_embedding.weight" in tensors
-        args.generator_embeddings = "own" if own else "shared"
+        # shared embeddings are stored once, as the discriminator's
+        is_shared = "generator.encoder.layernorm_embedding.weight" not in tensors
+        args.generator_embeddings = "shared" if is_shared else "own"
     source, target = write_dictionaries(folder, out, config, args, head)
     args = complete(args, final, head, config)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
     )
-    if generator is not None:  # which is there for pretraining alone
+    if generator is not None:  # only the task of pretraining builds one
         task = MaskedLMTask(MaskedLMConfig(), source)
     try:
         with no_larger_than(size):
@@ -133,17 +142,13 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
             f"{folder / 'config.json'} describes no model that can be built ({reason(error)}): "
             "give another folder"
         ) from error
-    state, missing, left = huggingface.state_for(model, config, tensors, head)
+    state, missing, unread = huggingface.state_for(model, config, tensors, head)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
-    if lost := [name for name in missing if name.startswith(body)]:
-        raise UserError(f"{folder}'s weights lack {lost[0]}: give one that was saved whole")
+    if required := [name for name in missing if name.startswith(body)]:
+        raise UserError(f"{folder}'s weights lack {required[0]}: give one that was saved whole")
     cfg = convert_namespace_to_omegaconf(args)
-    history = {
-        "criterion_name": "",
-        "optimizer_name": "",
-        "lr_scheduler_state": {},
-        "num_updates": 0,
-    }
+    history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
+    history |= {"lr_scheduler_state": {}, "num_updates": 0}
     checkpoint = {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
@@ -154,14 +159,14 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     }
     saving.save(checkpoint, str(out / MODEL))
     if config.is_encoder_decoder:
-        describe(folder, out)
+        write_description(folder, out)
     else:
-        describe_text(folder, out)
-    return missing, left
+        write_text_options(folder, out)
+    return missing, unread
 
 
-def describe(folder: Path, out: Path) -> None:
-    """``model.json``, with which text is translated, if the folder has one."""
+def write_description(folder: Path, out: Path) -> None:
+    """Write the checkpoint's ``model.json``, if the folder has one."""
     if not (folder / model_json.NAME).is_file():
         return
     about = model_json.read(folder)
@@ -172,17 +177,21 @@ def describe(folder: Path, out: Path) -> None:
     ).write()  # fmt: skip
 
 
-def describe_text(folder: Path, out: Path) -> None:
-    """How an encoder's text was made, beside its dictionary."""
-    given = tokenizer_config(folder)
-    options = TextOptions(lower=given.do_lower_case or False, language=given.source_lang or "en")
+def write_text_options(folder: Path, out: Path) -> None:
+    """Write the preprocessing of an encoder's text beside its dictionary."""
+    config = tokenizer_config(folder)
+    options = TextOptions(lower=config.do_lower_case or False, language=config.source_lang or "en")
     (out / MADE_FROM).write_text(options.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def write_dictionaries(
     folder: Path, out: Path, config: Any, args: Namespace, head: str | None
 ) -> tuple[Any, Any]:
-    """Dictionaries where fairseq's tasks look for them, and the subword model; both are read."""
+    """Write the dictionaries where fairseq's tasks look for them, and the subword model.
+
+    Returns:
+        the dictionaries of source and target
+    """
     from fairseq.data import Dictionary
 
     from ..checkpoints.plain import reason
@@ -197,16 +206,18 @@ def write_dictionaries(
         if (folder / FILES[name]).is_file():
             shutil.copyfile(folder / FILES[name], out / FILES[name])
     if config.is_encoder_decoder:
-        args.source_lang, args.target_lang = languages(folder)
+        options = tokenizer_config(folder)  # fairseq needs names, which need not be languages
+        args.source_lang = options.source_lang or "source"
+        args.target_lang = options.target_lang or "target"
         places = {
             out / f"dict.{args.source_lang}.txt": source,
             out / f"dict.{args.target_lang}.txt": target,
         }
     elif head is not None:
         places = {out / "input0" / "dict.txt": source}
-        labels = [str(config.id2label[number]) for number in range(config.num_labels)]
         if config.num_labels > 1:
             (out / "label").mkdir()
+            labels = (config.id2label[number] for number in range(config.num_labels))
             lines = "".join(f"{label} 1\n" for label in labels)
             (out / "label" / "dict.txt").write_text(lines, encoding="utf-8")
     else:
@@ -214,13 +225,13 @@ def write_dictionaries(
     for place, file in places.items():
         place.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, place)
-    found = []
+    dictionaries = []
     sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
     for file, size in zip((source, target), sizes, strict=True):
         symbols_in(file)
         try:
             dictionary = Dictionary.load(str(file))
-        except (RuntimeError, ValueError) as error:  # such as a symbol that is there twice
+        except (RuntimeError, ValueError) as error:  # such as a repeated symbol
             raise UserError(f"{file} is no dictionary ({reason(error)}): give another") from error
         if not config.is_encoder_decoder:
             dictionary.add_symbol("<mask>")
@@ -229,18 +240,12 @@ def write_dictionaries(
                 f"{file} has {len(dictionary):,} symbols, the model {size:,}: put the dictionary "
                 "of the model there"
             )
-        found.append(dictionary)
-    return found[0], found[1]
-
-
-def languages(folder: Path) -> tuple[str, str]:
-    """The tokenizer's languages; fairseq needs names, so they default to source and target."""
-    options = tokenizer_config(folder)
-    return options.source_lang or "source", options.target_lang or "target"
+        dictionaries.append(dictionary)
+    return dictionaries[0], dictionaries[1]
 
 
 class TokenizerConfig(BaseModel, strict=True):
-    """The part of ``tokenizer_config.json`` that is read here."""
+    """The options of ``tokenizer_config.json`` that fairseq has."""
 
     source_lang: Language | None = None
     target_lang: Language | None = None
@@ -256,7 +261,7 @@ def tokenizer_config(folder: Path) -> TokenizerConfig:
 
 
 def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Namespace:
-    """All options of fairseq-train: those given, and its defaults for the others."""
+    """All options of fairseq-train: its defaults, replaced by ``args``."""
     from fairseq import options
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
@@ -267,7 +272,7 @@ def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Name
     words += ["--criterion", task] if head else []
     parser = options.get_training_parser(default_task=task)
     full = options.parse_args_and_arch(parser, words)
-    ARCH_CONFIG_REGISTRY[args.arch](args)  # what follows from the sizes given
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the options that follow from sizes
     for name, value in vars(args).items():
         setattr(full, name, value)
     if head is not None:

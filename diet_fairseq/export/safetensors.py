@@ -23,12 +23,12 @@ def run(args: Namespace) -> None:
     for name, tensor in model.state_dict().items():
         first = names.setdefault((tensor.data_ptr() or name, tensor.shape), name)
         (tied if first != name else tensors)[name] = first if first != name else tensor.contiguous()
-    given: Any = vars(config) if isinstance(config, Namespace) else OmegaConf.to_container(config)
+    values: Any = vars(config) if isinstance(config, Namespace) else OmegaConf.to_container(config)
     type(model).add_args(parser := ArgumentParser())
     known = {*vars(parser.parse_args([])), "arch", "max_positions"}
     known |= {"max_source_positions", "max_target_positions"}
-    options = {name: value for name, value in given.items() if name in known}
-    with folder.written(args.out, args.force) as new:
+    options = {name: value for name, value in values.items() if name in known}
+    with folder.create(args.out, args.force) as new:
         text = json.dumps(options, indent=1, sort_keys=True, default=str)
         (new / "config.json").write_text(f"{text}\n", encoding="utf-8")
         (new / "model.safetensors").write_bytes(save(tensors, {"tied": json.dumps(tied)}))

@@ -1,4 +1,4 @@
-"""``diet-fairseq export hf``: a checkpoint as a folder that transformers loads."""
+"""``diet-fairseq export hf``: export of a checkpoint to Hugging Face transformers."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -26,43 +26,46 @@ class Scores(BaseModel, strict=True):
 def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
     from . import huggingface
+    from .card import card
 
     trained = checkpoint.read(args)
     model, task = trained.model, trained.task
     head = head_of(model, task)
-    found = huggingface.converted(model, head)
+    converted = huggingface.convert(model, head)
     tokens = tokenizer_files(trained)
     scores = input_files.read_object(args.scores, Scores) if args.scores else None
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         if head is not None:
-            name_labels(found.model.config, trained.labels)
-        write_model(new, found)
-        write_tokenizer(new, tokens, task, found.model.config)
-        languages = [one for one in (trained.about.source_lang, trained.about.target_lang) if one]
-        write_card(new, args, found.model, languages, scores)
+            name_labels(converted.model.config, trained.labels)
+        write_model(new, converted)
+        write_tokenizer(new, tokens, task, converted.model.config)
+        languages = list(filter(None, (trained.about.source_lang, trained.about.target_lang)))
+        readme = card(converted.model, args.out.name, languages, args.dataset, args.license, scores)
+        (new / "README.md").write_text(readme, encoding="utf-8")
         if not trained.is_encoder:
             description.write(trained, "transformers", new)
-    print(f"{args.out}: {type(found.model).__name__}, {found.model.num_parameters():,} parameters")
+    name, parameters = type(converted.model).__name__, converted.model.num_parameters()
+    print(f"{args.out}: {name}, {parameters:,} parameters")
 
 
 def head_of(model: Any, task: Any) -> str | None:
     """The classification head of a fine-tuned encoder."""
     heads = list(getattr(model, "classification_heads", {}))
     if len(heads) > 1:
-        named = getattr(task.cfg, "classification_head_name", None)
-        heads = [name for name in heads if name == named] or heads[:1]
+        name = getattr(task.cfg, "classification_head_name", None)
+        return name if name in heads else heads[0]
     return heads[0] if heads else None
 
 
 def name_labels(config: Any, names: Sequence[str]) -> None:
-    """Name the classes, as far as the data have names for all of them."""
+    """Name the classes, if the data have a name for each of them."""
     if len(names) == config.num_labels > 1:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}
 
 
 def tokenizer_files(trained: TrainedModel) -> dict[str, Any]:
-    """What `DietTokenizer` is told of the text; nothing for a vocabulary of words."""
+    """The arguments of `DietTokenizer`; empty for a vocabulary of words."""
     from ..hf.tokenizer import symbols_in
 
     about, task = trained.about, trained.task
@@ -92,23 +95,23 @@ def tokenizer_files(trained: TrainedModel) -> dict[str, Any]:
     return files
 
 
-def write_model(folder: Path, found: Any) -> None:
+def write_model(folder: Path, converted: Any) -> None:
     """Write config.json and the weights; for translation also generation_config.json."""
     from safetensors.torch import save_file
 
-    config, name = found.model.config, type(found.model).__name__
+    config, name = converted.model.config, type(converted.model).__name__
     config.architectures = [name]
     config.save_pretrained(folder)
-    save_file(found.tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(converted.tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if config.is_encoder_decoder:
-        generation_config(found.model).save_pretrained(folder)
+        generation_config(converted.model).save_pretrained(folder)
 
 
 def generation_config(model: Any) -> Any:
-    """fairseq-generate's search, as transformers' ``GenerationConfig``.
+    """The defaults of fairseq-generate as transformers' ``GenerationConfig``.
 
-    Beam 5, up to 200 words or as many as the decoder has positions for, then ``</s>`` in any case,
-    never nothing, never padding.
+    The beam is 5. Outputs have 1 to 200 words, or as many as the decoder has positions, without
+    padding, and end in ``</s>``.
     """
     from transformers import GenerationConfig
 
@@ -128,32 +131,31 @@ def generation_config(model: Any) -> Any:
 
 
 def write_tokenizer(folder: Path, files: dict[str, Any], task: Any, config: Any) -> None:
+    """Write the tokenizer, or the dictionaries alone for a vocabulary of words."""
     from ..hf import DietEncoderTokenizer, DietTokenizer
     from ..hf.tokenizer import FILES
 
-    if not files:  # for `import hf`, which needs fairseq's dictionaries
-        task.source_dictionary.save(str(folder / FILES["vocab_file"]))
-        if task.target_dictionary != task.source_dictionary:
-            task.target_dictionary.save(str(folder / FILES["target_vocab_file"]))
+    source, target = task.source_dictionary, task.target_dictionary
+    if not files:  # `diet-fairseq import hf` needs the dictionaries
+        source.save(str(folder / FILES["vocab_file"]))
+        if target != source:
+            target.save(str(folder / FILES["target_vocab_file"]))
+        return
+    options: dict[str, Any] = {
+        name: str(value) if isinstance(value, Path) else value for name, value in files.items()
+    }
+    options |= {
+        "mask_token": "<mask>" if "<mask>" in source.indices else None,
+        "model_max_length": config.max_source_positions,
+        "segments": bool(getattr(config, "type_vocab_size", 0)),
+    }
+    tokenizer: Any
+    if reads_fast(files, config):
+        del options["moses"], options["target_lang"]
+        tokenizer = DietEncoderTokenizer(**options)
     else:
-        mask = "<mask>" if "<mask>" in task.source_dictionary.indices else None
-        given: dict[str, Any] = {
-            name: str(value) if isinstance(value, Path) else value for name, value in files.items()
-        }
-        kind: Any = DietTokenizer
-        if reads_fast(files, config):
-            kind = DietEncoderTokenizer
-            names = ("vocab_file", "sentencepiece_file", "do_lower_case", "source_lang")
-            given = {name: given[name] for name in names}
-        else:
-            given["begins"] = not config.is_encoder_decoder
-        tokenizer = kind(
-            **given,
-            mask_token=mask,
-            model_max_length=config.max_source_positions,
-            segments=bool(getattr(config, "type_vocab_size", 0)),
-        )
-        tokenizer.save_pretrained(folder)
+        tokenizer = DietTokenizer(**options, begins=not config.is_encoder_decoder)
+    tokenizer.save_pretrained(folder)
 
 
 def reads_fast(files: dict[str, Any], config: Any) -> bool:
@@ -163,12 +165,3 @@ def reads_fast(files: dict[str, Any], config: Any) -> bool:
     if config.is_encoder_decoder or "sentencepiece_file" not in files:
         return False
     return is_plain(read_model(Path(files["sentencepiece_file"])))
-
-
-def write_card(
-    folder: Path, args: Namespace, model: Any, languages: list[str], scores: Scores | None
-) -> None:
-    from .card import card
-
-    text = card(model, args.out.name, languages, args.dataset, args.license, scores)
-    (folder / "README.md").write_text(text, encoding="utf-8")

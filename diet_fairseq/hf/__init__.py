@@ -1,11 +1,11 @@
-"""Our models in Hugging Face transformers: importing this makes its Auto classes know them.
+"""Our models in Hugging Face transformers; the import registers them with the Auto classes.
 
     import diet_fairseq.hf
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 
-The schemes, the layout and the attention equation are the package's own; fairseq is not needed.
-`diet-fairseq export hf` writes such folders.
+Folders come from `diet-fairseq export hf`. fairseq is not needed: the schemes, the layout and the
+attention equation are the package's own.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ from .fast_tokenizer import DietEncoderTokenizer  # noqa: E402
 from .tokenizer import DietTokenizer  # noqa: E402
 from .transformer import DietForConditionalGeneration, DietTransformerModel  # noqa: E402
 
-#: which class each Auto class makes of each configuration
+#: Auto class -> our classes
 MODELS: dict[Any, list[Any]] = {
     AutoModel: [DietEncoderModel, DietTransformerModel],
     AutoModelForMaskedLM: [DietForMaskedLM],

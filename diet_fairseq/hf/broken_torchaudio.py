@@ -1,6 +1,7 @@
-"""torchaudio, which fairseq requires, can't be imported beside a CPU build of PyTorch.
+"""Protection of transformers from a broken torchaudio.
 
-transformers imports it wherever it is installed, and ends with the error of its library.
+fairseq requires torchaudio, whose import fails beside a CPU build of PyTorch. transformers imports
+it wherever it is installed, and fails with it.
 """
 
 import sys
@@ -11,7 +12,7 @@ NAME = "torchaudio"
 
 
 def hide_broken_torchaudio() -> None:
-    """Where it can't be imported, let Python and transformers take it for missing."""
+    """Make torchaudio appear missing to Python and transformers if its import fails."""
     if NAME in sys.modules or find_spec(NAME) is None:
         return
     try:
@@ -20,7 +21,6 @@ def hide_broken_torchaudio() -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
             del sys.modules[name]
         sys.modules[NAME] = None  # type: ignore[assignment]
-        # If transformers was imported before, it has already looked.
-        utils = sys.modules.get("transformers.utils.import_utils")
-        if utils is not None:
+        # transformers has cached the answer if it was imported before
+        if utils := sys.modules.get("transformers.utils.import_utils"):
             utils.is_torchaudio_available.cache_clear()

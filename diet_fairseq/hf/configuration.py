@@ -1,4 +1,4 @@
-"""What a model is built from: fairseq's sizes and switches, and the options of the positions."""
+"""Configurations: fairseq's options of models, and those of positions."""
 
 from argparse import Namespace
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import AttentionShape, Limit
 
-#: transformers' name of the keys and values up to now, which its 5.24 changed
+#: name of the cache of keys and values, which transformers 5.24 changed
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
-#: parts of the names of sizes, and the largest values that a configuration may have
+#: parts of the names of sizes -> largest values in a configuration
 LARGEST_SIZES = {
     **LARGEST, "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
     "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
@@ -37,12 +37,12 @@ class Stack:
 
 @strict
 class DietConfig(PreTrainedConfig):
-    """What both kinds of models have; names are fairseq's where it has one.
+    """The common options of both kinds of models, under fairseq's names.
 
     Attributes:
         position_scheme: a key of `SCHEMES`
-        position_options: further fields of `PositionConfig`, such as ``position_clip``; what isn't
-            there has its default
+        position_options: further fields of `PositionConfig`, such as ``position_clip``; others have
+            their defaults
         segment_gain: the gain of per-head segments' scores; None: the default
         embedding_dim: width of token embeddings; None: the encoder's
     """
@@ -80,7 +80,7 @@ class DietConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
 
     def validate_sizes(self) -> None:
-        """Refuse numbers that no model has, before anything of their size is made."""
+        """Refuse unreasonable sizes before memory is allocated."""
         sizes = {**vars(self), **(self.position_options or {})}
         for name, value in sizes.items():
             for part, most in LARGEST_SIZES.items():
@@ -89,7 +89,7 @@ class DietConfig(PreTrainedConfig):
 
     @property
     def positions(self) -> PositionConfig:
-        """The options in force, checked; a `UserError` names one that isn't allowed."""
+        """The options of positions; a wrong one raises a `UserError`."""
         options = self.position_options or {}
         sampling = options.get("position_sampling")
         if sampling not in (None, "none"):
@@ -99,23 +99,22 @@ class DietConfig(PreTrainedConfig):
         return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As transformers', without the file of code that a folder of version 0.2 names."""
+        """transformers' method, without the ``auto_map`` of version 0.2's folders."""
         vars(self).pop("auto_map", None)
         super().save_pretrained(*args, **kwargs)
 
     def stack(self, side: str) -> Stack:
-        """``side`` is "encoder" or "decoder"."""
+        """The sizes of the ``side``, "encoder" or "decoder"."""
         names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
         sizes: list[Any] = [getattr(self, f"{side}_{name}") for name in (*names, "final_norm")]
         positions = "max_source_positions" if side == "encoder" else "max_target_positions"
-        layers, width, ffn_width, heads, normalize_before, final_norm = sizes
-        limit = Limit(getattr(self, positions), positions)
-        return Stack(layers, width, ffn_width, heads, normalize_before, final_norm, limit)
+        sizes.append(Limit(getattr(self, positions), positions))
+        return Stack(*sizes)
 
     def attention_shape(
         self, causal: bool = False, cross: bool = False, layer: int = 0
     ) -> AttentionShape:
-        """What the schemes of one kind of attention are built from."""
+        """The shape from which the schemes of one kind of attention are built."""
         stack = self.stack("decoder" if causal or cross else "encoder")
         keys = self.stack("encoder").limit if cross else stack.limit
         where = {"causal": causal, "cross": cross, "layer": layer}
@@ -127,8 +126,8 @@ class DietEncoderConfig(DietConfig):
     """An encoder: fairseq's ``roberta_<scheme>``, ``bert_<scheme>``, ``electra_<scheme>``.
 
     Attributes:
-        pooler: whether there is one, as in BERT
-        pooler_dropout: of heads that classify
+        pooler: whether it has BERT's pooler
+        pooler_dropout: dropout of classification heads
     """
 
     model_type = "diet_encoder"
@@ -155,12 +154,11 @@ class DietEncoderConfig(DietConfig):
 class DietTransformerConfig(DietConfig):
     """An encoder and a decoder: fairseq's ``transformer_<scheme>``.
 
-    ``vocab_size`` is the target's.
-
     Attributes:
-        source_vocab_size: None: the target's
-        share_all_embeddings: the encoder reads with the decoder's matrix
-        share_decoder_input_output_embed: the decoder writes with the matrix that it reads with
+        vocab_size: size of the target vocabulary
+        source_vocab_size: size of the source vocabulary; None: the target's
+        share_all_embeddings: whether encoder and decoder share their input embeddings
+        share_decoder_input_output_embed: whether the decoder's input and output share embeddings
     """
 
     model_type = "diet_transformer"

@@ -20,7 +20,7 @@ from .stacks import DietEncoder, DietPreTrainedModel
 
 
 class DietEncoderModel(DietEncoder):
-    """The encoder, with BERT's pooler if it has one; it reads the first real token."""
+    """An encoder, optionally with BERT's pooler, which reads the first real token."""
 
     config: DietEncoderConfig
     config_class = DietEncoderConfig
@@ -39,7 +39,7 @@ class DietEncoderModel(DietEncoder):
 
 
 class DietEncoderPreTrainedModel(DietPreTrainedModel):
-    """A head on an encoder."""
+    """Base class of encoders with a head."""
 
     config: DietEncoderConfig
     config_class = DietEncoderConfig
@@ -49,20 +49,14 @@ class DietEncoderPreTrainedModel(DietPreTrainedModel):
         self.model = DietEncoderModel(config)
 
     def train(self, mode: bool = True) -> "DietEncoderPreTrainedModel":
-        """PyTorch's, without the pooler: no head reads it, and data parallel would refuse it."""
-        if self.model.pooler is not None:  # here, as loading makes every parameter one to train
+        """Set the mode, and freeze the pooler: no head reads it, and data parallel would fail."""
+        if self.model.pooler is not None:  # here, as loading unfreezes all parameters
             self.model.pooler.requires_grad_(False)
         return super().train(mode)
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.model.set_input_embeddings(value)
-
 
 class LMHead(nn.Module):
-    """RoBERTa's: (B, T, d) -> (B, T, V)."""
+    """RoBERTa's head of masked language modelling: (B, T, d) -> (B, T, V)."""
 
     def __init__(self, config: DietEncoderConfig) -> None:
         super().__init__()
@@ -77,7 +71,7 @@ class LMHead(nn.Module):
 
 
 class DietForMaskedLM(DietEncoderPreTrainedModel):
-    """Predicts the words that were masked."""
+    """Masked language modelling."""
 
     _tied_weights_keys = {"lm_head.decoder.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
@@ -102,14 +96,8 @@ class DietForMaskedLM(DietEncoderPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
-        """``labels`` (B, T) int64: the words, -100 where none is asked for."""
-        out = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        """``labels`` (B, T) int64: the masked words, -100 elsewhere."""
+        out = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
         logits = self.lm_head(out.last_hidden_state)  # (B, T, V)
         loss = None
         if labels is not None:
@@ -120,7 +108,7 @@ class DietForMaskedLM(DietEncoderPreTrainedModel):
 
 
 class ClassificationHead(nn.Module):
-    """RoBERTa's: (..., d) -> (..., classes)."""
+    """RoBERTa's classification head: (..., d) -> (..., classes)."""
 
     def __init__(self, config: DietEncoderConfig, classes: int) -> None:
         super().__init__()
@@ -134,7 +122,7 @@ class ClassificationHead(nn.Module):
 
 
 class DietForSequenceClassification(DietEncoderPreTrainedModel):
-    """Classes of, or a number for, one text or two; it reads the first real token."""
+    """Classification or regression of one text or two, from the first real token."""
 
     accepts_loss_kwargs = False  # Trainer divides the loss by the steps of gradient accumulation
 
@@ -155,27 +143,19 @@ class DietForSequenceClassification(DietEncoderPreTrainedModel):
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """``labels``: (B,) int64, or float where ``num_labels`` is 1."""
-        out = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        out = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
         padding_mask = self.model.padding_mask(attention_mask, input_ids, inputs_embeds)
         logits = self.classifier(first_tokens(out.last_hidden_state, padding_mask))
         loss = None
         if labels is not None:
-            loss = self.loss_function(
-                labels=labels, pooled_logits=logits, config=self.config, **kwargs
-            )
+            loss = self.loss_function(labels, logits, self.config, **kwargs)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
         )
 
 
 class DietForQuestionAnswering(DietEncoderPreTrainedModel):
-    """Where an answer begins and where it ends: RoBERTa's classification head on every token."""
+    """Extractive question answering: RoBERTa's classification head on every token."""
 
     accepts_loss_kwargs = False
 
@@ -196,19 +176,13 @@ class DietForQuestionAnswering(DietEncoderPreTrainedModel):
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
         """``start_positions``, ``end_positions``: (B,) int64, the first and the last token."""
-        out = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        out = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
         start, end = self.qa_outputs(out.last_hidden_state).unbind(-1)  # (B, T) each
         loss: torch.Tensor | None = None
         if start_positions is not None and end_positions is not None:
             padding_mask = self.model.padding_mask(attention_mask, input_ids, inputs_embeds)
-            # No answer begins or ends at padding: the loss does not depend on the batch.
-            scores = [one.masked_fill(padding_mask, -torch.inf) for one in (start, end)]
+            # without padding, so that the loss does not depend on the batch
+            scores = [logits.masked_fill(padding_mask, -torch.inf) for logits in (start, end)]
             loss = self.loss_function(*scores, start_positions, end_positions, **kwargs)
         return QuestionAnsweringModelOutput(
             loss=loss,

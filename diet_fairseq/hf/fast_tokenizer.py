@@ -1,14 +1,13 @@
-"""SentencePiece's tokens by Hugging Face's ``tokenizers``: offsets, windows and threads with them.
+"""Fast tokenizer of encoders: SentencePiece's tokens by Hugging Face's ``tokenizers``.
 
-The merges are those of all pieces of the SentencePiece model; fairseq's dictionary only numbers
-them. A BPE of the dictionary's pieces alone splits other words differently, as a piece that is
-missing there still takes part in merges.
+It has the merges of all pieces of the SentencePiece model, and the ids of fairseq's dictionary. A
+BPE of the dictionary's pieces alone would split some words differently, as pieces that the
+dictionary lacks still take part in merges.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from shutil import copyfile
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers, processors
@@ -20,15 +19,15 @@ from ..errors import UserError
 from ..input_files import VOCABULARY, read_bytes
 from ..text.moses import import_library
 from ..text.subwords import SentencePiece
-from .tokenizer import FILES, MARKS, SPECIAL, symbols_in
+from .tokenizer import FILES, MARKS, SPECIAL, save_files, symbols_in
 
 #: SentencePiece's mark of a word's beginning
 WORD = "\u2581"
-#: a character that no piece has stands for a text that neither pieces nor the dictionary have
+#: a character without a piece, which replaces texts that neither pieces nor the dictionary have
 UNKNOWN_CHARACTER = "\uf8ff"
 #: white space of any kind and control characters, as in `diet_fairseq.text.whitespace`
-ODD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
-#: the first of the private characters that stand for longer texts within `normalize`
+SPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+#: the first of the private characters that replace longer texts within `normalize`
 PRIVATE = 0x100000
 #: types of pieces in SentencePiece's model
 NORMAL, UNKNOWN_PIECE, CONTROL, UNUSED = 1, 2, 3, 5
@@ -47,7 +46,7 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         sentencepiece_file: the SentencePiece model
         segments: whether the model reads ``token_type_ids``
         do_lower_case: whether the model was trained on lower-cased text alone
-        source_lang: the text's language, for `diet-fairseq import hf`
+        source_lang: language of the text, for `diet-fairseq import hf`
 
     Raises:
         UserError: the SentencePiece model is no byte pair encoding, or has user-defined symbols
@@ -75,9 +74,9 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True, normalized=False)
         masks = [str(mask_token)] * (mask_token is not None)
-        #: ids from here on up to the added tokens' are those of pieces that become <unk>
+        #: the number of ids; larger ones are those of pieces that become <unk>
         self.known = len(self.symbols) + len(masks)
-        for name in ("tokenizer_file", "auto_map"):  # auto_map names code that isn't saved along
+        for name in ("tokenizer_file", "auto_map"):  # auto_map: code in folders of version 0.2
             kwargs.pop(name, None)
         kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
         if segments:
@@ -97,7 +96,7 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         return build_backend(model, [*self.symbols, *self.masks], self.do_lower_case)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A normaliser in Python can't be pickled, and is made again.
+        # A normaliser in Python can't be pickled, so `__setstate__` builds it again.
         return {**self.__dict__, "_tokenizer": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -142,14 +141,7 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         self, save_directory: str, filename_prefix: str | None = None
     ) -> tuple[str, ...]:
         """Copy the dictionary and the SentencePiece model."""
-        prefix = f"{filename_prefix}-" if filename_prefix else ""
-        saved = []
-        for name, path in self.files.items():
-            place = Path(save_directory, prefix + FILES[name])
-            if Path(path).resolve() != place.resolve():
-                copyfile(path, place)
-            saved.append(str(place))
-        return tuple(saved)
+        return save_files(self.files, save_directory, filename_prefix)
 
     def _save_pretrained(
         self,
@@ -158,21 +150,21 @@ class DietEncoderTokenizer(PreTrainedTokenizerFast):
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
-        # No tokenizer.json: read without this class, it would give ids beyond the embeddings.
+        # No tokenizer.json, which without this class would give ids beyond the embeddings.
         return file_names + self.save_vocabulary(str(save_directory), filename_prefix)
 
 
 class SentencePieceNormalizer:
-    """A SentencePiece model's own normaliser, as a step of ``tokenizers``.
+    """A SentencePiece model's normaliser, as a step of ``tokenizers``.
 
-    Characters keep their places: those that become one (a letter and its accent) have the place of
-    the first, and all that one becomes (an ellipsis, three points) have its place.
+    It keeps offsets: characters that become one (a letter and its accent) have the place of the
+    first, and characters that one becomes (an ellipsis, three points) have its place.
 
     Args:
         model: a SentencePieceProcessor
-        runs: texts without any known character that the dictionary has
-        unknown: matches a longest text without any known character
-        lower: whether text is lower-cased before
+        runs: texts of unknown characters that the dictionary has
+        unknown: a pattern of a longest run of unknown characters
+        lower: whether to lower-case text first
     """
 
     def __init__(
@@ -183,14 +175,14 @@ class SentencePieceNormalizer:
     def normalize(self, text: Any) -> None:
         """Replace the content of a ``NormalizedString``."""
         original = text.normalized
-        plain = ODD.sub(" ", original)
+        plain = SPACE.sub(" ", original)
         places: Sequence[int] = range(len(plain))
         if self.lower:
             places = [place for place in places for _ in plain[place].lower()]
             plain = plain.lower()
         result, starts = self.model.normalize(plain, with_offsets=True)
         result = self.unknown.sub(self._known_run, result)
-        replacements: dict[int, str] = {}  # place in the original -> what stands there
+        replacements: dict[int, str] = {}  # place in the original -> new text
         for character, start in zip(result, starts, strict=False):
             place = places[start]
             replacements[place] = replacements.get(place, "") + character
@@ -208,13 +200,13 @@ class SentencePieceNormalizer:
 
 
 def build_backend(model: Path, symbols: list[str], lower: bool) -> Tokenizer:
-    """SentencePiece's segmentation; ids are places in ``symbols``, and beyond for other pieces.
+    """SentencePiece's segmentation, with ids of ``symbols`` and larger ones for other pieces.
 
     Args:
         model: a SentencePiece model of the type ``bpe``
-        symbols: fairseq's dictionary, and marks such as ``<mask>``
+        symbols: symbols of fairseq's dictionary, and marks such as ``<mask>``
     """
-    processor = SentencePiece(model).model  # which refuses a damaged file
+    processor = SentencePiece(model).model  # refuses damaged files
     proto = read_model(model)
     if not is_plain(proto):
         raise UserError(
@@ -233,8 +225,8 @@ def build_backend(model: Path, symbols: list[str], lower: bool) -> Tokenizer:
     runs = frozenset(
         symbol for symbol in symbols if characters.isdisjoint(symbol) and symbol not in SPECIAL
     )
-    # A whole word that is a piece is that piece, which merges come to as well; and a longest text
-    # of unknown characters is one token, which the dictionary may have.
+    # ignore_merges is faster for words that are pieces, with the same result. fuse_unk makes a run
+    # of unknown characters one token, which the dictionary may have.
     tokenizer = Tokenizer(
         BPE(numbers, merges_of(pieces), unk_token=SPECIAL[3], fuse_unk=True, ignore_merges=True)
     )
@@ -258,7 +250,7 @@ def build_backend(model: Path, symbols: list[str], lower: bool) -> Tokenizer:
 
 
 def read_model(path: Path) -> Any:
-    """The message that a SentencePiece model's file holds."""
+    """The protobuf message in a SentencePiece model's file."""
     proto = import_library("sentencepiece.sentencepiece_model_pb2").ModelProto()
     proto.ParseFromString(read_bytes(path, VOCABULARY))
     return proto
@@ -277,7 +269,7 @@ def is_plain(proto: Any) -> bool:
 
 
 def merges_of(pieces: Iterable[str]) -> list[tuple[str, str]]:
-    """Every pair of pieces that makes up a piece, in the order of what they make."""
+    """Every pair of pieces whose concatenation is a piece, in the order of the latter."""
     known = set(pieces)
     return [
         (piece[:place], piece[place:])

@@ -1,6 +1,7 @@
 """The layers of encoders and decoders, with fairseq's parameter names."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,10 +31,10 @@ from .configuration import CACHE, DietConfig
 
 # Notation: B sentences, T tokens, S source tokens, d model dimension.
 
-#: what a file of weights may hold beside what a model reads: other heads of the same encoder
-OTHERS = [
-    r"^(lm_head|classifier|classification_heads|qa_outputs|nsp_head|discriminator_head|generator)\.",
-]
+#: parameters of other heads, which a file of weights may hold and a model ignores
+OTHER_HEADS = (
+    r"^(lm_head|classifier|classification_heads|qa_outputs|nsp_head|discriminator_head|generator)\."
+)
 
 
 class DietLayer(GradientCheckpointingLayer):
@@ -65,28 +66,24 @@ class DietLayer(GradientCheckpointingLayer):
     ) -> Tensor:
         """(B, T, d) -> (B, T, d); ``source`` is (B, S, d)."""
 
+        def add(sublayer: Callable[[Tensor], Tensor], norm: nn.Module, x: Tensor) -> Tensor:
+            if self.normalize_before:
+                return x + self.dropout(sublayer(norm(x)))
+            return norm(x + self.dropout(sublayer(x)))
+
         def feed_forward(x: Tensor) -> Tensor:
             return self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
 
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, context, None, cache, **kwargs)[0]
-
-        def attend_to_source(x: Tensor) -> Tensor:
-            return self.encoder_attn(x, crossing, source, cache, **kwargs)[0]
-
-        x = self._around(attend, self.self_attn_layer_norm, x)
+        x = add(lambda x: self.self_attn(x, context, None, cache, **kwargs)[0],
+                self.self_attn_layer_norm, x)  # fmt: skip
         if self.encoder_attn_layer_norm is not None:
-            x = self._around(attend_to_source, self.encoder_attn_layer_norm, x)
-        return self._around(feed_forward, self.final_layer_norm, x)
-
-    def _around(self, part: Any, norm: nn.Module, x: Tensor) -> Tensor:
-        if self.normalize_before:
-            return x + self.dropout(part(norm(x)))
-        return norm(x + self.dropout(part(x)))
+            x = add(lambda x: self.encoder_attn(x, crossing, source, cache, **kwargs)[0],
+                    self.encoder_attn_layer_norm, x)  # fmt: skip
+        return add(feed_forward, self.final_layer_norm, x)
 
 
 def check_one_device(device_map: Any) -> None:
-    """Refuse a map of a model's parts to several devices, or to the disk."""
+    """Refuse a ``device_map`` of several devices, or of the disk."""
     if not isinstance(device_map, dict):
         return
     devices = sorted({str(device) for device in device_map.values()})
@@ -98,7 +95,7 @@ def check_one_device(device_map: Any) -> None:
 
 
 class DietPreTrainedModel(PreTrainedModel):
-    """What transformers must know of all our models."""
+    """Base class of all our models."""
 
     config: DietConfig
     config_class: Any = DietConfig
@@ -107,31 +104,31 @@ class DietPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = [CACHE]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
-    # neither can be given a score that is added
+    # neither accepts an attention bias
     _supports_flash_attn = False
     _supports_flex_attn = False
-    _keys_to_ignore_on_load_unexpected = OTHERS
+    _keys_to_ignore_on_load_unexpected = [OTHER_HEADS]  # noqa: RUF012
 
     @classmethod
     def from_pretrained(cls, *args: Any, device_map: Any = None, **kwargs: Any) -> Any:
-        """As transformers', onto one device.
+        """transformers' method, onto one device.
 
-        accelerate moves a module's parameters and inputs when its ``forward`` is called. Schemes
-        are read by other methods, and layers are given a context of tensors that it doesn't know.
+        accelerate moves parameters and inputs at calls of ``forward`` alone, but schemes have other
+        methods, and layers receive tensors within a context.
 
         Raises:
             UserError: ``device_map`` spreads the model over several devices, or offloads it
         """
         check_one_device(device_map)
-        found = super().from_pretrained(*args, device_map=device_map, **kwargs)
-        model = found[0] if isinstance(found, tuple) else found  # with output_loading_info
-        check_one_device(getattr(model, "hf_device_map", None))  # what "auto" has become
-        return found
+        result = super().from_pretrained(*args, device_map=device_map, **kwargs)
+        model = result[0] if isinstance(result, tuple) else result  # with output_loading_info
+        check_one_device(getattr(model, "hf_device_map", None))  # the resolved "auto"
+        return result
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Without gains, which the configuration has.
+        """The state without gains, which are in the configuration.
 
-        Of a module that this model is a part of with them, as that one loads them by itself.
+        As a part of another module's state it has them, as that module loads it by itself.
         """
         state = super().state_dict(*args, **kwargs)
         if kwargs.get("destination") is None:
@@ -140,7 +137,7 @@ class DietPreTrainedModel(PreTrainedModel):
         return state
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """With the gains that the model has: a state without any would mean 1."""
+        """Load a state with the model's gains: a scheme reads a state without gain as gain 1."""
         gains = {
             f"{name}.gain": torch.tensor(module.gain, dtype=torch.float64)
             for name, module in self.named_modules()
@@ -163,7 +160,7 @@ class DietPreTrainedModel(PreTrainedModel):
 
 
 class DietStack(DietPreTrainedModel):
-    """What an encoder and a decoder have in common: the input, and what layers share."""
+    """Base class of encoder and decoder: embeddings, layers and shared schemes."""
 
     def __init__(self, config: DietConfig, vocabulary: int, decoder: bool = False) -> None:
         super().__init__(config)
@@ -202,12 +199,6 @@ class DietStack(DietPreTrainedModel):
         self.limit = sizes.limit if bounded else Limit(int(1e5), sizes.limit.flag)
         self.gradient_checkpointing = False
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embed_tokens = value  # type: ignore[assignment]
-
     def embed(
         self,
         tokens: Tensor | None,
@@ -215,7 +206,7 @@ class DietStack(DietPreTrainedModel):
         layout: Layout,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """(B, T) tokens, or their embeddings (B, T, d) before they are scaled -> (B, T, d)."""
+        """(B, T) tokens, or their unscaled embeddings (B, T, d) -> (B, T, d)."""
         check_length(layout, self.limit)
         x = self.embed_tokens(tokens) if embeddings is None else embeddings
         x = self.scale * x
@@ -225,7 +216,7 @@ class DietStack(DietPreTrainedModel):
             x = x + look_up(segments, self.embed_segments.weight).to(x.dtype)
         rows = layout.query_positions + self.pad + 1  # (B|1, T), fairseq's
         if self.embed_positions is not None:
-            # those of padding may lie beyond
+            # positions of padding may exceed the table
             x = x + self.embed_positions(rows.clamp(max=self.embed_positions.num_embeddings - 1))
         if self.sinusoidal:
             x = x + sinusoidal(rows, x.size(-1)).to(x.dtype)
@@ -235,7 +226,7 @@ class DietStack(DietPreTrainedModel):
         return x if self.project_in is None else self.project_in(x)
 
     def context(self, layout: Layout, shared: Schemes, temperature: float) -> Context:
-        """What layers are given; what they share is computed once, but not in recomputation."""
+        """The layers' context; shared scores are computed once, except under recomputation."""
         temperature = 1.0 if self.training else temperature
         recomputed = self.gradient_checkpointing and self.training
         scores = None
@@ -249,7 +240,7 @@ class DietStack(DietPreTrainedModel):
     def padding_mask(
         self, attention_mask: Tensor | None, tokens: Tensor | None, embeddings: Tensor | None
     ) -> Tensor:
-        """(B, T) bool, True at padding: as given, or else where the tokens are padding."""
+        """(B, T) bool, True at padding, from the mask or, without it, from the tokens."""
         if attention_mask is not None:
             return attention_mask == 0
         if tokens is not None:
@@ -260,7 +251,7 @@ class DietStack(DietPreTrainedModel):
 
 
 class DietEncoder(DietStack):
-    """An encoder, with segments if it has any."""
+    """An encoder, optionally with segments."""
 
     _can_record_outputs = {"hidden_states": DietLayer, "attentions": DietAttention}  # noqa: RUF012
 
@@ -278,13 +269,13 @@ class DietEncoder(DietStack):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """As all of transformers' encoders.
+        """Encode tokens or their embeddings.
 
         Args:
             input_ids: (B, T)
-            attention_mask: (B, T), 0 at padding; without it, padding is where the tokens say so
-            token_type_ids: (B, T), the segment of each token; without it, all are in the first
-            inputs_embeds: (B, T, d) in the place of the tokens
+            attention_mask: (B, T), 0 at padding (default: from the tokens)
+            token_type_ids: (B, T), the segment of each token (default: the first)
+            inputs_embeds: (B, T, d), instead of the tokens
         """
         padding_mask = self.padding_mask(attention_mask, input_ids, inputs_embeds)
         segments = None if self.num_segments is None else token_type_ids
@@ -304,7 +295,7 @@ class DietEncoder(DietStack):
         )
 
     def pooled(self, x: Tensor, padding_mask: Tensor) -> Tensor | None:
-        """(B, T, d) -> (B, d), in encoders with a pooler."""
+        """(B, T, d) -> (B, d) in encoders with a pooler, otherwise None."""
         return None
 
 
@@ -335,15 +326,15 @@ class DietDecoder(DietStack):
         past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """As all of transformers' decoders.
+        """Decode tokens or their embeddings.
 
         Args:
-            input_ids: (B, T), those after the past
-            attention_mask: (B, past and T), 0 at padding; without it the past has no padding
+            input_ids: (B, T), the tokens after the past
+            attention_mask: (B, past + T), 0 at padding (default: the past has no padding)
             encoder_hidden_states: (B, S, d)
-            encoder_attention_mask: (B, S); without it there is no padding
-            cache: the keys and values up to now
-            past_key_values: its name before transformers 5.24
+            encoder_attention_mask: (B, S) (default: no padding)
+            cache: keys and values of the past
+            past_key_values: the same, as transformers before 5.24 calls it
         """
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
@@ -352,14 +343,14 @@ class DietDecoder(DietStack):
         cache = past_key_values if cache is None else cache
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        before = 0 if cache is None else int(cache.get_seq_length())
+        past = 0 if cache is None else int(cache.get_seq_length())
         new = self.padding_mask(None, input_ids, inputs_embeds)  # (B, T)
         if attention_mask is not None:
             padding_mask = attention_mask == 0
         else:
-            padding_mask = torch.cat([new.new_zeros(len(new), before), new], dim=1)
+            padding_mask = torch.cat([new.new_zeros(len(new), past), new], dim=1)
         layout = Layout.of_self_attention(
-            padding_mask, causal=True, queries=new.size(1) if before else None
+            padding_mask, causal=True, queries=new.size(1) if past else None
         )
         if encoder_attention_mask is None:
             sources = new.new_zeros(encoder_hidden_states.shape[:2])  # (B, S)

@@ -1,6 +1,7 @@
-"""Text to our tokens and back: a subword model, and fairseq's dictionaries."""
+"""Tokenizer of fairseq's dictionaries and a subword model."""
 
 import shutil
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ FILES = {
     "sentencepiece_file": "sentencepiece.model",
     "codes_file": "codes",
 }
-#: what fairseq's dictionaries begin with, in this order
+#: the first entries of fairseq's dictionaries, in this order
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 MARKS = ("bos_token", "pad_token", "eos_token", "unk_token")
 
 
 def symbols_in(path: str | Path) -> list[str]:
-    """What a dictionary of fairseq's has, in the order of its numbers."""
+    """The symbols of a fairseq dictionary, in the order of their ids."""
     symbols = list(SPECIAL)
     advice = "give the dict.txt that fairseq-preprocess wrote"
     with open_text(path, advice=advice) as lines:
@@ -42,23 +43,35 @@ def symbols_in(path: str | Path) -> list[str]:
     return symbols
 
 
-class DietTokenizer(PreTrainedTokenizer):
-    """The tokens that fairseq's data has: of SentencePiece, or of subword-nmt.
+def save_files(files: Mapping[str, str | None], folder: str, prefix: str | None) -> tuple[str, ...]:
+    """Copy a tokenizer's files to a folder, under the names of `FILES`."""
+    copies = []
+    for name, path in files.items():
+        if path is not None:
+            copy = Path(folder, (f"{prefix}-" if prefix else "") + FILES[name])
+            if Path(path).resolve() != copy.resolve():
+                shutil.copyfile(path, copy)
+            copies.append(str(copy))
+    return tuple(copies)
 
-    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Where
-    source and target have dictionaries of their own, what is read is in the source's (the target's
-    in ``text_target``), what is decoded in the target's.
+
+class DietTokenizer(PreTrainedTokenizer):
+    """The tokens of fairseq's data, by SentencePiece or subword-nmt.
+
+    A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Ids of
+    ``text_target`` and of decoded text are the target dictionary's, those of other text the
+    source's.
 
     Args:
-        vocab_file: fairseq's dictionary, of the source
-        target_vocab_file: of the target; None: the same
+        vocab_file: fairseq's source dictionary
+        target_vocab_file: fairseq's target dictionary (default: the source's)
         sentencepiece_file: a SentencePiece model, for raw text; or
         codes_file: subword-nmt's merges, for words between spaces
-        begins: whether ``<s>`` comes first
+        begins: whether sentences begin with ``<s>``
         segments: whether the model reads ``token_type_ids``
-        moses: subword-nmt: sacremoses splits text into words first, and joins them in the end
-        do_lower_case: whether the model has read lower-cased text alone
-        source_lang, target_lang: of the texts, for sacremoses
+        moses: whether sacremoses splits words before subword-nmt, and joins them afterwards
+        do_lower_case: whether the model was trained on lower-cased text alone
+        source_lang, target_lang: languages for sacremoses
     """
 
     vocab_files_names = FILES
@@ -107,7 +120,7 @@ class DietTokenizer(PreTrainedTokenizer):
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
         kwargs.pop("special_tokens_pattern", None)
-        kwargs.pop("auto_map", None)  # the file of code that a folder of version 0.2 names
+        kwargs.pop("auto_map", None)  # code in folders of version 0.2
         kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
         if segments:
             self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
@@ -148,26 +161,15 @@ class DietTokenizer(PreTrainedTokenizer):
         self.reads_target = True
 
     def convert_tokens_to_string(self, tokens: list[str]) -> str:
-        """Plain text; special tokens that were not skipped stand in it as they are."""
+        """Plain text, with special tokens unchanged."""
         special = set(self.all_special_tokens)
-        parts = [
-            " ".join(run) if marks else self.target_text.decode(run)
-            for marks, group in groupby(tokens, key=special.__contains__)
-            if (run := list(group))
-        ]
-        return " ".join(parts)
+        return " ".join(
+            " ".join(run) if is_special else self.target_text.decode(list(run))
+            for is_special, run in groupby(tokens, key=special.__contains__)
+        )
 
     def save_vocabulary(
         self, save_directory: str, filename_prefix: str | None = None
     ) -> tuple[str, ...]:
         """Copy the dictionaries and the subword model."""
-        saved = []
-        for name, path in self.files.items():
-            if path is None:
-                continue
-            prefix = f"{filename_prefix}-" if filename_prefix else ""
-            place = Path(save_directory, prefix + FILES[name])
-            if Path(path).resolve() != place.resolve():
-                shutil.copyfile(path, place)
-            saved.append(str(place))
-        return tuple(saved)
+        return save_files(self.files, save_directory, filename_prefix)

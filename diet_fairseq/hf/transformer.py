@@ -1,4 +1,4 @@
-"""Encoder and decoder: translation, with transformers' `generate`."""
+"""Encoder-decoder models: translation with transformers' `generate`."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
 class DietTransformerPreTrainedModel(DietPreTrainedModel):
-    """What models of an encoder and a decoder have in common."""
+    """Base class of encoder-decoder models."""
 
     config: DietTransformerConfig
     config_class = DietTransformerConfig
@@ -31,23 +31,21 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
     ) -> nn.Embedding:
-        """As transformers', where source, target and output share one matrix.
-
-        Matrices of their own would grow apart from one another.
+        """transformers' method, for models whose source, target and output share one matrix.
 
         Raises:
-            UserError: there are several
+            UserError: the model has several matrices, which would get different sizes
         """
         config = self.config
-        several = not (config.share_all_embeddings and config.share_decoder_input_output_embed)
-        if several and new_num_tokens is not None:
+        is_shared = config.share_all_embeddings and config.share_decoder_input_output_embed
+        if not is_shared and new_num_tokens is not None:
             raise UserError(
                 f"resize_token_embeddings to {new_num_tokens} needs one matrix of embeddings for "
                 "source, target and output (share_all_embeddings and "
                 "share_decoder_input_output_embed), but this model has several: train one with "
                 "--share-all-embeddings, or put the words into fairseq's dictionaries first"
             )
-        if not several:
+        if is_shared:
             config.source_vocab_size = None  # the target's; earlier exports wrote the number
         return super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
 
@@ -119,14 +117,14 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
 
 
 class ForcedEnd(ForcedEOSTokenLogitsProcessor):
-    """Nothing but ``</s>`` at the length limit, at its own score.
+    """Only ``</s>`` at the length limit, at the model's score, as in fairseq.
 
-    transformers' processor calls it certain, so that a beam whose words don't want to end would win
-    over one that does. fairseq and this class count what the model says of ``</s>`` there.
+    transformers' processor sets its probability to 1, which favours hypotheses that the model would
+    not end there.
     """
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Words up to now (B, T) and scores (B, V) -> (B, V)."""
+        """Tokens (B, T) and scores of the next (B, V) -> (B, V)."""
         if input_ids.size(1) != self.max_length - 1:
             return scores
         ends = self.eos_token_id.to(scores.device)
@@ -143,27 +141,9 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
             self._tied_weights_keys = {"lm_head.weight": f"model.{source}"}
         self.model = DietTransformerModel(config)
         self.lm_head = nn.Linear(config.decoder_embed_dim, config.vocab_size, bias=False)
-        # "ForConditionalGeneration" would mean a loss that shifts the labels once more
+        # the loss of "ForConditionalGeneration" would shift the labels again
         self.loss_type = "ForMaskedLM"
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.model.set_input_embeddings(value)
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, value: nn.Linear) -> None:
-        self.lm_head = value
-
-    def get_encoder(self, *_: Any, **__: Any) -> nn.Module:
-        return self.model.encoder
-
-    def get_decoder(self, *_: Any, **__: Any) -> nn.Module:
-        return self.model.decoder
 
     @can_return_tuple
     def forward(
@@ -181,7 +161,7 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """``labels`` (B, T): the target, which ends with ``</s>``; -100 where there is none."""
+        """``labels`` (B, T): the target, which ends with ``</s>``; -100 at padding."""
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -207,41 +187,40 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         return Seq2SeqLMOutput(loss=loss, logits=logits, **named)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """(B, T) -> (B, T): what the decoder reads to say these; ``</s>`` comes first."""
+        """(B, T) -> (B, T): the decoder's input for these labels, which begins with ``</s>``."""
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id or 0
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:
-        """The mask of words as it is, also with a static cache: attention makes its own of it."""
+        """The unchanged mask, also with a static cache, as our attention creates its own."""
         return attention_mask
 
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As transformers'; without a mask padding is where the tokens say so, as in `forward`.
+        """transformers' method; without a mask, padding follows from the tokens, as in `forward`.
 
-        transformers hands the encoder's output on, and asks the decoder to read all of it.
+        transformers' default mask has no padding, so that the decoder would read the source's.
         """
-        words = kwargs.get("input_ids") if inputs is None else inputs
-        if words is not None and words.dim() == 2 and kwargs.get("attention_mask") is None:
-            kwargs["attention_mask"] = words.ne(self.config.pad_token_id or 0).long()
+        tokens = kwargs.get("input_ids") if inputs is None else inputs
+        if tokens is not None and tokens.dim() == 2 and kwargs.get("attention_mask") is None:
+            kwargs["attention_mask"] = tokens.ne(self.config.pad_token_id or 0).long()
         mixin: Any = super()
         return mixin.generate(inputs, *args, **kwargs)
 
     def _get_logits_processor(self, *args: Any, **kwargs: Any) -> LogitsProcessorList:
-        """As transformers', but ``forced_eos_token_id`` means `ForcedEnd`."""
+        """transformers' processors, with `ForcedEnd` for ``forced_eos_token_id``."""
         mixin: Any = super()
-        return LogitsProcessorList(
-            ForcedEnd(each.max_length, each.eos_token_id)
-            if type(each) is ForcedEOSTokenLogitsProcessor
-            else each
-            for each in mixin._get_logits_processor(*args, **kwargs)
-        )
+        processors = mixin._get_logits_processor(*args, **kwargs)
+        for number, processor in enumerate(processors):
+            if type(processor) is ForcedEOSTokenLogitsProcessor:
+                processors[number] = ForcedEnd(processor.max_length, processor.eos_token_id)
+        return processors
 
     def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """As transformers', and the decoder is told where all that it has read is padding."""
+        """transformers' inputs, with a mask of padding in the decoder's past and present."""
         mixin: Any = super()
-        given = mixin.prepare_inputs_for_generation(input_ids, *args, **kwargs)
-        if given.get("decoder_attention_mask") is None:
-            given["decoder_attention_mask"] = (input_ids != self.config.pad_token_id).long()
-        return given
+        model_inputs = mixin.prepare_inputs_for_generation(input_ids, *args, **kwargs)
+        if model_inputs.get("decoder_attention_mask") is None:
+            model_inputs["decoder_attention_mask"] = input_ids.ne(self.config.pad_token_id).long()
+        return model_inputs

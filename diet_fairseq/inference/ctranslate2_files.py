@@ -324,9 +324,9 @@ def _check_types(variables: Mapping[str, Variable]) -> None:
                 raise Fault(f"{name} is not of float32")
         else:
             others.add(variable.type)
-    matrix, *more = matrices
+    matrix, *further = matrices
     if (
-        more
+        further
         or matrix == INT32
         or not others <= set(FLOATS)
         or len(others - {FLOAT32}) > 1

@@ -160,17 +160,17 @@ def _check_ensemble(first: ModelDescription, other: ModelDescription) -> None:
             f"{'-'.join(first.languages)} and {other.folder} {'-'.join(other.languages)}"
         )
     for name in ("preprocessing", "subwords", "lower"):
-        ours, theirs = getattr(first, name), getattr(other, name)
-        if ours != theirs:
+        values = getattr(first, name), getattr(other, name)
+        if values[0] != values[1]:
             raise UserError(
                 f"an ensemble's models must prepare text alike, but {first.folder} has {name} "
-                f"{ours} and {other.folder} {theirs}: take models of the same data"
+                f"{values[0]} and {other.folder} {values[1]}: take models of the same data"
             )
     files = [[*dictionaries(about), about.subword_model] for about in (first, other)]
-    for ours, theirs in zip(*files, strict=True):
-        contents = [path and read_bytes(path, VOCABULARY) for path in (ours, theirs)]
+    for path, other_path in zip(*files, strict=True):
+        contents = [file and read_bytes(file, VOCABULARY) for file in (path, other_path)]
         if contents[0] != contents[1]:
             raise UserError(
-                f"an ensemble's models must have one vocabulary, but {ours} and {theirs} differ: "
-                "take models of the same data"
+                f"an ensemble's models must have one vocabulary, but {path} and {other_path} "
+                "differ: take models of the same data"
             )

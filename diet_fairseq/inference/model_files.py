@@ -57,7 +57,7 @@ class Pieces:
 
     @classmethod
     def of(cls, args: Namespace) -> "Pieces":
-        """The values of the options of `commands.arguments.add_model_files`, or their defaults."""
+        """The values of the options of `add_model_files`, as far as the command has them."""
         return cls(**{name: getattr(args, name, None) for name in cls.__dataclass_fields__})
 
 

@@ -1,4 +1,4 @@
-"""Cleaning of parallel text: which pairs are fit for training, and why others are dropped."""
+"""Cleaning of parallel text: rules that drop pairs unfit for training."""
 
 import hashlib
 from collections import Counter
@@ -42,25 +42,25 @@ class Cleaner:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.counts = Counter(dict.fromkeys(["read", *REASONS, "kept"], 0))
-        # 16 bytes stand for a pair of any length: 130 MB for a million of them. That two
-        # different pairs of ten million share a digest has a chance of 1e-25.
-        self._seen: set[bytes] = set()
+        # 16 bytes for a pair of any length: 130 MB for a million. The chance that two different
+        # pairs of ten million share a digest is 1e-25.
+        self._digests: set[bytes] = set()
 
     def __call__(self, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         for raw_source, raw_target in pairs:
             source, target = normalise(raw_source), normalise(raw_target)
-            fault = self.rules.fault(source, target) or self._repeated(source, target)
+            fault = self.rules.fault(source, target) or self._duplicate(source, target)
             self.counts["read"] += 1
             self.counts[fault or "kept"] += 1
             if not fault:
                 yield source, target
 
-    def _repeated(self, source: str, target: str) -> str | None:
+    def _duplicate(self, source: str, target: str) -> str | None:
         # Normalised text holds no newline, so the joined text has one reading only.
         digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()
-        if digest in self._seen:
+        if digest in self._digests:
             return "duplicate"
-        self._seen.add(digest)
+        self._digests.add(digest)
         return None
 
 

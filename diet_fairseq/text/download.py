@@ -1,4 +1,4 @@
-"""Downloads, checked by SHA-256 (pooch), and single files out of archives."""
+"""Downloads with a check of SHA-256 (pooch), and extraction of single files."""
 
 import hashlib
 import logging
@@ -15,10 +15,10 @@ TIMEOUT = 60  # seconds without an answer
 
 
 def fetch(url: str, path: Path, sha256: str | None = None) -> Path:
-    """Download a file unless it is there; it gets its name when all of it has arrived.
+    """Download a file unless it exists; a partial download never has its name.
 
     Args:
-        sha256: hexadecimal digest of the file; None: unknown, and printed for the next time
+        sha256: hexadecimal digest of the file; None: the digest is printed instead of checked
 
     Raises:
         UserError: no connection, a cut transfer, or another digest
@@ -28,11 +28,9 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> Path:
     pooch.get_logger().setLevel(logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
 
-    def say(error: Exception) -> str:
-        reason = " ".join(str(error).split())
-        return f"{url} can't be downloaded ({reason}): run the same command again"
-
-    with rephrased(say):
+    with rephrased(
+        lambda error: f"{url} can't be downloaded ({_reason(error)}): run the same command again"
+    ):
         pooch.retrieve(
             url,
             known_hash=None if sha256 is None else f"sha256:{sha256}",
@@ -46,17 +44,16 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> Path:
 
 
 def extract(archive: Path, member: str, path: Path) -> None:
-    """Write one file of a tar or zip archive to ``path``; its folders in the archive don't count.
+    """Write the file called ``member``, in any folder of a tar or zip archive, to ``path``.
 
     Raises:
         UserError: the archive is damaged, or has no regular file of this name
     """
-
-    def say(error: Exception) -> str:  # damage shows as errors of any kind
-        reason = " ".join(str(error).split())
-        return f"{archive} can't be unpacked ({reason}): remove it, and run this again"
-
-    with rephrased(say):
+    with rephrased(  # damaged archives raise errors of many types
+        lambda error: (
+            f"{archive} can't be unpacked ({_reason(error)}): remove it, and run this again"
+        )
+    ):
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
                 for item in zipped.infolist():
@@ -70,6 +67,10 @@ def extract(archive: Path, member: str, path: Path) -> None:
                         assert content  # a regular file has content
                         return _copy(content, path)
     raise UserError(f"{archive} holds no file {member}: correct its name")
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _copy(content: IO[bytes], path: Path) -> None:

@@ -1,9 +1,8 @@
-r"""Lines of text: only a newline ends a line.
+r"""Files of lines, which only a newline ends.
 
-Python's ``str.splitlines`` and fairseq's and sentencepiece's word splitting split text at more
-places (U+0085, U+2028, form feed ...). Such characters stand inside lines of the WMT sets, so
-lines are read as bytes up to ``\n``, and `whitespace.normalise` turns every odd space into a plain
-one before another program sees it.
+Python's ``str.splitlines``, fairseq and sentencepiece split at further characters (U+0085, U+2028,
+form feed ...), which occur inside lines of the WMT sets. So lines are read as bytes up to ``\n``,
+and `whitespace.normalise` replaces all such characters before other programs read them.
 """
 
 import gzip
@@ -20,11 +19,10 @@ def read_lines(path: Path, keep_mark: bool = False) -> Iterator[str]:
     """The lines of a text file, gzipped where its name ends in ``.gz``, without their ends.
 
     Args:
-        keep_mark: keep a byte-order mark, which is no text, but which a published score of a file
-            may have counted
+        keep_mark: whether a byte-order mark is kept, for published scores that counted it
 
     Raises:
-        UserError: the file can't be read, is cut, empty or not UTF-8; the line is named
+        UserError: the file can't be read, or is truncated, empty or not UTF-8
     """
     number = 0
     try:
@@ -49,28 +47,24 @@ def read_lines(path: Path, keep_mark: bool = False) -> Iterator[str]:
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """Line n of the one file with line n of the other.
+    """Pairs of lines from two files.
 
     Raises:
         UserError: the files differ in length, or `read_lines` refuses one
     """
     sides = read_lines(source), read_lines(target)
-    for number, (one, other) in enumerate(zip_longest(*sides)):
-        if one is None or other is None:
+    for number, (first, second) in enumerate(zip_longest(*sides)):
+        if first is None or second is None:
             longer = number + 1 + sum(1 for side in sides for _ in side)
-            counts = (number, longer) if one is None else (longer, number)
+            counts = (number, longer) if first is None else (longer, number)
             raise UserError(
                 f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: they differ in "
                 f"length from line {number + 1:,} on, so earlier lines may be shifted, too"
             )
-        yield one, other
+        yield first, second
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write them, and return how many there were."""
-    number = 0
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines; the file appears when all are written."""
     with written(path) as file:
-        for line in lines:
-            file.write(line + "\n")
-            number += 1
-    return number
+        file.writelines(f"{line}\n" for line in lines)

@@ -8,9 +8,10 @@ from ..errors import UserError
 
 
 def import_library(module: str) -> Any:
-    """A package that some tokenizers need, imported where it is used.
+    """Import a module of an optional package.
 
-    An ``import`` statement would not do: transformers demands all of a folder's imports at once.
+    Raises:
+        UserError: the package is not installed
     """
     try:
         return import_module(module)
@@ -31,5 +32,5 @@ def split_words(line: str, language: str) -> str:
 
 
 def join_words(words: list[str], language: str) -> str:
-    """Plain text from words that `split_words` gave."""
+    """Plain text from words, the inverse of `split_words`."""
     return str(sacremoses("MosesDetokenizer", language).detokenize(words))

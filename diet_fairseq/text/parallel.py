@@ -1,4 +1,4 @@
-"""Lines mapped by several processes, in order, with few lines in memory at a time."""
+"""A parallel map over lines, in order and in bounded memory."""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -21,28 +21,28 @@ def chunks(lines: Iterable[str], size: int = CHUNK) -> Iterator[list[str]]:
 def map_lines(
     work: Callable[..., list[str]], lines: Iterable[str], *constants: Any, workers: int = 1
 ) -> Iterator[str]:
-    """``work(chunk, *constants)`` for all chunks of the lines, its results joined."""
+    """The joined results of ``work(chunk, *constants)`` for all chunks of lines."""
     if workers == 1:
         for chunk in chunks(lines):
             yield from work(chunk, *constants)
         return
-    with _deaf_pool(workers) as pool, terminable():  # in this order: workers end on SIGTERM
-        # Pool.imap would read all lines at once: one round of chunks after the other instead.
-        for round_ in chunks(lines, CHUNK * workers):
-            parts = [(part, *constants) for part in chunks(round_)]
+    with _create_pool(workers) as pool, terminable():  # this order lets SIGTERM end the workers
+        # Pool.imap would read all lines at once, so one chunk per worker is read at a time.
+        for lines_of_all in chunks(lines, CHUNK * workers):
+            parts = [(part, *constants) for part in chunks(lines_of_all)]
             yield from chain.from_iterable(pool.starmap(work, parts, chunksize=1))
 
 
-def _deaf_pool(workers: int) -> Any:
-    """Processes that leave Ctrl-C, which reaches all of a terminal, to their parent.
+def _create_pool(workers: int) -> Any:
+    """A pool of processes that ignore Ctrl-C, which the terminal sends to parent and children.
 
-    It must not interrupt the fork: Python would drop it.
+    An interrupt during the fork, which Python would drop, is raised after it.
     """
-    heard = []
-    before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))
+    interrupts = []
+    handler = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
     pool = Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    signal.signal(signal.SIGINT, before)
-    if heard:
+    signal.signal(signal.SIGINT, handler)
+    if interrupts:
         pool.terminate()
         raise KeyboardInterrupt
     return pool

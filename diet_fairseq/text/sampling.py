@@ -1,9 +1,8 @@
-"""Multilingual sampling: how often the documents of each language are read.
+"""Multilingual sampling: number of times that documents of each language are read.
 
-Text of a language is read in proportion to its size to the power of the smoothing, so that small
-languages are seen more often than their share and large ones less: 0.7 in multilingual BERT
-(github.com/google-research/bert, multilingual.md); DIET, which names the 100 languages, says
-nothing of it.
+A language's share is proportional to its size to the power of the smoothing, which raises that of
+small languages: 0.7 in multilingual BERT (github.com/google-research/bert, multilingual.md). DIET,
+which names the 100 languages, states no smoothing.
 """
 
 import random
@@ -13,7 +12,7 @@ SMOOTHING = 0.7
 
 
 def shares(sizes: Mapping[str, int], smoothing: float) -> dict[str, float]:
-    """Language -> its share of the text that is read; ``sizes`` are lines."""
+    """Language -> its share of the sampled text; ``sizes`` are numbers of lines."""
     weights = {name: size**smoothing for name, size in sizes.items() if size}
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
@@ -22,13 +21,13 @@ def shares(sizes: Mapping[str, int], smoothing: float) -> dict[str, float]:
 def copies(
     languages: Sequence[str], sizes: Mapping[str, int], smoothing: float, seed: int = 1
 ) -> Iterator[int]:
-    """How many times each document is read, so that as much is read in all as there is.
+    """The number of times that each document is read; the total size stays the same.
 
-    A number of times that is not whole is rounded up or down by chance, always in the same way.
+    Fractions are rounded up or down at random, with a fixed seed.
 
     Args:
-        languages: of the documents
-        sizes: lines of each language
+        languages: the language of each document
+        sizes: number of lines of each language
     """
     draw, total = random.Random(seed), sum(sizes.values())
     times = {name: total * share / sizes[name] for name, share in shares(sizes, smoothing).items()}

@@ -1,4 +1,4 @@
-"""sacreBLEU: BLEU and chrF with signatures, its test sets, and paired tests."""
+"""Scores by sacreBLEU: BLEU and chrF with signatures, test sets, and significance tests."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def read_test_set(test_set: str, pair: str) -> tuple[list[str], list[str]]:
     try:
         sources = [line.strip() for line in data.source(pair)]
         references = [line[0].strip() for line in data.references(pair)]
-    except (Exception, SystemExit) as error:  # it reports a failed download in either way
+    except (Exception, SystemExit) as error:  # a failed download raises either
         raise UserError(
             f"sacreBLEU could not fetch {test_set} {pair} ({error}): run this again with a "
             "network, or name files"
@@ -56,7 +56,7 @@ def paired_bootstrap(
 ) -> dict[str, tuple[float, float]]:
     """System -> its difference in BLEU from the baseline, and p (Koehn 2004).
 
-    The test is over the sentences of one test set; it says nothing of other seeds.
+    The test covers the sentences of one test set, not the variance between seeds.
     """
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest, Result
@@ -64,12 +64,12 @@ def paired_bootstrap(
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     tests = {}
     for name, system in systems.items():
-        if list(system) == list(baseline):  # sacreBLEU counts larger differences, and finds none
+        if list(system) == list(baseline):  # sacreBLEU's p would be 0
             tests[name] = (0.0, 1.0)
             continue
         outputs: list[tuple[str, Sequence[str]]] = [("baseline", baseline), (name, system)]
         paired = PairedTest(outputs, {"BLEU": BLEU()}, [references], "bs", n_samples=SAMPLES)
-        theirs, ours = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
-        assert ours.p_value is not None  # that of the baseline is
-        tests[name] = (ours.score - theirs.score, ours.p_value)
+        first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
+        assert second.p_value is not None  # only the baseline has none
+        tests[name] = (second.score - first.score, second.p_value)
     return tests

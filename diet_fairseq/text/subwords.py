@@ -1,4 +1,4 @@
-"""Subword models of SentencePiece and subword-nmt: learn them, apply them, check a vocabulary."""
+"""Subword models of SentencePiece and subword-nmt: learning, application, vocabulary check."""
 
 import io
 import re
@@ -17,13 +17,13 @@ from .lines import read_lines
 from .moses import import_library, split_words
 from .parallel import map_lines
 
-#: entries of a vocabulary that are no subwords: marks such as <mask>, and fairseq's padding
+#: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
-#: share of a vocabulary's subwords that its subword model may not have
+#: largest share of a vocabulary's subwords that its subword model may lack
 MAX_UNKNOWN_SHARE = 0.05
-#: words whose subwords subword-nmt caches
+#: limit of subword-nmt's cache of words
 CACHED_WORDS = 100_000
-#: lines to learn subwords from; bounds the memory that takes
+#: limit of lines to learn subwords from, which bounds the memory
 LEARNING_LINES = 1_000_000
 
 
@@ -48,7 +48,7 @@ class SentencePiece:
 
     def encode(self, line: str) -> list[str]:
         pieces: list[str] = self.model.encode(line, out_type=str)
-        # A character that no piece has stands for itself, and may be a space of some kind.
+        # A character without a piece becomes a piece, even if it is a space of some kind.
         return [piece for piece in pieces if piece.strip()]
 
     def decode(self, tokens: list[str]) -> str:
@@ -68,7 +68,7 @@ class SentencePiece:
 
 
 class SubwordNmt:
-    """subword-nmt's subwords of words between spaces; all but a word's last end in ``@@``.
+    """subword-nmt's subwords of words between spaces; all but the last of a word end in ``@@``.
 
     Raises:
         UserError: the file holds no codes of subword-nmt
@@ -79,7 +79,7 @@ class SubwordNmt:
     def __init__(self, codes: Path) -> None:
         library = import_library("subword_nmt.apply_bpe")
         try:
-            # BPE says what is wrong with a file on stderr, and exits.
+            # BPE reports a bad file on stderr, and exits.
             with open_text(codes, newline="\n") as file, redirect_stderr(io.StringIO()):
                 self.bpe = library.BPE(file)
         except UserError:
@@ -110,7 +110,7 @@ class SubwordNmt:
 
 
 class Words:
-    """No subwords: the vocabulary has the words between spaces."""
+    """Words between spaces, without subwords."""
 
     FILE = ""
 
@@ -133,7 +133,7 @@ class Words:
 
 
 Subwords = SentencePiece | SubwordNmt | Words
-#: by the name in ``model.json``
+#: subword classes by their name in ``model.json``
 KINDS: dict[str, Callable[[Path], Subwords]] = {
     "sentencepiece": SentencePiece,
     "subword_nmt": SubwordNmt,
@@ -158,10 +158,10 @@ def kind_of(path: Path) -> str:
 
 
 def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str) -> None:
-    """Refuse a subword model that is not the one the vocabulary was made with.
+    """Refuse a subword model that does not belong to the vocabulary.
 
     Args:
-        names: of vocabulary and subword model, for the error
+        names: names of vocabulary and subword model, for the error
     """
     words = [word for word in vocabulary if not MARK.fullmatch(word)]
     unknown = [word for word in words if not subwords.has(word)]
@@ -174,33 +174,32 @@ def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str
 
 
 def first_subword(vocabulary: Collection[str]) -> str | None:
-    """An entry that SentencePiece or subword-nmt has marked; None: all entries are words."""
-    return next((w for w in vocabulary if w.startswith("▁") or w.endswith("@@")), None)
+    """An entry with a mark of SentencePiece or subword-nmt; None if all entries are words."""
+    return next((word for word in vocabulary if word[:1] == "▁" or word[-2:] == "@@"), None)
 
 
 def lines_to_learn_from(text: Path, total: int) -> Iterator[str]:
-    """Evenly spaced lines of the text that aren't blank, where ``total`` lines are too many."""
+    """At most `LEARNING_LINES` lines, evenly spaced and not blank, of a text with ``total``."""
     return islice(filter(None, read_lines(text)), 0, None, -(-total // LEARNING_LINES))
 
 
 def learn_sentencepiece(path: Path, lines: Iterable[str], size: int) -> None:
-    """Learn byte pair encoding from raw text, with SentencePiece's own defaults.
+    """Learn byte pair encoding from raw text, with SentencePiece's defaults.
 
     Args:
-        path: of the model to write
-        size: of the vocabulary; a small text may give less
+        path: the model to write
+        size: size of the vocabulary, which a small text may not reach
     """
     import sentencepiece
 
     lines = list(lines)
-    # A web crawl holds thousands of characters that occur once, which would fill the vocabulary.
-    # With more of them than it has room for, SentencePiece would stop.
+    # The rare characters of a web crawl would fill the vocabulary, or exceed it, which is an error.
     characters = Counter(chain.from_iterable(lines))
     rare = dict.fromkeys(ord(char) for char, _ in characters.most_common()[size // 4 :])
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(line.translate(rare) if rare else line for line in lines),
+            sentence_iterator=(line.translate(rare) for line in lines),
             model_writer=model,
             model_type="bpe",
             vocab_size=size,
@@ -223,9 +222,9 @@ def learn_subword_nmt(
     """Learn merges from words that Moses splits.
 
     Args:
-        path: of the codes to write
+        path: the codes to write
         texts: language -> its lines
-        size: of the vocabulary
+        size: size of the vocabulary
     """
     from subword_nmt.learn_bpe import learn_bpe
 
@@ -234,11 +233,11 @@ def learn_subword_nmt(
         for line in map_lines(_tokenized, lines, language, workers=workers):
             words.update(line.split())
     table = [f"{word} {count}" for word, count in words.items()]
-    # total_symbols: the single characters count among the subwords asked for. Where they leave no
-    # room, half as many merges are learnt all the same: the dictionary drops rare ones.
+    # With total_symbols the size includes single characters. Where they leave no room, half as many
+    # merges are learnt in addition, and the dictionary drops rare ones.
     for total_symbols, merges in ((True, size), (False, size // 2)):
         codes = io.StringIO()
-        # It draws a progress bar in files, too.
+        # learn_bpe draws its progress bar in files, too.
         with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
             learn_bpe(table, codes, merges, is_dict=True, total_symbols=total_symbols)
         if codes.getvalue().count("\n") > 1:  # the first line is the version

@@ -1,5 +1,6 @@
-"""A line of plain text to the tokens of a vocabulary, and back."""
+"""Tokenizers: lines of plain text to tokens of a vocabulary, and back."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -7,20 +8,22 @@ from pathlib import Path
 from ..model_json import ModelDescription
 from .moses import join_words, split_words
 from .parallel import map_lines
-from .sentences import sentences
 from .subwords import KINDS
 from .whitespace import normalise
 
 UNKNOWN = "<unk>"
 #: marks of fairseq's vocabularies; in a text they are unknown words
 FAIRSEQ_MARKS = {"<s>", "</s>", "<pad>", UNKNOWN, "<blank>"}
+#: a mark that ends a sentence, closing quotes and brackets, and a space, which marks of scripts
+#: without spaces don't need
+SENTENCE_END = re.compile(r"[.!?…։؟।॥](?:[\"'’”»›)\]]*)(?= )|[。！？｡](?:[」』”’）】]*)")
 
 
 class Tokenizer:
-    """White space, case, Moses and subwords of one language, in this order; and back.
+    """White space, case, Moses and subwords of one language, in this order, and their inverse.
 
     Args:
-        kind: of subwords, one of `KINDS`
+        kind: kind of subwords, one of `KINDS`
         model: the subword model's file
         language: such as ``en``; Moses' rules depend on it
         splits_words: whether Moses splits words before their subwords
@@ -58,10 +61,10 @@ class Tokenizer:
         return normalise(line)
 
     def split(self, line: str, max_tokens: int | None) -> list[list[str]]:
-        """The line's tokens, or if there are too many, those of its parts, in order.
+        """The line's tokens, or those of its parts if there are more than ``max_tokens``.
 
-        Sentences stay whole, and as many are together as fit. One that is too long by itself is
-        cut before a word, and a word that is, within it: no token is left out.
+        A part has as many whole sentences as fit. A longer sentence is cut before a word, a longer
+        word within it. No token is lost.
         """
         whole = self.encode(line)
         if not whole:
@@ -86,7 +89,7 @@ class Tokenizer:
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str], workers: int = 1) -> Iterator[str]:
-    """Every line's tokens, separated by spaces."""
+    """The tokens of every line, joined by spaces."""
     return map_lines(_encode_chunk, lines, tokenizer.arguments, workers=workers)
 
 
@@ -99,7 +102,7 @@ def _encode_chunk(lines: list[str], arguments: tuple) -> list[str]:
 
 
 def tokenizers(description: ModelDescription) -> tuple[Tokenizer, Tokenizer]:
-    """A model's tokenizers, of its source and of its target language."""
+    """The tokenizers of a model's source and target language."""
     source, target = (
         Tokenizer(
             description.subwords,
@@ -111,3 +114,19 @@ def tokenizers(description: ModelDescription) -> tuple[Tokenizer, Tokenizer]:
         for language in description.languages
     )
     return source, target
+
+
+def sentences(line: str) -> Iterator[str]:
+    """The sentences of a line, without the spaces between them.
+
+    One rule serves all languages, without lists of abbreviations: a cut after "Dr." costs little,
+    and only lines beyond the model's limit are cut.
+    """
+    start = 0
+    for end in SENTENCE_END.finditer(line):
+        sentence = line[start : end.end()].strip(" ")
+        start = end.end()
+        if sentence:
+            yield sentence
+    if rest := line[start:].strip(" "):
+        yield rest

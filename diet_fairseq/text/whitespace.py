@@ -1,8 +1,8 @@
-"""White space, normalised in the same way for every text that a model reads."""
+"""Normalisation of white space, common to all text that a model reads."""
 
 import re
 
-# White space of any kind, and control characters.
+#: white space of any kind, and control characters
 WHITE_SPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 

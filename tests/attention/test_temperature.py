@@ -101,7 +101,7 @@ def test_a_model_in_transformers_has_the_temperature(case):
     from diet_fairseq.export import huggingface
 
     model = at(LOW, case)
-    other = huggingface.converted(model).model  # compares them
+    other = huggingface.convert(model).model  # compares them
     assert other.config.position_options["position_temperature"] == LOW
     outputs = []
     for name in ("eager", "sdpa"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from diet_fairseq import checkpoints
-from diet_fairseq.commands.average import average, find
+from diet_fairseq.commands.average import average, find_checkpoints
 from diet_fairseq.errors import UserError
 from diet_fairseq_cli import main
 from tests.support.commands import run
@@ -97,13 +97,15 @@ def test_one_checkpoint_is_its_own_average(folder):
 
 
 def test_numbers_are_ordered_as_numbers(folder):
-    names = [path.name for path in find(folder, "epoch", 3)]
+    names = [path.name for path in find_checkpoints(folder, "epoch", 3)]
     assert names == ["checkpoint10.pt", "checkpoint9.pt", "checkpoint2.pt"]
-    names = [path.name for path in find(folder, "update", 2)]
+    names = [path.name for path in find_checkpoints(folder, "update", 2)]
     assert names == ["checkpoint_3_1000.pt", "checkpoint_3_100.pt"]
-    names = [path.name for path in find(folder, "epoch", 2, upper_bound=9)]
+    names = [path.name for path in find_checkpoints(folder, "epoch", 2, upper_bound=9)]
     assert names == ["checkpoint9.pt", "checkpoint2.pt"]
-    assert [path.name for path in find(folder, "update", 1, 999)] == ["checkpoint_3_100.pt"]
+    assert [path.name for path in find_checkpoints(folder, "update", 1, 999)] == [
+        "checkpoint_3_100.pt"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from diet_fairseq.beam_search import QuickBeamSearch
-from diet_fairseq.export.ctranslate2.vocabulary import tokens
+from diet_fairseq.export.ctranslate2.specification import tokens
 from tests.export.test_ctranslate2 import EXACT, difference, exported
 from tests.support import tiny
 from tests.support.tiny import Case

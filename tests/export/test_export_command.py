@@ -17,11 +17,10 @@ from safetensors.torch import load_file
 
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError
-from diet_fairseq.export import checkpoint, to_hf
+from diet_fairseq.export import checkpoint, description, to_hf
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
 from diet_fairseq.export.checkpoint import TrainedModel
-from diet_fairseq.export.description import exported
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
 from tests.support import tiny
@@ -129,13 +128,14 @@ def test_what_model_json_beside_the_checkpoint_says_is_handed_on(place, tmp_path
     assert about.penalty == "tensor2tensor"
 
 
-def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place):
+def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place, tmp_path):
     about = ModelDescription("fairseq", "en", "de", place)
     for scheme, limit, longest in (("learned", None, tiny.LIMIT - 1), ("none", None, None),
                                    ("learned", 3, 3), ("none", 3, 3)):  # fmt: skip
         model = tiny.model_of(Case(scheme))
         trained = TrainedModel(replace(about, max_source_length=limit), model, None, None)
-        found = exported(trained, "ctranslate2", place)
+        description.write(trained, "ctranslate2", tmp_path)
+        found = model_json.read(tmp_path)
         assert found.max_source_length == longest
         assert found.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
 
@@ -220,7 +220,7 @@ def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, caps
 @pytest.mark.parametrize("name", ["thesis.txt", "runs/model.pt", "linked"])
 def test_a_file_of_others_is_not_removed(tmp_path, name):
     out = tmp_path / "out"
-    with folders.written(out, force=False) as new:
+    with folders.create(out, force=False) as new:
         (new / "model.json").touch()
     place = out / name
     place.parent.mkdir(exist_ok=True)
@@ -255,9 +255,9 @@ def test_an_export_of_before_the_mark_is_known_by_its_model_json(tmp_path):
 
 def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
     out = tmp_path / "out"
-    with folders.written(out, force=False):
+    with folders.create(out, force=False):
         pass
-    with pytest.raises(UserError, match="holds late"), folders.written(out, force=True):
+    with pytest.raises(UserError, match="holds late"), folders.create(out, force=True):
         (out / "late").touch()
     assert names_in(tmp_path) == {"out"}
     assert (out / "late").exists()
@@ -279,11 +279,11 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, tar
 
 def test_a_failure_on_the_way_leaves_the_earlier_export(tmp_path):
     out = tmp_path / "out"
-    with folders.written(out, force=False) as new:
+    with folders.create(out, force=False) as new:
         (new / "config.json").write_text("earlier")
 
     def fail():
-        with folders.written(out, force=True) as new:
+        with folders.create(out, force=True) as new:
             (new / "config.json").write_text("half")
             raise ZeroDivisionError
 

@@ -18,7 +18,7 @@ from diet_fairseq.export import huggingface  # noqa: E402
 @cache
 def converted(case):
     """The model in transformers; what converting itself compares is compared below."""
-    return huggingface.converted(tiny.model_of(case)).model
+    return huggingface.convert(tiny.model_of(case)).model
 
 
 def real(tokens):
@@ -87,13 +87,13 @@ def check_gains(case):
     for module in model.modules():
         if isinstance(module, ScoreParameters):
             module.gain *= 1.5
-    assert_same(model, huggingface.converted(model).model)
+    assert_same(model, huggingface.convert(model).model)
 
 
 def check_file(case):
     """What is written is enough, though of tied parameters it has one."""
     model = tiny.fresh(case, share_all_embeddings=True)
-    written = huggingface.converted(model)
+    written = huggingface.convert(model)
     other = type(written.model)(written.model.config).eval()
     other.load_state_dict(written.tensors, strict=False)
     assert_same(model, other)
@@ -106,11 +106,11 @@ def test_gains_are_those_of_the_checkpoint(case):
 
 def test_gains_that_follow_from_heads_of_two_widths_follow_in_transformers_too():
     model = tiny.fresh(tiny.named("diet_abs"), decoder_attention_heads=1)
-    assert_same(model, huggingface.converted(model).model)
+    assert_same(model, huggingface.convert(model).model)
     scheme = next(part for part in model.modules() if isinstance(part, ScoreParameters))
     scheme.gain *= 1.5
     with pytest.raises(UserError, match="the model's layers have gains of their own, which its"):
-        huggingface.converted(model)
+        huggingface.convert(model)
 
 
 @pytest.mark.parametrize("case", ["diet_rel", "tupe_a-bert"])
@@ -133,14 +133,14 @@ LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
 )
 def test_fairseq_s_own_models_are_ours_of_the_same_positions(family, options, scheme):
     model = tiny.stock(family, **options)
-    other = huggingface.converted(model).model
+    other = huggingface.convert(model).model
     assert other.config.position_scheme == scheme
     assert_same(model, other)
 
 
 def test_positions_of_two_kinds_are_refused():
     with pytest.raises(UserError) as error:
-        huggingface.converted(tiny.stock(encoder_learned_pos=True))
+        huggingface.convert(tiny.stock(encoder_learned_pos=True))
     assert str(error.value) == (
         "the model's positions are learned and sinusoidal, which its form in transformers lacks: "
         "keep it in fairseq"
@@ -151,7 +151,7 @@ def test_positions_of_two_kinds_are_refused():
 def test_an_electra_s_discriminator_is_an_encoder(width):
     args = tiny.complete("electra_tupe_r", embedding_size=width)
     model = tiny.from_arguments(args)
-    other = huggingface.converted(model)  # compares the features
+    other = huggingface.convert(model)  # compares the features
     assert type(other.model).__name__ == "DietEncoderModel"
     back = huggingface.arguments(other.model.config)
     assert back.arch == ("electra_tupe_r" if width == 8 else "bert_tupe_r")
@@ -188,4 +188,4 @@ def test_the_export_itself_refuses(mutant, case, monkeypatch):
     model = tiny.model_of(tiny.named(case))
     mutant(monkeypatch)
     with pytest.raises(UserError, match=r"their outputs lie .* apart; keep it in fairseq"):
-        huggingface.converted(model)
+        huggingface.convert(model)

@@ -197,7 +197,7 @@ def test_gradients_are_the_same_when_activations_are_recomputed(case):
 
 @pytest.mark.parametrize("number", [None, tiny.VOCABULARY])  # the latter in earlier exports
 def test_a_vocabulary_that_has_grown_is_saved_and_loaded(number, tmp_path):
-    model = huggingface.converted(tiny.fresh(tiny.Case("t5"), share_all_embeddings=True)).model
+    model = huggingface.convert(tiny.fresh(tiny.Case("t5"), share_all_embeddings=True)).model
     assert model.config.source_vocab_size is None
     model.config.source_vocab_size = number
     model.resize_token_embeddings(tiny.VOCABULARY + 3)
@@ -210,7 +210,7 @@ def test_a_vocabulary_that_has_grown_is_saved_and_loaded(number, tmp_path):
 
 
 def test_vocabularies_of_source_and_target_do_not_grow_apart():
-    model = huggingface.converted(tiny.fresh(tiny.Case("t5"))).model
+    model = huggingface.convert(tiny.fresh(tiny.Case("t5"))).model
     with pytest.raises(UserError, match=r"^resize_token_embeddings to 63 needs one matrix of"):
         model.resize_token_embeddings(63)
     assert model.resize_token_embeddings() is model.get_input_embeddings()

@@ -17,7 +17,7 @@ def dropouts():
 
 @pytest.mark.parametrize("case", ["diet_rel", "diet_rel-bert"])
 def test_dropouts_are_exported_act_and_come_back(case, monkeypatch):
-    model = huggingface.converted(tiny.fresh(tiny.named(case), **dropouts())).model
+    model = huggingface.convert(tiny.fresh(tiny.named(case), **dropouts())).model
     assert {name: getattr(model.config, name) for name in dropouts()} == dropouts()
     back = vars(huggingface.arguments(model.config))
     assert {name: back[name] for name in dropouts()} == dropouts()
@@ -37,19 +37,19 @@ def test_dropouts_are_exported_act_and_come_back(case, monkeypatch):
 
 
 def test_the_old_name_of_a_dropout_is_exported_too():
-    model = huggingface.converted(tiny.fresh(tiny.named("diet_rel"), relu_dropout=0.1)).model
+    model = huggingface.convert(tiny.fresh(tiny.named("diet_rel"), relu_dropout=0.1)).model
     assert model.config.activation_dropout == 0.1
 
 
 def test_labels_that_are_ignored_are_read_as_padding():
-    model = huggingface.converted(tiny.model_of(tiny.named("diet_rel"))).model
+    model = huggingface.convert(tiny.model_of(tiny.named("diet_rel"))).model
     labels = torch.tensor([[5, 6, 7, 2], [5, 2, -100, -100]])
     read = model.prepare_decoder_input_ids_from_labels(labels)
     assert read.tolist() == [[2, 5, 6, 7], [2, 5, 2, tiny.PAD]]
 
 
 def test_too_long_an_input_to_learned_positions_is_refused():
-    model = huggingface.converted(
+    model = huggingface.convert(
         tiny.fresh(Case("diet_rel", family="roberta").but(position_input="learned"))
     ).model
     with pytest.raises(UserError, match="longer than the"):

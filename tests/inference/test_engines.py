@@ -87,7 +87,7 @@ def test_an_ensemble_that_prepares_text_differently_is_refused(folder, second, n
     one, other = (replace(resolve_model(path), **{name: value})
                   for path, value in zip((folder, second), values, strict=True))  # fmt: skip
     with pytest.raises(UserError) as error:
-        engine.load(one, others=[other])
+        engine.load(one, ensemble=[other])
     assert str(error.value) == (
         f"an ensemble's models must prepare text alike, but {folder} has {name} {values[0]} and "
         f"{second} {values[1]}: take models of the same data"

@@ -8,8 +8,7 @@ from diet_fairseq import Translation, Translator
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import engine
 from diet_fairseq.inference.translator import TooLong
-from diet_fairseq.text.sentences import sentences
-from diet_fairseq.text.tokenizer import Tokenizer
+from diet_fairseq.text.tokenizer import Tokenizer, sentences
 from tests.support.texts import ODD
 from tests.support.translating import Backwards, untrained, words_only
 

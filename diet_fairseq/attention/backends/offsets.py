@@ -38,7 +38,8 @@ class Tile(NamedTuple):
 
 #: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. The first
 #: is taken where tiles are not timed. None makes its kernel spill registers, but those for keys and
-#: queries of wide heads on 10.0 (tests/attention/test_compiled_kernels.py); the line's divide the queries' in both directions.
+#: queries of wide heads on 10.0 (tests/attention/test_compiled_kernels.py). The line's divide the
+#: queries' in both directions.
 TILES = {
     "forward": (
         (Tile(128, 64, 8, 3), Tile(128, 128, 8, 2)),

@@ -1,7 +1,7 @@
-"""``export ctranslate2``: a folder that CTranslate2 translates with, or encodes.
+"""``export ctranslate2``: export of translation models and encoders to CTranslate2.
 
-CTranslate2 has no position schemes, but a score of offset and head as T5's: `positions` writes ours
-as such. `specification` puts every parameter in its place, `comparison` compares the two models.
+CTranslate2 has T5's score of offset and head, as which `positions` writes our schemes.
+`specification` assigns all parameters, `comparison` compares the two models' outputs.
 """
 
 import re
@@ -18,10 +18,10 @@ from .comparison import difference, stacks
 from .positions import exact_length
 from .specification import specification
 
-#: the first version that reads every layer's own table; 4.6.0, 4.8.1 and 4.8.2 take the first
-#: layer's for all, without a word
+#: the first version that reads a table per layer; 4.6.0, 4.8.1 and 4.8.2 silently use the first
+#: layer's for all
 LEAST = (4, 8, 3)
-#: how far log-probabilities in float32 may be from the model's own: ours are computed otherwise
+#: largest difference of log-probabilities in float32
 TOLERANCE = 1e-3
 
 
@@ -29,24 +29,24 @@ def run(args: Namespace) -> None:
     check_version(ctranslate2.__version__)
     folder.check(args.out, args.force)
     trained = checkpoint.read(args)
-    with folder.written(args.out, args.force) as new:
+    with folder.create(args.out, args.force) as new:
         save(trained, str(new), args.quantization)
         if not trained.is_encoder:
             description.write(trained, "ctranslate2", new)
-        furthest = difference(trained, str(new))
-        if args.quantization == "float32" and not furthest <= TOLERANCE:
+        largest = difference(trained, str(new))
+        if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 computes something else than {args.checkpoint}: outputs differ by "
-                f"{furthest:.1g}; nothing was written; please report this, with --arch and options"
+                f"{largest:.1g}; nothing was written; please report this, with --arch and options"
             )
-    what = "outputs" if trained.is_encoder else "log-probabilities"
-    print(f"wrote {args.out}: {what} of random sentences differ by at most {furthest:.1g}")
+    outputs = "outputs" if trained.is_encoder else "log-probabilities"
+    print(f"wrote {args.out}: {outputs} of random sentences differ by at most {largest:.1g}")
     for line in clipped_offsets(trained.model):
         print(line)
 
 
 def clipped_offsets(model: Any) -> Iterator[str]:
-    """A line for each stack whose scores CTranslate2 does not know at every offset."""
+    """A warning for each stack whose scores CTranslate2 clips beyond an offset."""
     for stack in stacks(model):
         if (exact := exact_length(stack)) < stack.max_positions():
             yield f"{type(stack).__name__}: offsets of {exact - 1:,} tokens or more share one score"
@@ -62,9 +62,9 @@ def check_version(version: str) -> None:
         )
 
 
-def save(trained: TrainedModel, new: str, quantization: str) -> None:
+def save(trained: TrainedModel, folder: str, quantization: str) -> None:
     """Write CTranslate2's files into the folder."""
     spec: Any = specification(trained.model)
     spec.validate()
     spec.optimize(quantization=quantization)
-    spec.save(new)
+    spec.save(folder)

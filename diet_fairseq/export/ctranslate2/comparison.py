@@ -1,4 +1,4 @@
-"""An exported model beside the one it was made of."""
+"""Comparison of an exported model's outputs with those of its checkpoint."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from ..checkpoint import TrainedModel
 from .positions import exact_length
-from .vocabulary import tokens
+from .specification import tokens
 
 LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 
 
 def difference(trained: TrainedModel, folder: str) -> float:
-    """The largest one between outputs for random sentences, in one batch.
+    """The largest difference of outputs for a batch of random sentences.
 
-    Of an encoder-decoder these are the log-probabilities of given targets, of an encoder its
+    Outputs of an encoder-decoder are log-probabilities of random targets, those of an encoder its
     features.
     """
     compare = of_encoders if trained.is_encoder else of_translators
@@ -35,16 +35,13 @@ def stacks(model: Any) -> list[Any]:
 
 
 def sentences(words: Dictionary, longest: int, seed: int) -> list[Tensor]:
-    """Random words, and </s>."""
+    """Sentences of random words and </s>."""
     draw = torch.Generator().manual_seed(seed)
     lengths = [min(length, longest - 1) for length in LENGTHS]
+    end = torch.tensor([words.eos()])
+    size = len(words)
     return [
-        torch.cat(
-            [
-                torch.randint(words.nspecial, len(words), (length,), generator=draw),
-                torch.tensor([words.eos()]),
-            ]
-        )
+        torch.cat([torch.randint(words.nspecial, size, (length,), generator=draw), end])
         for length in lengths
     ]
 
@@ -54,32 +51,33 @@ def of_translators(model: Any, folder: str) -> float:
     longest = [exact_length(stack) for stack in stacks(model)]
     sources = sentences(source, longest[0], 1)
     targets = sentences(target, longest[1], 2)[::-1]
-    read = collate_tokens([one.roll(1) for one in targets], target.pad())  # (B, T), </s> first
-    lengths = torch.tensor([len(one) for one in sources])
+    read = collate_tokens([sentence.roll(1) for sentence in targets], target.pad())  # (B, T)
+    lengths = torch.tensor([len(sentence) for sentence in sources])
     out, _ = model(collate_tokens(sources, source.pad()), lengths, read)  # (B, T, V)
     scores = out.log_softmax(dim=-1)
 
     names, target_names = tokens(source), tokens(target)
     translator = ctranslate2.Translator(folder, device="cpu", intra_threads=torch.get_num_threads())
-    found = translator.score_batch(
-        [[names[word] for word in one[:-1]] for one in sources],
-        [[target_names[word] for word in one[:-1]] for one in targets],
+    results = translator.score_batch(
+        [[names[word] for word in sentence[:-1]] for sentence in sources],
+        [[target_names[word] for word in sentence[:-1]] for sentence in targets],
         max_input_length=0,
     )
-    return max(
-        float((scores[row, range(len(one)), one] - torch.tensor(result.log_probs)).abs().max())
-        for row, (one, result) in enumerate(zip(targets, found, strict=True))
-    )
+    differences = [
+        torch.tensor(result.log_probs) - row[range(len(sentence)), sentence]
+        for row, sentence, result in zip(scores, targets, results, strict=True)
+    ]
+    return float(torch.cat(differences).abs().max())
 
 
 def of_encoders(model: Any, folder: str) -> float:
     words = model.encoder.dictionary
-    given = sentences(words, exact_length(*stacks(model)), 1)
-    features, _ = model(collate_tokens(given, words.pad()), features_only=True)  # (B, T, d)
+    sources = sentences(words, exact_length(*stacks(model)), 1)
+    features, _ = model(collate_tokens(sources, words.pad()), features_only=True)  # (B, T, d)
     encoder = ctranslate2.Encoder(folder, device="cpu", intra_threads=torch.get_num_threads())
-    found = encoder.forward_batch([one.tolist() for one in given]).last_hidden_state
-    there = torch.from_numpy(np.array(found))  # (B, T, d)
+    output = encoder.forward_batch([sentence.tolist() for sentence in sources])
+    differences = features - torch.from_numpy(np.array(output.last_hidden_state))  # (B, T, d)
     return max(
-        float((features[row, : len(one)] - there[row, : len(one)]).abs().max())
-        for row, one in enumerate(given)
+        float(difference[: len(sentence)].abs().max())
+        for difference, sentence in zip(differences, sources, strict=True)
     )

@@ -1,8 +1,8 @@
-"""Position schemes as CTranslate2 holds them: scores of the offset, Shaw's tables, RoPE.
+"""Position schemes in CTranslate2's form: scores of the offset, Shaw's tables, RoPE.
 
-A scheme whose only term is a score of the offset is written as a table of that score. It ends with
-the offset from which on the scheme's score is one number, or, where there is none (ALiBi), with the
-last one within the model's positions: CTranslate2 then scores offsets beyond as that one.
+A scheme whose only term is a score of the offset is written as a table of that score. The table
+ends at the offset from which on the score is constant or, where there is none (ALiBi), at the last
+offset within the model's positions, whose score CTranslate2 then uses for all offsets beyond.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ from ...positions.shaw import Shaw
 INSTEAD = "export it to Hugging Face: diet-fairseq export hf"
 
 
-def refused(what: str, why: str) -> UserError:
-    return UserError(f"CTranslate2 can't hold {what}: {why}; {INSTEAD}")
+def unsupported(feature: str, reason: str) -> UserError:
+    return UserError(f"CTranslate2 can't hold {feature}: {reason}; {INSTEAD}")
 
 
 class Positions:
-    """What an encoder or decoder has in its self-attention or at its input.
+    """The positions of an encoder or decoder, in self-attention or at the input.
 
     Attributes:
-        schemes: of every layer; None: it has none, or fairseq's own attention
-        temperature: what its logits are divided by; weights of queries and tables are, instead
-        shaw, bias, rope: which of CTranslate2's ways holds them; none: a table at the input
+        schemes: the scheme of every layer; None for fairseq's own attention, or without positions
+        temperature: divisor of the logits, by which weights of queries and tables are divided
+        shaw, bias, rope: the form that holds them; none: a table at the input
     """
 
     def __init__(self, stack: Any) -> None:
@@ -47,41 +47,41 @@ class Positions:
         at_input = stack.embed_positions is not None
         self.shaw = any(isinstance(scheme, Shaw) for scheme in self.schemes)
         self.rope = next((scheme for scheme in self.schemes if isinstance(scheme, Rope)), None)
-        # Where nothing is said, CTranslate2 silently adds sinusoidal positions of its own to the
-        # input. So no positions at all are a score that is zero.
+        # By default CTranslate2 silently adds sinusoidal positions to the input, so a model without
+        # any positions has a score of zero.
         self.bias = not self.shaw and not self.rope and not at_input
         self._check(at_input)
 
     def _check(self, at_input: bool) -> None:
-        placement = getattr(self.stack, "placement", None)  # fairseq's own have none
+        placement = getattr(self.stack, "placement", None)  # fairseq's own stacks have none
         name = "" if placement is None else placement.config.position_scheme
         if any(getattr(part, "segments", None) is not None for part in self.stack.modules()):
-            raise refused(
+            raise unsupported(
                 "a score of segments in every head",
                 "its scores know offsets alone (segments at the input it can hold)",
             )
         if any(crossing(self.stack)):
-            raise refused("positions in cross-attention", "its cross-attention has none")
+            raise unsupported("positions in cross-attention", "its cross-attention has none")
         for scheme in self.schemes:
             turns = type(scheme) is Rope
             held = scheme is None or turns or isinstance(scheme, Shaw)
             held = held or scheme.kinds == {"offsets"}
             if not held or (name and SCHEMES[name].compressed):
-                raise refused(
+                raise unsupported(
                     f"the position scheme {name}",
                     "of scores it knows those of the offset alone, and Shaw's tables",
                 )
             if turns and scheme.scaling == "yarn":
-                raise refused(
+                raise unsupported(
                     "--position-rope-scaling yarn", "of RoPE's scalings it knows the linear one"
                 )
             if scheme is not None and at_input:
-                raise refused(
+                raise unsupported(
                     "positions at the input beside those in attention",
                     "these switch the former off",
                 )
             if isinstance(scheme, Shaw) and len(scheme.keys) > 1:
-                raise refused(
+                raise unsupported(
                     "a table of Shaw's for every head",
                     "its heads share one, as with --position-sharing head",
                 )
@@ -122,12 +122,14 @@ class Positions:
         return heads[:, torch.cat([turned, still])].flatten(0, 1)
 
     def write(self, spec: Any) -> None:
-        """Into the specification of the encoder or decoder."""
+        """Write them to the specification of the encoder or decoder."""
         if not self.shaw and not self.bias and not self.rope:
             spec.position_encodings.encodings = input_table(self.stack)
         causal = hasattr(self.stack, "output_projection")
-        for layer, scheme, own in zip(self.stack.layers, self.schemes, spec.layer, strict=True):
-            attention = own.self_attention
+        for layer, scheme, layer_spec in zip(
+            self.stack.layers, self.schemes, spec.layer, strict=True
+        ):
+            attention = layer_spec.self_attention
             if self.shaw:
                 attention.relative_position_keys = scheme.gained(scheme.keys[0])  # (2 k + 1, d_h)
                 attention.relative_position_values = (
@@ -136,9 +138,9 @@ class Positions:
                     else scheme.gained(scheme.values[0])
                 )
             elif self.bias:
-                table, furthest = bias_table(scheme, layer.self_attn.num_heads, causal)
+                table, max_distance = bias_table(scheme, layer.self_attn.num_heads, causal)
                 attention.relative_attention_bias = table / self.temperature
-                attention.relative_attention_max_distance = np.int32(furthest)
+                attention.relative_attention_max_distance = np.int32(max_distance)
 
 
 def crossing(stack: Any) -> Iterator[PositionScheme]:
@@ -151,17 +153,17 @@ def crossing(stack: Any) -> Iterator[PositionScheme]:
 
 
 def exact_length(stack: Any) -> int:
-    """The most tokens of which CTranslate2 computes what the encoder or decoder computes."""
-    held = [
+    """The length up to which CTranslate2 has the scores of the encoder or decoder."""
+    limits = [
         scheme.shape.queries.positions
         for scheme in Positions(stack).schemes
         if scheme is not None and "offsets" in scheme.kinds and score_of(scheme, 1).reach is None
     ]
-    return min([stack.max_positions(), *held])
+    return min([stack.max_positions(), *limits])
 
 
 def score_of(scheme: PositionScheme, tokens: int) -> Offsets:
-    """Its score in a sentence of so many tokens, with the offsets from 1 - tokens to tokens - 1."""
+    """The scheme's score at the offsets from 1 - tokens to tokens - 1."""
     layout = Layout.of_self_attention(torch.zeros(1, tokens, dtype=torch.bool), scheme.shape.causal)
     score = scheme.score(layout)
     if not isinstance(score, Offsets):
@@ -171,15 +173,15 @@ def score_of(scheme: PositionScheme, tokens: int) -> Offsets:
 
 @torch.no_grad()
 def bias_table(scheme: PositionScheme | None, heads: int, causal: bool) -> tuple[Tensor, int]:
-    """A score of offset and head as T5's buckets; None: zero at every offset.
+    """A score of offset and head as T5's buckets; without a scheme it is zero.
 
-    CTranslate2 has as many buckets as the table has rows: half of them (causal: all) for offsets up
-    to 0 and half for those beyond, and half of these for one offset each. Here they are as many
-    that the exact ones reach the outermost offset, beyond which all is the same.
+    Rows are buckets: half of them (causal: all) for offsets up to 0, half for those beyond, and
+    half of each for single offsets. The number of rows is such that the single offsets reach the
+    outermost one, beyond which the score is constant.
 
     Returns:
         (4 L, heads), in a decoder (2 L, heads): row k is offset -min(k, L - 1), row 2 L + k is
-        min(k, L - 1); and the ``max_distance``, which only has to be more than L
+        min(k, L - 1); and the ``max_distance``, which must be larger than L
     """
     outermost = 0
     if scheme is not None:

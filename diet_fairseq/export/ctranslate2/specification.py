@@ -1,4 +1,4 @@
-"""A model of fairseq's as a specification of CTranslate2's: every parameter in its place."""
+"""CTranslate2's specification of a fairseq model, with all parameters."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,8 +7,7 @@ import torch
 from ctranslate2.specs import common_spec, transformer_spec
 from torch import Tensor, nn
 
-from .positions import Positions, refused
-from .vocabulary import tokens
+from .positions import Positions, unsupported
 
 #: --activation-fn and --pooler-activation-fn
 ACTIVATIONS = {
@@ -18,53 +17,56 @@ ACTIVATIONS = {
     "gelu_fast": common_spec.Activation.GELUTanh,
     "tanh": common_spec.Activation.Tanh,
 }
-#: what an encoder has beside its stack, and is not exported
+#: prefixes of an encoder's heads, which are not exported
 HEADS = ("encoder.lm_head.", "classification_heads.", "nsp_head.")
 
 
 class Parameters:
-    """A model's parameters by name; ``left`` are those that nobody has asked for yet.
+    """A model's parameters by name, and the set of those that are not exported yet.
 
-    What is handed out is a copy: quantization scales arrays in place.
+    A call returns a copy, as quantization scales arrays in place.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.found = dict(model.named_parameters(remove_duplicate=False))
-        self.left = set(self.found)
+        self.by_name = dict(model.named_parameters(remove_duplicate=False))
+        self.remaining = set(self.by_name)
 
     def __call__(self, name: str) -> Tensor:
-        self.left.discard(name)
-        return self.found[name].detach().float().clone()
+        self.remaining.discard(name)
+        return self.by_name[name].detach().float().clone()
 
     def join(self, names: Iterable[str]) -> Tensor:
         return torch.cat([self(name) for name in names])
 
     def write_linear(self, spec: Any, *names: str) -> None:
-        """One product of several, whose outputs are joined."""
+        """Write several linear layers as one, with their outputs joined."""
         spec.weight = self.join(f"{name}.weight" for name in names)
-        if f"{names[0]}.bias" in self.found:
+        if f"{names[0]}.bias" in self.by_name:
             spec.bias = self.join(f"{name}.bias" for name in names)
 
     def write_norm(self, spec: Any, name: str) -> None:
         spec.gamma, spec.beta = self(f"{name}.weight"), self(f"{name}.bias")
 
-    def leave(self, *prefixes: str) -> None:
-        """These need not be held, or have been already."""
-        self.left = {name for name in self.left if not name.startswith(prefixes)}
+    def skip(self, *prefixes: str) -> None:
+        """Take parameters that are not exported, or were by other means, off the set."""
+        self.remaining = {name for name in self.remaining if not name.startswith(prefixes)}
 
     def check(self) -> None:
-        if self.left:
-            more = f" (and {len(self.left) - 1} more)" if len(self.left) > 1 else ""
-            raise refused(f"the parameter {min(self.left)}{more}", "no layer of its has such a one")
+        if self.remaining:
+            others = f" (and {len(self.remaining) - 1} more)" if len(self.remaining) > 1 else ""
+            raise unsupported(
+                f"the parameter {min(self.remaining)}{others}", "no layer of its has such a one"
+            )
 
 
 def specification(model: Any) -> Any:
-    """Of an encoder-decoder or, by the stack alone, of an encoder; a UserError if it won't fit."""
+    """The specification of an encoder-decoder, or of an encoder without its heads.
+
+    Raises:
+        UserError: CTranslate2 can't hold the model
+    """
     parameters = Parameters(model)
-    if hasattr(model, "decoder"):
-        spec = translator(model, parameters)
-    else:
-        spec = encoder(model, parameters)
+    spec = (translator if hasattr(model, "decoder") else encoder)(model, parameters)
     parameters.check()
     return spec
 
@@ -75,11 +77,8 @@ def translator(model: Any, parameters: Parameters) -> Any:
         decoder_stack(model.decoder, parameters),
     )
     source, target = model.encoder.dictionary, model.decoder.dictionary
-    for words, register in (
-        (source, spec.register_source_vocabulary),
-        (target, spec.register_target_vocabulary),
-    ):
-        register(tokens(words))
+    spec.register_source_vocabulary(tokens(source))
+    spec.register_target_vocabulary(tokens(target))
     spec.config.decoder_start_token = special(spec, target)
     spec.config.add_source_eos = True
     return spec
@@ -93,14 +92,31 @@ def encoder(model: Any, parameters: Parameters) -> Any:
     spec = transformer_spec.TransformerEncoderModelSpec(built, pooler is not None, activation)
     if pooler is not None:
         parameters.write_linear(spec.pooler_dense, "pooler")
-    parameters.leave(*HEADS)
+    parameters.skip(*HEADS)
     spec.register_vocabulary(tokens(model.encoder.dictionary))
     special(spec, model.encoder.dictionary)
     return spec
 
 
+def tokens(words: Any) -> list[str]:
+    """Unique names of the dictionary's entries, in order.
+
+    Of two entries with one name (from ``#fairseq:overwrite``) CTranslate2 reads the first, fairseq
+    the last. So an entry that fairseq never reads is called ``NAME#INDEX``.
+    """
+    all_names, names = set(words.indices), []
+    for index, name in enumerate(words.symbols):
+        if words.indices[name] != index:
+            name = f"{name}#{index}"
+            while name in all_names:
+                name += "#"
+            all_names.add(name)
+        names.append(name)
+    return names
+
+
 def special(spec: Any, words: Any) -> str:
-    """Tell the specification the names of the special tokens; returns that of </s>."""
+    """Set the specification's special tokens, and return </s>."""
     names = tokens(words)
     spec.config.unk_token = names[words.unk()]
     spec.config.bos_token = names[words.bos()]
@@ -126,7 +142,7 @@ def encoder_stack(stack: Any, name: str, parameters: Parameters) -> Any:
 
 def decoder_stack(stack: Any, parameters: Parameters) -> Any:
     if stack.output_projection is None:
-        raise refused("--adaptive-softmax-cutoff", "its output is one matrix")
+        raise unsupported("--adaptive-softmax-cutoff", "its output is one matrix")
     positions = Positions(stack)
     spec = transformer_spec.TransformerDecoderSpec(
         alignment_heads=0,  # the mean of all, as fairseq
@@ -135,27 +151,29 @@ def decoder_stack(stack: Any, parameters: Parameters) -> Any:
     spec.embeddings.weight = parameters("decoder.embed_tokens.weight")
     parameters.write_linear(spec.projection, "decoder.output_projection")
     write_stack(spec, stack, "decoder", positions, parameters)
-    for index, (layer, own) in enumerate(zip(stack.layers, spec.layer, strict=True)):
+    for index, (layer, layer_spec) in enumerate(zip(stack.layers, spec.layer, strict=True)):
         if layer.encoder_attn is None or stack.cfg.cross_self_attention:
-            raise refused(
+            raise unsupported(
                 "a decoder without cross-attention of its own", "every layer of its has one"
             )
         part = f"decoder.layers.{index}.encoder_attn"
-        linear = own.attention.linear
+        linear = layer_spec.attention.linear
         parameters.write_linear(linear[0], f"{part}.q_proj")
         parameters.write_linear(linear[1], f"{part}.k_proj", f"{part}.v_proj")
         parameters.write_linear(linear[2], f"{part}.out_proj")
-        parameters.write_norm(own.attention.layer_norm, f"{part}_layer_norm")
+        parameters.write_norm(layer_spec.attention.layer_norm, f"{part}_layer_norm")
     return spec
 
 
 def shape_of(stack: Any, positions: Positions) -> dict[str, Any]:
-    """What the constructors of a specification's encoder and decoder have in common."""
+    """The common arguments of the constructors of encoder and decoder specifications."""
     if not len(stack.layers):
-        raise refused("a model without layers", "it reads what it has to know from the first one")
+        raise unsupported(
+            "a model without layers", "it reads what it has to know from the first one"
+        )
     attention = stack.layers[0].self_attn
     if attention.head_dim * attention.num_heads != attention.q_proj.out_features:
-        raise refused(
+        raise unsupported(
             "attention whose heads were pruned", "it derives their width from the model's"
         )
     return {
@@ -171,33 +189,33 @@ def shape_of(stack: Any, positions: Positions) -> dict[str, Any]:
 
 def activation_of(name: str, of: str = "") -> Any:
     if name not in ACTIVATIONS:
-        raise refused(f"--{of}activation-fn {name}", f"it knows {', '.join(ACTIVATIONS)}")
+        raise unsupported(f"--{of}activation-fn {name}", f"it knows {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
 def write_stack(
     spec: Any, stack: Any, name: str, positions: Positions, parameters: Parameters
 ) -> None:
-    """What encoders and decoders have in common, by fairseq's names."""
+    """Write the parameters that encoders and decoders share."""
     spec.scale_embeddings = float(stack.embed_scale)
     if stack.layer_norm is not None:
         parameters.write_norm(spec.layer_norm, f"{name}.layer_norm")
     if stack.layernorm_embedding is not None:
         parameters.write_norm(spec.layernorm_embedding, f"{name}.layernorm_embedding")
     positions.write(spec)
-    parameters.leave(f"{name}.positions.", f"{name}.embed_positions.")
-    for index, own in enumerate(spec.layer):
+    parameters.skip(f"{name}.positions.", f"{name}.embed_positions.")
+    for index, layer_spec in enumerate(spec.layer):
         layer = f"{name}.layers.{index}"
         attention = [f"{layer}.self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
-        projections = own.self_attention.linear[0]
+        projections = layer_spec.self_attention.linear[0]
         parameters.write_linear(projections, *attention[:3])
         for part in (projections.weight, projections.bias):
             queries, keys, _ = part.chunk(3)
             queries.copy_(positions.ordered(queries) / positions.temperature)
             keys.copy_(positions.ordered(keys))
-        parameters.write_linear(own.self_attention.linear[1], attention[3])
-        parameters.write_norm(own.self_attention.layer_norm, f"{layer}.self_attn_layer_norm")
-        parameters.write_linear(own.ffn.linear_0, f"{layer}.fc1")
-        parameters.write_linear(own.ffn.linear_1, f"{layer}.fc2")
-        parameters.write_norm(own.ffn.layer_norm, f"{layer}.final_layer_norm")
-        parameters.leave(f"{layer}.self_attn.positions.")
+        parameters.write_linear(layer_spec.self_attention.linear[1], attention[3])
+        parameters.write_norm(layer_spec.self_attention.layer_norm, f"{layer}.self_attn_layer_norm")
+        parameters.write_linear(layer_spec.ffn.linear_0, f"{layer}.fc1")
+        parameters.write_linear(layer_spec.ffn.linear_1, f"{layer}.fc2")
+        parameters.write_norm(layer_spec.ffn.layer_norm, f"{layer}.final_layer_norm")
+        parameters.skip(f"{layer}.self_attn.positions.")

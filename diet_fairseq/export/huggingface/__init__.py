@@ -1,11 +1,11 @@
-"""fairseq's models as Hugging Face transformers', and back.
+"""Conversion of fairseq's models to Hugging Face transformers, and back.
 
 `configuration` converts options, `parameters` names and tensors, each in both directions; `model`
-makes a model of them, and `comparison` checks that it computes what fairseq's does.
+converts a model, and `comparison` checks that its outputs stay the same.
 """
 
 from .configuration import arguments
-from .model import Converted, converted
-from .parameters import SPAN, beginning_of, state_for
+from .model import ConvertedModel, convert
+from .parameters import SPAN, prefix_of, state_for
 
-__all__ = ["SPAN", "Converted", "arguments", "beginning_of", "converted", "state_for"]
+__all__ = ["SPAN", "ConvertedModel", "arguments", "convert", "prefix_of", "state_for"]

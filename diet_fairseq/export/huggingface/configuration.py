@@ -1,6 +1,6 @@
-"""The configuration of a model in transformers from fairseq's options, and back.
+"""Conversion of options between fairseq and transformers' configurations.
 
-Gains, which fairseq keeps with the parameters, are part of the configuration.
+Gains, which are in fairseq's state, are part of the configuration.
 """
 
 from argparse import Namespace
@@ -40,8 +40,9 @@ def transformer_config(model: Any) -> DietTransformerConfig:
         raise UserError(
             "--adaptive-softmax-cutoff has no counterpart in transformers: keep it in fairseq"
         )
-    read, written = decoder.embed_tokens.weight, decoder.output_projection.weight
-    shares_all, shares_output = read is encoder.embed_tokens.weight, written is read
+    embeddings = decoder.embed_tokens.weight
+    shares_all = embeddings is encoder.embed_tokens.weight
+    shares_output = embeddings is decoder.output_projection.weight
     return DietTransformerConfig(
         **position_options(model, getattr(model, "args", None), encoder, decoder),
         **common_options(encoder),
@@ -80,68 +81,67 @@ def encoder_config(model: Any, head: str | None = None) -> DietEncoderConfig:
 
 
 def arguments(config: Any) -> Namespace:
-    """fairseq's options of a model with this configuration, to be completed by its ``arch``."""
-    names = {after: before for before, after in ACTIVATIONS.items() if before != "gelu_fast"}
+    """fairseq's options of a model with this configuration; its ``arch`` completes them."""
+    names = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
     if config.activation_fn not in names:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
-    options = config.positions
-    given = {
+    options = {
         "activation_fn": names[config.activation_fn],
         "no_scale_embedding": not config.scale_embedding,
         "layernorm_embedding": config.layernorm_embedding,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
-        **{name: value for name, value in vars(options).items() if value is not None},
+        **{name: value for name, value in vars(config.positions).items() if value is not None},
     }
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
     for side in sides:
         for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before"):
-            given[f"{side}_{name}"] = getattr(config, f"{side}_{name}")
+            options[f"{side}_{name}"] = getattr(config, f"{side}_{name}")
     if config.is_encoder_decoder:
-        given |= {
+        options |= {
             "max_source_positions": config.max_source_positions,
             "max_target_positions": config.max_target_positions,
             "share_all_embeddings": config.share_all_embeddings,
             "share_decoder_input_output_embed": config.share_decoder_input_output_embed,
             "no_decoder_final_norm": not config.decoder_final_norm,
         }
-        return Namespace(arch=f"transformer_{config.position_scheme}", **given)
+        return Namespace(arch=f"transformer_{config.position_scheme}", **options)
     family = "bert" if config.pooler or config.type_vocab_size else "roberta"
     if config.embedding_dim not in (None, config.encoder_embed_dim):
-        family, given["embedding_size"] = "electra", config.embedding_dim
-    given |= {
+        family, options["embedding_size"] = "electra", config.embedding_dim
+    options |= {
         "max_positions": config.max_source_positions,
         "tokens_per_sample": config.max_source_positions,
         "pooler_activation_fn": names[config.pooler_activation_fn],
         "pooler_dropout": config.pooler_dropout,
         "untie_weights_roberta": not config.tie_word_embeddings,
     }
-    return Namespace(arch=f"{family}_{config.position_scheme}", **given)
+    return Namespace(arch=f"{family}_{config.position_scheme}", **options)
 
 
 def stock_positions(*stacks: Any) -> Namespace:
-    """What positions fairseq's own encoder, or encoder and decoder, have: our scheme of that name.
+    """The scheme that equals the positions of fairseq's own encoder, or encoder and decoder.
 
-    Our models with them are fairseq's, with its parameters' names.
+    Our models with that scheme have fairseq's parameters under the same names.
     """
     kinds = {
         type(None): "none",
         LearnedPositionalEmbedding: "learned",
         SinusoidalPositionalEmbedding: "sinusoidal",
     }
-    kinds_here = (type(stack.embed_positions) for stack in stacks)
-    found = [kinds.get(kind, kind.__name__) for kind in kinds_here]
-    if len(set(found)) > 1 or found[0] not in kinds.values():
+    types = (type(stack.embed_positions) for stack in stacks)
+    schemes = [kinds.get(kind, kind.__name__) for kind in types]
+    if len(set(schemes)) > 1 or schemes[0] not in kinds.values():
         raise UserError(
-            f"the model's positions are {' and '.join(found)}, which its form in transformers "
+            f"the model's positions are {' and '.join(schemes)}, which its form in transformers "
             "lacks: keep it in fairseq"
         )
-    return Namespace(position_scheme=found[0])
+    return Namespace(position_scheme=schemes[0])
 
 
 def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
-    """What `DietConfig` has of positions, with the gains that the parameters have."""
+    """The options of positions in `DietConfig`, with the gains of the parameters."""
     if not isinstance(stacks[0], PositionalEncoder):
         args = stock_positions(*stacks)
     options = {
@@ -155,7 +155,7 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
     positions = [part for part in schemes if not isinstance(part, SegmentScores)]
     gains = {part.gain for part in positions}
     if len(gains) > 1 and all(map(has_default_gain, positions)):
-        gains = set()  # of heads of several widths, from which they follow there, too
+        gains = set()  # defaults that follow from the width of each stack's heads
     if len(gains) > 1 or len(segments) > 1:
         raise UserError(
             "the model's layers have gains of their own, which its form in transformers lacks: "
@@ -197,7 +197,7 @@ def stack_options(side: str, stack: Any, cfg: Any) -> dict[str, Any]:
 
 
 def common_options(stack: Any) -> dict[str, Any]:
-    """What encoder and decoder have in common."""
+    """The options that encoder and decoder share."""
     cfg, dictionary = stack.cfg, stack.dictionary
     return {
         "activation_fn": activation(cfg.activation_fn),

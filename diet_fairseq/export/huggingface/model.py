@@ -1,4 +1,4 @@
-"""A model in transformers that has the parameters of fairseq's."""
+"""Conversion of a fairseq model to transformers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,12 @@ from .parameters import SPAN, VERSION, names_of, renamed
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedModel:
     """A model in transformers.
 
     Attributes:
-        model: in eval mode
-        others: parameters that it doesn't read but others of the same encoder do: further heads
+        model: the model in eval mode
+        others: parameters of further heads, which the model doesn't read
     """
 
     model: Any
@@ -32,17 +32,17 @@ class Converted:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All that the folder's file of weights holds."""
+        """The content of the folder's file of weights."""
         copies = self.model.all_tied_weights_keys
         state = {**self.model.state_dict(), **self.others}
         return {name: tensor.contiguous() for name, tensor in state.items() if name not in copies}
 
 
-def converted(model: Any, head: str | None = None) -> Converted:
-    """fairseq's model in transformers, with the one of its heads that is called ``head``.
+def convert(model: Any, head: str | None = None) -> ConvertedModel:
+    """Convert fairseq's model with the classification head called ``head``.
 
     Raises:
-        UserError: the model has something that the other can't hold
+        UserError: transformers' form of the model lacks one of its options
     """
     is_encoder = not hasattr(model, "decoder")
     config = encoder_config(model, head) if is_encoder else transformer_config(model)
@@ -52,31 +52,31 @@ def converted(model: Any, head: str | None = None) -> Converted:
         for name, tensor in model.state_dict().items()
         if name.rpartition(".")[2] not in (VERSION, "gain")
     }
-    kind: Any = DietForConditionalGeneration
-    if is_encoder:
-        kind = DietForMaskedLM
-        if head:
-            kind = DietForQuestionAnswering if head == SPAN else DietForSequenceClassification
-        if not head and "lm_head.decoder.bias" not in state:  # an ELECTRA
-            kind = DietEncoderModel
-            state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
-    other = kind(config).eval()
-    own = other.state_dict()
-    more = [name for name in state if name not in own]
-    strange = [name for name in more if not is_encoder or name.startswith("model.")]
-    strange += [name for name in own if name not in state]
-    if strange:
+    kind: Any = DietForMaskedLM
+    if not is_encoder:
+        kind = DietForConditionalGeneration
+    elif head:
+        kind = DietForQuestionAnswering if head == SPAN else DietForSequenceClassification
+    elif "lm_head.decoder.bias" not in state:  # an ELECTRA
+        kind = DietEncoderModel
+        state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+    converted = kind(config).eval()
+    names_read = converted.state_dict().keys()
+    unread = [name for name in state if name not in names_read]
+    unmatched = [name for name in unread if not is_encoder or name.startswith("model.")]
+    unmatched += [name for name in names_read if name not in state]
+    if unmatched:
+        rest = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
         raise UserError(
-            f"the model has options that its form in transformers lacks ({strange[0]}"
-            f"{f' and {len(strange) - 1} more' if len(strange) > 1 else ''}): keep it in fairseq"
+            f"the model has options that its form in transformers lacks ({unmatched[0]}{rest}): "
+            "keep it in fairseq"
         )
-    other.load_state_dict({name: state[name] for name in own})
-    places = {state[name].data_ptr() for name in own}
-    others = {}
-    for name in more:
-        if state[name].data_ptr() not in places:  # a tied copy is tied again when it is loaded
+    converted.load_state_dict({name: state[name] for name in names_read})
+    places = {state[name].data_ptr() for name in names_read}
+    others: dict[str, Tensor] = {}
+    for name in unread:
+        if state[name].data_ptr() not in places:  # loading ties tied copies again
             places.add(state[name].data_ptr())
             others[name] = state[name]
-    found = Converted(other, others)
-    check_same(model, other, head)
-    return found
+    check_same(model, converted, head)
+    return ConvertedModel(converted, others)
