@@ -68,9 +68,9 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     for path in paths[1:]:
         model = checkpoints.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
-            complete, other = (paths[0], path) if name in first else (path, paths[0])
+            complete, incomplete = (paths[0], path) if name in first else (path, paths[0])
             raise UserError(
-                f"{complete} has a parameter {name}, which {other} lacks: average checkpoints of "
+                f"{complete} has a parameter {name}, which {incomplete} lacks: average checkpoints of "
                 "one run"
             )
         for name, total in sums.items():
