@@ -70,8 +70,8 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         for name in first.keys() ^ model.keys():
             complete, incomplete = (paths[0], path) if name in first else (path, paths[0])
             raise UserError(
-                f"{complete} has a parameter {name}, which {incomplete} lacks: average checkpoints of "
-                "one run"
+                f"{complete} has a parameter {name}, which {incomplete} lacks: average "
+                "checkpoints of one run"
             )
         for name, total in sums.items():
             if model[name].shape != total.shape:
