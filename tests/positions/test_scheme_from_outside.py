@@ -72,7 +72,7 @@ def compare_folder() -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     assert model.config.position_options["position_turn_base"] == 20.0
     pieces = Pieces(data, NONE)
-    other = checkpoints.trained(resolve_model(checkpoint, pieces, translates=False)).model
+    other = checkpoints.load(resolve_model(checkpoint, pieces, translates=False)).model
     source, target = (
         torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1]]),
         torch.tensor([[2, 5, 6], [2, 7, 8]]),
