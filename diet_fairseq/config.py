@@ -212,7 +212,7 @@ class PositionConfig(SimpleNamespace):
 
     @property
     def temperature(self) -> float:
-        """What the logits of attention are divided by at inference, Chi et al. (2024), section 4.
+        """What the logits of attention are divided by at inference, Chi et al. (2024).
 
         That is q k^T with all that is added to it, in every attention that a scheme may act in.
         """

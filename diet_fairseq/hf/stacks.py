@@ -22,10 +22,10 @@ from ..attention.compressed import Compression
 from ..attention.context import Context, Schemes, prepare, present, scores_of
 from ..errors import UserError
 from ..positions import Limit, PositionScheme, check_length
-from ..positions.base import look_up
 from ..positions.gain import ScoreParameters
 from ..positions.layout import Layout
 from ..positions.segments import checked_segments
+from ..positions.tables import look_up
 from .attention import DietAttention, compression_of, rebuilt, schemes_of
 from .configuration import CACHE, DietConfig
 

@@ -5,12 +5,12 @@ error messages and the property tests follow from it.
 """
 
 from .alibi import Alibi
-from .base import AttentionShape, InputPositions, Limit, PositionScheme, check_length
+from .base import AttentionShape, Limit, PositionScheme
 from .cope import Cope
 from .deberta import Deberta
 from .diet_abs import DietAbs
 from .distance_networks import Cpb, Fire
-from .input import Learned, NoPositions, Sinusoidal
+from .input import InputPositions, Learned, NoPositions, Sinusoidal
 from .kerple import Kerple
 from .layout import Layout
 from .linformer import DietAbsLin, Linformer
@@ -19,6 +19,7 @@ from .relative import T5, DietRel
 from .rope import Rope, Xpos
 from .sandwich import Sandwich
 from .shaw import Shaw
+from .tables import check_length
 from .transformer_xl import TransformerXL
 from .tupe import TupeA, TupeR
 from .tupe_variants import BertAd, TupeFree

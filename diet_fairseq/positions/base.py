@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UserError
 from .layout import Layout
 from .options import Option
-from .scores import Dense, Factors, Offsets, Rows, Score, at_least_float32
+from .scores import Dense, Factors, Offsets, Rows, Score
 
 #: the methods of a scheme's terms beside `PositionScheme.score`
 METHODS = ("transform", "query_rows", "key_rows", "value_rows", "content_score")
@@ -21,7 +19,7 @@ KINDS = frozenset({*METHODS, *(kind.__name__.lower() for kind in (Offsets, Facto
 
 @dataclass(frozen=True)
 class Limit:
-    """How many positions a table has, and the command-line flag that sets it."""
+    """The number of positions of a table, and the command-line flag that sets it."""
 
     positions: int
     flag: str
@@ -29,7 +27,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What a scheme must know about the attention that it is part of.
+    """The attention that a scheme is built for.
 
     Attributes:
         heads: H; 1 where all heads share one set of parameters (``--position-sharing head``): the
@@ -63,37 +61,34 @@ class Projections:
 
 
 class PositionScheme(nn.Module):
-    """Gives every attention head the positions of queries and keys.
+    """Positions of queries and keys in every attention head.
 
     With q (B, H, Tq, d_h), divided by sqrt(score_terms d_h), and k (B, H, Tk, d_h), attention is
 
         softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v  + weights . rows
         q', k' = transform(q, k)
 
-    A scheme overrides the methods of the terms that it has, all others cost nothing. Which it
-    overrides, and the type that its `score` is annotated with, are its `kinds`; they decide which
-    attention backends can compute it. A subclass takes a term of its parent back by
-    ``score = PositionScheme.score``.
+    A scheme overrides the methods of its terms; all others cost nothing. These methods, and the
+    annotated type of `score`, are its `kinds`, by which attention backends are selected. A subclass
+    drops a term of its parent by ``score = PositionScheme.score``.
 
-    ``options`` lists the scheme's position options; the constructor takes the value of
-    ``position_rank`` as its keyword argument ``rank``, and `create` fills in the defaults. Position
-    options that a scheme does not list are refused for it. The constructor raises `UserError` for
-    options that contradict one another. Tensors that are not learned are buffers with
-    ``persistent=False``, made from the arguments alone. No parameter is called ``gain`` or
+    The constructor takes the value of the option ``position_rank`` as its keyword ``rank``, and
+    raises `UserError` for options that contradict one another; `create` fills in the defaults.
+    Options that a scheme does not list are refused for it. Tensors that are not learned are buffers
+    with ``persistent=False``, made from the arguments alone. No parameter is called ``gain`` or
     ``terms``: state dicts have these names for something else.
     """
 
     #: the scheme's options, with its defaults
     options: ClassVar[tuple[Option, ...]] = ()
-    #: default of ``--position-sharing``
+    #: defaults of ``--position-sharing``, ``--position-input`` and, in models that have segments,
+    #: ``--segment-scheme``
     sharing: ClassVar[str] = "layer"
-    #: default of ``--position-input``
     input: ClassVar[str] = "none"
-    #: default of ``--segment-scheme`` in models that have segments
     segment_scheme: ClassVar[str] = "input"
-    #: False: the scheme only adds positions to the input, and attention is the plain one
+    #: False: positions are only added to the input, and attention is the plain one
     in_attention: ClassVar[bool] = True
-    #: True: it depends on absolute positions, so the length of inputs is limited
+    #: True: scores depend on absolute positions, so the length of inputs is limited
     absolute: ClassVar[bool] = False
     #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
     #: number k of compressed keys; for encoders only
@@ -107,10 +102,10 @@ class PositionScheme(nn.Module):
     scaled: ClassVar[tuple[str, ...]] = ()
     #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
-    #: how many terms share the scale of the content score; an option may change it. Where the names
-    #: of the parameters don't tell, a buffer ``terms`` does, for `warm_start`
+    #: the number of terms that share the scale of the content score; an option may change it. Where
+    #: the names of the parameters don't tell, a buffer ``terms`` does, for `stack.warm_start`
     score_terms: int = 1
-    #: the kinds of terms that it has, of `KINDS`; an option may take one away
+    #: the kinds of its terms, of `KINDS`; an option may take one away
     kinds: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -134,15 +129,12 @@ class PositionScheme(nn.Module):
         return cls(shape, **(defaults | options))
 
     def zero(self) -> None:
-        """Make the term zero but trainable, for a model that starts from another one.
-
-        A scheme without parameters keeps its term.
-        """
+        """Make the terms zero but trainable, where the scheme has parameters, for a warm start."""
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
 
     def description(self) -> dict[str, Any]:
-        """What parameters mean beyond names and shapes, for `positions.description`; JSON's types.
+        """The meaning of parameters beyond names and shapes, of JSON's types: see `description.py`.
 
         A scheme adds the options on which the meaning of its parameters depends.
         """
@@ -153,16 +145,16 @@ class PositionScheme(nn.Module):
         }
 
     def score(self, layout: Layout) -> Score | None:
-        """What is added to q k^T, in float32 even if parameters are in half precision (`look_up`).
+        """The score of positions alone, in float32 even if parameters are in half precision.
 
-        The annotation of the override says whether it is `Offsets`, `Factors` or anything else.
+        The annotation of the override is `Offsets`, `Factors` or anything else.
         """
         return None
 
     def prepare(self, layout: Layout) -> None:
-        """Compute what `transform` needs of parameters, into ``layout.cache``.
+        """Compute into ``layout.cache`` what `transform` needs of parameters, once for all layers.
 
-        It is called once before all layers that share the scheme, and where they don't, never.
+        Where every layer has a scheme of its own, it is never called.
         """
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -182,54 +174,12 @@ class PositionScheme(nn.Module):
         return None
 
     def value_rows(self, layout: Layout) -> Rows | None:
-        """The rows whose sums, by the weights of their pairs, are added to the output."""
+        """The rows whose sums, weighted as values are, are added to the output."""
         return None
 
     def content_score(self, logits: Tensor, q: Tensor, layout: Layout) -> Tensor:
-        """The content score q k^T, (B, H, Tq, Tk), changed by what it is; scores are added later.
+        """The content score q k^T, (B, H, Tq, Tk), changed by its own values.
 
-        No mask is in it: what a query doesn't see, ``layout.mask`` says.
+        Neither scores nor the mask are in it yet; ``layout.mask`` is the mask.
         """
         return logits
-
-
-class InputPositions(PositionScheme):
-    """Positions that are added to the input, or none at all; attention is the plain one."""
-
-    in_attention = False
-
-
-def check_length(layout: Layout, limit: Limit) -> None:
-    """Refuse a layout with more keys than an absolute table of ``limit`` rows has."""
-    longest = layout.key_positions.size(1)
-    if longest <= limit.positions:
-        return
-    if layout.padding_mask is not None:  # the batch may be padded beyond its longest sentence
-        longest = int((~layout.padding_mask).sum(dim=1).max())
-    if longest > limit.positions:
-        raise UserError(
-            f"a sentence of {longest} tokens is longer than the {limit.positions} positions "
-            f"of the model ({limit.flag}): shorten it, or train with a larger {limit.flag}"
-        )
-
-
-def look_up(rows: Tensor, table: Tensor) -> Tensor:
-    """`F.embedding`, with a table in half precision cast to float32.
-
-    The gradient of a row sums those of thousands of tokens, which half precision would lose.
-    """
-    return F.embedding(rows, at_least_float32(table))
-
-
-def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:
-    """Rows of a table, split into heads.
-
-    Args:
-        table: (n, H * r)
-        positions: (B|1, T) int64; those of padding may lie beyond the table
-
-    Returns:
-        (B|1, H, T, r)
-    """
-    rows = look_up(positions.clamp(max=table.size(0) - 1), table)  # (B|1, T, H * r)
-    return rows.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -24,9 +24,9 @@ class Cope(PositionScheme):
     of appendix B leaves that out. All gates of a query are needed at once: only the reference
     backend has this.
 
-    The paper has causal attention only. The form of encoders is ours, and unpublished: for a key
-    after the query gates are summed from the query to the key, g_ii + ... + g_ij, and e has
-    embeddings of its own for this direction, as T5 has buckets.
+    The paper has causal attention only, and x-transformers refuses encoders. Their form is ours,
+    and unpublished: for a key after the query gates are summed from the query to the key, g_ii +
+    ... + g_ij, and e has embeddings of its own for this direction, as T5 has buckets.
 
     ``embeddings`` is e, (H, L, d_h), or (H, 2 L, d_h) in encoders, those of later keys last; it is
     0 at the start. By default the heads of a layer share it, as in the released code.

@@ -6,11 +6,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import AttentionShape, take_rows
+from .base import AttentionShape
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
 from .options import Option, at_least
 from .scores import Factors
+from .tables import take_rows
 
 RANK = Option(
     "position_rank",

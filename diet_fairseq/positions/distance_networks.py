@@ -5,10 +5,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import AttentionShape, PositionScheme, look_up
+from .base import AttentionShape, PositionScheme
 from .layout import Layout
 from .options import Option, at_least
 from .scores import Dense, Offsets, at_least_float32, product
+from .tables import look_up
 
 FIRE_WIDTH = Option(
     "position_fire_width",

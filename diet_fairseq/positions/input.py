@@ -1,6 +1,12 @@
 """Positions at the input only: the baselines that leave attention unchanged."""
 
-from .base import InputPositions
+from .base import PositionScheme
+
+
+class InputPositions(PositionScheme):
+    """Positions that are added to the input, or none at all; attention is the plain one."""
+
+    in_attention = False
 
 
 class NoPositions(InputPositions):

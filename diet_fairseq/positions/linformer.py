@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from .base import InputPositions
 from .diet_abs import DietAbs
+from .input import InputPositions
 from .layout import Layout
 from .scores import Factors
 

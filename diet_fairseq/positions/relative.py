@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from ..checks import not_below
 from ..errors import UserError
-from .base import AttentionShape, look_up
+from .base import AttentionShape
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
 from .options import Option, at_least
 from .scores import Offsets
+from .tables import look_up
 
 CLIP = Option(
     "position_clip",

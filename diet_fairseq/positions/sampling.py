@@ -15,12 +15,12 @@ from .layout import Layout
 class PositionSampling:
     """Draws the positions of every sentence anew, in every forward pass of training.
 
-    "shifted": those of a sentence begin at k, uniform in 0 to L - n. Kiyono et al. (2021, SHAPE,
-    section 3) shift tables at the input, up to a limit of their own. Here the target has the k of
-    its source, or the largest that leaves room for it, so that offsets across stay as they are.
+    "shifted": those of a sentence begin at k, uniform in 0 to L - n. Kiyono et al. (2021, SHAPE)
+    shift tables at the input, up to a limit of their own. Here the target has the k of its source,
+    or the largest that leaves room for it, so that offsets across stay as they are.
 
     "randomised": n different positions of the L, in their order, all choices equally likely, as
-    Ruoss et al. (2023, section 3.1). Source and target draw their own; the paper has one text.
+    Ruoss et al. (2023). Source and target are drawn independently; the paper has one text.
 
     Attributes:
         kind: "shifted" or "randomised"

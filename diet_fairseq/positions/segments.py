@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from . import AttentionShape
-from .base import take_rows
 from .gain import ScoreParameters
 from .layout import Layout
 from .scores import Dense, product
+from .tables import take_rows
 
 
 class SegmentScores(ScoreParameters):

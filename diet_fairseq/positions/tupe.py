@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .base import AttentionShape, PositionScheme, take_rows
+from .base import AttentionShape, PositionScheme
 from .gain import GAIN
 from .layout import Layout
 from .options import Option
@@ -20,6 +20,7 @@ from .relative import (
     bucket_of_offset,
 )
 from .scores import Dense, Factors, product
+from .tables import take_rows
 
 UNTIE_CLS = Option(
     "position_untie_cls",

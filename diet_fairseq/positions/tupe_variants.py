@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import AttentionShape, PositionScheme, look_up
+from .base import AttentionShape, PositionScheme
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
 from .scores import Dense
+from .tables import look_up
 from .tupe import UNTIE_CLS, TupeA, reset
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..attention.context import present
 from ..attention.packing import Packing
 from ..positions import check_length
-from ..positions.base import look_up
 from ..positions.layout import Layout
 from ..positions.segments import checked_segments
+from ..positions.tables import look_up
 from . import forward_context
 from .attention import PositionalAttention
 from .placement import Placement

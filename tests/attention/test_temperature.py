@@ -8,12 +8,12 @@ import torch
 from fairseq import checkpoint_utils
 
 from diet_fairseq import Translator
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall, fused
+from diet_fairseq.attention.backends import BACKENDS, AttentionCall
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Offsets
 from diet_fairseq_cli import main
-from tests.support import tiny
+from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import TOLERANCE, Case
 from tests.support.translating import untrained
@@ -32,8 +32,7 @@ def at(temperature, case, **options):
 
 
 @torch.no_grad()
-@tiny.each(FIRST + CROSS)
-def test_weights_are_those_of_divided_logits(case):
+def check_weights(case):
     """softmax(x / t) is softmax(x) to the power 1 / t, divided by its sum."""
     x = tiny.vectors(2, 9, tiny.DIM)
     padding = torch.arange(9) >= torch.tensor([[9], [6]])
@@ -45,9 +44,13 @@ def test_weights_are_those_of_divided_logits(case):
         close(low(x, layout, weights=True), expected, **TOLERANCE)
 
 
+@tiny.each(FIRST + CROSS)
+def test_weights_are_those_of_divided_logits(case):
+    check_weights(case)
+
+
 @torch.no_grad()
-@tiny.each(FIRST)
-def test_every_backend_has_the_temperature(case):
+def check_backends(case):
     expected = tiny.logits(at(LOW, case, attention_backend="reference"))
     assert tiny.difference(expected, tiny.logits(tiny.model_of(case))) > tiny.VISIBLE
     for backend, one in BACKENDS.items():
@@ -55,34 +58,49 @@ def test_every_backend_has_the_temperature(case):
             close(tiny.logits(at(LOW, case, attention_backend=backend)), expected, **TOLERANCE)
 
 
-@tiny.each(tiny.of_scheme("diet_rel")[:1])
-def test_training_has_none(case):
+@tiny.each(FIRST)
+def test_every_backend_has_the_temperature(case):
+    check_backends(case)
+
+
+def check_training(case):
     for backend in ("auto", "recompute"):
         models = (at(value, case, attention_backend=backend).train() for value in (LOW, None))
         assert torch.equal(*(tiny.logits(model) for model in models))
 
 
-def test_the_kernels_of_offsets_are_given_divided_queries_and_scores(monkeypatch):
+def test_training_has_none():
+    check_training(Case("diet_rel"))
+
+
+def check_kernels(case):
     """Beside a GPU, where `kernels_fit`, they read the line itself."""
     given = []
-    monkeypatch.setattr(offsets_module, "kernels_fit", lambda *_: True)
-    monkeypatch.setattr(
-        offsets_module, "offset_attention", lambda *x: (given.append(x) or x[0], None)
-    )
     layout = Layout.of_self_attention(torch.zeros(1, 4, dtype=torch.bool))
     q, line = tiny.vectors(1, 2, 4, 8), tiny.vectors(2, 7)
-    BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offsets_module, "kernels_fit", lambda *_: True)
+        patch.setattr(
+            offsets_module, "offset_attention", lambda *x: (given.append(x) or x[0], None)
+        )
+        BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
     close(given[0][0], q / LOW)
     close(given[0][3], line / LOW)
 
 
-def test_a_temperature_of_one_leaves_the_call_as_it_is(monkeypatch):
-    calls = []
-    monkeypatch.setattr(fused, "fused", lambda call, q, k, v, score: calls.append((call, q)) or q)
-    model = at(1.0, Case("t5"), attention_backend="sdpa")
-    model.encoder(tiny.padded(tiny.SOURCES, left=True))
-    assert calls
-    assert all(call.q is q and call.at_temperature() is call for call, q in calls)
+def test_the_kernels_of_offsets_are_given_divided_queries_and_scores():
+    check_kernels(Case("t5"))
+
+
+def check_temperature_of_one(case):
+    q = tiny.vectors(1, 2, 4, 8)
+    layout = Layout.of_self_attention(torch.zeros(1, 4, dtype=torch.bool))
+    call = AttentionCall(q, q, q, (), (), layout, 0.0, temperature=1.0)
+    assert call.at_temperature() is call
+
+
+def test_a_temperature_of_one_leaves_the_call_as_it_is():
+    check_temperature_of_one(Case("t5"))
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
@@ -95,8 +113,7 @@ def test_a_temperature_that_is_none_is_refused(temperature):
 
 
 @torch.no_grad()
-@tiny.each(FIRST + CROSS)
-def test_a_model_in_transformers_has_the_temperature(case):
+def check_transformers(case):
     pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
     from diet_fairseq.export import huggingface
 
@@ -115,9 +132,12 @@ def test_a_model_in_transformers_has_the_temperature(case):
     assert huggingface.arguments(other.config).position_temperature == LOW
 
 
-@tiny.each([case for case in FIRST if case.scheme in
-            ("none", "sinusoidal", "learned", "shaw", "t5", "diet_rel")])  # fmt: skip
-def test_ctranslate2_has_it_in_its_weights(case):
+@tiny.each(FIRST + CROSS)
+def test_a_model_in_transformers_has_the_temperature(case):
+    check_transformers(case)
+
+
+def check_ctranslate2(case):
     pytest.importorskip("ctranslate2")
     from tests.export.test_ctranslate2 import difference, exported
 
@@ -125,6 +145,12 @@ def test_ctranslate2_has_it_in_its_weights(case):
         model = at(LOW, case)
         assert difference(model, exported(model, folder)) < 1e-4
         assert difference(tiny.model_of(case), folder) > 1e-3
+
+
+@tiny.each([case for case in FIRST if case.scheme in
+            ("none", "sinusoidal", "learned", "shaw", "t5", "diet_rel")])  # fmt: skip
+def test_ctranslate2_has_it_in_its_weights(case):
+    check_ctranslate2(case)
 
 
 @pytest.fixture(scope="module")
@@ -180,3 +206,24 @@ def test_fairseq_s_own_models_have_no_temperature(tmp_path):
         UserError, match=r"0\.5 is for models with a position scheme, and .* is fai"
     ):
         Translator(folder, position_temperature=LOW)
+
+
+MUTANTS: mutants.Table = [
+    (check_weights, mutants.logits_that_are_not_divided, "diet_rel"),
+    (check_backends, mutants.fused_attention_without_a_temperature, "none"),
+    (check_backends, mutants.a_temperature_of_queries_alone, "t5"),
+    (check_training, mutants.a_temperature_in_training, "diet_rel"),
+    (check_kernels, mutants.a_temperature_of_queries_alone, "t5"),
+    (check_temperature_of_one, mutants.a_division_by_one, "t5"),
+    (check_transformers, mutants.fused_attention_without_a_temperature, "t5"),
+    (check_ctranslate2, mutants.converted_temperature_forgotten, "t5"),
+]
+
+
+@mutants.each(MUTANTS)
+def test_temperature_catches(check, mutant, case, monkeypatch):
+    if check is check_transformers:  # which compares on its own
+        from diet_fairseq.export import huggingface
+
+        monkeypatch.setattr(huggingface.model, "check_same", lambda *_: 0.0)
+    mutants.assert_caught(check, mutant, case)

@@ -8,7 +8,7 @@ from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.sampling import PositionSampling
 from diet_fairseq.stack.decoder import PositionalDecoder
-from tests.support import tiny
+from tests.support import mutants, tiny
 from tests.support.commands import TINY, corpus, run
 from tests.support.tiny import PAD, TOLERANCE, Case, padded
 
@@ -34,9 +34,9 @@ def draws(kind, padding, times=2000, length=7):
     return torch.cat([layouts(padding, kind, length, seed).key_positions for seed in range(times)])
 
 
-def test_shifted_positions_begin_anywhere_that_leaves_room():
+def check_shifts(kind):
     padding = torch.tensor([[False] * 4, [True, True, False, False], [False, False, True, True]])
-    found = draws("shifted", padding, 600).view(-1, 3, 4)
+    found = draws(kind, padding, 600).view(-1, 3, 4)
     assert (found[:, 0].diff() == 1).all()
     for row, real in ((0, slice(4)), (1, slice(2, 4)), (2, slice(2))):
         first = found[:, row, real][:, 0]
@@ -47,9 +47,13 @@ def test_shifted_positions_begin_anywhere_that_leaves_room():
     assert found.max() == 6
 
 
-def test_randomised_positions_are_every_choice_in_its_order():
+def test_shifted_positions_begin_anywhere_that_leaves_room():
+    check_shifts("shifted")
+
+
+def check_choices(kind):
     padding = torch.tensor([[False, False, True], [True, False, False], [False, False, False]])
-    found = draws("randomised", padding, 1000, 4).view(-1, 3, 3)
+    found = draws(kind, padding, 1000, 4).view(-1, 3, 3)
     for row, real in ((0, slice(2)), (1, slice(1, 3)), (2, slice(3))):
         places = found[:, row, real]
         assert (places.diff() > 0).all()
@@ -59,8 +63,11 @@ def test_randomised_positions_are_every_choice_in_its_order():
     assert found.max() == 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_layout_of_drawn_positions_keeps_what_it_is_of(kind):
+def test_randomised_positions_are_every_choice_in_its_order():
+    check_choices("randomised")
+
+
+def check_layout(kind):
     padding = padded(tiny.SOURCES, left=True).eq(PAD)
     layout, plain = layouts(padding, kind), Layout.of_self_attention(padding, causal=True)
     assert layout.ends == (16, 16)
@@ -73,10 +80,15 @@ def test_the_layout_of_drawn_positions_keeps_what_it_is_of(kind):
     assert torch.equal(layout.of_offsets(line)[:, 0], expected + 15.0)
 
 
-def test_source_and_target_of_a_pair_have_one_shift():
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layout_of_drawn_positions_keeps_what_it_is_of(kind):
+    check_layout(kind)
+
+
+def check_pair(kind):
     source, target = (torch.zeros(64, n).bool() for n in (5, 9))
-    drawn = layouts(source, "shifted", 12)
-    following = PositionSampling("shifted", 12).draw(
+    drawn = layouts(source, kind, 12)
+    following = PositionSampling(kind, 12).draw(
         Layout.of_self_attention(target, causal=True), 64, drawn.key_positions
     )
     first = drawn.key_positions[:, 0]
@@ -88,6 +100,10 @@ def test_source_and_target_of_a_pair_have_one_shift():
     assert torch.equal(crossing.query_positions, following.query_positions)
 
 
+def test_source_and_target_of_a_pair_have_one_shift():
+    check_pair("shifted")
+
+
 def build(case, **options):
     return tiny.fresh(case, **options)
 
@@ -97,9 +113,7 @@ def outputs(model, seed=1):
     return tiny.logits(model)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@tiny.each(CASES)
-def test_training_draws_positions_and_evaluation_does_not(case, kind):
+def check_training(case, kind="randomised"):
     model, plain = build(case, position_sampling=kind), tiny.model_of(case)
     close(outputs(model), outputs(plain), rtol=0, atol=0)
     model.train()
@@ -117,7 +131,11 @@ def test_training_draws_positions_and_evaluation_does_not(case, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @tiny.each(CASES)
-def test_all_layers_and_a_recomputed_one_have_the_same_positions(case, kind):
+def test_training_draws_positions_and_evaluation_does_not(case, kind):
+    check_training(case, kind)
+
+
+def check_recomputed_layers(case, kind="randomised"):
     plain = build(case, position_sampling=kind).train()
     saving = tiny.copy_of(plain, case, position_sampling=kind, checkpoint_activations=True).train()
     found = [tiny.gradients(model, tiny.some_loss(outputs(model))) for model in (saving, plain)]
@@ -127,32 +145,51 @@ def test_all_layers_and_a_recomputed_one_have_the_same_positions(case, kind):
         close(found[0][name] / scale, gradient / scale, **TOLERANCE)
 
 
-@tiny.each([case for case in CASES if case.kind.in_attention or case.scheme == "sinusoidal"])
-def test_positions_that_are_drawn_as_they_are_change_nothing(case, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+@tiny.each(CASES)
+def test_all_layers_and_a_recomputed_one_have_the_same_positions(case, kind):
+    check_recomputed_layers(case, kind)
+
+
+def check_plain_draw(case):
     """With 0, 1, ... drawn, training computes what it does without sampling, padding included."""
 
     def unshifted(self, layout, batch, source=None):
         return layout.at(layout.key_positions.expand(batch, -1), self.length)
 
-    monkeypatch.setattr(PositionSampling, "draw", unshifted)
-    model = build(case, position_sampling="shifted").train()
-    for left, right in tiny.SIDES:
-        sides = {"left_source": left, "left_target": right}
-        close(tiny.logits(model, **sides), tiny.logits(tiny.model_of(case), **sides), **TOLERANCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PositionSampling, "draw", unshifted)
+        model = build(case, position_sampling="shifted").train()
+        for left, right in tiny.SIDES:
+            sides = {"left_source": left, "left_target": right}
+            expected = tiny.logits(tiny.model_of(case), **sides)
+            close(tiny.logits(model, **sides), expected, **TOLERANCE)
 
 
-def test_cross_attention_sees_the_positions_of_both_sides(monkeypatch):
-    case = Case("diet_abs", (("position_cross_attention", True),))
+@tiny.each([case for case in CASES if case.kind.in_attention or case.scheme == "sinusoidal"])
+def test_positions_that_are_drawn_as_they_are_change_nothing(case):
+    check_plain_draw(case)
+
+
+def check_crossing(case):
     model = build(case, position_sampling="randomised").train()
     seen = []
     original = PositionalDecoder._crossing
-    monkeypatch.setattr(PositionalDecoder, "_crossing",
-                        lambda *x: seen.append(original(*x)) or seen[-1])  # fmt: skip
-    drawn = model.encoder(padded(tiny.SOURCES, True))
-    target = padded(tiny.TARGETS, False)
-    model.decoder(target, encoder_out=drawn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PositionalDecoder, "_crossing",
+                      lambda *x: seen.append(original(*x)) or seen[-1])  # fmt: skip
+        drawn = model.encoder(padded(tiny.SOURCES, True))
+        target = padded(tiny.TARGETS, False)
+        model.decoder(target, encoder_out=drawn)
     assert torch.equal(seen[0].layout.key_positions, drawn["positions"][0])
     assert seen[0].layout.query_positions.shape == target.shape
+
+
+CROSSING = Case("diet_abs", (("position_cross_attention", True),))
+
+
+def test_cross_attention_sees_the_positions_of_both_sides():
+    check_crossing(CROSSING)
 
 
 REFUSED = {
@@ -214,3 +251,22 @@ def test_a_resumed_run_draws_what_an_uninterrupted_one_does(kind, tmp_path):
     done = run("generate", data, "--source-lang", "de", "--target-lang", "en", "--cpu",
                "--max-len-b", 5, "--path", folder / "checkpoint_last.pt")  # fmt: skip
     assert done.status == 0, done.err
+
+
+MUTANTS: mutants.Table = [
+    (check_shifts, mutants.a_shift_of_the_longest_sentence, "shifted"),
+    (check_choices, mutants.random_positions_without_gaps, "randomised"),
+    (check_layout, mutants.random_offsets_read_as_slots, "randomised"),
+    (check_pair, mutants.a_target_with_a_shift_of_its_own, "shifted"),
+    (check_training, mutants.random_positions_in_evaluation, "diet_rel"),
+    (check_training, mutants.positions_that_are_never_drawn, "rope"),
+    (check_recomputed_layers, mutants.positions_drawn_anew_in_every_layer, "diet_rel"),
+    (check_plain_draw, mutants.positions_one_further_on, "diet_abs"),
+    (check_plain_draw, mutants.positions_one_further_on, "sinusoidal"),
+    (check_crossing, mutants.sources_at_plain_positions, str(CROSSING)),
+]
+
+
+@mutants.each(MUTANTS)
+def test_sampling_catches(check, mutant, case):
+    mutants.assert_caught(check, mutant, case)

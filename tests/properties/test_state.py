@@ -16,6 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import Request
 from diet_fairseq.config import PositionConfig
+from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.stack import attention, forward_context
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
@@ -132,6 +133,33 @@ SHARED = [case for case in IN_HEADS if case.option("position_sharing") == "layer
 @tiny.each(SHARED)
 def test_what_all_layers_share_is_computed_once(case):
     check_computed_once(case)
+
+
+@torch.no_grad()
+def check_projected_once(case: Case) -> None:
+    """Projections of positions, that is, in a pass over whole sentences and in a decoding step."""
+    model, projected, original = tiny.model_of(case), [], TupeA._factors
+
+    def counted(self, layout):
+        projected.append(self)
+        return original(self, layout)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TupeA, "_factors", counted)
+        tiny.logits(model)
+        assert len(projected) == len(set(projected)) == len(tiny.schemes_in(model))
+        state: dict = {}
+        encoder_out = model.encoder(tiny.padded(tiny.SOURCES, left=True))
+        targets = tiny.padded(tiny.TARGETS, left=False)
+        for step in (1, 2, 3):
+            projected.clear()
+            model.decoder(targets[:, :step], encoder_out=encoder_out, incremental_state=state)
+            assert projected == [model.decoder.positions]
+
+
+@pytest.mark.parametrize("scheme", ["tupe_a", "bert_ad"])
+def test_positions_are_projected_once_in_decoding_too(scheme):
+    check_projected_once(Case(scheme))
 
 
 # --- activation checkpointing ----------------------------------------------------------------
@@ -275,6 +303,8 @@ MUTANTS: mutants.Table = [
     (check_sharing, mutants.one_table_for_all_layers_by_accident, "diet_rel"),
     (check_sharing, mutants.a_table_for_every_layer_by_accident, "t5"),
     (check_computed_once, mutants.every_layer_computes_what_all_share, "tupe_r"),
+    (check_projected_once, mutants.nothing_that_layers_share, "bert_ad"),
+    (check_projected_once, mutants.every_layer_computes_what_all_share, "tupe_a"),
     (check_checkpointing, mutants.positions_parked_from_one_pass_to_the_next, "diet_abs"),
     (check_dropout, mutants.dropout_drawn_anew, "diet_rel"),
     (check_layers, mutants.tables_numbered_by_the_layers_that_are_kept, "diet_rel"),

@@ -10,6 +10,7 @@ from .electra import *  # noqa: F403
 from .exports import *  # noqa: F403
 from .loading import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
+from .options import *  # noqa: F403
 from .rows import *  # noqa: F403
 from .scores import *  # noqa: F403
 

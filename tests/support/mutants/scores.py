@@ -12,7 +12,7 @@ from torch import nn
 from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention import context
 from diet_fairseq.attention.context import Context
-from diet_fairseq.positions import base, layout, relative, rope, shaw, tupe
+from diet_fairseq.positions import layout, relative, rope, shaw, tables, tupe
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
@@ -344,12 +344,12 @@ def the_control_has_positions(patch: Patch) -> None:
 
 
 def no_length_is_refused(patch: Patch) -> None:
-    for module in (encoder, decoder, base, context):
+    for module in (encoder, decoder, context):
         patch.setattr(module, "check_length", lambda layout, limit: None)
 
 
 def sums_in_half_precision(patch: Patch) -> None:
-    for module in (base, relative, linformer, encoder):
+    for module in (tables, relative, linformer, encoder):
         patch.setattr(module, "look_up", F.embedding)
     patch.setattr(ScoreParameters, "gained", lambda self, parameter: parameter * self.gain)
 

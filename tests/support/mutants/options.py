@@ -1,0 +1,119 @@
+"""Faults in ``--position-sampling`` and ``--position-temperature``."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from diet_fairseq.attention.backends import AttentionCall
+from diet_fairseq.positions.layout import Layout
+from diet_fairseq.positions.sampling import PositionSampling
+from diet_fairseq.stack import forward_context
+from diet_fairseq.stack.attention import PositionalAttention
+from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.stack.placement import Placement
+from tests.support.mutants.catching import Patch, instead_of
+
+# --- random positions in training ------------------------------------------------------------
+
+
+@instead_of(PositionSampling, "draw")
+def a_shift_of_the_longest_sentence(original, self, layout, batch, source=None):
+    """Every sentence has the room that the longest one leaves."""
+    return original(self, replace(layout, padding_mask=None), batch, source)
+
+
+@instead_of(PositionSampling, "draw")
+def random_positions_without_gaps(original, self, layout, batch, source=None):
+    return original(replace(self, kind="shifted"), layout, batch, source)
+
+
+@instead_of(PositionSampling, "draw")
+def a_target_with_a_shift_of_its_own(original, self, layout, batch, source=None):
+    return original(self, layout, batch)
+
+
+@instead_of(Layout, "at")
+def random_offsets_read_as_slots(original, self, positions, end):
+    return replace(original(self, positions, end), regular=True)
+
+
+@instead_of(Layout, "at")
+def positions_one_further_on(original, self, positions, end):
+    return original(self, positions + 1, end)
+
+
+@instead_of(Layout, "of_cross_attention")
+def sources_at_plain_positions(original, target, source_padding_mask, source_positions=None):
+    return original(target, source_padding_mask)
+
+
+@instead_of(PositionalEncoder, "forward")
+def random_positions_in_evaluation(original, self, *args, **options):
+    training, self.training = self.training, True
+    try:
+        return original(self, *args, **options)
+    finally:
+        self.training = training
+
+
+def positions_that_are_never_drawn(patch: Patch) -> None:
+    patch.setattr(Placement, "sampling", lambda self, limit: None)
+
+
+def positions_drawn_anew_in_every_layer(patch: Patch) -> None:
+    forward = PositionalAttention.forward
+
+    def redraw(self, query, key, value, key_padding_mask, *rest, **options):
+        layout = key_padding_mask.layout
+        if layout.numbers is not None and self.self_attention:
+            plain = replace(layout, key_positions=layout.key_numbers)
+            drawn = PositionSampling("randomised", 16).draw(plain, len(layout.numbers[1]))
+            key_padding_mask = replace(key_padding_mask, layout=drawn)
+        return forward(self, query, key, value, key_padding_mask, *rest, **options)
+
+    patch.setattr(PositionalAttention, "forward", redraw)
+    patch.setattr(forward_context, "checkpoint", partial(checkpoint, preserve_rng_state=False))
+
+
+# --- the temperature at inference ------------------------------------------------------------
+
+
+@instead_of(torch.Tensor, "__truediv__")
+def logits_that_are_not_divided(original, self, divisor):
+    is_temperature = self.dim() == 4 and isinstance(divisor, float)
+    return self if is_temperature else original(self, divisor)
+
+
+@instead_of(AttentionCall, "at_temperature")
+def fused_attention_without_a_temperature(original, self):
+    return replace(self, temperature=1.0)
+
+
+@instead_of(AttentionCall, "at_temperature")
+def a_temperature_of_queries_alone(original, self):
+    return replace(original(self), scores=self.scores)
+
+
+@instead_of(AttentionCall, "at_temperature")
+def a_division_by_one(original, self):
+    return replace(self, q=self.q * 1.0)
+
+
+@instead_of(forward_context, "create_context")
+def a_temperature_in_training(original, stack, *args, **options):
+    context = original(stack, *args, **options)
+    return replace(context, temperature=stack.placement.config.temperature)
+
+
+def converted_temperature_forgotten(patch: Patch) -> None:
+    from diet_fairseq.export.ctranslate2.positions import Positions
+
+    original = Positions.__init__
+
+    def init(self, stack):
+        original(self, stack)
+        self.temperature = 1.0
+
+    patch.setattr(Positions, "__init__", init)
