@@ -26,7 +26,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 import diet_fairseq
-from diet_fairseq.attention.context import present
+from diet_fairseq.attention.context import without_none
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack.encoder import PositionalEncoder
 from diet_fairseq.stack.forward_context import create_context
@@ -86,7 +86,7 @@ def through(encoder: Any, x: Tensor, part: str) -> Tensor:
     context = None
     if isinstance(encoder, PositionalEncoder):
         layout = Layout.of_self_attention(torch.zeros(x.size(1), x.size(0), dtype=torch.bool))
-        shared = present(encoder.positions, encoder.segments)
+        shared = without_none(encoder.positions, encoder.segments)
         context = create_context(encoder, layout, shared, x.size(1))
     for layer in encoder.layers:
         if part == "layer":

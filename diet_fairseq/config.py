@@ -12,7 +12,6 @@ from .checks import not_below, positive
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Option, at_least
-from .positions.options import flag as flag
 from .positions.registry import for_each_scheme
 from .positions.segments import SegmentScores
 

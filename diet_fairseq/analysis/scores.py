@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..attention.backends import AttentionCall
 from ..attention.backends.reference import attention_scores
-from ..attention.context import Schemes, present, query_scale, scores_of, transformed
+from ..attention.context import Schemes, query_scale, scores_of, transformed, without_none
 from ..attention.rows import row_scores
 from ..positions.layout import Layout
 from ..positions.scores import Factors
@@ -315,7 +315,7 @@ def at_input(name: str, stack: Any, tokens: Tensor, found: ModelScores) -> None:
     scale = attention.head_dim**-0.5
     if isinstance(attention, PositionalAttention):
         scale = query_scale(
-            attention.layer_schemes() or present(stack.positions), attention.head_dim
+            attention.layer_schemes() or without_none(stack.positions), attention.head_dim
         )
     query = (rows @ attention.q_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
     key = (keys @ attention.k_proj.weight.T).unflatten(-1, (attention.num_heads, -1))

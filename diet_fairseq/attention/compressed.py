@@ -15,10 +15,10 @@ from ..positions.tables import look_up
 class Compression(nn.Module):
     """E X, Wang et al. (2020), eq. 7: T tokens become k mixtures of them.
 
-    ``weight`` is E, (k, n); its column t belongs to the token at position t, wherever padding has
-    put it. Drawn from N(0, 0.02) like all of BERT's, as in fairseq's Linformer, whose names these
-    are (the paper's theory has N(0, 1/k)). With a local start every mixture is the mean of n / k
-    neighbours, so that a compressed key has a place, which a local score can point at.
+    ``weight`` is E, (k, n); its column t belongs to the token at position t, wherever padding
+    stands. It is drawn from N(0, 0.02) like all of BERT's, as in fairseq's Linformer, whose names
+    these are (the paper's theory has N(0, 1/k)). With a local start every mixture is the mean of
+    n / k neighbours, so that a compressed key has a place, which a local score can point at.
 
     It is no `nn.Linear`, because `init_bert_params` would initialise that again.
     """
@@ -32,7 +32,7 @@ class Compression(nn.Module):
         self.weight = nn.Parameter(self.initial())
 
     def initial(self) -> Tensor:
-        """(k, n): what training starts from."""
+        """(k, n): the initial values."""
         if self.start != "local":
             return torch.empty(self.length, self.positions).normal_(std=0.02)
         slots = torch.arange(self.positions) * self.length // self.positions  # (n,)
@@ -43,10 +43,10 @@ class Compression(nn.Module):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """x (T, B, d), zero at padding -> (k, B, d)."""
         if layout.length is not None and layout.length <= self.positions:
-            # all stand at 0, 1, ...: one product for the whole batch
+            # positions are 0, 1, ... in all sentences: one product for the whole batch
             mixed = self.weight[:, : layout.length] @ x.flatten(1)  # (k, T) @ (T, B d)
             return mixed.unflatten(1, x.shape[1:])
-        # tokens that are padding may lie beyond the matrix
+        # positions of padding may exceed the matrix
         positions = layout.key_positions.clamp(max=self.positions - 1)  # (B|1, T)
         columns = look_up(positions, self.weight.T).to(x.dtype)  # (B|1, T, k)
         return torch.einsum("btk,tbd->kbd", columns, x)

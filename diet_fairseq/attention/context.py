@@ -1,4 +1,4 @@
-"""What attention needs besides its input: the schemes, and the scores that they add."""
+"""The inputs of attention besides queries, keys and values: layout, schemes and their scores."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -11,24 +11,24 @@ from ..positions.layout import Layout
 from ..positions.scores import Dense, Score
 from .packing import Packing
 
-#: what acts in one attention call, side by side: the position scheme, the segments' scores
+#: the schemes of one attention call, side by side: of positions, and of segments
 Schemes = tuple[PositionScheme, ...]
-#: what is added to q k^T; their sum counts
+#: the scores whose sum is added to q k^T
 Scores = tuple[Score, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What attention must know besides its input; the layers pass it on as an argument.
+    """The inputs of attention that layers pass on as an argument.
 
     Attributes:
-        layout: where queries and keys stand
+        layout: of queries and keys
         shared: the schemes that all layers share; empty where every layer has its own
         scores: their scores, computed once for all layers; None where every layer has its own
         backend: the key of `BACKENDS` that the scores were computed for, and that all layers use
-        compress: what compresses the keys and values of all layers, if they share it
-        packing: how the tokens that layers get are packed; None: they are not packed
-        temperature: what the logits are divided by, see `PositionConfig.temperature`
+        compress: the compression of keys and values that all layers share, if they do
+        packing: of the layers' tokens; None: they are not packed
+        temperature: the divisor of the logits, see `PositionConfig.temperature`
     """
 
     layout: Layout
@@ -41,9 +41,9 @@ class Context:
 
 
 def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None) -> Scores:
-    """The scores that schemes add whatever the tokens are.
+    """The scores of schemes, which don't depend on the tokens.
 
-    Those of the type ``typed`` are left as they are, for a backend that reads them; the others are
+    Those of the type ``typed`` are returned as they are, for a backend that reads them; the rest is
     summed to one `Dense`, so that layers that share them don't compute it again.
 
     Raises:
@@ -54,11 +54,9 @@ def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None
             # In self-attention the limit applies to tokens, not to compressed keys.
             check_length(layout, scheme.shape.keys if scheme.shape.cross else scheme.shape.queries)
     scores = [score for scheme in schemes if (score := scheme.score(layout)) is not None]
-    others = dense_sum(
-        tuple(score for score in scores if typed is None or type(score) is not typed)
-    )
-    kept = tuple(score for score in scores if type(score) is typed)
-    return kept if others is None else (*kept, Dense(others))
+    rest = dense_sum(tuple(score for score in scores if typed is None or type(score) is not typed))
+    as_they_are = tuple(score for score in scores if type(score) is typed)
+    return as_they_are if rest is None else (*as_they_are, Dense(rest))
 
 
 def dense_sum(scores: Scores) -> Tensor | None:
@@ -80,7 +78,7 @@ def transformed(schemes: Schemes, q: Tensor, k: Tensor, layout: Layout) -> tuple
     """Queries and keys before their product, see `PositionScheme.transform`.
 
     Args:
-        schemes: those that act
+        schemes: of the call
         q: (B, H, Tq, d_h), scaled
         k: (B, H, new keys, d_h): the last of the layout's keys, all or none of them
         layout: of all keys
@@ -97,15 +95,15 @@ def kinds_of(schemes: Schemes) -> frozenset[str]:
 
 
 def score_terms(schemes: Schemes) -> int:
-    """How many terms share the scale of the content score where these schemes act."""
+    """The number of terms that share the scale of the content score."""
     return max((scheme.score_terms for scheme in schemes), default=1)
 
 
 def query_scale(schemes: Schemes, head_dim: int) -> float:
-    """The factor of queries where these schemes act: (score_terms d_h)^-1/2."""
+    """The factor of queries: (score_terms d_h)^-1/2."""
     return (score_terms(schemes) * head_dim) ** -0.5
 
 
-def present(*schemes: PositionScheme | None) -> Schemes:
+def without_none(*schemes: PositionScheme | None) -> Schemes:
     """The schemes that are not None."""
     return tuple(scheme for scheme in schemes if scheme is not None)

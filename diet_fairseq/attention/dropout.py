@@ -16,8 +16,8 @@ PER_DRAW = 4
 def dropout(x: Tensor, p: float) -> Tensor:
     """`torch.nn.functional.dropout` in training: zeros with probability p, the rest / (1 - p).
 
-    On a CPU p is rounded to a multiple of 2^-16, in what is scaled as well, so that the mean stays
-    x. PyTorch's generator draws, but with the same seed other elements than in `F.dropout`.
+    On a CPU p is rounded to a multiple of 2^-16, in the factor 1 / (1 - p) as well, so that the
+    mean stays x. With the same seed other elements are 0 than in `F.dropout`.
     """
     parts = round(p * PARTS)
     if x.device.type != "cpu" or not 0 < parts < PARTS:
@@ -25,5 +25,5 @@ def dropout(x: Tensor, p: float) -> Tensor:
     draws = -(-x.numel() // PER_DRAW)
     numbers = torch.empty(draws, dtype=torch.int64).random_(-(2**63), None)
     numbers = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 ... 2^15 - 1
-    kept = numbers.ge_(parts - PARTS // 2)  # 1 or 0
-    return x * kept.to(x.dtype).mul_(PARTS / (PARTS - parts))
+    factors = numbers.ge_(parts - PARTS // 2).to(x.dtype)  # 1 or 0
+    return x * factors.mul_(PARTS / (PARTS - parts))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..positions.layout import Layout
 
-# Notation: B sentences of T slots hold N real tokens; x is what a layer computes for each, d wide.
+# Notation: B sentences of T slots hold N real tokens; x are their vectors, d wide.
 
 #: the share of padding from which packing pays (docs/performance.md)
 SHARE = 0.2
@@ -18,7 +18,7 @@ class Packing:
     """The real tokens of a batch, sentence after sentence.
 
     Attributes:
-        slots: (N,) int64, where they stand among the B T slots, sentence after sentence
+        slots: (N,) int64, their indices among the B T slots, sentence after sentence
         shape: (B, T)
     """
 

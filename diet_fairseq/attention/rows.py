@@ -1,7 +1,7 @@
 """The terms of rows: vectors that meet queries, keys or weights, one for each pair of tokens.
 
-One product with all rows, from which each pair picks its own, costs far less than a vector for
-every pair.
+One product with all rows, of which each pair picks an entry, costs far less than a vector for every
+pair.
 """
 
 import torch
@@ -16,24 +16,22 @@ from .context import Schemes, Scores
 def row_scores(
     schemes: Schemes, q: Tensor, k: Tensor, layout: Layout, project: Projections, scale: float
 ) -> Scores:
-    """What queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) score with schemes' rows.
+    """The products of queries (B, H, Tq, d_h), scaled, and keys (B, H, Tk, d_h) with schemes' rows.
 
     Args:
-        schemes: those that act
+        schemes: of the call
         q: before, k: after `PositionScheme.transform`
-        layout: where they stand
+        layout: of queries and keys
         project: the layer's own projections
         scale: of the queries; the products of keys get it as well
     """
     scores: list[Dense] = []
     for scheme in schemes:
-        of_queries = scheme.query_rows(layout, project) if "query_rows" in scheme.kinds else None
-        if of_queries is not None:
+        if (of_queries := scheme.query_rows(layout, project)) is not None:
             bias = of_queries.bias
             biased = q if bias is None else q + bias.to(q.dtype)
             scores.append(Dense(picked(biased, of_queries.rows, of_queries.index)))
-        of_keys = scheme.key_rows(layout, project) if "key_rows" in scheme.kinds else None
-        if of_keys is not None:
+        if (of_keys := scheme.key_rows(layout, project)) is not None:
             picks = picked(k, of_keys.rows * scale, of_keys.index.mT)  # (B, H, Tk, Tq)
             scores.append(Dense(picks.mT))
     return tuple(scores)
@@ -43,8 +41,8 @@ def picked(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     """x_i . rows[index_ij], of x (B, H, T, d_h), rows (H|1, R, d_h): (B, H, T, S)."""
     rows = rows.to(x.dtype)
     if index.size(-1) == 1:  # of all keys in decoding: each meets its own row alone
-        own = rows[:, index[:, 0, :, 0]].transpose(0, 1)  # (B|1, H|1, T, d_h)
-        return torch.linalg.vecdot(x, own).unsqueeze(-1)
+        row_of_x = rows[:, index[:, 0, :, 0]].transpose(0, 1)  # (B|1, H|1, T, d_h)
+        return torch.linalg.vecdot(x, row_of_x).unsqueeze(-1)
     # `x @ rows.mT` would copy the rows for every sentence
     products = torch.einsum("bhtd,hrd->bhtr", x, rows)
     # in float32, as below: the gradient of a product sums up to S numbers

@@ -18,10 +18,10 @@ from ..attention.context import (
     Context,
     Schemes,
     kinds_of,
-    present,
     query_scale,
     scores_of,
     transformed,
+    without_none,
 )
 from ..attention.rows import row_scores
 from ..positions import PositionScheme
@@ -109,7 +109,7 @@ class DietAttention(nn.Module):
         Returns:
             (B, Tq, d), and the weights (B, H, Tq, Tk) where the attention function has them
         """
-        own = present(self.positions, self.segments)
+        own = without_none(self.positions, self.segments)
         schemes, scores, layout = own or context.shared, context.scores, context.layout
         scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(hidden_states)) * scale  # (B, H, Tq, d_h)

@@ -19,7 +19,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..attention.compressed import Compression
-from ..attention.context import Context, Schemes, prepare, present, scores_of
+from ..attention.context import Context, Schemes, prepare, scores_of, without_none
 from ..errors import UserError
 from ..positions import Limit, PositionScheme, check_length
 from ..positions.gain import ScoreParameters
@@ -285,7 +285,9 @@ class DietEncoder(DietStack):
         x = self.embed(input_ids, inputs_embeds, layout, segments)  # (B, T, d)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
-        context = self.context(layout, present(self.positions, self.segments), self.temperature)
+        context = self.context(
+            layout, without_none(self.positions, self.segments), self.temperature
+        )
         for layer in self.layers:
             x = layer(x, context, **kwargs)
         if self.layer_norm is not None:
@@ -357,10 +359,10 @@ class DietDecoder(DietStack):
         else:
             sources = encoder_attention_mask == 0
         x = self.embed(input_ids, inputs_embeds, layout)  # (B, T, d)
-        context = self.context(layout, present(self.positions), self.temperature)
+        context = self.context(layout, without_none(self.positions), self.temperature)
         crossing = self.context(
             Layout.of_cross_attention(layout, sources),
-            present(self.cross_positions),
+            without_none(self.cross_positions),
             self.cross_temperature,
         )
         for layer in self.layers:

@@ -1,4 +1,4 @@
-"""What all models have in common: architectures named after schemes, and checks of options."""
+"""Architectures named after schemes, and the checks of options that all models share."""
 
 import logging
 from argparse import Namespace
@@ -42,25 +42,23 @@ def register_architectures(
 
     def architecture(arch: str, name: str, size: Size) -> Size:
         def fill(args: Namespace) -> None:
-            chosen = getattr(args, "position_scheme", None)
-            if chosen not in (None, name):
-                other = arch.replace(name, chosen)
-                if SCHEMES[chosen].compressed and family == "transformer":
-                    other = f"roberta_{chosen} or bert_{chosen}"  # no decoder can have it
+            scheme = getattr(args, "position_scheme", None)
+            if scheme not in (None, name):
+                advice = arch.replace(name, scheme)
+                if SCHEMES[scheme].compressed and family == "transformer":
+                    advice = f"roberta_{scheme} or bert_{scheme}"  # no decoder can have it
                 raise UserError(
-                    f"--position-scheme {chosen} contradicts --arch {arch}, whose scheme is "
-                    f"{name}: leave it out, or take --arch {other}"
+                    f"--position-scheme {scheme} contradicts --arch {arch}, whose scheme is "
+                    f"{name}: leave it out, or take --arch {advice}"
                 )
             args.position_scheme = name
-            for flag, meant in input_flags.items():
-                if getattr(args, flag, False) and getattr(args, "position_input", None) != meant:
+            for flag, value in input_flags.items():
+                if getattr(args, flag, False) and getattr(args, "position_input", None) != value:
                     raise UserError(
                         f"--{flag.replace('_', '-')} can't be combined with --arch {arch}: "
-                        f"use --position-input {meant} instead"
+                        f"use --position-input {value} instead"
                     )
-            for option, value in defaults(SCHEMES[name]).items():
-                if getattr(args, option, None) is None:
-                    setattr(args, option, value)
+            fill_in(args, defaults(SCHEMES[name]))
             size(args)
 
         return fill
@@ -75,7 +73,14 @@ def register_architectures(
     for_each_scheme(register)
 
 
-#: fairseq's ways to say that an option is off
+def fill_in(args: Namespace, defaults: Mapping[str, Any]) -> None:
+    """Set the options that are not given."""
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
+#: fairseq's values of an option that is off
 OFF = (None, False, 0, -1, "")
 
 

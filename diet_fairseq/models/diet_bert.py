@@ -95,7 +95,7 @@ class DietBertModel(DietRobertaModel):
 
 
 def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """The values of options that are not given."""
+    """BERT's defaults for a scheme's options."""
     return {**diet_roberta.defaults(scheme), "segment_scheme": scheme.segment_scheme}
 
 

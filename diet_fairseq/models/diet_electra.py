@@ -13,15 +13,14 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..positions import PositionScheme
 from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
 from . import diet_bert, electra_checkpoints
-from .architectures import Size, register_architectures
+from .architectures import Size, fill_in, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
-# Notation: B sentences of T tokens, M chosen tokens of all, V words, d the discriminator's width,
-# d_g the generator's, e the embeddings'.
+# Notation: B sentences of T tokens, M of which are the generator's targets; V words; width d of the
+# discriminator, d_g of the generator, e of the embeddings.
 
 
 class DiscriminatorEncoder(PositionalRobertaEncoder):
@@ -44,7 +43,7 @@ class DiscriminatorHead(nn.Module):
         return self.out(self.activation(self.dense(features))).squeeze(-1)
 
 
-#: what makes an encoder's input of token embeddings, all as wide as they
+#: the parts between token embeddings and an encoder's layers, all of the embeddings' width
 EMBEDDING_PARTS = ("embed_positions", "embed_segments", "layernorm_embedding")
 
 
@@ -71,16 +70,16 @@ class Generator(nn.Module):
             cfg.encoder.embed_dim, embedded, words, args.activation_fn, weight
         )
 
-    def forward(self, tokens: Tensor, chosen: Tensor, segments: Tensor | None) -> Tensor:
-        """tokens (B, T), chosen (B, T) bool -> logits (M, V): no others are computed."""
+    def forward(self, tokens: Tensor, is_target: Tensor, segments: Tensor | None) -> Tensor:
+        """tokens (B, T), is_target (B, T) bool -> logits (M, V) of targets alone."""
         features = self.encoder(tokens, segments=segments)["encoder_out"][0]  # (T, B, d_g)
-        return self.lm_head(features.transpose(0, 1), chosen)
+        return self.lm_head(features.transpose(0, 1), is_target)
 
 
 def shares_embeddings(args: Namespace) -> bool:
     """Whether the generator has the discriminator's `EMBEDDING_PARTS`.
 
-    Checkpoints of version 0.2 and before don't have the option, and have two of each part.
+    Checkpoints of version 0.2 and before don't have the option, and two of each part.
     """
     return getattr(args, "generator_embeddings", "own") == "shared"
 
@@ -170,7 +169,7 @@ class DietElectraModel(DietRobertaModel):
 
         Args:
             src_tokens: (B, T); with ``targets`` those that the generator reads, some of them masked
-            targets: (B, T), the original of every chosen token, padding elsewhere
+            targets: (B, T), the original of each token that the generator replaces, else padding
 
         Returns:
             the discriminator's logits (B, T), and beside them ``generator_logits`` (M, V),
@@ -192,11 +191,11 @@ class DietElectraModel(DietRobertaModel):
         if self.generator is None or self.discriminator_head is None:
             raise UserError("--criterion electra needs --task masked_lm: take both")
         padding = self.encoder.dictionary.pad()
-        chosen = targets.ne(padding)  # (B, T)
+        is_target = targets.ne(padding)  # (B, T)
         segments = kwargs.get("segments")
-        generator_logits = self.generator(src_tokens, chosen, segments)  # (M, V)
-        original = torch.where(chosen, targets, src_tokens)
-        corrupted = original.masked_scatter(chosen, sample(generator_logits, padding))
+        generator_logits = self.generator(src_tokens, is_target, segments)  # (M, V)
+        original = torch.where(is_target, targets, src_tokens)
+        corrupted = original.masked_scatter(is_target, sample(generator_logits, padding))
         features, extra = super().forward(corrupted, True, return_all_hiddens, **kwargs)
         extra |= {"generator_logits": generator_logits, "replaced": corrupted.ne(original)}
         return self.discriminator_head(features), extra
@@ -204,10 +203,7 @@ class DietElectraModel(DietRobertaModel):
 
 @torch.no_grad()
 def sample(logits: Tensor, padding: int) -> Tensor:
-    """(M, V) -> (M,), a word from each distribution; no gradient goes through it.
-
-    It is never padding, which the discriminator would take for no token at all.
-    """
+    """(M, V) -> (M,), a word from each distribution, never padding; it has no gradient."""
     if not len(logits):
         return logits.new_zeros(0, dtype=torch.int64)
     hidden = torch.tensor([padding], device=logits.device)
@@ -217,14 +213,10 @@ def sample(logits: Tensor, padding: int) -> Tensor:
 
 def electra(fill: Size, embedding_size: int | None, generator_size: float) -> Size:
     """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
+    defaults = {"embedding_size": embedding_size, "generator_size": generator_size}
 
     def whole(args: Namespace) -> None:
-        if getattr(args, "embedding_size", None) is None and embedding_size is not None:
-            args.embedding_size = embedding_size
-        if getattr(args, "generator_size", None) is None:
-            args.generator_size = generator_size
-        if getattr(args, "generator_embeddings", None) is None:
-            args.generator_embeddings = "shared"
+        fill_in(args, {**defaults, "generator_embeddings": "shared"})
         fill(args)
 
     return whole
@@ -239,9 +231,4 @@ SIZES: dict[str, Size] = {
 }
 
 
-def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """What ELECTRAs take for options that are not given: BERT's."""
-    return diet_bert.defaults(scheme)
-
-
-register_architectures("diet_electra", "electra", SIZES, defaults)
+register_architectures("diet_electra", "electra", SIZES, diet_bert.defaults)

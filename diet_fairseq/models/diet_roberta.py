@@ -30,6 +30,7 @@ from .architectures import (
     check_no_cross_attention,
     check_no_segments,
     check_task,
+    fill_in,
     refuse_torchscript,
     register_architectures,
     settle,
@@ -203,7 +204,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
         return PositionalHubInterface(hub.cfg, hub.task, hub.model)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As fairseq's; of an ELECTRA's checkpoint the discriminator is loaded."""
+        """As fairseq's; an ELECTRA's checkpoint gives its discriminator."""
         electra_checkpoints.take_discriminator(self, state_dict, f"{name}." if name else "")
         super().upgrade_state_dict_named(state_dict, name)
 
@@ -216,21 +217,21 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
 
 def embedding_size(args: Namespace) -> int:
-    """How wide token embeddings are: as the encoder, unless it is said."""
-    given = getattr(args, "embedding_size", None)
-    return args.encoder_embed_dim if given is None else given
+    """The width of token embeddings; the encoder's unless ``--embedding-size`` is given."""
+    width = getattr(args, "embedding_size", None)
+    return args.encoder_embed_dim if width is None else width
 
 
 def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int) -> Size:
+    defaults = {
+        "encoder_layers": layers,
+        "encoder_embed_dim": embed_dim,
+        "encoder_ffn_embed_dim": ffn_embed_dim,
+        "encoder_attention_heads": heads,
+    }
+
     def fill(args: Namespace) -> None:
-        defaults = {
-            "encoder_layers": layers,
-            "encoder_embed_dim": embed_dim,
-            "encoder_ffn_embed_dim": ffn_embed_dim,
-            "encoder_attention_heads": heads,
-        }
-        for name, value in defaults.items():
-            setattr(args, name, getattr(args, name, value))
+        fill_in(args, defaults)
         base_architecture(args)
 
     return fill
@@ -247,7 +248,7 @@ SIZES: dict[str, Size] = {
 
 
 def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """The values of options that are not given."""
+    """RoBERTa's defaults for a scheme's options."""
     untied = "position_untie_cls" in options_of(scheme)
     return {"position_untie_cls": "official"} if untied else {}
 

@@ -26,6 +26,7 @@ from .architectures import (
     check_no_cross_attention,
     check_no_segments,
     check_task,
+    fill_in,
     refuse_torchscript,
     register_architectures,
     settle,
@@ -93,11 +94,10 @@ class DietTransformerModel(WarmStart, TransformerModel):
 
 def tiny_architecture(args: Namespace) -> None:
     """4 + 4 layers, 128 / 256, 4 heads, dropout 0.3: a size for a CPU. Not fairseq's tiny."""
-    defaults = {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4}
-    for name, value in defaults.items():
-        for side in ("encoder", "decoder"):
-            setattr(args, f"{side}_{name}", getattr(args, f"{side}_{name}", value))
-    args.dropout = getattr(args, "dropout", 0.3)
+    sizes = {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4}
+    for side in ("encoder", "decoder"):
+        fill_in(args, {f"{side}_{name}": value for name, value in sizes.items()})
+    fill_in(args, {"dropout": 0.3})
     base_architecture(args)
 
 

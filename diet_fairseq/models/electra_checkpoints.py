@@ -1,4 +1,4 @@
-"""Checkpoints of an ELECTRA's pretraining: other models take its discriminator."""
+"""Checkpoints of an ELECTRA's pretraining, whose discriminator other models load."""
 
 import logging
 
@@ -9,26 +9,26 @@ from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
-#: what serves pretraining only
+#: parts for pretraining only
 PRETRAINING = ("generator", "discriminator_head")
-#: what the generator may share with the discriminator
+#: parts that the generator may share with the discriminator
 EMBEDDINGS = ("embed_positions.", "embed_segments.", "layernorm_embedding.")
-#: what an ELECTRA lacks, and is newly initialised
+#: parts that an ELECTRA lacks: they are newly initialised
 MISSING = ("encoder.lm_head.", "pooler.")
 
 
 def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Drop, in place, the parameters that the model doesn't have, and say so in the log.
+    """Drop, in place, the parameters that serve pretraining only, unless the model has them.
 
     Raises:
-        UserError: the discriminator has embeddings of another width, or is not there
+        UserError: the discriminator has embeddings of another width, or is missing
     """
     parts = tuple(f"{part}." for part in PRETRAINING)
-    own = model.state_dict()
-    if any(key.startswith(parts) for key in own):
+    model_state = model.state_dict()
+    if any(key.startswith(parts) for key in model_state):
         return
-    left = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
-    if not left:
+    pretraining = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
+    if not pretraining:
         return
     words = "encoder.sentence_encoder.embed_tokens.weight"
     embedded = state_dict.get(prefix + words)
@@ -37,15 +37,16 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
             "the checkpoint has an ELECTRA's generator and no discriminator: start from one that "
             "--criterion electra has trained"
         )
-    if embedded.dim() == 2 and embedded.shape[1] != own[words].shape[1]:
+    width = model_state[words].shape[1]
+    if embedded.dim() == 2 and embedded.shape[1] != width:
         raise UserError(
             f"the checkpoint's discriminator has token embeddings {embedded.shape[1]} wide, but "
-            f"the model's are {own[words].shape[1]}: give --embedding-size {embedded.shape[1]}"
+            f"the model's are {width}: give --embedding-size {embedded.shape[1]}"
         )
     logger.info("loading ELECTRA's discriminator; its head and the generator are dropped")
-    for key in left:
+    for key in pretraining:
         del state_dict[key]
-    for key, value in own.items():
+    for key, value in model_state.items():
         if key.startswith(MISSING):
             state_dict.setdefault(prefix + key, value)
     tied = f"{prefix}encoder.lm_head.weight"
@@ -54,7 +55,7 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
 
 
 def check_embeddings(state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Refuse a generator whose embeddings differ from the discriminator's, with which it has one.
+    """Refuse a generator whose embeddings differ from the discriminator's, where they are shared.
 
     Raises:
         UserError: they differ; loading would silently keep one of them

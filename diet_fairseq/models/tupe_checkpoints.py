@@ -10,7 +10,7 @@ from ..positions.description import describe, to_text
 
 logger = logging.getLogger(__name__)
 
-#: what TUPE's code keeps on its encoder, and `bert_tupe_*` in ``positions``
+#: parts of the encoder in TUPE's code, and of ``positions`` in `bert_tupe_*`
 PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attention_bias")
 
 
@@ -22,9 +22,9 @@ def rename(state_dict: dict[str, Tensor], prefix: str, pooler: nn.Linear) -> boo
     """
     official = False
     for key in list(state_dict):
-        start, found, after = key.partition(".sentence_encoder.")
-        if found and after.split(".")[0] in PARTS:
-            state_dict[f"{start}{found}positions.{after}"] = state_dict.pop(key)
+        start, encoder, name = key.partition(".sentence_encoder.")
+        if encoder and name.split(".")[0] in PARTS:
+            state_dict[f"{start}{encoder}positions.{name}"] = state_dict.pop(key)
             official = True
     if official and f"{prefix}pooler.weight" not in state_dict:
         logger.warning("the checkpoint of TUPE's code has no pooler: a new one is initialised")
@@ -34,7 +34,7 @@ def rename(state_dict: dict[str, Tensor], prefix: str, pooler: nn.Linear) -> boo
 
 
 def description_of(state_dict: dict[str, Tensor]) -> str:
-    """What the positions in a checkpoint of TUPE's code mean: [CLS] is untied in all of them."""
+    """The description of positions in a checkpoint of TUPE's code: [CLS] is untied in all."""
     is_relative = any(".relative_attention_bias." in key for key in state_dict)
     scheme = "tupe_r" if is_relative else "tupe_a"
     options = Namespace(position_scheme=scheme, position_untie_cls="official")

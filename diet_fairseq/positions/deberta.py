@@ -1,6 +1,7 @@
 """He et al. (2021): words meet relative positions through the layer's own projections."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,14 +62,15 @@ class Deberta(PositionScheme):
     def key_rows(self, layout: Layout, project: Projections) -> Rows:
         return self._rows(layout, project.query)
 
-    def _rows(self, layout: Layout, project: Any) -> Rows:
-        first, last = (self._place(offset) for offset in layout.seen_range)
-        lowest = self.rows[last]  # rows fall as offsets j - i rise
-        positions = self._normalized(self.table[lowest : self.rows[first] + 1])  # (R, d)
+    def _rows(self, layout: Layout, project: Callable[[Tensor], Tensor]) -> Rows:
+        farthest = self.max_distance
+        first, last = (max(-farthest, min(offset, farthest)) for offset in layout.seen_range)
+        lowest = self.rows[last + farthest]  # rows fall as offsets j - i rise
+        positions = self._normalized(self.table[lowest : self.rows[first + farthest] + 1])  # (R, d)
         projected = project(F.pad(positions, (0, 0, 0, 1)))  # (H, R + 1, d_h)
-        line = layout.offset_line.clamp(first - self.max_distance, last - self.max_distance)
-        index = layout.of_offsets(self.row_of_offset[line + self.max_distance].unsqueeze(0))
-        # what a row of zeros is projected to is the bias
+        line = layout.offset_line.clamp(first, last) + farthest
+        index = layout.of_offsets(self.row_of_offset[line].unsqueeze(0))
+        # the projection of zeros is the bias
         return Rows(projected[:, :-1] - projected[:, -1:], index - lowest)
 
     def _normalized(self, rows: Tensor) -> Tensor:
@@ -76,9 +78,6 @@ class Deberta(PositionScheme):
         wide = torch.promote_types(rows.dtype, torch.float32)
         weight, bias = (parameter.to(wide) for parameter in (self.norm.weight, self.norm.bias))
         return F.layer_norm(rows.to(wide), weight.shape, weight, bias, EPSILON).to(rows.dtype)
-
-    def _place(self, offset: int) -> int:
-        return max(-self.max_distance, min(offset, self.max_distance)) + self.max_distance
 
 
 def rows_of_log_buckets(buckets: int, max_distance: int) -> list[int]:

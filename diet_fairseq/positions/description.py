@@ -1,4 +1,4 @@
-"""What the parameters of a model's positions mean: part of a checkpoint's configuration.
+"""The meaning of a model's position parameters: part of a checkpoint's configuration.
 
 Parameters of two models may have the same names and shapes, and mean something else: a table may
 begin with rows that belong to no position, a position may be that of a compressed key. A model that
@@ -35,24 +35,24 @@ def describe(config: Any) -> Description:
 
 
 def to_text(description: Description) -> str:
-    """The description as a configuration has it."""
+    """The description in a checkpoint's configuration."""
     return json.dumps(description, sort_keys=True)
 
 
 def from_text(text: Any) -> Description | None:
-    """The description that `to_text` wrote; None: the text is none, or forged."""
+    """The description that `to_text` wrote; None if the text is missing or forged."""
     try:
-        found = json.loads(text)
+        description = json.loads(text)
     except (TypeError, ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("scheme"), str):
+    if not isinstance(description, dict) or not isinstance(description.get("scheme"), str):
         return None
-    terms = found.get("score_terms")
-    return found if type(terms) is int and 1 <= terms <= MOST_TERMS else None
+    terms = description.get("score_terms")
+    return description if type(terms) is int and 1 <= terms <= MOST_TERMS else None
 
 
 def differences(old: Description, new: Description) -> list[str]:
-    """What differs so that parameters of the one mean nothing to the other, in words."""
+    """The differences, in words, by which parameters of the one mean nothing to the other."""
     if old["scheme"] != new["scheme"]:
         return [f"scheme {old['scheme']} instead of {new['scheme']}"]
     converted = {"input", "cross", "score_terms"}

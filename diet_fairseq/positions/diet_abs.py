@@ -27,8 +27,8 @@ class DietAbs(ScoreParameters):
     ``query`` and ``key``, times the gain, are P_Q and P_K of every head, (H, n, d_p). A blind start
     draws them from N(0, 0.02): the paper doesn't say, and two zero matrices would never get a
     gradient. A local start has a shifted diagonal in every head (`shifted_diagonals`), as the
-    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and the gain
-    that of `gain_of`.
+    trained heads in figures 4 and 7 of the paper. By default d_p is d_h, and the gain that of
+    `gain_of`.
     """
 
     absolute = True
@@ -48,24 +48,18 @@ class DietAbs(ScoreParameters):
         peak: float,
     ) -> None:
         rank = shape.head_dim if rank is None else rank
-        super().__init__(
-            shape, gain_of(rank, self.gain_at_32) if gain is None else gain, start, peak
-        )
+        super().__init__(shape, gain_of(rank, self.gain_at_32) if gain is None else gain)
         self.rank = rank
-        self.query = nn.Parameter(torch.empty(shape.heads, shape.queries.positions, rank))
-        self.key = nn.Parameter(torch.empty(shape.heads, shape.keys.positions, rank))
+        queries, keys = shape.queries.positions, shape.keys.positions
+        self.query = nn.Parameter(torch.empty(shape.heads, queries, rank))
+        self.key = nn.Parameter(torch.empty(shape.heads, keys, rank))
         for parameter in (self.query, self.key):
             nn.init.normal_(parameter, std=0.02 / self.gain)
-        if self.start == "local":
+        if start == "local":
             # a compressed key stands in the middle of its tokens, see `Compression`
-            stride = self.key.size(1) / self.query.size(1) if self.compressed else 1.0
-            factors = shifted_diagonals(
-                first_offsets(shape),
-                (torch.arange(self.query.size(1)) + 0.5) * stride - 0.5,
-                torch.arange(self.key.size(1)),
-                rank,
-                peak,
-            )
+            stride = keys / queries if self.compressed else 1.0
+            places = (torch.arange(queries) + 0.5) * stride - 0.5, torch.arange(keys)
+            factors = shifted_diagonals(first_offsets(shape), *places, rank, peak)
             for parameter, factor in zip((self.query, self.key), factors, strict=True):
                 parameter.data[..., : factor.size(-1)] = factor / self.gain
 
@@ -112,10 +106,8 @@ def shifted_diagonals(
 
     Args:
         offsets: (H,), the offset of each head
-        queries: (Tq,), the positions of the queries
-        keys: (Tk,), the positions of the keys
+        queries, keys: (Tq,) and (Tk,), their positions
         rank: the largest r allowed
-        peak: see above
 
     Returns:
         (H, Tq, r) and (H, Tk, r), r even

@@ -41,27 +41,17 @@ class ScoreParameters(PositionScheme):
 
     Adam moves a parameter by at most about the learning rate in an update. A scalar that is added
     to a score as it is therefore needs hundreds of updates to reach the 1 to 2 of a trained head,
-    while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the parameters
-    are multiplied by ``gain``, whatever the optimizer (docs/results.md has
-    measurements). The initial score doesn't depend on it.
+    while the same step on TUPE's U is multiplied by a row of norm sqrt(d). So the parameters are
+    multiplied by ``gain``, whatever the optimizer (docs/results.md has measurements). The initial
+    score doesn't depend on it.
 
     The gain belongs to the parameters and is saved with them in the state dict. A state dict
     without it, such as all checkpoints of version 0.1 and of TUPE's released code, has gain 1.
-
-    Attributes:
-        gain: what the parameters are multiplied by
-        start: "blind": the initial score is the paper's; "local": it has a peak at an offset of its
-            own in every head
-        peak: that initial score at the head's offset
     """
 
-    def __init__(
-        self, shape: AttentionShape, gain: float, start: str = "blind", peak: float = 0.0
-    ) -> None:
+    def __init__(self, shape: AttentionShape, gain: float) -> None:
         super().__init__(shape)
         self.gain = gain
-        self.start = start
-        self.peak = peak
 
     def gained(self, parameter: Tensor) -> Tensor:
         """The parameter times the gain, in float32 or wider."""
@@ -85,7 +75,12 @@ def first_offsets(shape: AttentionShape) -> Tensor:
     In causal attention: 0, -1, -2, ... After `FURTHEST` the offsets begin again at 0. Where all
     heads of a layer share one score, each layer has one of these offsets.
     """
-    causal, first = shape.causal, shape.layer if shape.heads == 1 else 0
-    distances = range(1, FURTHEST + 1)
-    offsets = [0, *(sign * d for d in distances for sign in ((-1,) if causal else (-1, 1)))]
+    signs = (-1,) if shape.causal else (-1, 1)
+    offsets = [0, *(sign * d for d in range(1, FURTHEST + 1) for sign in signs)]
+    first = shape.layer if shape.heads == 1 else 0
     return torch.tensor([offsets[(first + head) % len(offsets)] for head in range(shape.heads)])
+
+
+def local_scores(offsets: Tensor, shape: AttentionShape, peak: float) -> Tensor:
+    """(..., H): a score at each offset (...), which falls by 1/e a token from each head's peak."""
+    return peak * torch.exp(-(offsets.unsqueeze(-1) - first_offsets(shape)).abs())

@@ -27,14 +27,13 @@ class Kerple(PositionScheme):
     log: score(i, j) = -r1 log(1 + r2 |i - j|); power: -r1 |i - j|^r2. ``r1`` and ``r2`` (H,) are
     parameters of every head, which all layers share, and start uniformly below 2 and below 1 (log),
     or 1 and 2 (power), as in the authors' code (github.com/chijames/KERPLE). The kernels are
-    symmetric; the paper tries them in causal attention only.
+    symmetric; the paper tries them in causal attention only. They have no gain: they start at the
+    size of trained ones, and the distance multiplies them.
 
     The theory asks for r1 > 0, r2 > 0 and, in the power, r2 <= 2. The authors' code sets parameters
-    that left 0.01 or more, or 2 or less, back to that bound before each use. Here the bound is
-    taken in place of such a parameter, whose gradient is that of the bound, so no forward pass
-    writes to a parameter. And r1 may be 0, so that a warm start begins without the term.
-
-    They have no gain: they start at the size of trained ones, and the distance multiplies them.
+    outside 0.01 to 2 back to that bound before each use. Here the bound takes the place of such a
+    parameter and gives it its gradient (`bounded`), so no forward pass writes to a parameter. And
+    r1 may be 0, so that a warm start begins without the term.
     """
 
     options = (KERPLE,)
@@ -55,9 +54,8 @@ class Kerple(PositionScheme):
         distances = layout.offset_line.abs()  # (number of offsets,)
         r1 = bounded(self.r1, 0.0).unsqueeze(1)  # (H, 1)
         if self.kerple == "log":
-            return Offsets(
-                -r1 * torch.log1p(bounded(self.r2, LEAST).unsqueeze(1) * distances), layout
-            )
+            r2 = bounded(self.r2, LEAST).unsqueeze(1)  # (H, 1)
+            return Offsets(-r1 * torch.log1p(r2 * distances), layout)
         r2 = bounded(self.r2, LEAST, LARGEST_POWER).unsqueeze(1)  # (H, 1)
         return Offsets(-r1 * distances.to(r2.dtype).pow(r2), layout)
 

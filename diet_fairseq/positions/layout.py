@@ -11,14 +11,13 @@ from ..errors import UserError
 
 
 def token_positions(padding_mask: Tensor | None, length: int, device: torch.device) -> Tensor:
-    """0-based positions of the real tokens; those of padding may lie beyond a table.
+    """0-based positions of tokens, which count real tokens; those of padding may exceed a table.
 
     Args:
         padding_mask: (B, T) bool, True at padding, or None if no token comes after padding.
 
     Returns:
-        (B, T) int64, or (1, T) if the mask is None. Positions count real tokens, so they don't
-        depend on the side of the padding.
+        (B, T) int64, or (1, T) if the mask is None
     """
     if padding_mask is None:
         return torch.arange(length, device=device).unsqueeze(0)  # (1, T)
@@ -38,9 +37,10 @@ def padding_flags(padding_mask: Tensor) -> tuple[bool, bool, bool]:
     holes = before_tokens.sum(dim=1) > padding_mask[:, 0]  # (B,)
     if lazy:
         return True, True, bool(holes.any())
-    flags = torch.stack([padding_mask.any(), before_tokens.any(), holes.any()])
-    padded, left, has_holes = flags.tolist()
-    return padded, left, has_holes
+    has_padding, has_left_padding, has_holes = torch.stack(
+        [padding_mask.any(), before_tokens.any(), holes.any()]
+    ).tolist()
+    return has_padding, has_left_padding, has_holes
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +62,8 @@ class Layout:
             offsets are a Toeplitz matrix; not so where padding stands between tokens, and in
             cross-attention with padding before tokens or while decoding
         ends: positions of queries and of keys are below these numbers; None: below Tk
-        numbers: how many tokens stand before each query and each key, where positions are drawn at
-            random (`sampling`) and don't say it; None: as many as its position
+        numbers: of each query and each key the number of tokens before it, where positions are
+            random (`sampling`); None: its position
     """
 
     query_positions: Tensor
@@ -90,15 +90,16 @@ class Layout:
         """
         refuse_recording()
         length = padding_mask.size(1)
-        padded, left, has_holes = padding_flags(padding_mask)
-        positions = token_positions(padding_mask if left else None, length, padding_mask.device)
+        has_padding, has_left_padding, has_holes = padding_flags(padding_mask)
+        mask = padding_mask if has_left_padding else None
+        positions = token_positions(mask, length, padding_mask.device)
         return Layout(
             query_positions=positions if queries is None else positions[:, -queries:],
             key_positions=positions,
-            padding_mask=padding_mask if padded else None,
+            padding_mask=padding_mask if has_padding else None,
             causal=causal,
             segments=segments,
-            length=None if left or queries is not None else length,
+            length=None if has_left_padding or queries is not None else length,
             regular=not has_holes,
         )
 
@@ -110,7 +111,7 @@ class Layout:
     ) -> "Layout":
         """Queries have positions in the target, keys in the source (its (B, S) padding mask).
 
-        ``source_positions``: the arguments of `at` that the source's layout had, where it had any.
+        ``source_positions``: the arguments of `at` for the source's layout; None: plain positions.
         """
         source = Layout.of_self_attention(source_padding_mask)
         if source_positions is not None:
@@ -126,6 +127,7 @@ class Layout:
 
     def at(self, positions: Tensor, end: int) -> "Layout":
         """The same tokens, all of them queries, at other positions (B, T), below ``end``."""
+        numbers = self.key_numbers.expand_as(positions)
         return replace(
             self,
             query_positions=positions,
@@ -133,15 +135,12 @@ class Layout:
             length=None,
             regular=False,
             ends=(end, end),
-            numbers=(
-                self.query_numbers.expand_as(positions),
-                self.key_numbers.expand_as(positions),
-            ),
+            numbers=(numbers, numbers),
         )
 
     @cached_property
     def cache(self) -> dict[Any, Any]:
-        """What depends on positions alone, for layers that have it in common, by any keys."""
+        """Results that depend on positions alone and that layers share, by any keys."""
         return {}
 
     def of_last_keys(self, keys: int) -> "Layout":
@@ -151,12 +150,11 @@ class Layout:
         if keys not in self.cache:
             first = self.key_positions.size(1) - keys
             ends = self.query_end, self.key_end
-            last = replace(self, key_positions=self.key_positions[:, first:], ends=ends)
-            self.cache[keys] = last
+            self.cache[keys] = replace(self, key_positions=self.key_positions[:, first:], ends=ends)
         return self.cache[keys]
 
     def compressed(self, k: int) -> "Layout":
-        """The queries, and the k keys that the tokens are compressed to: all real, seen by all.
+        """The queries, and the k keys that the tokens are compressed to: no padding, no mask.
 
         ``length`` still counts the tokens, by which the queries stand.
         """
@@ -165,12 +163,12 @@ class Layout:
 
     @property
     def query_numbers(self) -> Tensor:
-        """(B|1, Tq) int64: how many tokens stand before each query."""
+        """(B|1, Tq) int64: the number of tokens before each query."""
         return self.query_positions if self.numbers is None else self.numbers[0]
 
     @property
     def key_numbers(self) -> Tensor:
-        """(B|1, Tk) int64: how many tokens stand before each key."""
+        """(B|1, Tk) int64: the number of tokens before each key."""
         return self.key_positions if self.numbers is None else self.numbers[1]
 
     @property
@@ -231,16 +229,13 @@ class Layout:
     @cached_property
     def mask(self) -> Tensor | None:
         """(B|1, 1, Tq|1, Tk) bool, True where a query doesn't see a key; None: no mask."""
-        mask = None
-        if self.hidden is not None:
-            mask = self.hidden[:, None, None, :]  # (B, 1, 1, Tk)
-        if self.causal and (mask is not None or self.query_positions.size(1) > 1):
-            future = self.slot_offsets > 0  # (Tq, Tk)
-            # With left padding, padding queries would see no key, and softmax would give NaN.
-            # So they see themselves, one at a time as all at once; their output is not used.
-            future = future if mask is None else (future | mask) & (self.slot_offsets != 0)
-            mask = future.expand(1, 1, *future.shape) if mask is None else future
-        return mask
+        mask = None if self.hidden is None else self.hidden[:, None, None, :]  # (B, 1, 1, Tk)
+        if not self.causal or (mask is None and self.query_positions.size(1) == 1):
+            return mask
+        future = (self.slot_offsets > 0)[None, None]  # (1, 1, Tq, Tk)
+        # With left padding, padding queries would see no key, and softmax would give NaN.
+        # So they see themselves, one at a time as all at once; their output is not used.
+        return future if mask is None else (future | mask) & (self.slot_offsets != 0)
 
 
 def hidden_keys(padding_mask: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ class Option:
     """A position option, which `config.position_options` and every ``--help`` list.
 
     Attributes:
-        name: in a checkpoint's arguments; ``position_clip`` is ``--position-clip``
+        name: in a checkpoint's arguments
         type: int, float, str, or bool, whose flag takes no value
         help: for ``--help``
         default: the scheme's; None: the scheme decides
@@ -33,8 +33,8 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option as it is typed."""
-        return flag(self.name)
+        """The option as it is typed: ``position_clip`` -> ``--position-clip``."""
+        return "--" + self.name.replace("_", "-")
 
     @property
     def argument(self) -> str:
@@ -44,11 +44,6 @@ class Option:
     def with_default(self, default: Any) -> "Option":
         """The same option with another default."""
         return replace(self, default=default)
-
-
-def flag(name: str) -> str:
-    """The flag of an option: ``position_clip`` -> ``--position-clip``."""
-    return "--" + name.replace("_", "-")
 
 
 def at_least(least: int) -> Check:

@@ -1,7 +1,4 @@
-"""The registry of position schemes, for schemes of a user's own package.
-
-It works as fairseq's registries do: a decorator gives a class its name.
-"""
+"""The registry of position schemes, for schemes of a user's own package."""
 
 import re
 from collections.abc import Callable
@@ -33,7 +30,7 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
     """
 
     def register(scheme: Scheme) -> Scheme:
-        _check(name, scheme)
+        check(name, scheme)
         SCHEMES[name] = scheme
         try:
             for act in _actions:
@@ -53,7 +50,8 @@ def for_each_scheme(act: Callable[[str], None]) -> None:
     _actions.append(act)
 
 
-def _check(name: str, scheme: object) -> None:
+def check(name: str, scheme: object) -> None:
+    """Refuse a name that is not allowed, and a class that is no `PositionScheme`."""
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme)):
         raise UserError(
             f"the position scheme {name} must be a subclass of PositionScheme, but is "
@@ -66,8 +64,8 @@ def _check(name: str, scheme: object) -> None:
             f"{name!r}: rename it"
         )
     if name in SCHEMES:
-        other = SCHEMES[name]
+        first = SCHEMES[name]
         raise UserError(
             f"the position scheme {name} is registered already, by "
-            f"{other.__module__}.{other.__qualname__}: give {scheme.__qualname__} another name"
+            f"{first.__module__}.{first.__qualname__}: give {scheme.__qualname__} another name"
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..checks import not_below
 from ..errors import UserError
 from .base import AttentionShape
-from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
+from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option, at_least
 from .scores import Offsets
@@ -42,20 +42,15 @@ class OffsetScores(ScoreParameters):
     """score(i, j) = scalars[row(j - i)], one column per head.
 
     Offsets beyond the outermost one share its row, so no input is too long.
+
+    Args:
+        row_of_offset: (2 c + 1,), the row of each offset from -c to c
     """
 
     row_of_offset: Tensor
 
-    def __init__(
-        self,
-        shape: AttentionShape,
-        row_of_offset: Tensor,
-        gain: float,
-        start: str = "blind",
-        peak: float = 0.0,
-    ) -> None:
-        """``row_of_offset`` (2 c + 1,): the row of each offset from -c to c."""
-        super().__init__(shape, gain, start, peak)
+    def __init__(self, shape: AttentionShape, row_of_offset: Tensor, gain: float) -> None:
+        super().__init__(shape, gain)
         self.outermost = len(row_of_offset) // 2
         self.register_buffer("row_of_offset", row_of_offset, persistent=False)
 
@@ -72,7 +67,11 @@ class OffsetScores(ScoreParameters):
 
 
 class OffsetScalars(OffsetScores):
-    """Offsets whose scalars are parameters: ``weight`` (rows, H), times the gain."""
+    """Offsets whose scalars are parameters: ``weight`` (rows, H), times the gain.
+
+    A blind start draws the score from N(0, std). A local start has a peak in every head that falls
+    by 1/e with each token.
+    """
 
     def __init__(
         self,
@@ -84,16 +83,11 @@ class OffsetScalars(OffsetScores):
         peak: float = 0.0,
         std: float = 0.0,
     ) -> None:
-        """A blind start draws the score from N(0, std).
-
-        A local start has a peak in every head that falls off by 1/e with each token.
-        """
-        super().__init__(shape, row_of_offset, gain, start, peak)
+        super().__init__(shape, row_of_offset, gain)
         self.weight = nn.Parameter(torch.zeros(rows, shape.heads))
-        nn.init.normal_(self.weight, std=std / self.gain)
-        if self.start == "local":
-            distances = (self._nearest(rows).unsqueeze(1) - first_offsets(shape)).abs()
-            self.weight.data.copy_(self.peak / self.gain * torch.exp(-distances))  # (rows, H)
+        nn.init.normal_(self.weight, std=std / gain)
+        if start == "local":
+            self.weight.data.copy_(local_scores(self._nearest(rows), shape, peak / gain))
 
     def _nearest(self, rows: int) -> Tensor:
         """(rows,): the nearest of the offsets that share a row; inf: no offset has the row."""
@@ -124,7 +118,7 @@ class OffsetProducts(OffsetScores):
         super().__init__(shape, row_of_offset, gain)
         width = shape.heads * shape.head_dim
         self.vectors = nn.Parameter(torch.empty(rows, shape.embed_dim))
-        nn.init.normal_(self.vectors, std=0.02 / self.gain)
+        nn.init.normal_(self.vectors, std=0.02 / gain)
         self.query, self.key = (nn.Linear(shape.embed_dim, width, bias=False) for _ in range(2))
         for linear in (self.query, self.key):
             nn.init.normal_(linear.weight, std=0.02)
@@ -153,13 +147,7 @@ class DietRel(OffsetScalars):
     options = (CLIP, GAIN.with_default(30.0), START, PEAK)
 
     def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        clip: int | None,
-        gain: float,
-        start: str,
-        peak: float,
+        self, shape: AttentionShape, *, clip: int | None, gain: float, start: str, peak: float
     ) -> None:
         if clip is None:
             clip = max(shape.queries.positions, shape.keys.positions, 2) - 1
@@ -176,22 +164,14 @@ class T5(OffsetScalars):
     options = (BUCKETS, MAX_DISTANCE, GAIN.with_default(30.0), START, PEAK)
 
     def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        buckets: int,
-        max_distance: int,
-        gain: float,
-        start: str,
-        peak: float,
+        self, shape: AttentionShape, *, buckets: int, max_distance: int, **scalars: Any
     ) -> None:
         rows = bucket_of_offset(shape.causal, buckets, max_distance)
-        super().__init__(shape, rows, buckets, gain, start, peak, std=shape.embed_dim**-0.5)
-        self.buckets, self.max_distance = buckets, max_distance
+        super().__init__(shape, rows, buckets, **scalars, std=shape.embed_dim**-0.5)
+        self.bucket_options = {"buckets": buckets, "max_distance": max_distance}
 
     def description(self) -> dict[str, Any]:
-        buckets = {"buckets": self.buckets, "max_distance": self.max_distance}
-        return super().description() | buckets
+        return super().description() | self.bucket_options
 
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:

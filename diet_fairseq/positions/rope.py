@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are turned by angles that grow with their positions."""
+"""Rotary positions: queries and keys are rotated by angles that grow with their positions."""
 
 import math
 from typing import Any, ClassVar
@@ -11,8 +11,8 @@ from .base import AttentionShape, PositionScheme
 from .layout import Layout
 from .options import Option, at_least
 
-#: what queries or keys are multiplied by: cos and sin, (B|1, 1, T, 1, d_h / 2) each
-Turn = tuple[Tensor, Tensor]
+#: the cosines and sines of a rotation, (B|1, 1, T, 1, d_h / 2) each
+CosSin = tuple[Tensor, Tensor]
 
 
 def check_share(flag: str, value: float) -> None:
@@ -58,7 +58,7 @@ TRAINED = Option(
 
 
 class Rope(PositionScheme):
-    """RoPE, Su et al. (2021), eq. 14 to 16: q_i and k_j are turned, their product knows j - i.
+    """RoPE, Su et al. (2021), eq. 14 to 16: q_i and k_j are rotated; their product knows j - i.
 
     Pair m of a head turns by the angle position * base^(-2m / d_h). It has dimensions m and
     m + d_h / 2, as in transformers' Llama and RoFormer's successors; the paper pairs 2m and 2m + 1,
@@ -82,10 +82,10 @@ class Rope(PositionScheme):
         shape: AttentionShape,
         *,
         rope_base: float,
-        rope_share: float,
-        rope_scaling: str,
-        rope_factor: float | None,
-        rope_trained: int | None,
+        rope_share: float = 1.0,
+        rope_scaling: str = "none",
+        rope_factor: float | None = None,
+        rope_trained: int | None = None,
     ) -> None:
         super().__init__(shape)
         if shape.head_dim % 2:
@@ -97,37 +97,34 @@ class Rope(PositionScheme):
         self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
         self.magnitude = 1.0
-        half = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
+        frequencies = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
         if rope_scaling == "linear":
-            half = [frequency / self.factor for frequency in half]
+            frequencies = [frequency / self.factor for frequency in frequencies]
         if rope_scaling == "yarn" and rope_trained is not None:
-            half = yarn(half, rope_base, self.factor, rope_trained)
+            frequencies = yarn(frequencies, rope_base, self.factor, rope_trained)
             self.magnitude = 0.1 * math.log(self.factor) + 1
-        half[self.pairs :] = [0.0] * (len(half) - self.pairs)
-        self.register_buffer("rates", bits([half]), persistent=False)
-        self.key = (
-            *(type(self), shape.head_dim, rope_base, self.pairs),
-            *(rope_scaling, rope_factor, rope_trained),
-        )
+        frequencies[self.pairs :] = [0.0] * (len(frequencies) - self.pairs)
+        self.register_buffer("rates", bits([frequencies]), persistent=False)
+        scaling = rope_scaling, rope_factor, rope_trained
+        self.key = type(self), shape.head_dim, rope_base, self.pairs, scaling
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        of_queries, of_keys = self._turns(layout, q.dtype)
-        turn = Turned.apply if torch.is_grad_enabled() else turned
+        of_queries, of_keys = self._rotations(layout, q.dtype)
+        turn = Rotation.apply if torch.is_grad_enabled() else rotate
         return turn(q, *of_queries), turn(k, *of_keys)
 
-    def _turns(self, layout: Layout, dtype: torch.dtype) -> tuple[Turn, Turn]:
+    def _rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
         """Those of queries and of keys; the first layer computes them for all."""
         key = self.key, dtype
         if key not in layout.cache:
             queries, keys = layout.query_positions, layout.key_positions
-            of_keys = self._turn(keys, -1, dtype)
+            of_keys = self._rotation(keys, -1, dtype)
             # queries are the last of the keys
             alike = queries.shape == keys.shape and len(self.rates) == 1
-            of_queries = of_keys if alike else self._turn(queries, 1, dtype)
-            layout.cache[key] = of_queries, of_keys
+            layout.cache[key] = of_keys if alike else self._rotation(queries, 1, dtype), of_keys
         return layout.cache[key]
 
-    def _turn(self, positions: Tensor, sign: int, dtype: torch.dtype) -> Turn:
+    def _rotation(self, positions: Tensor, sign: int, dtype: torch.dtype) -> CosSin:
         """That of positions (B|1, T), in float32 until the end; ``sign`` is -1 for keys."""
         positions = positions[:, None, :, None, None]  # (B|1, 1, T, 1, 1)
         frequencies, *growth = self.rates.view(torch.float32)  # (d_h / 2,) each
@@ -156,18 +153,10 @@ class Xpos(Rope):
     options = (BASE,)
 
     def __init__(self, shape: AttentionShape, *, rope_base: float) -> None:
-        super().__init__(
-            shape,
-            rope_base=rope_base,
-            rope_share=1.0,
-            rope_scaling="none",
-            rope_factor=None,
-            rope_trained=None,
-        )
+        super().__init__(shape, rope_base=rope_base)
         half = shape.head_dim // 2
         growth = [math.log((m / half + 0.4) / 1.4) / 512 for m in range(half)]
-        rates = torch.cat([self.rates, bits([growth])])
-        self.register_buffer("rates", rates, persistent=False)
+        self.rates = torch.cat([self.rates, bits([growth])])
 
 
 def bits(numbers: list[list[float]]) -> Tensor:
@@ -175,8 +164,8 @@ def bits(numbers: list[list[float]]) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float32).view(torch.int32)
 
 
-class Turned(torch.autograd.Function):
-    """`turned`, with a gradient that is turned back.
+class Rotation(torch.autograd.Function):
+    """`rotate`, with a gradient that is rotated back.
 
     PyTorch's own backward pass would take twice the time, in as many copies of x.
     """
@@ -184,16 +173,16 @@ class Turned(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return turned(x, cos, sin)
+        return rotate(x, cos, sin)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return Turned.apply(gradient, cos, -sin), None, None
+        return Rotation.apply(gradient, cos, -sin), None, None
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x (B, H, T, d_h) with its pairs turned; cos and sin are (B|1, 1, T, 1, d_h / 2)."""
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x (B, H, T, d_h) with its pairs rotated; cos and sin are (B|1, 1, T, 1, d_h / 2)."""
     halves = x.unflatten(-1, (2, -1))  # (B, H, T, 2, d_h / 2)
     out = halves * cos
     (real, imaginary), (out_real, out_imaginary) = halves.unbind(-2), out.unbind(-2)

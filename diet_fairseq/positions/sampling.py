@@ -36,7 +36,7 @@ class PositionSampling:
         Args:
             layout: every token is a query
             batch: B
-            source_positions: (B, S), where the sources of these targets stand
+            source_positions: (B, S), of the sources of these targets
 
         Raises:
             UserError: a sentence has more than L tokens

@@ -30,8 +30,8 @@ class Offsets(Score):
     Attributes:
         line: (H|1, number of offsets), float32: the score of each offset of `Layout.offset_line`
         layout: the layout that the line belongs to
-        reach: all offsets from ``reach`` on have one score, and all up to ``-reach`` another; None:
-            that is not so
+        reach: all offsets from ``reach`` on have one score, and all up to ``-reach`` another; None
+            otherwise
     """
 
     line: Tensor
@@ -46,10 +46,11 @@ class Offsets(Score):
         """The line multiplied by a number."""
         return replace(self, line=self.line * factor)
 
-    def __add__(self, other: "Offsets") -> "Offsets":
-        reaches = (self.reach, other.reach)
-        reach = None if None in reaches else max(reach for reach in reaches if reach is not None)
-        return Offsets(self.line + other.line, self.layout, reach)
+    def __add__(self, addend: "Offsets") -> "Offsets":
+        reach = None
+        if self.reach is not None and addend.reach is not None:
+            reach = max(self.reach, addend.reach)
+        return Offsets(self.line + addend.line, self.layout, reach)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ class Factors(Score):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Score):
-    """A score that has been computed: (B|1, H|1, Tq, Tk)."""
+    """A whole matrix of scores: (B|1, H|1, Tq, Tk)."""
 
     score: Tensor
 
@@ -86,12 +87,12 @@ class Dense(Score):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Vectors, of which each pair of a query and a key has one.
+    """Vectors, one for each pair of a query and a key.
 
     Attributes:
         rows: (H|1, R, d_h)
         index: (B|1, 1, Tq, Tk) int64, the row of each pair
-        bias: (H|1, 1, d_h), added to every query, already scaled as queries are; None: no bias
+        bias: (H|1, 1, d_h), added to every query, scaled as queries are; None: no bias
     """
 
     rows: Tensor

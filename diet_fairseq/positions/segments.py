@@ -16,8 +16,8 @@ class SegmentScores(ScoreParameters):
     """score(i, j) = E_S(S(i), S(j)), Chen et al. (2021), eq. 2: unscaled, zero at the start.
 
     ``weight`` times the gain is E_S of every head, (H, S, S): row S(i) of the query, column S(j) of
-    the key; the formula does not make it symmetric. It is shared like the position scheme. In
-    a layout without segments every token is in segment 0, which softmax is invariant to.
+    the key. It is shared like the position scheme. In a layout without segments every token is in
+    segment 0, to which softmax is invariant.
     """
 
     def __init__(self, shape: AttentionShape, segments: int, gain: float = 30.0) -> None:
@@ -28,10 +28,9 @@ class SegmentScores(ScoreParameters):
         segments = layout.segments
         if segments is None:
             segments = torch.zeros_like(layout.key_positions[:1])
-        asking = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
-        weight = self.gained(self.weight)  # (H, S, S)
-        table = weight.transpose(0, 1).flatten(1)  # (S, H * S)
-        query = take_rows(table, asking, self.shape.heads)  # (B|1, H, Tq, S)
+        of_queries = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
+        table = self.gained(self.weight).transpose(0, 1).flatten(1)  # (S, H * S)
+        query = take_rows(table, of_queries, self.shape.heads)  # (B|1, H, Tq, S)
         key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
         # not as factors, which would make vectors longer: backends were measured with a matrix
         return Dense(product(query, key.to(query.dtype)))

@@ -58,11 +58,11 @@ class Shaw(ScoreParameters):
 
 
 def rows_of_offsets(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:
-    """The offsets that occur, clipped, and the place of each pair's among them.
+    """The offsets that occur, clipped, and for each pair the index of its offset among them.
 
     Args:
         layout: of the pairs; keys that are masked as later ones count as the last that is seen
-        clip: the largest offset; None: all are told apart
+        clip: the largest offset; None: no clipping
 
     Returns:
         the offsets j - i, and (B|1, 1, Tq, Tk) int64

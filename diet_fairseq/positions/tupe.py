@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UserError
 from .base import AttentionShape, PositionScheme
 from .gain import GAIN
 from .layout import Layout
@@ -55,12 +54,10 @@ RELATIVE = Option(
 class TupeA(PositionScheme):
     """TUPE-A, Ke et al. (2021), eq. 10: score(i, j) = reset((p_i U^Q)(p_j U^K)^T / sqrt(2 d_h)).
 
-    The content score shares the scale: it is divided by sqrt(2 d_h), too. As in the released code,
-    p passes through a LayerNorm, and U^Q and U^K have biases. Parameter names are those of the
-    released code, so that its checkpoints can be read.
-
-    Appendix B's "normalization and rescaling" can be left out, each on its own: without the
-    LayerNorm p is taken as it is, and without the rescaling both scores are divided by sqrt(d_h).
+    The content score is divided by sqrt(2 d_h), too. As in the released code, p passes through a
+    LayerNorm, and U^Q and U^K have biases. Parameter names are those of the released code, so that
+    its checkpoints can be read. Without the rescaling of appendix B both scores are divided by
+    sqrt(d_h).
 
     reset: if the query is the first token ([CLS]) the score is theta_1, otherwise if the key is the
     first token it is theta_2. Each head has its own pair, products of two more rows of the table
@@ -75,19 +72,9 @@ class TupeA(PositionScheme):
     scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
 
     def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        untie_cls: str,
-        no_layer_norm: bool,
-        no_rescale: bool,
+        self, shape: AttentionShape, *, untie_cls: str, no_layer_norm: bool, no_rescale: bool
     ) -> None:
         super().__init__(shape)
-        choices = UNTIE_CLS.choices or ()
-        if untie_cls not in choices:
-            raise UserError(
-                f"--position-untie-cls must be one of {', '.join(choices)}, but is {untie_cls}"
-            )
         self.untie_cls = untie_cls
         self.first_row = 0 if untie_cls == "no" else 1
         if no_rescale:
@@ -98,12 +85,9 @@ class TupeA(PositionScheme):
         self.scale = (self.score_terms * shape.head_dim) ** -0.5
         width = shape.heads * shape.head_dim
         self.pos = nn.Embedding(shape.queries.positions + self.first_row, shape.embed_dim)
-        # In cross-attention the keys are source positions, which have their own table.
-        self.pos_key = (
-            nn.Embedding(shape.keys.positions + self.first_row, shape.embed_dim)
-            if shape.cross
-            else None
-        )
+        self.pos_key = None
+        if shape.cross:  # source positions have a table of their own
+            self.pos_key = nn.Embedding(shape.keys.positions + self.first_row, shape.embed_dim)
         self.pos_ln = nn.Identity() if no_layer_norm else nn.LayerNorm(shape.embed_dim)
         self.pos_q_linear = nn.Linear(shape.embed_dim, width)
         self.pos_k_linear = nn.Linear(shape.embed_dim, width)
@@ -125,34 +109,27 @@ class TupeA(PositionScheme):
         return Factors(*self._factors(layout))
 
     def _factors(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        pos_key = self.pos if self.pos_key is None else self.pos_key
         query = self._project(self.pos, layout.query_positions, self.pos_q_linear, layout.query_end)
         query = query * self.scale
-        key = self._project(self._keys(), layout.key_positions, self.pos_k_linear, layout.key_end)
+        key = self._project(pos_key, layout.key_positions, self.pos_k_linear, layout.key_end)
         if self.untie_cls == "no":
             return query, key  # (B|1, H, Tq, d_h), (B|1, H, Tk, d_h)
-        return untied(query, key, layout, *self._theta())
-
-    def _theta(self) -> Tensor:
-        """theta_1 and theta_2 of each head, (2, H)."""
-        query, key = (
+        of_query, of_key = (
             linear(self.pos_ln(pos.weight[:2])).unflatten(-1, (self.shape.heads, -1))
-            for pos, linear in ((self.pos, self.pos_q_linear), (self._keys(), self.pos_k_linear))
+            for pos, linear in ((self.pos, self.pos_q_linear), (pos_key, self.pos_k_linear))
         )  # (2, H, d_h)
-        return (query * self.scale * key).float().sum(-1)
+        thetas = (of_query * self.scale * of_key).float().sum(-1)  # (2, H)
+        return untied(query, key, layout, *thetas)
 
-    def _keys(self) -> nn.Embedding:
-        return self.pos if self.pos_key is None else self.pos_key
-
-    def _project(
-        self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, last: int
-    ) -> Tensor:
-        """(B|1, T) positions, below ``last`` but for padding -> (B|1, H, T, d_h)."""
+    def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, end: int) -> Tensor:
+        """(B|1, T) positions, below ``end`` except padding's -> (B|1, H, T, d_h)."""
         table = pos.weight[self.first_row :]  # (n, d)
         if positions.size(0) == 1 or positions.size(1) == 1:
             rows = linear(self.pos_ln(F.embedding(positions.clamp(max=len(table) - 1), table)))
             return rows.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
         # positions differ between sentences: project every row once, not once per sentence
-        projected = linear(self.pos_ln(table[:last]))  # (last, H * d_h)
+        projected = linear(self.pos_ln(table[:end]))  # (end, H * d_h)
         return take_rows(projected, positions, self.shape.heads)
 
 
@@ -185,28 +162,21 @@ class TupeR(TupeA):
         self,
         shape: AttentionShape,
         *,
-        untie_cls: str,
         buckets: int,
         max_distance: int,
         gain: float,
-        no_layer_norm: bool,
-        no_rescale: bool,
         relative: str,
+        **absolute: Any,
     ) -> None:
-        super().__init__(
-            shape, untie_cls=untie_cls, no_layer_norm=no_layer_norm, no_rescale=no_rescale
-        )
-        rows = buckets
+        super().__init__(shape, **absolute)
         self.theta_rows = (buckets + 1, buckets) if shape.causal else (buckets // 2, buckets)
-        if untie_cls == "official":
-            rows = max(self.theta_rows) + 1
+        rows = max(self.theta_rows) + 1 if self.untie_cls == "official" else buckets
         row_of_offset = bucket_of_offset(shape.causal, buckets, max_distance)
         self.relative_attention_bias: OffsetScores = (
             OffsetProducts(shape, row_of_offset, rows, gain)
             if relative == "product"
             else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
         )
-
         self.bucket_options = {"buckets": buckets, "max_distance": max_distance}
         self.relative = relative
 
@@ -249,7 +219,7 @@ def untied(
 ) -> tuple[Tensor, Tensor]:
     """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).
 
-    Of the first token's query only the last column is left, of its key only the last two.
+    The first token's query is 0 but in the last column, its key 0 but in the last two.
     """
     query_first = stands_first(layout.query_numbers)  # (B|1, 1, Tq, 1)
     key_first = stands_first(layout.key_numbers)  # (B|1, 1, Tk, 1)

@@ -1,4 +1,4 @@
-"""What TUPE's paper compares TUPE with: BERT-A^d (section 4.3) and a free matrix (appendix D)."""
+"""TUPE's baselines: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix (appendix D)."""
 
 from typing import Any, ClassVar
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import AttentionShape, PositionScheme
-from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
+from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .scores import Dense
 from .tables import look_up
@@ -49,8 +49,8 @@ class TupeFree(ScoreParameters):
     ``weight``, times the gain, is B of every head, (H, n, n): a scalar for every pair of positions,
     unscaled, where TUPE-A has the product of projections. ``theta`` (2, H), times the gain, is
     theta_1 and theta_2. The content score keeps TUPE's scale. The paper states neither start nor
-    reset: a blind start is N(0, 0.02), as that of all of TUPE's parameters; a local start has a
-    peak in every head that falls off by 1/e with each token, as `OffsetScalars` has it.
+    reset: a blind start is N(0, 0.02), as that of all of TUPE's parameters; a local start is that
+    of `OffsetScalars`.
     """
 
     absolute = True
@@ -59,22 +59,16 @@ class TupeFree(ScoreParameters):
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
 
     def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        untie_cls: str,
-        gain: float,
-        start: str,
-        peak: float,
+        self, shape: AttentionShape, *, untie_cls: str, gain: float, start: str, peak: float
     ) -> None:
-        super().__init__(shape, gain, start, peak)
+        super().__init__(shape, gain)
         queries, keys = shape.queries.positions, shape.keys.positions
         self.weight = nn.Parameter(torch.empty(shape.heads, queries, keys))
-        nn.init.normal_(self.weight, std=0.02 / self.gain)
-        if self.start == "local":
+        nn.init.normal_(self.weight, std=0.02 / gain)
+        if start == "local":
             offsets = torch.arange(keys) - torch.arange(queries).unsqueeze(1)  # (n, n)
-            offsets = offsets - first_offsets(shape)[:, None, None]
-            self.weight.data.copy_(self.peak / self.gain * torch.exp(-offsets.abs()))
+            scores = local_scores(offsets, shape, peak / gain)  # (n, n, H)
+            self.weight.data.copy_(scores.permute(2, 0, 1))
         self.register_buffer("terms", torch.tensor(float(self.score_terms)))
         self.theta = None if untie_cls == "no" else nn.Parameter(torch.zeros(2, shape.heads))
 

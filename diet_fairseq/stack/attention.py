@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..attention.backends import BACKENDS, AttentionCall
 from ..attention.compressed import Compression, without_padding
-from ..attention.context import Context, Schemes, present, query_scale, scores_of, transformed
+from ..attention.context import Context, Schemes, query_scale, scores_of, transformed, without_none
 from ..attention.packing import Packing
 from ..attention.rows import row_scores
 from ..positions import PositionScheme
@@ -22,7 +22,7 @@ from ..positions.base import Projections
 class PositionalAttention(MultiheadAttention):
     """fairseq's attention, its parameters and its decoding state, with a position scheme.
 
-    `PositionScheme` has the equation, and `backends.reference` computes it as it stands there.
+    `PositionScheme` has the equation, and `backends.reference` computes it.
 
     Args:
         positions: the scheme of this layer alone; None: none, or the one in the `Context`
@@ -73,18 +73,18 @@ class PositionalAttention(MultiheadAttention):
             raise TypeError("PositionalAttention takes its masks from a Context")
         layout, packing = context.layout, context.packing
         packed_keys = packing if key is query else None
-        own = self.layer_schemes()
-        schemes, scores = own or context.shared, context.scores
+        layer_schemes, scores = self.layer_schemes(), context.scores
+        schemes = layer_schemes or context.shared
         scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(query).mul_(scale), packing)  # (B, H, Tq, d_h)
         saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if static_kv and "prev_key" in saved:
             k, v = saved["prev_key"], saved["prev_value"]  # (B, H, Tk, d_h)
-            turned, _ = transformed(schemes, q, k[:, :, :0], layout)
+            transformed_q, _ = transformed(schemes, q, k[:, :, :0], layout)
         else:
             k = self._heads(self.k_proj(key), packed_keys)  # (B, H, new keys, d_h)
             v = self._heads(self.v_proj(value), packed_keys)  # (B, H, new keys, d_h)
-            turned, k = transformed(schemes, q, k, layout)
+            transformed_q, k = transformed(schemes, q, k, layout)
             if "prev_key" in saved:
                 k = torch.cat([saved["prev_key"], k], dim=2)  # (B, H, Tk, d_h)
                 v = torch.cat([saved["prev_value"], v], dim=2)  # (B, H, Tk, d_h)
@@ -96,11 +96,11 @@ class PositionalAttention(MultiheadAttention):
             k, v = k.contiguous(), v.contiguous()
 
         attend = BACKENDS["reference" if need_weights else context.backend]
-        if own or scores is None:
+        if layer_schemes or scores is None:
             scores = scores_of(schemes, layout, attend.reads)
         scores += row_scores(schemes, q, k, layout, self.projections(), scale)
         dropout, temperature = self.active_dropout, context.temperature
-        call = AttentionCall(turned, k, v, scores, schemes, layout, dropout, temperature)
+        call = AttentionCall(transformed_q, k, v, scores, schemes, layout, dropout, temperature)
         out, weights = attend(call)
         out = out.permute(2, 0, 1, 3).flatten(2)  # (Tq, B, d)
         out = self.out_proj(out if packing is None else packing.pack(out))
@@ -111,7 +111,7 @@ class PositionalAttention(MultiheadAttention):
 
     def layer_schemes(self) -> Schemes:
         """The schemes of this layer alone."""
-        return present(self.positions, self.segments)
+        return without_none(self.positions, self.segments)
 
     @property
     def active_dropout(self) -> float:
@@ -139,7 +139,7 @@ class LinformerAttention(PositionalAttention):
 
     As in eq. 4 and in fairseq's Linformer keys and values are compressed before they are projected;
     the paper's figure has it the other way round, which differs by a bias. Padding contributes
-    nothing, and nothing of it is left to be masked: all k keys are seen by all queries.
+    nothing to compressed keys, and all queries see all of them.
 
     Args:
         compress_k: E of this layer; None: the one in the `Context`

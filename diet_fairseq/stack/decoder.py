@@ -6,7 +6,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
-from ..attention.context import Context, present
+from ..attention.context import Context, without_none
 from ..positions import check_length
 from ..positions.layout import Layout, hidden_keys
 from . import forward_context
@@ -41,9 +41,10 @@ class PositionalDecoderLayer(TransformerDecoderLayerBase):
 
 
 class PositionalDecoder(TransformerDecoderBase):
-    """fairseq's decoder, its parameters, and the schemes its layers share, if any.
+    """fairseq's decoder and its parameters, with positions.
 
-    ``positions`` is self-attention's, ``cross_positions`` cross-attention's.
+    ``positions`` and ``cross_positions`` are the schemes that layers share in self-attention and in
+    cross-attention, if they do.
     """
 
     def __init__(
@@ -90,21 +91,17 @@ class PositionalDecoder(TransformerDecoderBase):
             queries=None if incremental_state is None else 1,
         )
         check_length(layout, self.limit)
-        source_positions: tuple[Tensor, int] | None = None
+        source_positions: Tensor | None = None  # (B, S), where they are random
         if self.sampling is not None and self.training and incremental_state is None:
-            drawn = (encoder_out or {}).get("positions")
-            if drawn:
-                end = self.placement.config.position_sampling_length
-                source_positions = drawn[0], end or self.crossing.shape.keys.positions
-            layout = self.sampling.draw(
-                layout, len(prev_output_tokens), drawn[0] if drawn else None
-            )
-        x = self._embed(prev_output_tokens, layout, incremental_state).transpose(0, 1)  # (T, B, d)
+            [source_positions] = (encoder_out or {}).get("positions") or [None]
+            layout = self.sampling.draw(layout, len(prev_output_tokens), source_positions)
+        tokens = prev_output_tokens[:, -layout.query_positions.size(1) :]  # of queries
+        x = self._embed(tokens, layout).transpose(0, 1)  # (T, B, d)
 
         context = forward_context.create_context(
-            self, layout, present(self.positions), len(prev_output_tokens)
+            self, layout, without_none(self.positions), len(prev_output_tokens)
         )
-        source, crossing = None, None  # (S, B, d), and what cross-attention must know
+        source, crossing = None, None  # (S, B, d), and cross-attention's mask or context
         if encoder_out is not None and encoder_out["encoder_out"]:
             source = encoder_out["encoder_out"][0]
             padding_mask = encoder_out["encoder_padding_mask"][0]
@@ -134,49 +131,36 @@ class PositionalDecoder(TransformerDecoderBase):
         return x, {"attn": [attention], "inner_states": states}
 
     def _crossing(
-        self,
-        layout: Layout,
-        source_padding_mask: Tensor,
-        source_positions: tuple[Tensor, int] | None,
+        self, layout: Layout, source_padding_mask: Tensor, source_positions: Tensor | None
     ) -> Tensor | Context:
-        """Stock cross-attention takes the (B, S) mask itself, ours a `Context`."""
+        """The (B, S) mask itself for stock cross-attention, a `Context` for ours."""
         if self.crossing.scheme is None:
             return hidden_keys(source_padding_mask)
-        cross_layout = Layout.of_cross_attention(layout, source_padding_mask, source_positions)
+        of_source = None
+        if source_positions is not None:
+            end = self.placement.config.position_sampling_length
+            of_source = source_positions, end or self.crossing.shape.keys.positions
         return forward_context.create_context(
             self,
-            cross_layout,
-            present(self.cross_positions),
+            Layout.of_cross_attention(layout, source_padding_mask, of_source),
+            without_none(self.cross_positions),
             len(source_padding_mask),
             attention="encoder_attn",
         )
 
-    def _embed(self, tokens: Tensor, layout: Layout, incremental_state: Any) -> Tensor:
-        """(B, T) -> (B, T, d); while decoding the last token alone, (B, 1, d)."""
-        positions = None
-        if self.embed_positions is not None and layout.numbers is not None:
-            positions = forward_context.input_positions(
-                self.embed_positions, layout.query_positions
-            )
-        elif self.embed_positions is not None:
-            # while decoding, fairseq's tables count padding, too
-            in_step = layout.key_positions.size(0) == 1
-            state = incremental_state if in_step else None
-            positions = self.embed_positions(tokens, incremental_state=state)
-        if incremental_state is not None:
-            tokens = tokens[:, -1:]
-            positions = None if positions is None else positions[:, -1:]
+    def _embed(self, tokens: Tensor, layout: Layout) -> Tensor:
+        """(B, T) -> (B, T, d), the layers' input."""
         x = self.embed_scale * self.embed_tokens(tokens)
         if self.quant_noise is not None:
             x = self.quant_noise(x)
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
-        if positions is not None:
-            x = x + positions
+        if self.embed_positions is not None:
+            x = x + forward_context.input_positions(self.embed_positions, layout.query_positions)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)
 
     def max_positions(self) -> int:
-        """The length of the longest output; without absolute positions it is not limited."""
+        """The longest output; without absolute positions its length is not limited."""
         return self.limit.positions

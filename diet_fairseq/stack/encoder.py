@@ -8,7 +8,7 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from ..attention.context import present
+from ..attention.context import without_none
 from ..attention.packing import Packing
 from ..positions import check_length
 from ..positions.layout import Layout
@@ -32,9 +32,9 @@ class PositionalEncoderLayer(TransformerEncoderLayerBase):
 
 
 class PositionalEncoder(TransformerEncoderBase):
-    """fairseq's encoder, its parameters, and what positions and segments add to them.
+    """fairseq's encoder and its parameters, with positions and segments.
 
-    ``positions``, ``segments`` and ``compress_layer`` are what its layers share, if anything;
+    ``positions``, ``segments`` and ``compress_layer`` are those that layers share, if they do;
     ``embed_segments`` are the segments at the input, (S, d), if they act there. ``project_in``
     follows embeddings that are not as wide as the layers, as in ELECTRA.
     """
@@ -74,7 +74,7 @@ class PositionalEncoder(TransformerEncoderBase):
     ) -> dict[str, list[Tensor]]:
         """As fairseq's: src_tokens (B, T) -> its dictionary, encoder_out (T, B, d) and the rest.
 
-        ``segments`` (B, T) int64 says to which segment each token belongs; None: all to the first.
+        ``segments`` (B, T) int64 are the segments of tokens; None: all tokens are in the first.
         """
         padding_mask = src_tokens.eq(self.padding_idx)  # (B, T)
         if segments is not None and self.num_segments is not None:
@@ -83,16 +83,9 @@ class PositionalEncoder(TransformerEncoderBase):
         check_length(layout, self.limit)
         if self.sampling is not None and self.training:
             layout = self.sampling.draw(layout, len(src_tokens))
-        if self.embed_segments is not None:
-            ids = torch.zeros_like(src_tokens) if segments is None else segments
-            added = look_up(ids, self.embed_segments.weight)  # (B, T, d)
-            tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
-            # fairseq multiplies what it is given by the scale; segments are added as they are
-            token_embeddings = tokens + (added / self.embed_scale).to(tokens.dtype)
-        positions = None if layout.numbers is None else layout.key_positions
-        x, embedded = self.forward_embedding(src_tokens, token_embeddings, positions)  # (B, T, d)
-        if self.project_in is not None:
-            x = self.project_in(x)
+        tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
+        embedded = self.embed_scale * tokens  # (B, T, d)
+        x = self._embed(embedded, layout)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (T, B, d)
@@ -100,7 +93,7 @@ class PositionalEncoder(TransformerEncoderBase):
         packing = Packing.of(layout)
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
-        shared = present(self.positions, self.segments)
+        shared = without_none(self.positions, self.segments)
         context = forward_context.create_context(self, layout, shared, len(src_tokens), packing)
         states = [x] if return_all_hiddens else []
         for layer in self.layers:
@@ -111,6 +104,8 @@ class PositionalEncoder(TransformerEncoderBase):
             x = self.layer_norm(x)
         if packing is not None:
             x, *states = map(packing.unpack, (x, *states))
+        # random positions, for cross-attention
+        positions = {} if layout.numbers is None else {"positions": [layout.key_positions]}
         return {
             "encoder_out": [x],  # (T, B, d)
             "encoder_padding_mask": [padding_mask],  # (B, T)
@@ -118,28 +113,26 @@ class PositionalEncoder(TransformerEncoderBase):
             "encoder_states": states,  # of (T, B, d)
             "fc_results": [],
             "src_tokens": [],
-            # of `sampling`, for cross-attention
-            **({} if positions is None else {"positions": [positions]}),  # (B, T)
+            **positions,  # (B, T)
             "src_lengths": [(~padding_mask).sum(dim=1, dtype=torch.int32).unsqueeze(1)],  # (B, 1)
         }
 
-    def forward_embedding(
-        self,
-        src_tokens: Tensor,
-        token_embedding: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """As fairseq's, with the table's positions (B, T) where they are not 0, 1, ..."""
-        if positions is None or self.embed_positions is None:
-            return super().forward_embedding(src_tokens, token_embedding)
-        tokens = self.embed_tokens(src_tokens) if token_embedding is None else token_embedding
-        embedded = self.embed_scale * tokens
-        x = embedded + forward_context.input_positions(self.embed_positions, positions)
+    def _embed(self, x: Tensor, layout: Layout) -> Tensor:
+        """Embedded tokens (B, T, d) -> the layers' input, with segments and positions."""
+        if self.embed_segments is not None:
+            segments = layout.segments
+            if segments is None:
+                segments = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
+            x = x + look_up(segments, self.embed_segments.weight).to(x.dtype)
+        if self.embed_positions is not None:
+            x = x + forward_context.input_positions(self.embed_positions, layout.query_positions)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         x = self.dropout_module(x)
-        return x if self.quant_noise is None else self.quant_noise(x), embedded
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        return x if self.project_in is None else self.project_in(x)
 
     def max_positions(self) -> int:
-        """The length of the longest input; without absolute positions it is not limited."""
+        """The longest input; without absolute positions its length is not limited."""
         return self.limit.positions

@@ -1,4 +1,4 @@
-"""The context of a forward pass, and wrappers that encoders' and decoders' layers have alike."""
+"""The context of a forward pass, and wrappers that encoders' and decoders' layers share."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -53,8 +53,8 @@ def create_context(
 ) -> Context:
     """The `Context` of one forward pass of ``batch`` sentences, for this attention of a stack.
 
-    The stack selects one backend for all its layers, as all have schemes and sizes of one kind, and
-    computes for it what they share. Recomputed activations therefore take the same backend.
+    One backend is selected for all layers, as all have schemes and sizes of one kind, and the
+    scores that they share are computed for it. Recomputed layers therefore take the same backend.
     """
     config = stack.placement.config
     context = Context(
@@ -90,11 +90,13 @@ def compute_dtype(weight: Tensor) -> torch.dtype:
 
 
 def input_positions(table: Any, positions: Tensor) -> Tensor:
-    """(B, T) positions in fairseq's learned or sinusoidal table: (B, T, d)."""
+    """(B|1, T) positions in fairseq's learned or sinusoidal table -> (B|1, T, d).
+
+    fairseq's own lookup counts padding in decoding.
+    """
+    weight = table.weight if isinstance(table, LearnedPositionalEmbedding) else table.weights
     rows = positions + table.padding_idx + 1
-    if isinstance(table, LearnedPositionalEmbedding):
-        return F.embedding(rows, table.weight)
-    return F.embedding(rows, table.weights)
+    return F.embedding(rows.clamp(max=len(weight) - 1), weight)  # padding's may exceed the table
 
 
 class QuickDropout(FairseqDropout):

@@ -33,28 +33,28 @@ def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, 
     Raises:
         UserError: the model compresses to another number of keys
     """
-    own, found = model.state_dict(), dict(checkpoint)
+    model_state, parameters = model.state_dict(), dict(checkpoint)
     lengths: dict[str, None] = {}  # in their order, each once
     reaches: dict[str, None] = {}  # likewise
     for name, axes, first in tables(model):
-        table = found.get(name)
-        if table is None or table.dim() != own[name].dim():
+        table = parameters.get(name)
+        if table is None or table.dim() != model_state[name].dim():
             continue
         for axis in axes:
-            old, new = table.size(axis) - first, own[name].size(axis) - first
+            old, new = table.size(axis) - first, model_state[name].size(axis) - first
             if old < 1 or new <= old:
                 continue
             table = continued(table, new - old, axis, first)
             lengths[f"{old:,} to {new:,}"] = None
-            check_compression(name, table, own[name])
-        found[name] = table
+            check_compression(name, table, model_state[name])
+        parameters[name] = table
     for name, axis in offset_tables(model):
-        table = found.get(name)
-        if table is None or table.dim() != own[name].dim() or table.size(axis) % 2 == 0:
+        table = parameters.get(name)
+        if table is None or table.dim() != model_state[name].dim() or table.size(axis) % 2 == 0:
             continue
-        old, new = table.size(axis) // 2, own[name].size(axis) // 2
+        old, new = table.size(axis) // 2, model_state[name].size(axis) // 2
         if old != new:
-            found[name] = reaching(table, new, axis)
+            parameters[name] = reaching(table, new, axis)
             reaches[f"{old:,} to {new:,}"] = None
     if reaches:
         logger.info(
@@ -67,29 +67,29 @@ def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, 
             "1 again",
             " and from ".join(lengths),
         )
-    return found
+    return parameters
 
 
 def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """A model's parameters by position: their names, axes, and the row of position 0."""
-    own = model.state_dict()
-    for name, module in model.named_modules():
+    names = model.state_dict().keys()
+    for place, module in model.named_modules():
         axes_of, first = getattr(module, "tables", {}), getattr(module, "first_row", 0)
         if isinstance(module, LearnedPositionalEmbedding):
             axes_of = {"weight": (0,)}
             first = 0 if module.padding_idx is None else module.padding_idx + 1
         for parameter, axes in axes_of.items():
-            if f"{name}.{parameter}" in own:  # the schemes of cross-attention have more
-                yield f"{name}.{parameter}", axes, first
+            if f"{place}.{parameter}" in names:  # the schemes of cross-attention have more
+                yield f"{place}.{parameter}", axes, first
 
 
 def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
     """A model's parameters by offset: their names, and the axis that counts offsets."""
-    own = model.state_dict()
-    for name, module in model.named_modules():
+    names = model.state_dict().keys()
+    for place, module in model.named_modules():
         for parameter, axis in getattr(module, "offset_tables", {}).items():
-            if f"{name}.{parameter}" in own:
-                yield f"{name}.{parameter}", axis
+            if f"{place}.{parameter}" in names:
+                yield f"{place}.{parameter}", axis
 
 
 def reaching(table: Tensor, reach: int, axis: int) -> Tensor:
@@ -99,18 +99,18 @@ def reaching(table: Tensor, reach: int, axis: int) -> Tensor:
     return table.index_select(axis, offsets.clamp(-outermost, outermost) + outermost)
 
 
-def continued(table: Tensor, more: int, axis: int, first: int) -> Tensor:
-    """The table with so many positions more along the axis, where position 0 has row ``first``."""
+def continued(table: Tensor, count: int, axis: int, first: int) -> Tensor:
+    """The table with ``count`` more positions along the axis; position 0 has row ``first``."""
     positions = table.size(axis) - first
-    again = min(1, positions - 1)  # a table of one position has nothing but that
-    rows = first + again + torch.arange(more, device=table.device) % (positions - again)
+    start = min(1, positions - 1)  # 0 in a table of one position
+    rows = first + start + torch.arange(count, device=table.device) % (positions - start)
     return torch.cat([table, table.index_select(axis, rows)], axis)
 
 
-def check_compression(name: str, table: Tensor, own: Tensor) -> None:
+def check_compression(name: str, table: Tensor, target: Tensor) -> None:
     """Refuse a lengthened E or F, (k, n), that has another k than the model."""
-    if "compress_" in name and table.size(0) != own.size(0):
+    if "compress_" in name and table.size(0) != target.size(0):
         raise UserError(
             f"the model of --finetune-from-model has {table.size(0)} compressed keys, but this one "
-            f"would have {own.size(0)}: give --projection-length {table.size(0)}"
+            f"would have {target.size(0)}: give --projection-length {table.size(0)}"
         )

@@ -6,7 +6,7 @@ from typing import Any
 from ..attention.compressed import Compression
 from ..config import PositionConfig
 from ..errors import UserError
-from ..positions import AttentionShape, Limit, PositionScheme
+from ..positions import Limit, PositionScheme
 from ..positions.sampling import PositionSampling
 from .attention import LinformerAttention, PositionalAttention
 
@@ -15,7 +15,7 @@ UNLIMITED = int(1e5)
 
 
 class Placement:
-    """The scheme of one kind of attention of a stack, and whether its layers share it."""
+    """The scheme of one kind of attention in a stack, shared by its layers or not."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Placement:
         cross: bool = False,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """``options``: fairseq's options of the attention, which all layers have in common."""
+        """``options``: fairseq's options of the attention, which are the same in all layers."""
         if embed_dim % heads:
             raise UserError(
                 f"a width of {embed_dim} can't be split among {heads} attention heads: change "
@@ -45,9 +45,8 @@ class Placement:
                 f"roberta_{config.position_scheme} or bert_{config.position_scheme}, or "
                 "another scheme"
             )
-        self.shape = config.attention_shape(
-            heads, embed_dim, queries, keys, causal=causal, cross=cross
-        )
+        where = {"causal": causal, "cross": cross}
+        self.shape = config.attention_shape(heads, embed_dim, queries, keys, **where)
 
     @staticmethod
     def in_encoder(cfg: Any) -> "Placement":
@@ -71,32 +70,31 @@ class Placement:
         source = Limit(cfg.max_source_positions, "--max-source-positions")
         target = Limit(cfg.max_target_positions, "--max-target-positions")
         options = {"self_attention": True, **_options(cfg)}
-        own = Placement(config, heads, embed_dim, target, target, causal=True, options=options)
-        options = {
-            "encoder_decoder_attention": True,
-            "kdim": cfg.encoder.embed_dim,
-            "vdim": cfg.encoder.embed_dim,
-            **_options(cfg),
-        }
-        return own, Placement(config, heads, embed_dim, target, source, cross=True, options=options)
+        itself = Placement(config, heads, embed_dim, target, target, causal=True, options=options)
+        width = cfg.encoder.embed_dim
+        options = {"encoder_decoder_attention": True, "kdim": width, "vdim": width, **_options(cfg)}
+        crossing = Placement(config, heads, embed_dim, target, source, cross=True, options=options)
+        return itself, crossing
 
     def for_layer(self, index: int) -> dict[str, PositionScheme]:
         """The schemes ``positions`` and ``segments`` of one layer alone, where it has them."""
-        shape = replace(self.shape, layer=index)
-        return {} if self.config.position_sharing == "layer" else self._build(shape)
+        if self.config.position_sharing == "layer":
+            return {}
+        return self.config.build(replace(self.shape, layer=index), self.config.position_gain)
 
     def for_stack(self) -> dict[str, PositionScheme]:
         """The schemes that all layers share."""
-        return self._build(self.shape) if self.config.position_sharing == "layer" else {}
+        if self.config.position_sharing != "layer":
+            return {}
+        return self.config.build(self.shape, self.config.position_gain)
 
     def limit(self, embed_positions: Any) -> Limit:
         """The length limit of inputs and its flag; relative schemes have no limit."""
-        absolute = self.config.scheme.absolute
-        flag = self.shape.queries.flag
-        positions = self.shape.queries.positions if absolute else UNLIMITED
+        queries = self.shape.queries
+        positions = queries.positions if self.config.scheme.absolute else UNLIMITED
         if embed_positions is not None:
-            positions = min(self.shape.queries.positions, embed_positions.max_positions)
-        return Limit(positions, flag)
+            positions = min(queries.positions, embed_positions.max_positions)
+        return Limit(positions, queries.flag)
 
     def sampling(self, limit: Limit) -> PositionSampling | None:
         """The sampling of positions in training, in a stack with this limit; None: there is none.
@@ -120,12 +118,7 @@ class Placement:
         options = self.options
         if self.config.scheme.compressed:
             kind, options = LinformerAttention, options | self._compressions()
-        return kind(
-            self.width,
-            self.heads,
-            **self.for_layer(index),
-            **options,
-        )
+        return kind(self.width, self.heads, **self.for_layer(index), **options)
 
     def compression_for_stack(self) -> Compression | None:
         """The compression that all layers share, where they share one."""
@@ -140,9 +133,6 @@ class Placement:
     def _compression(self) -> Compression:
         queries, keys = self.shape.queries.positions, self.shape.keys.positions
         return Compression(queries, keys, self.config.position_start)
-
-    def _build(self, shape: AttentionShape) -> dict[str, PositionScheme]:
-        return self.config.build(shape, self.config.position_gain)
 
 
 def _options(cfg: Any) -> dict[str, Any]:

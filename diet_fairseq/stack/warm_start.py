@@ -1,4 +1,4 @@
-"""``--finetune-from-model`` across position schemes: what fits is taken, the rest is logged."""
+"""``--finetune-from-model`` across position schemes: parameters that fit are loaded."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from ..attention.context import present, score_terms
+from ..attention.context import score_terms, without_none
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import PositionScheme
@@ -26,16 +26,13 @@ POSITIONS = {"positions", "cross_positions"}
 #: modules of cross-attention: their positions are those of another scheme
 CROSS = {"cross_positions", "encoder_attn"}
 COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
-#: entries of a scheme that describe its parameters, and are nothing without them
-DESCRIPTIONS = {"gain", "terms"}
-#: parts of a model that may differ from the one it starts from
-DIFFERENT = (
-    POSITIONS
-    | COMPRESSION
-    | {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
-)
-#: the option of a checkpoint's configuration that has the `Description` of its positions, and
-#: the name under which its parameters bring it along
+#: entries of a scheme that describe its parameters, and mean nothing without them
+ATTRIBUTES = {"gain", "terms"}
+#: parts in which a model may differ from the one that it starts from
+DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
+DIFFERENT |= POSITIONS | COMPRESSION
+#: the option of a checkpoint's configuration that has the `Description` of its positions, and the
+#: entry of its parameters that carries it
 DESCRIPTION = "position_description"
 
 _starts: ContextVar[bool] = ContextVar("_starts", default=False)
@@ -56,9 +53,9 @@ class WarmStart:
 
 @contextmanager
 def starting(model: Any) -> Iterator[None]:
-    """While this lasts, the model may start from one of other positions.
+    """A context in which the model may load a checkpoint with other positions.
 
-    Its options stay in the checkpoints that follow, whose own parameters must all be there.
+    The option stays in the checkpoints that follow, whose own parameters must all be there.
     """
     vars(model)["starts_from_another"] = True
     before = _starts.set(isinstance(model, WarmStart))
@@ -82,7 +79,7 @@ def parameters_for(
     Args:
         model: a `WarmStart`
         checkpoint: its state dict
-        description: of its positions; None where nothing but names and shapes tells
+        description: of its positions; None: only names and shapes tell
     """
     new = describe(PositionConfig.of(model.args))
     if description is not None:
@@ -100,13 +97,13 @@ def comparable(
             " that the checkpoint has at the input", old.get("input"), new["input"],
         )  # fmt: skip
     unlike = differences(old, new)
-    if not unlike or not any(map(_positions, checkpoint)):
+    if not unlike or not any(map(_kind, checkpoint)):
         return checkpoint
     logger.warning(
         "the checkpoint's positions are not taken, as they mean something else: they have %s; to go"
         " on with them, give the options that they were trained with", ", ".join(unlike),
     )  # fmt: skip
-    return {name: tensor for name, tensor in checkpoint.items() if not _positions(name)}
+    return {name: tensor for name, tensor in checkpoint.items() if _kind(name) is None}
 
 
 def adapt(
@@ -122,31 +119,26 @@ def adapt(
     If nothing differs, a shape differs, or anything beyond positions, segments and what reads them,
     the checkpoint is returned as it is, and PyTorch's strict load decides.
     """
-    own = model.state_dict()
+    model_state = model.state_dict()
     # the number of terms is the model's own
     described = {name: tensor for name, tensor in checkpoint.items() if not _counts_terms(name)}
     described = with_gains(model, described)
-    fits = {name: tensor for name, tensor in described.items() if name in own}
-    for cross in (False, True):
-        own_positions = {name for name in fits if _positions(name) and _crosses(name) == cross}
-        if all(map(_describes, own_positions)):
-            # another scheme's parameters are left, and so is what describes them
-            fits = {name: tensor for name, tensor in fits.items() if name not in own_positions}
-    new = [name for name in own if name not in fits and not _counts_terms(name)]
-    left = [name for name in described if name not in fits]
+    fits = {name: tensor for name, tensor in described.items() if name in model_state}
+    # another scheme's attributes are dropped with its parameters
+    kinds = {_kind(name) for name in fits if not _is_attribute(name)}
+    fits = {name: tensor for name, tensor in fits.items() if _kind(name) in kinds}
+    new = [name for name in model_state if name not in fits and not _counts_terms(name)]
+    dropped = [name for name in described if name not in fits]
     scales = scales_of(model, checkpoint, description)
-    compressed = any(_parts(name) & COMPRESSION for name in fits)
-    lost = any(
-        any(_positions(name) and _crosses(name) == cross for name in fits)
-        and any(_positions(name) and _crosses(name) == cross for name in new)
-        for cross in (False, True)
-    )
+    differs = new or dropped or any(scale != 1 for scale in scales.values())
+    partial_schemes = {_kind(name) for name in fits} & {_kind(name) for name in new} - {None}
+    compresses = any(_parts(name) & COMPRESSION for name in fits)
     if (
-        not (new or left or any(scale != 1 for scale in scales.values()))
-        or any(own[name].shape != tensor.shape for name, tensor in fits.items())
-        or not all(_parts(name) & DIFFERENT for name in new + left)
-        or lost  # a part of the scheme
-        or (compressed and any(_parts(name) & COMPRESSION for name in new + left))
+        not differs
+        or partial_schemes
+        or any(model_state[name].shape != tensor.shape for name, tensor in fits.items())
+        or not all(_parts(name) & DIFFERENT for name in new + dropped)
+        or (compresses and any(_parts(name) & COMPRESSION for name in new + dropped))
     ):
         return dict(checkpoint)
 
@@ -158,27 +150,27 @@ def adapt(
         elif name.endswith(("embed_segments", "embed_positions")):
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
-    taken = {**model.state_dict(), **fits}
+    adapted = {**model.state_dict(), **fits}
     for name, scale in scales.items():
         if name in fits:
-            taken[name] = taken[name] * scale
+            adapted[name] = adapted[name] * scale
     logger.info("starts from another model, of which %d parameters are taken", len(fits))
-    for what, names in (("new here", new), ("not taken", left)):
+    for what, names in (("new here", new), ("not taken", dropped)):
         if names:
-            logger.info("%s: %s", what, ", ".join(_once(names)))
-    return taken
+            logger.info("%s: %s", what, ", ".join(_collapsed(names)))
+    return adapted
 
 
 def scales_of(
     model: nn.Module, checkpoint: Mapping[str, Tensor], description: Description | None
 ) -> dict[str, float]:
-    """What queries, by the names of their parameters, are multiplied by to keep the scores.
+    """Parameter names of queries -> the factor that keeps the scores as they are.
 
-    A score is divided by the root of the terms that share its scale: those of the checkpoint, and
-    those of the model's own attention.
+    A score is divided by the root of the number of terms that share its scale, in the checkpoint
+    and in the model.
     """
     old = terms_of(checkpoint) if description is None else description["score_terms"]
-    crosses = any(_positions(name) and _crosses(name) for name in checkpoint)
+    crosses = any(_kind(name) == "cross" for name in checkpoint)
     scales: dict[str, float] = {}
     modules = dict(model.named_modules())
     for name, module in modules.items():
@@ -187,7 +179,7 @@ def scales_of(
         cross = module.encoder_decoder_attention
         shared = modules.get(f"{name.split('.layers.')[0]}.{'cross_' if cross else ''}positions")
         shared = shared if isinstance(shared, PositionScheme) else None
-        schemes = present(getattr(module, "positions", None) or shared)
+        schemes = without_none(getattr(module, "positions", None) or shared)
         scale = (score_terms(schemes) / (old if crosses or not cross else 1)) ** 0.5
         queries = [f"{name}.q_proj"]
         for place, part in modules.items():
@@ -198,7 +190,7 @@ def scales_of(
 
 
 def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
-    """The `PositionScheme.score_terms` of the scheme that a checkpoint is of, by its names."""
+    """The `PositionScheme.score_terms` of a checkpoint's scheme, by its names."""
     for name, tensor in checkpoint.items():
         if name.endswith("positions.terms"):
             return round(float(tensor))  # an average of checkpoints, too
@@ -206,7 +198,7 @@ def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
 
 
 def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The checkpoint with the gain 1 of schemes whose parameters it holds without a gain."""
+    """The checkpoint, with gain 1 for schemes whose parameters it has without a gain."""
     gains = {
         f"{name}.gain": torch.ones((), dtype=torch.float64)
         for name, module in model.named_modules()
@@ -216,27 +208,25 @@ def with_gains(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, 
     return {**gains, **checkpoint}
 
 
-def _positions(name: str) -> bool:
-    return bool(_parts(name) & POSITIONS)
+def _kind(name: str) -> str | None:
+    """The kind of attention whose positions a parameter belongs to: "self" or "cross"."""
+    parts = _parts(name)
+    return None if not parts & POSITIONS else "cross" if parts & CROSS else "self"
 
 
-def _crosses(name: str) -> bool:
-    return bool(_parts(name) & CROSS)
-
-
-def _describes(name: str) -> bool:
-    return _positions(name) and name.rpartition(".")[2] in DESCRIPTIONS
+def _is_attribute(name: str) -> bool:
+    return _kind(name) is not None and name.rpartition(".")[2] in ATTRIBUTES
 
 
 def _counts_terms(name: str) -> bool:
-    return _positions(name) and name.endswith(".terms")
+    return _kind(name) is not None and name.endswith(".terms")
 
 
 def _parts(name: str) -> set[str]:
     return set(name.split("."))
 
 
-def _once(names: Iterable[str]) -> list[str]:
+def _collapsed(names: Iterable[str]) -> list[str]:
     """Parameter names with layer indices collapsed."""
     return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
 

@@ -14,7 +14,7 @@ import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq.commands import exports
-from diet_fairseq.config import flag, options_of, translation_schemes
+from diet_fairseq.config import options_of, position_options, translation_schemes
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.diet_roberta import DietRobertaModel
 from diet_fairseq.models.diet_transformer import DietTransformerModel
@@ -264,7 +264,8 @@ def test_schemes_shows_each_with_its_architectures_and_options(capsys):
     assert [block.partition(":")[0] for block in blocks[:-1]] == list(SCHEMES)
     for name, block in zip(SCHEMES, blocks, strict=False):
         if SCHEMES[name].in_attention:
-            assert all(f"    {flag(field)}" in block for field in options_of(SCHEMES[name]))
+            fields = [position_options()[field] for field in options_of(SCHEMES[name])]
+            assert all(f"    {field.flag}" in block for field in fields)
         assert ("--arch transformer_" in block) == (name in translation_schemes())
     assert "--attention-backend" in blocks[-1]
 

@@ -28,7 +28,7 @@ def test_fine_tuning_takes_the_discriminator(arch, caplog):
 
 
 @pytest.mark.parametrize("arch", ["electra_tupe_r", "bert_tupe_r", "roberta_tupe_r"])
-def test_a_discriminator_with_narrow_embeddings_is_taken_by_models_that_have_them(arch):
+def test_models_load_a_discriminator_with_narrow_embeddings(arch):
     pretrained = build("electra_tupe_r", segment_scheme="none", embedding_size=12).eval()
     segments = {} if arch.startswith("roberta") else {"segment_scheme": "none"}
     model = build(arch, embedding_size=12, **segments).eval()

@@ -163,7 +163,7 @@ def test_a_head_of_another_number_of_classes_starts_as_the_pooler():
     assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
 
 
-def test_without_nsp_the_checkpoint_s_next_sentence_head_is_left_out_and_told(caplog):
+def test_without_nsp_the_next_sentence_head_is_dropped_with_a_warning(caplog):
     case = Case("diet_rel", family="bert")
     pretrained = tiny.fresh(case, nsp=True)
     model = tiny.fresh(case, seed=2)

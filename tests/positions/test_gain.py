@@ -114,7 +114,7 @@ def test_an_update_moves_the_score_by_the_gain_times_the_learning_rate(name):
 
 
 @pytest.mark.parametrize(("name", "at_32"), [("diet_abs", 10), ("diet_abs_lin", 3)])
-def test_the_gain_of_a_product_falls_so_that_its_score_moves_alike_with_any_rank(name, at_32):
+def test_the_gain_of_a_product_falls_with_its_rank(name, at_32):
     moves = []
     for rank in (8, 32, 128):
         scheme = scheme_of(name, rank=rank, n=12)
@@ -135,7 +135,7 @@ def without_gains(state: dict) -> dict:
 
 
 @tiny.each([case for case in GAINED_CASES if case in tiny.NO_BACKEND])
-def test_parameters_without_a_gain_load_with_gain_1_and_those_with_one_keep_it(case):
+def test_parameters_load_with_their_gain_or_with_gain_1(case):
     for gain in (1.0, 4.0):
         options = {"position_gain": gain} if case.scheme in GAINED else {}
         old = tiny.fresh(case.but(**options))
@@ -205,7 +205,7 @@ def test_heads_beyond_the_offsets_begin_again():
         assert max(map(abs, offsets)) == FURTHEST
 
 
-def test_layers_of_several_scores_start_alike_and_those_of_one_at_different_offsets():
+def test_only_layers_with_one_score_start_at_different_offsets():
     assert offsets_of(4, causal=False, layer=2) == [0, -1, 1, -2]
     offsets = [offsets_of(1, causal=False, layer=layer) for layer in range(4)]
     assert offsets == [[0], [-1], [1], [-2]]
@@ -230,7 +230,7 @@ def test_a_local_start_takes_any_rank(rank):
     assert torch.isfinite(score_of(scheme)).all()
 
 
-def test_a_blind_start_is_the_plain_form_of_the_papers_unless_a_gain_is_given():
+def test_a_blind_start_has_gain_1_as_in_the_papers_unless_one_is_given():
     for name in LOCAL:
         config = tiny.PositionConfig.of(tiny.arguments(case_of(name, position_start="blind")))
         assert (config.position_start, config.position_gain) == ("blind", 1.0)

@@ -1,6 +1,5 @@
 """Schemes declare their options; one that several have means the same to all of them."""
 
-import inspect
 from dataclasses import replace
 
 import pytest
@@ -40,20 +39,13 @@ def test_options_of_one_name_that_differ_are_refused(change, monkeypatch):
         config.scheme_options()
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a_constructor_takes_the_options_of_its_scheme(name):
-    parameters = inspect.signature(SCHEMES[name]).parameters.values()
-    keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    assert keywords == [option.argument for option in SCHEMES[name].options]
-
-
 def test_a_check_names_the_flag_and_the_value():
     with pytest.raises(UserError, match="--position-clip must be at least 1, but is 0"):
         CLIP.check(CLIP.flag, 0)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_every_option_has_another_value_that_all_properties_are_tested_with(name):
+def test_every_option_has_another_value_for_the_properties(name):
     tested = {option for values in OTHER_VALUES for option in values}
     for option in {option.name for option in SCHEMES[name].options} - INITIAL_SCORE:
         assert option in tested, f"tests/support/cases.py: OTHER_VALUES lacks {option} ({name})"

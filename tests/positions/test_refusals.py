@@ -6,8 +6,7 @@ from fairseq import options
 
 from diet_fairseq.config import PositionConfig, acts_in_attention, position_options
 from diet_fairseq.errors import UserError
-from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
-from diet_fairseq.positions.tupe import TupeA
+from diet_fairseq.positions import SCHEMES, Limit
 from diet_fairseq.stack.placement import Placement
 from tests.support import tiny
 from tests.support.tiny import Case
@@ -228,15 +227,6 @@ def test_without_a_scheme_all_are_named():
     assert str(refused.value) == (
         f"--position-scheme is missing: choose one of {listed(SCHEMES)}, "
         "or an --arch that names one"
-    )
-
-
-def test_tupe_itself_refuses_another_way_to_untie():
-    limit = Limit(4, "--max-source-positions")
-    with pytest.raises(UserError) as refused:
-        TupeA.create(AttentionShape(1, 4, 4, limit, limit), untie_cls="yes")
-    assert str(refused.value) == (
-        "--position-untie-cls must be one of no, paper, official, but is yes"
     )
 
 

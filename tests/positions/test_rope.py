@@ -248,7 +248,7 @@ def check_once(kind):
     layers = [of_kind(kind) for _ in range(3)]
     for layout in (layout_of(), layout_of(queries=1)):
         new = layout.query_positions.size(1)
-        turns = [layer._turns(layout.of_last_keys(new), torch.float32) for layer in layers]
+        turns = [layer._rotations(layout.of_last_keys(new), torch.float32) for layer in layers]
         assert all(turn is turns[0] for turn in turns)
 
 
@@ -260,7 +260,7 @@ def test_layers_compute_cosines_once(kind):
 def test_other_options_have_cosines_of_their_own():
     layout, schemes = layout_of(), [*map(of_kind, ALL), scheme_of(rope_base=100.0)]
     turns = [
-        scheme._turns(layout, dtype)
+        scheme._rotations(layout, dtype)
         for scheme in schemes
         for dtype in (torch.float32, torch.bfloat16)
     ]

@@ -162,7 +162,7 @@ def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
 
 
 @torch.no_grad()
-def test_cope_in_an_encoder_reads_the_mirrored_text_with_the_embeddings_swapped():
+def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
     """What is ours has no side of its own: both directions are the paper's, beside the key i."""
     module, x = attention_of("cope", cope_length=5), tiny.vectors(1, LENGTH, DIM)
     scheme: Any = module.positions

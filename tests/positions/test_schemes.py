@@ -180,12 +180,12 @@ def refusal(call, *args) -> str:
 
 
 @tiny.each(tiny.NO_BACKEND)
-def test_too_long_an_input_names_the_limit_or_goes_on_with_the_outermost_offset(case):
+def test_too_long_an_input_is_refused_unless_a_scheme_has_no_limit(case):
     check_too_long(case)
 
 
 @pytest.mark.parametrize("name", ["shaw", "t5", "diet_rel"])
-def test_beyond_its_table_a_relative_scheme_has_the_score_of_the_outermost_offset(name):
+def test_offsets_beyond_a_table_have_the_score_of_the_outermost(name):
     options = {"buckets": 8, "max_distance": 10} if name == "t5" else {"clip": 3}
     edge = 3 if name != "t5" else 10
     scheme = scheme_of(name, **options)

@@ -130,7 +130,7 @@ TRANSLATED = tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_sc
 
 
 @tiny.each(TRANSLATED)
-def test_a_translation_depends_neither_on_the_batch_nor_on_padding_nor_on_a_prefix(case):
+def test_a_translation_depends_on_no_batch_padding_or_prefix(case):
     check_translation(case)
 
 

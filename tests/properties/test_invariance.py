@@ -31,7 +31,7 @@ def check_alone(case: Case) -> None:
 
 
 @tiny.each(tiny.CASES)
-def test_a_sentence_alone_equals_the_sentence_in_a_batch_padded_on_either_side(case):
+def test_a_sentence_alone_equals_the_sentence_in_a_padded_batch(case):
     check_alone(case)
 
 

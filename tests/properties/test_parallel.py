@@ -67,7 +67,7 @@ def test_data_parallel_trains_every_parameter_of_next_sentence_prediction(case):
 
 
 @tiny.each(tiny.CASES)
-def test_data_parallel_trains_every_parameter_with_activation_checkpointing(case):
+def test_data_parallel_with_activation_checkpointing_trains_everything(case):
     check_recomputing(case)
 
 

@@ -69,7 +69,7 @@ def check_arguments(case: Case) -> None:
 
 
 @tiny.each(tiny.NO_BACKEND)
-def test_the_arguments_of_a_checkpoint_name_the_scheme_and_carry_every_option(case):
+def test_a_checkpoint_s_arguments_name_the_scheme_and_every_option(case):
     check_arguments(case)
 
 

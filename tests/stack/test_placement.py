@@ -9,7 +9,7 @@ def test_positions_at_the_input_keep_to_the_limit_that_is_given():
     assert model.max_positions() == (tiny.LIMIT, tiny.LIMIT)
 
 
-def test_cross_attention_has_the_target_s_limit_for_queries_and_the_source_s_for_keys():
+def test_cross_attention_has_the_limits_of_target_and_source():
     case = Case("diet_abs").but(position_cross_attention=True)
     model = tiny.fresh(case, max_source_positions=5, max_target_positions=9)
     [scheme] = [s for s in tiny.schemes_in(model).values() if s.shape.cross]

@@ -128,7 +128,7 @@ def own_names(case: Case) -> set[str]:
 
 @torch.no_grad()
 @pytest.mark.parametrize("before", IN_ATTENTION, ids=str)
-def test_a_warm_start_from_any_other_scheme_computes_what_it_did_without_positions(before):
+def test_a_warm_start_across_schemes_keeps_all_but_the_positions(before):
     theirs = tiny.own(before)
     for scheme in tiny.schemes_in(theirs).values():
         scheme.zero()

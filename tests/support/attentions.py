@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diet_fairseq.attention.context import Schemes, present
+from diet_fairseq.attention.context import Schemes, without_none
 from diet_fairseq.positions import PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.segments import SegmentScores
@@ -27,7 +27,7 @@ class Attention:
 
     @property
     def schemes(self) -> Schemes:
-        return present(self.module.positions, self.module.segments) or self.shared
+        return without_none(self.module.positions, self.module.segments) or self.shared
 
     @property
     def scheme(self) -> PositionScheme | None:
@@ -90,5 +90,5 @@ def attentions(model: Model) -> list[Attention]:
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
             compress = getattr(side, "compress_layer", None)
-            found.append(Attention(name, module, present(shared, segments), side, compress))
+            found.append(Attention(name, module, without_none(shared, segments), side, compress))
     return found

@@ -1,6 +1,6 @@
 """Ways to compute attention: one a file, each given an `AttentionCall`."""
 
-from .call import AttentionCall, Backend, Request, keys_of
+from .call import AttentionCall, Backend, Request
 from .choice import BACKENDS, candidates, quickest, select_backend
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "Backend",
     "Request",
     "candidates",
-    "keys_of",
     "quickest",
     "select_backend",
 ]

@@ -9,7 +9,7 @@ from tests.support.mutants.catching import Patch, instead_of
 
 
 @instead_of(DietElectraModel, "forward")
-def what_was_chosen_counts_as_replaced(original, self, src_tokens, *rest, targets=None, **more):
+def all_targets_count_as_replaced(original, self, src_tokens, *rest, targets=None, **more):
     logits, extra = original(self, src_tokens, *rest, targets=targets, **more)
     if targets is not None:
         extra["replaced"] = targets.ne(self.encoder.dictionary.pad())
@@ -38,13 +38,13 @@ def a_loss_of_padding_too(patch: Patch) -> None:
 
 
 @instead_of(Generator, "forward")
-def a_generator_that_sees_no_mask(original, self, tokens, chosen, segments):
-    return original(self, torch.where(chosen, 5, tokens), chosen, segments)
+def a_generator_that_sees_no_mask(original, self, tokens, is_target, segments):
+    return original(self, torch.where(is_target, 5, tokens), is_target, segments)
 
 
 @instead_of(Generator, "forward")
-def logits_of_every_token(original, self, tokens, chosen, segments):
-    return original(self, tokens, torch.ones_like(chosen), segments)[chosen.flatten()]
+def logits_of_every_token(original, self, tokens, is_target, segments):
+    return original(self, tokens, torch.ones_like(is_target), segments)[is_target.flatten()]
 
 
 def a_sample_with_a_gradient(patch: Patch) -> None:

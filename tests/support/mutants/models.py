@@ -48,7 +48,8 @@ def one_table_for_all_layers_by_accident(patch: Patch) -> None:
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
     patch.setattr(Placement, "for_stack", lambda self: {})
-    patch.setattr(Placement, "for_layer", lambda self, index: self._build(self.shape))
+    build = PositionConfig.build
+    patch.setattr(Placement, "for_layer", lambda self, _: build(self.config, self.shape, None))
 
 
 @instead_of(forward_context, "create_context")

@@ -18,7 +18,7 @@ from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import OffsetProducts, OffsetScores
-from diet_fairseq.positions.rope import Rope, Turned
+from diet_fairseq.positions.rope import Rope, Rotation
 from diet_fairseq.positions.scores import Dense, Factors
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
@@ -361,13 +361,13 @@ def yarn_without_its_temperature(patch: Patch) -> None:
     patch.setattr(Rope, "magnitude", property(lambda self: 1.0, lambda *_: None), raising=False)
 
 
-@instead_of(Rope, "_turns")
+@instead_of(Rope, "_rotations")
 def queries_turned_backwards(original, self, layout, dtype):
     (cos, sin), of_keys = original(self, layout, dtype)
     return (cos, -sin), of_keys
 
 
-@instead_of(Rope, "_turn")
+@instead_of(Rope, "_rotation")
 def keys_that_fade_as_queries(original, self, positions, sign, dtype):
     return original(self, positions, 1, dtype)
 
@@ -379,13 +379,13 @@ def the_new_key_stands_first(original, self, keys):
 
 def gradients_turned_on(patch: Patch) -> None:
     patch.setattr(
-        Turned,
+        Rotation,
         "backward",
-        lambda ctx, gradient: (rope.turned(gradient, *ctx.saved_tensors), None, None),
+        lambda ctx, gradient: (rope.rotate(gradient, *ctx.saved_tensors), None, None),
     )
 
 
-@instead_of(Rope, "_turn")
+@instead_of(Rope, "_rotation")
 def angles_in_half_precision(original, self, positions, sign, dtype):
     return original(self, positions.to(dtype), sign, dtype)
 
