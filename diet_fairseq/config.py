@@ -24,7 +24,7 @@ ANY_SCHEME = (
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
 BACKEND_CHOICES = ("auto", *BACKENDS)
 #: names of earlier versions, which checkpoints still have
-RETIRED_BACKENDS = ("auto-measured", "flex")
+RETIRED_BACKENDS = ("auto-measured", "flex", "recompute")
 
 logger = logging.getLogger(__name__)
 

@@ -53,17 +53,10 @@ class DietBertModel(DietRobertaModel):
         self.activation = utils.get_activation_fn(args.pooler_activation_fn)
 
     def forward(
-        self,
-        src_tokens: Tensor,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        classification_head_name: str | None = None,
-        **kwargs: Any,
+        self, src_tokens: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """As RoBERTa's; with ``--nsp`` the second output also has ``nsp_logits`` (B, 2)."""
-        x, extra = super().forward(
-            src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
-        )
+        x, extra = super().forward(src_tokens, *args, **kwargs)
         if self.nsp_head is not None:
             first = self.first_tokens(extra["features"], src_tokens)  # (B, d)
             extra["nsp_logits"] = self.nsp_head(self.activation(self.pooler(first)))

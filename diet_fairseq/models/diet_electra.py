@@ -157,13 +157,7 @@ class DietElectraModel(DietRobertaModel):
             electra_checkpoints.check_embeddings(state_dict, f"{name}." if name else "")
 
     def forward(
-        self,
-        src_tokens: Tensor,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        classification_head_name: str | None = None,
-        targets: Tensor | None = None,
-        **kwargs: Any,
+        self, src_tokens: Tensor, targets: Tensor | None = None, **kwargs: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """As RoBERTa's; with targets, the detection of replaced tokens.
 
@@ -176,14 +170,8 @@ class DietElectraModel(DietRobertaModel):
             ``replaced`` (B, T) bool: where the sampled token is not the original
         """
         if targets is None:
-            if features_only or classification_head_name is not None:
-                return super().forward(
-                    src_tokens,
-                    features_only,
-                    return_all_hiddens,
-                    classification_head_name,
-                    **kwargs,
-                )
+            if kwargs.get("features_only") or kwargs.get("classification_head_name"):
+                return super().forward(src_tokens, **kwargs)
             raise UserError(
                 "electra_... is pretrained by --criterion electra: take that, or an "
                 "--arch bert_... or roberta_... for the criterion you gave"
@@ -196,7 +184,7 @@ class DietElectraModel(DietRobertaModel):
         generator_logits = self.generator(src_tokens, is_target, segments)  # (M, V)
         original = torch.where(is_target, targets, src_tokens)
         corrupted = original.masked_scatter(is_target, sample(generator_logits, padding))
-        features, extra = super().forward(corrupted, True, return_all_hiddens, **kwargs)
+        features, extra = super().forward(corrupted, **kwargs | {"features_only": True})
         extra |= {"generator_logits": generator_logits, "replaced": corrupted.ne(original)}
         return self.discriminator_head(features), extra
 

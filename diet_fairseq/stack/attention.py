@@ -1,12 +1,11 @@
 """fairseq's multi-head attention, its parameters and its cache, with positions in every head."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from fairseq.modules import MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..attention.backends import BACKENDS, AttentionCall
 from ..attention.compressed import Compression, without_padding
@@ -45,13 +44,13 @@ class PositionalAttention(MultiheadAttention):
     def forward(
         self,
         query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        key_padding_mask: Context | None = None,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Context,
         incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
-        attn_mask: Tensor | None = None,
+        attn_mask: None = None,
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -59,8 +58,9 @@ class PositionalAttention(MultiheadAttention):
 
         Args:
             query: (Tq, B, d); key, value: (Tk, B, d). Packed: (N, 1, d), keys if they are the query
-            key_padding_mask: the `Context`; fairseq's layers hand this argument on untouched
-            incremental_state: decoding state; Tq new queries follow the keys it holds
+            key_padding_mask: the `Context`, with all masks; fairseq's layers hand this argument on
+                untouched
+            incremental_state: decoding state; Tq new queries follow the keys in it
             static_kv: the keys are the encoder's and never grow
             need_weights: also return the weights, averaged over heads
             need_head_weights: then return them for each head
@@ -69,8 +69,6 @@ class PositionalAttention(MultiheadAttention):
             as the query, and weights (B, Tq, Tk), or (H, B, Tq, Tk) per head, or None
         """
         context = key_padding_mask
-        if context is None or attn_mask is not None or before_softmax:
-            raise TypeError("PositionalAttention takes its masks from a Context")
         layout, packing = context.layout, context.packing
         packed_keys = packing if key is query else None
         layer_schemes, scores = self.layer_schemes(), context.scores
@@ -121,12 +119,10 @@ class PositionalAttention(MultiheadAttention):
 
     def projections(self) -> Projections:
         """Its projections of queries and keys, for rows of positions."""
-
-        def split(project: nn.Module, x: Tensor) -> Tensor:
-            """(R, d) -> (H, R, d_h)."""
-            return project(x).unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
-
-        return Projections(partial(split, self.q_proj), partial(split, self.k_proj))
+        return Projections(
+            lambda rows: self._heads(self.q_proj(rows).unsqueeze(1))[0],
+            lambda rows: self._heads(self.k_proj(rows).unsqueeze(1))[0],
+        )
 
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """(T, B, d), or packed -> (B, H, T, d_h)."""
@@ -160,21 +156,15 @@ class LinformerAttention(PositionalAttention):
     def forward(
         self,
         query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        key_padding_mask: Context | None = None,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Context,
         *rest: Any,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `PositionalAttention.forward` in self-attention; weights are (.., Tq, k)."""
-        context = key_padding_mask
-        if context is None or key is None:
-            raise TypeError("LinformerAttention takes its keys and a Context")
-        compress, layout = self.compress_k or context.compress, context.layout
-        if compress is None:
-            raise TypeError("LinformerAttention has no E, of its own or in the Context")
-        if layout.causal:
-            raise TypeError("compressed keys mix all tokens: they can't be causal")
+        """As `PositionalAttention.forward` in an encoder; weights are (.., Tq, k)."""
+        context, layout = key_padding_mask, key_padding_mask.layout
+        compress: Any = self.compress_k or context.compress
         if context.packing is not None:
             tokens = context.packing.unpack(key)  # (T, B, d)
         else:

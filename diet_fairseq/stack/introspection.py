@@ -1,4 +1,4 @@
-"""Tests of whether a model has fairseq's own output layer, methods, and no hooks."""
+"""Questions about a model: whether it has fairseq's own output layer and methods, and no hooks."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ OUTPUT = ("forward", "extract_features", "output_layer", *PROBABILITIES)
 
 
 def has_standard_output(model: Any) -> bool:
-    """Whether a model's log-probabilities are the log-softmax of what fairseq's decoder projects.
+    """Whether log-probabilities are the log-softmax of the output projection of fairseq's decoder.
 
-    That is not so with an adaptive softmax, a pointer-generator, or any method of its own.
+    They are not with an adaptive softmax, a pointer-generator, or any method of the model's own.
     """
     decoder: Any = getattr(model, "decoder", None)
     return (

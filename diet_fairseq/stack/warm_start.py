@@ -35,7 +35,8 @@ DIFFERENT |= POSITIONS | COMPRESSION
 #: entry of its parameters that carries it
 DESCRIPTION = "position_description"
 
-_starts: ContextVar[bool] = ContextVar("_starts", default=False)
+#: the model that is `starting`
+_model: ContextVar[Any] = ContextVar("_model", default=None)
 
 
 class WarmStart:
@@ -57,18 +58,16 @@ def starting(model: Any) -> Iterator[None]:
 
     The option stays in the checkpoints that follow, whose own parameters must all be there.
     """
-    vars(model)["starts_from_another"] = True
-    before = _starts.set(isinstance(model, WarmStart))
+    token = _model.set(model)
     try:
         yield
     finally:
-        _starts.reset(before)
-        del vars(model)["starts_from_another"]
+        _model.reset(token)
 
 
 def starts(model: Any) -> bool:
     """Whether the model is `starting`."""
-    return hasattr(model, "starts_from_another")
+    return _model.get() is model
 
 
 def parameters_for(
@@ -232,12 +231,11 @@ def _collapsed(names: Iterable[str]) -> list[str]:
 
 
 def add_description(state: dict[str, Any]) -> None:
-    """Send the description of a checkpoint's positions along with its parameters.
+    """Add the description of a checkpoint's positions to its parameters, for a `starting` model.
 
-    It is for a model that is `starting`: fairseq gives a model nothing else of the checkpoint, and
-    other processes nothing that is not in it.
+    fairseq gives a model, and other processes, nothing else of the checkpoint.
     """
-    if _starts.get():
+    if isinstance(_model.get(), WarmStart):
         description = description_of(state["cfg"]["model"])
         if description is not None:
             state["model"][DESCRIPTION] = to_text(description)

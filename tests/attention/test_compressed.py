@@ -132,13 +132,6 @@ def test_padding_contributes_nothing_to_a_compressed_key_or_value(case):
     check_padding_gets_nothing(case)
 
 
-def test_causal_use_is_refused():
-    found = attentions(tiny.model_of(LINFORMER))[0]
-    causal = Layout.of_self_attention(torch.zeros(1, 5, dtype=torch.bool), causal=True)
-    with pytest.raises(TypeError, match="compressed keys mix all tokens"):
-        found(tiny.vectors(1, 5, tiny.DIM), causal)
-
-
 # --- cost ------------------------------------------------------------------------------------
 
 #: primes, so that a size tells where it comes from

@@ -57,10 +57,6 @@ def check_fast_path(
             )
 
 
-def check_recompute(case: Case) -> None:
-    check_fast_path(case, "recompute")
-
-
 once_by_the_reference = lru_cache(maxsize=1)(by_the_reference)  # a case's paths come in a row
 
 
@@ -183,8 +179,6 @@ MUTANTS: mutants.Table = [
     (check_fast_path, mutants.factors_that_lose_a_column, "diet_abs"),
     (check_fast_path, mutants.a_mask_the_wrong_way_round, "diet_abs"),
     (check_fast_path, mutants.fast_scores_without_gradient, "t5"),
-    (check_recompute, mutants.weights_computed_again_without_their_mask, "t5"),
-    (check_recompute, mutants.weights_computed_again_without_their_mask, "diet_abs-roberta"),
 ]
 
 

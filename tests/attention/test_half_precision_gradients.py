@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from diet_fairseq.attention.backends.recomputed import RecomputedAttention
 from diet_fairseq.attention.rows import row_scores, value_sums
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
@@ -120,20 +119,6 @@ def test_linformer_s_compression_has_the_gradients_of_single_precision():
 
 def test_segments_at_the_input_have_the_gradients_of_single_precision():
     check_segments_at_the_input(Case("t5", family="bert"))
-
-
-def test_scores_summed_over_sentences_are_summed_in_single_precision_when_recomputed():
-    """A scheme may give a score in half precision; the sentences are all alike."""
-    q, k, v = tiny.vectors(3, 1, 1, 2, 4).bfloat16().expand(3, 600, 1, 2, 4)
-    score = tiny.vectors(1, 1, 2, 2, seed=5).bfloat16()
-    gradients = []
-    for dtype in (torch.bfloat16, torch.float32):
-        leaf = score.detach().to(dtype).requires_grad_()
-        out = RecomputedAttention.apply(*(x.to(dtype) for x in (q, k, v)), leaf, None)
-        out.backward(v.to(dtype))
-        gradients.append(leaf.grad.float())
-    half, full = gradients
-    assert float((half - full).norm() / full.norm()) < ROUNDING
 
 
 MUTANTS: mutants.Table = [

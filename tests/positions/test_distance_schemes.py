@@ -5,7 +5,6 @@ import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
@@ -311,11 +310,6 @@ def test_fire_starts_as_the_paper_s_listing() -> None:
 # --- what all of them hold -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_their_kinds(name: str) -> None:
-    assert SCHEMES[name].kinds == {"dense" if name == "fire" else "offsets"}
-
-
 def check_zero(name: str) -> None:
     scheme = scheme_of(name)
     scheme.zero()
@@ -372,11 +366,6 @@ def check_half(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_and_sums_of_gradients_are_float32_in_half_precision(name: str) -> None:
     check_half(name)
-
-
-def test_fire_takes_as_many_hidden_units_as_asked() -> None:
-    scheme = scheme_of("fire", fire_width=5)
-    assert F.linear(torch.zeros(1, 5), scheme.output).shape == (1, 4)
 
 
 # --- mutants ---------------------------------------------------------------------------------

@@ -4,12 +4,10 @@ import copy
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from diet_fairseq.attention.backends import call, choice
 from diet_fairseq.attention.context import dense_sum, scores_of
 from diet_fairseq.attention.rows import row_scores
-from diet_fairseq.config import translation_schemes
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme, relative
 from diet_fairseq.positions.layout import Layout, toeplitz
@@ -125,6 +123,8 @@ def test_the_kinds_of_a_scheme_are_what_it_overrides():
         "diet_abs": {"factors"},
         "diet_abs_lin": {"factors"},
         "learned": set(),
+        "fire": {"dense"},
+        **dict.fromkeys(("alibi", "kerple", "sandwich", "cpb"), {"offsets"}),
     }
     assert {name: set(SCHEMES[name].kinds) for name in expected} == expected
     assert OfValues.kinds == {"value_rows"}
@@ -363,50 +363,9 @@ def test_parameters_start_as_their_source_says(name, parameter):
 
 def test_sharing_is_by_default_that_of_the_source():
     default = {name: scheme.sharing for name, scheme in SCHEMES.items() if scheme.in_attention}
-    assert (
-        default
-        | {
-            "shaw": "head",
-            "t5": "layer",
-            "tupe_a": "layer",
-            "tupe_r": "layer",
-            "tupe_free": "layer",
-            "bert_ad": "layer",
-            "diet_rel": "none",
-            "diet_abs": "layer",
-            "diet_abs_lin": "layer",
-        }
-        == default
-    )
-
-
-# --- architectures ---------------------------------------------------------------------------
-
-#: layers, width, inner width, heads
-SIZES = {
-    "": (6, 512, 2048, 8),
-    "_tiny": (4, 128, 256, 4),
-    "_iwslt_de_en": (6, 512, 1024, 4),
-    "_wmt_en_de": (6, 512, 2048, 8),
-    "_wmt_en_de_big": (6, 1024, 4096, 16),
-}
-
-
-@pytest.mark.parametrize("scheme", translation_schemes())
-def test_every_scheme_of_translation_has_an_architecture_of_every_size(scheme):
-    for suffix, size in SIZES.items():
-        args = tiny.Namespace()
-        ARCH_CONFIG_REGISTRY[f"transformer_{scheme}{suffix}"](args)
-        assert args.position_scheme == scheme
-        for side in ("encoder", "decoder"):
-            names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
-            assert tuple(getattr(args, f"{side}_{name}") for name in names) == size
-
-
-@pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - set(translation_schemes())))
-def test_schemes_of_encoders_have_no_translation_architecture(scheme):
-    assert f"roberta_{scheme}_tiny" in ARCH_CONFIG_REGISTRY
-    assert not [arch for arch in ARCH_CONFIG_REGISTRY if arch.startswith(f"transformer_{scheme}")]
+    layers = ("t5", "tupe_a", "tupe_r", "tupe_free", "bert_ad", "diet_abs", "diet_abs_lin")
+    sources = {"shaw": "head", "diet_rel": "none", **dict.fromkeys(layers, "layer")}
+    assert {name: default[name] for name in sources} == sources
 
 
 def test_every_scheme_says_where_it_is_from():

@@ -1,7 +1,6 @@
 """A model may start from a checkpoint of one with other positions, and tells what it did."""
 
 import copy
-import json
 import logging
 import re
 
@@ -10,8 +9,6 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from diet_fairseq.config import PositionConfig
-from diet_fairseq.positions.description import describe
 from diet_fairseq.stack import warm_start
 from tests.support import mutants, tiny
 from tests.support.tiny import PAD, SOURCES, TOLERANCE, Case, padded
@@ -295,27 +292,6 @@ def test_other_positions_at_the_input_are_told_of(caplog):
     with caplog.at_level(logging.WARNING, "diet_fairseq"):
         warm_from(tiny.model_of(before), now)
     assert "the checkpoint has --position-input sinusoidal, this model none" in caplog.text
-
-
-@pytest.mark.parametrize("forged", ["[" * 100_000, "{}", '{"scheme": "t5"}', 7, json.dumps(
-    {"scheme": "t5", "score_terms": 1e300})])  # fmt: skip
-def test_a_forged_description_gives_way_to_the_options(forged):
-    options = vars(tiny.model_of(Case("tupe_a")).args)
-    honest = warm_start.description_of(options)
-    assert warm_start.description_of(options | {"position_description": forged}) == honest
-    assert honest["scheme"] == "tupe_a"
-
-
-@tiny.each(FIRST)
-def test_describing_positions_draws_no_random_numbers(case):
-    args = tiny.model_of(case).args
-    before = torch.get_rng_state()
-    assert warm_start.description_of(of_before(args)) == describe(PositionConfig.of(args))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_stock_checkpoint_has_no_description():
-    assert warm_start.description_of(tiny.stock().args) is None
 
 
 SCALED = [

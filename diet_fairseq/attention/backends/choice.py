@@ -9,7 +9,6 @@ from .call import Backend, Request, has_triton, kernels_fit
 from .comparison import is_trusted
 from .fused import factors, sdpa
 from .offsets import offsets
-from .recomputed import recomputed
 from .reference import reference
 
 #: terms that fused attention knows nothing of, as it gets q, k and a mask
@@ -20,7 +19,6 @@ BACKENDS = {
     "reference": Backend(reference, serves=KINDS),
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
     "factors": Backend(factors, serves=KINDS - UNFUSED, reads=Factors),
-    "recompute": Backend(recomputed, serves=KINDS - UNFUSED),
     "offsets": Backend(offsets, serves=KINDS - UNFUSED, reads=Offsets),
 }
 
@@ -33,13 +31,8 @@ def select_backend(setting: str, request: Request) -> str:
 def candidates(request: Request) -> list[str]:
     """The backends that can compute a call, and differ from the others for it."""
     kinds = kinds_of(request.schemes)
-    on_a_cpu = request.device.type == "cpu"
     differs = {
         "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
-        "recompute": on_a_cpu
-        and request.training
-        and not request.dropout
-        and kinds != {"transform"},
         "offsets": kinds <= {"offsets", "transform"}
         and "offsets" in kinds
         and request.layout.regular

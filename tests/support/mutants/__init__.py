@@ -11,6 +11,7 @@ from .exports import *  # noqa: F403
 from .loading import *  # noqa: F403
 from .models import *  # noqa: F403  # one name a fault
 from .options import *  # noqa: F403
+from .rotations import *  # noqa: F403
 from .rows import *  # noqa: F403
 from .scores import *  # noqa: F403
 

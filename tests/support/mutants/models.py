@@ -13,7 +13,6 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq import beam_search
-from diet_fairseq.attention.backends.recomputed import RecomputedAttention
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.packing import Packing
 from diet_fairseq.beam_search import QuickBeamSearch
@@ -178,17 +177,6 @@ def a_second_decision(original, of, layout, shared, batch, *rest, **options):
     found = original(of.train(), layout, shared, batch, *rest, **options)
     now = original(of.train(training), layout, shared, batch, *rest, **options)
     return replace(found, backend=now.backend)
-
-
-def weights_computed_again_without_their_mask(patch: Patch) -> None:
-    forward = RecomputedAttention.forward
-
-    def forget(ctx, *given):
-        out = forward(ctx, *given)
-        ctx.save_for_backward(*given[:4], None)
-        return out
-
-    patch.setattr(RecomputedAttention, "forward", staticmethod(forget))
 
 
 # --- packed tokens ---------------------------------------------------------------------------
