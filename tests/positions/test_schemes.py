@@ -124,7 +124,7 @@ def test_the_kinds_of_a_scheme_are_what_it_overrides():
         "diet_abs_lin": {"factors"},
         "learned": set(),
         "fire": {"dense"},
-        **dict.fromkeys(("alibi", "kerple", "sandwich", "cpb"), {"offsets"}),
+        **{name: {"offsets"} for name in ("alibi", "kerple", "sandwich", "cpb")},
     }
     assert {name: set(SCHEMES[name].kinds) for name in expected} == expected
     assert OfValues.kinds == {"value_rows"}
