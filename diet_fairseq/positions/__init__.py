@@ -4,20 +4,17 @@ A new scheme is one file here and one line below: the command line's choices, th
 error messages and the property tests follow from it.
 """
 
-from .alibi import Alibi
 from .base import AttentionShape, Limit, PositionScheme
 from .cope import Cope
 from .deberta import Deberta
-from .diet_abs import DietAbs
+from .diet_abs import DietAbs, DietAbsLin
+from .distance_formulas import Alibi, Kerple, Sandwich
 from .distance_networks import Cpb, Fire
-from .input import InputPositions, Learned, NoPositions, Sinusoidal
-from .kerple import Kerple
+from .input import InputPositions, Learned, Linformer, NoPositions, Sinusoidal
 from .layout import Layout
-from .linformer import DietAbsLin, Linformer
 from .options import Option
 from .relative import T5, DietRel
 from .rope import Rope, Xpos
-from .sandwich import Sandwich
 from .shaw import Shaw
 from .tables import check_length
 from .transformer_xl import TransformerXL

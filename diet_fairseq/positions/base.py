@@ -90,7 +90,7 @@ class PositionScheme(nn.Module):
     in_attention: ClassVar[bool] = True
     #: True: scores depend on absolute positions, so the length of inputs is limited
     absolute: ClassVar[bool] = False
-    #: True: keys and values are compressed along time (`linformer.py`), so that Tk above is the
+    #: True: keys and values are compressed along time (`attention.compressed`), and Tk above is the
     #: number k of compressed keys; for encoders only
     compressed: ClassVar[bool] = False
     #: parameters with a row for every position: name -> the axes that count positions, for

@@ -23,3 +23,11 @@ class Learned(InputPositions):
     """Devlin et al. (2019): fairseq's learned table, added to the input."""
 
     input = "learned"
+
+
+class Linformer(InputPositions):
+    """Wang et al. (2020): keys and values compressed along time, learned positions at the input."""
+
+    input = "learned"
+    absolute = True
+    compressed = True

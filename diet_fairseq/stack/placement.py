@@ -69,12 +69,13 @@ class Placement:
         heads, embed_dim = cfg.decoder.attention_heads, cfg.decoder.embed_dim
         source = Limit(cfg.max_source_positions, "--max-source-positions")
         target = Limit(cfg.max_target_positions, "--max-target-positions")
-        options = {"self_attention": True, **_options(cfg)}
-        itself = Placement(config, heads, embed_dim, target, target, causal=True, options=options)
         width = cfg.encoder.embed_dim
-        options = {"encoder_decoder_attention": True, "kdim": width, "vdim": width, **_options(cfg)}
-        crossing = Placement(config, heads, embed_dim, target, source, cross=True, options=options)
-        return itself, crossing
+        options = {"self_attention": True, **_options(cfg)}
+        crossing = {"encoder_decoder_attention": True, "kdim": width, "vdim": width} | _options(cfg)
+        return (
+            Placement(config, heads, embed_dim, target, target, causal=True, options=options),
+            Placement(config, heads, embed_dim, target, source, cross=True, options=crossing),
+        )
 
     def for_layer(self, index: int) -> dict[str, PositionScheme]:
         """The schemes ``positions`` and ``segments`` of one layer alone, where it has them."""

@@ -19,10 +19,9 @@ from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
-from diet_fairseq.positions.diet_abs import DietAbs
+from diet_fairseq.positions.diet_abs import DietAbs, DietAbsLin
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.positions.linformer import DietAbsLin
 from diet_fairseq.positions.relative import OffsetScalars
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.tupe import TupeA

@@ -1,0 +1,137 @@
+"""ALiBi, KERPLE and Sandwich: a formula of the distance, with one set of numbers per head."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .base import AttentionShape, PositionScheme
+from .layout import Layout
+from .options import Option
+from .scores import Offsets, at_least_float32
+
+SLOPES = Option(
+    "position_slopes",
+    str,
+    "alibi: the published slopes, or slopes that are learned and start from them (default: fixed)",
+    default="fixed",
+    choices=("fixed", "learned"),
+)
+KERPLE = Option(
+    "position_kerple",
+    str,
+    "kerple: the score falls with the logarithm or with a power of the distance (default: log)",
+    default="log",
+    choices=("log", "power"),
+)
+#: KERPLE's least r2, of the authors' code, and its largest of the power
+LEAST, LARGEST_POWER = 0.01, 2.0
+#: Sandwich's width of sinusoidal positions, by the paper's experiments; not that of the model
+WIDTH = 128
+
+
+class Alibi(PositionScheme):
+    """ALiBi, Press et al. (2022), section 3: score(i, j) = -m_h |i - j|, unscaled.
+
+    The paper has causal attention only. In encoders and across the score is the symmetric one that
+    its first author proposes for them (github.com/ofirpress/attention_with_linear_biases/issues/5).
+    `published_slopes` has m. ``slopes`` (H,) are the learned ones, which may take either sign: the
+    paper reports that they did not extrapolate. Fixed slopes are no parameters, so
+    ``--position-sharing`` means nothing to them; learned ones of a layer whose heads share one
+    start from the published slope of a single head.
+    """
+
+    options = (SLOPES,)
+
+    def __init__(self, shape: AttentionShape, *, slopes: str) -> None:
+        super().__init__(shape)
+        start = published_slopes(shape.heads) if slopes == "learned" else None
+        self.slopes = None if start is None else nn.Parameter(start)
+
+    def score(self, layout: Layout) -> Offsets:
+        distances = layout.offset_line.abs()  # (number of offsets,)
+        if self.slopes is None:
+            heads = self.shape.embed_dim // self.shape.head_dim
+            slopes = published_slopes(heads, distances.device)
+        else:
+            slopes = at_least_float32(self.slopes)
+        return Offsets(-slopes.unsqueeze(1) * distances, layout)
+
+
+Alibi.cross = Alibi
+
+
+def published_slopes(heads: int, device: torch.device | None = None) -> Tensor:
+    """(H,) float32: the slopes of the paper, and of its code for other than a power of 2 heads.
+
+    For H a power of 2 they are 2^(-8/H), 2^(-16/H), ... 2^-8. Otherwise they are those of the next
+    lower power of 2, and then every other one of the next higher power.
+    """
+    power = 1 << (heads.bit_length() - 1)
+    exponents = [
+        torch.arange(1, power + 1, device=device) * (8 / power),
+        (2 * torch.arange(heads - power, device=device) + 1) * (4 / power),
+    ]
+    return torch.exp2(-torch.cat(exponents))
+
+
+class Kerple(PositionScheme):
+    """KERPLE, Chi et al. (2022): kernels of the distance, unscaled.
+
+    log: score(i, j) = -r1 log(1 + r2 |i - j|); power: -r1 |i - j|^r2. ``r1`` and ``r2`` (H,) are
+    parameters of every head, which all layers share, and start uniformly below 2 and below 1 (log),
+    or 1 and 2 (power), as in the authors' code (github.com/chijames/KERPLE). The kernels are
+    symmetric; the paper tries them in causal attention only. They have no gain: they start at the
+    size of trained ones, and the distance multiplies them.
+
+    The theory asks for r1 > 0, r2 > 0 and, in the power, r2 <= 2. The authors' code sets parameters
+    outside 0.01 to 2 back to that bound before each use. Here the bound takes the place of such a
+    parameter and gives it its gradient (`bounded`), so no forward pass writes to a parameter. And
+    r1 may be 0, so that a warm start begins without the term.
+    """
+
+    options = (KERPLE,)
+
+    def __init__(self, shape: AttentionShape, *, kerple: str) -> None:
+        super().__init__(shape)
+        self.kerple = kerple
+        largest = (2.0, 1.0) if kerple == "log" else (1.0, 2.0)
+        self.r1, self.r2 = (nn.Parameter(torch.rand(shape.heads) * most) for most in largest)
+
+    def zero(self) -> None:
+        nn.init.zeros_(self.r1)
+
+    def description(self) -> dict[str, Any]:
+        return super().description() | {"kerple": self.kerple}
+
+    def score(self, layout: Layout) -> Offsets:
+        distances = layout.offset_line.abs()  # (number of offsets,)
+        r1 = bounded(self.r1, 0.0).unsqueeze(1)  # (H, 1)
+        if self.kerple == "log":
+            r2 = bounded(self.r2, LEAST).unsqueeze(1)  # (H, 1)
+            return Offsets(-r1 * torch.log1p(r2 * distances), layout)
+        r2 = bounded(self.r2, LEAST, LARGEST_POWER).unsqueeze(1)  # (H, 1)
+        return Offsets(-r1 * distances.to(r2.dtype).pow(r2), layout)
+
+
+def bounded(parameter: Tensor, least: float, largest: float | None = None) -> Tensor:
+    """The parameter clamped, in float32 or wider, with the gradient of the clamped value."""
+    value = at_least_float32(parameter)
+    return value + (value.clamp(least, largest) - value).detach()
+
+
+class Sandwich(PositionScheme):
+    """Sandwich, Chi et al. (2023): (p_i . p_j - w / 2) / (8 h / H) of head h = 1 ... H.
+
+    p are Vaswani et al.'s sinusoidal positions of width w = 128, so that the product is the sum of
+    cos((i - j) 10000^(-2k/w)) over k = 0 ... w/2 - 1, and w/2 its largest value. It is symmetric,
+    and unscaled; the paper has causal attention only. There is nothing to learn or to share.
+    """
+
+    def score(self, layout: Layout) -> Offsets:
+        offsets = layout.offset_line
+        heads = self.shape.embed_dim // self.shape.head_dim
+        waves = torch.arange(WIDTH // 2, device=offsets.device) * (2 / WIDTH)
+        cosines = torch.cos(offsets.unsqueeze(1) * 10000.0**-waves)  # (number of offsets, w / 2)
+        ratios = torch.arange(1, heads + 1, device=offsets.device) * (8 / heads)  # (H,)
+        return Offsets((cosines.sum(1) - WIDTH / 2) / ratios.unsqueeze(1), layout)
