@@ -23,7 +23,7 @@ class Compression(nn.Module):
     It is no `nn.Linear`, because `init_bert_params` would initialise that again.
     """
 
-    #: as `PositionScheme.tables`
+    #: see `PositionScheme.tables`
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1,)}
 
     def __init__(self, positions: int, length: int, start: str | None = None) -> None:

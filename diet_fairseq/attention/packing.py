@@ -1,4 +1,4 @@
-"""Packing: layers that treat every token alone compute the real tokens only, without padding."""
+"""Packing: layers that treat every token alone compute real tokens only, without padding."""
 
 from dataclasses import dataclass
 

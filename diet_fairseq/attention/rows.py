@@ -45,7 +45,7 @@ def picked(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
         return torch.linalg.vecdot(x, row_of_x).unsqueeze(-1)
     # `x @ rows.mT` would copy the rows for every sentence
     products = torch.einsum("bhtd,hrd->bhtr", x, rows)
-    # in float32, as below: the gradient of a product sums up to S numbers
+    # float32, as below: the gradient of a product sums up to S numbers
     picks = products.float().gather(-1, index.expand(*x.shape[:2], -1, -1))
     return picks.to(x.dtype)
 

@@ -79,7 +79,7 @@ class Generator(nn.Module):
 def shares_embeddings(args: Namespace) -> bool:
     """Whether the generator has the discriminator's `EMBEDDING_PARTS`.
 
-    Checkpoints of version 0.2 and before don't have the option, and two of each part.
+    Checkpoints of version 0.2 and before lack the option and have two of each part.
     """
     return getattr(args, "generator_embeddings", "own") == "shared"
 
@@ -156,8 +156,8 @@ class DietElectraModel(DietRobertaModel):
         if self.generator is not None and shares_embeddings(self.args):
             electra_checkpoints.check_embeddings(state_dict, f"{name}." if name else "")
 
-    def forward(
-        self, src_tokens: Tensor, targets: Tensor | None = None, **kwargs: Any
+    def forward(  # type: ignore[override]  # all but tokens are given by name
+        self, src_tokens: Tensor, *, targets: Tensor | None = None, **kwargs: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """As RoBERTa's; with targets, the detection of replaced tokens.
 

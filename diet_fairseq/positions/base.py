@@ -98,6 +98,8 @@ class PositionScheme(nn.Module):
     tables: ClassVar[dict[str, tuple[int, ...]]] = {}
     #: parameters with a row for every offset from -c to c: name -> the axis that counts them
     offset_tables: ClassVar[dict[str, int]] = {}
+    #: attributes on which the meaning of parameters depends, for `description`
+    meaning: ClassVar[tuple[str, ...]] = ()
     #: parts whose product is divided by the root of score_terms d_h, as the content score is
     scaled: ClassVar[tuple[str, ...]] = ()
     #: the scheme of cross-attention with ``--position-cross-attention``
@@ -134,14 +136,12 @@ class PositionScheme(nn.Module):
             nn.init.zeros_(parameter)
 
     def description(self) -> dict[str, Any]:
-        """The meaning of parameters beyond names and shapes, of JSON's types: see `description.py`.
-
-        A scheme adds the options on which the meaning of its parameters depends.
-        """
+        """The meaning of parameters beyond names and shapes, see `positions.description`."""
         return {
             "first_row": getattr(self, "first_row", 0),
             "compressed": self.compressed,
             "score_terms": self.score_terms,
+            **{name: getattr(self, name) for name in self.meaning},
         }
 
     def score(self, layout: Layout) -> Score | None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +14,7 @@ from .layout import Layout
 from .relative import BUCKETS, MAX_DISTANCE
 from .scores import Rows
 
-#: of the LayerNorm, as in DeBERTa-v2
+#: the LayerNorm's epsilon, as in DeBERTa-v2
 EPSILON = 1e-7
 
 
@@ -35,6 +34,7 @@ class Deberta(PositionScheme):
 
     score_terms = 3
     options = (BUCKETS.with_default(256), MAX_DISTANCE.with_default(512))
+    meaning = ("buckets", "max_distance")
 
     row_of_offset: Tensor
 
@@ -47,10 +47,6 @@ class Deberta(PositionScheme):
         nn.init.normal_(self.table, std=0.02)
         self.norm = nn.LayerNorm(shape.embed_dim, eps=EPSILON)
         self.register_buffer("terms", torch.tensor(float(self.score_terms)))
-
-    def description(self) -> dict[str, Any]:
-        buckets = {"buckets": self.buckets, "max_distance": self.max_distance}
-        return super().description() | buckets
 
     def zero(self) -> None:
         for parameter in self.norm.parameters():  # but not the table: neither would have a gradient

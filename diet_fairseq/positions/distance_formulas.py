@@ -1,7 +1,5 @@
 """ALiBi, KERPLE and Sandwich: a formula of the distance, with one set of numbers per head."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -91,6 +89,7 @@ class Kerple(PositionScheme):
     """
 
     options = (KERPLE,)
+    meaning = ("kerple",)
 
     def __init__(self, shape: AttentionShape, *, kerple: str) -> None:
         super().__init__(shape)
@@ -100,9 +99,6 @@ class Kerple(PositionScheme):
 
     def zero(self) -> None:
         nn.init.zeros_(self.r1)
-
-    def description(self) -> dict[str, Any]:
-        return super().description() | {"kerple": self.kerple}
 
     def score(self, layout: Layout) -> Offsets:
         distances = layout.offset_line.abs()  # (number of offsets,)

@@ -162,16 +162,14 @@ class T5(OffsetScalars):
     """
 
     options = (BUCKETS, MAX_DISTANCE, GAIN.with_default(30.0), START, PEAK)
+    meaning = ("buckets", "max_distance")
 
     def __init__(
         self, shape: AttentionShape, *, buckets: int, max_distance: int, **scalars: Any
     ) -> None:
         rows = bucket_of_offset(shape.causal, buckets, max_distance)
         super().__init__(shape, rows, buckets, **scalars, std=shape.embed_dim**-0.5)
-        self.bucket_options = {"buckets": buckets, "max_distance": max_distance}
-
-    def description(self) -> dict[str, Any]:
-        return super().description() | self.bucket_options
+        self.buckets, self.max_distance = buckets, max_distance
 
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:

@@ -114,7 +114,7 @@ class Rope(PositionScheme):
         return turn(q, *of_queries), turn(k, *of_keys)
 
     def _rotations(self, layout: Layout, dtype: torch.dtype) -> tuple[CosSin, CosSin]:
-        """Those of queries and of keys; the first layer computes them for all."""
+        """The rotations of queries and of keys; the first layer computes them for all."""
         key = self.key, dtype
         if key not in layout.cache:
             queries, keys = layout.query_positions, layout.key_positions
@@ -125,7 +125,7 @@ class Rope(PositionScheme):
         return layout.cache[key]
 
     def _rotation(self, positions: Tensor, sign: int, dtype: torch.dtype) -> CosSin:
-        """That of positions (B|1, T), in float32 until the end; ``sign`` is -1 for keys."""
+        """The rotation of positions (B|1, T), float32 until the end; ``sign`` is -1 for keys."""
         positions = positions[:, None, :, None, None]  # (B|1, 1, T, 1, 1)
         frequencies, *growth = self.rates.view(torch.float32)  # (d_h / 2,) each
         angles = positions * frequencies  # (B|1, 1, T, 1, d_h / 2)

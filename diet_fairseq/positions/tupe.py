@@ -69,13 +69,14 @@ class TupeA(PositionScheme):
     score_terms = 2
     options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
+    meaning: ClassVar[tuple[str, ...]] = ("layer_norm",)
     scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
 
     def __init__(
         self, shape: AttentionShape, *, untie_cls: str, no_layer_norm: bool, no_rescale: bool
     ) -> None:
         super().__init__(shape)
-        self.untie_cls = untie_cls
+        self.untie_cls, self.layer_norm = untie_cls, not no_layer_norm
         self.first_row = 0 if untie_cls == "no" else 1
         if no_rescale:
             self.score_terms = 1
@@ -96,10 +97,6 @@ class TupeA(PositionScheme):
                 nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-
-    def description(self) -> dict[str, Any]:
-        has_layer_norm = not isinstance(self.pos_ln, nn.Identity)
-        return super().description() | {"layer_norm": has_layer_norm}
 
     def zero(self) -> None:
         for parameter in self.pos_k_linear.parameters():
@@ -157,6 +154,7 @@ class TupeR(TupeA):
         NO_RESCALE,
         RELATIVE,
     )
+    meaning = ("layer_norm", "untie_cls", "relative", "buckets", "max_distance")
 
     def __init__(
         self,
@@ -177,12 +175,7 @@ class TupeR(TupeA):
             if relative == "product"
             else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
         )
-        self.bucket_options = {"buckets": buckets, "max_distance": max_distance}
-        self.relative = relative
-
-    def description(self) -> dict[str, Any]:
-        options = {"untie_cls": self.untie_cls, "relative": self.relative}
-        return super().description() | options | self.bucket_options
+        self.buckets, self.max_distance, self.relative = buckets, max_distance, relative
 
     def zero(self) -> None:
         super().zero()

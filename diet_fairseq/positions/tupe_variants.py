@@ -1,6 +1,6 @@
 """TUPE's baselines: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix (appendix D)."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,7 @@ class TupeFree(ScoreParameters):
     score_terms = 2
     options = (UNTIE_CLS, GAIN.with_default(30.0), START, PEAK)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
+    meaning = ("untie_cls",)
 
     def __init__(
         self, shape: AttentionShape, *, untie_cls: str, gain: float, start: str, peak: float
@@ -70,10 +71,8 @@ class TupeFree(ScoreParameters):
             scores = local_scores(offsets, shape, peak / gain)  # (n, n, H)
             self.weight.data.copy_(scores.permute(2, 0, 1))
         self.register_buffer("terms", torch.tensor(float(self.score_terms)))
-        self.theta = None if untie_cls == "no" else nn.Parameter(torch.zeros(2, shape.heads))
-
-    def description(self) -> dict[str, Any]:
-        return super().description() | {"untie_cls": self.theta is not None}
+        self.untie_cls = untie_cls != "no"  # both ways to reset are one here
+        self.theta = nn.Parameter(torch.zeros(2, shape.heads)) if self.untie_cls else None
 
     def score(self, layout: Layout) -> Dense:
         score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)

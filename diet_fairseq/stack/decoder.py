@@ -93,7 +93,7 @@ class PositionalDecoder(TransformerDecoderBase):
         check_length(layout, self.limit)
         source_positions: Tensor | None = None  # (B, S), where they are random
         if self.sampling is not None and self.training and incremental_state is None:
-            [source_positions] = (encoder_out or {}).get("positions") or [None]
+            source_positions = next(iter((encoder_out or {}).get("positions", ())), None)
             layout = self.sampling.draw(layout, len(prev_output_tokens), source_positions)
         tokens = prev_output_tokens[:, -layout.query_positions.size(1) :]  # of queries
         x = self._embed(tokens, layout).transpose(0, 1)  # (T, B, d)
