@@ -1,4 +1,4 @@
-"""The call of a backend, the request by which one is selected, and the backend itself."""
+"""What every backend is given, and what it returns."""
 
 import os
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class AttentionCall:
     Attributes:
         q: (B, H, Tq, d_h), scaled and transformed
         k: (B, H, Tk, d_h), transformed; v: likewise, not transformed
-        scores: added to q k^T, rows' scores included
-        schemes: of the call; they may also change the logits, and add to the values
-        layout: of queries and keys, with the mask
+        scores: what is added to q k^T, rows' scores included
+        schemes: those that act; they may also change the logits, and add to the values
+        layout: where queries and keys stand, and what is masked
         dropout: the probability that a weight is dropped
-        temperature: the divisor of the logits
+        temperature: what the logits are divided by
     """
 
     q: Tensor
@@ -48,15 +48,15 @@ class AttentionCall:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """The sizes of a call, by which its backend is selected.
+    """A call to come: B sentences, H heads, Tq queries, Tk keys of width d_h.
 
     Attributes:
-        schemes: of the call
+        schemes: what acts in it
         layout: of its queries and keys
         shape: B, H, d_h
         dtype: of q, k and v
         dropout: the probability that a weight is dropped
-        layers: how many share the schemes' scores
+        layers: how many share what the schemes add
     """
 
     schemes: Schemes
@@ -76,13 +76,11 @@ class Request:
 
     @property
     def keys(self) -> int:
-        """Tokens, or the number k of keys that they are compressed to."""
-        compressed = (scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed)
-        return next(compressed, self.layout.key_positions.size(1))
+        return keys_of(self.schemes, self.layout)
 
     @property
     def inner_layout(self) -> Layout:
-        """The layout of keys as attention meets them: compressed ones are not masked."""
+        """Of the keys that attention has: compressed ones are no tokens, and none is masked."""
         if self.keys == self.layout.key_positions.size(1):
             return self.layout
         return self.layout.compressed(self.keys)
@@ -108,6 +106,12 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+def keys_of(schemes: Schemes, layout: Layout) -> int:
+    """How many keys attention has: tokens, or the k that any number of them is compressed to."""
+    compressed = (scheme.shape.keys.positions for scheme in schemes if scheme.compressed)
+    return next(compressed, layout.key_positions.size(1))
+
+
 @dataclass(frozen=True)
 class Backend:
     """One way of computing attention.
@@ -115,8 +119,8 @@ class Backend:
     Attributes:
         compute: an `AttentionCall` -> (B, H, Tq, d_h), and the weights before dropout
             (B, H, Tq, Tk) if it has them
-        serves: the kinds of terms that it can compute, of `positions.base.KINDS`
-        reads: the type of scores that it reads as they are; all others are summed to one `Dense`
+        serves: the kinds of terms that schemes may have, of `positions.base.KINDS`
+        reads: the type of scores that it reads as they are; others it gets as one `Dense`
     """
 
     compute: Callable[[AttentionCall], tuple[Tensor, Tensor | None]]

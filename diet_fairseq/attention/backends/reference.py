@@ -12,7 +12,7 @@ from .call import AttentionCall
 
 
 def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """softmax((q k^T + scores) / temperature + mask) v, and the sums of schemes' value rows.
+    """softmax(q k^T + scores + mask) v, and what schemes add to the values.
 
     Returns:
         (B, H, Tq, d_h), and the weights before dropout, (B, H, Tq, Tk)
@@ -23,7 +23,8 @@ def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
     dropped = drop(weights, call.dropout) if call.dropout else weights
     out = dropped @ call.v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
     for scheme in call.schemes:
-        if (of_values := scheme.value_rows(call.layout)) is not None:
+        of_values = scheme.value_rows(call.layout) if "value_rows" in scheme.kinds else None
+        if of_values is not None:
             out = out + value_sums(dropped, of_values)
     return out, weights
 
@@ -36,7 +37,7 @@ def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
             score = scheme.content_score(score, call.q, call.layout)
     for added in added_scores(call):
         score = score + added
-    if call.temperature != 1:
+    if call.temperature != 1:  # of what schemes have changed, too
         score = score / call.temperature
     if masked and call.layout.mask is not None:
         # after all else: no learned score beats -inf
@@ -45,7 +46,7 @@ def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
 
 
 def attention_bias(call: AttentionCall) -> Tensor | None:
-    """(B|1, H|1, Tq|1, Tk): the sum of scores and mask; None: there are none."""
+    """(B|1, H|1, Tq|1, Tk): the sum of what is added to q k^T; None: nothing is added."""
     scores, mask = added_scores(call), call.layout.mask
     if not scores:
         return None if mask is None else call.q.new_zeros(mask.shape).masked_fill(mask, -torch.inf)
