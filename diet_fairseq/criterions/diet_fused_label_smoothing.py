@@ -49,7 +49,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         wanted = any(ctx.needs_input_grad)
         grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
         loss = nll = torch.zeros((), device=x.device)
-        for rows, found, goal in zip(
+        for rows, grad_rows, goal in zip(
             x.split(ROWS), grad_x.split(ROWS), target.unsqueeze(1).split(ROWS), strict=True
         ):
             logits = (rows @ weight.T).float()  # (n, V)
@@ -65,7 +65,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
             if wanted:  # p - y, except for the part that is the same for all words, added below
                 change = exponential.scatter_add_(1, goal, -extra * normaliser)
-                found.copy_((change.to(x.dtype) @ weight) / normaliser)
+                grad_rows.copy_((change.to(x.dtype) @ weight) / normaliser)
                 grad_weight.addmm_(change.T, (rows / normaliser).float())
         if wanted:
             grad_x -= others * weight.sum(dim=0)

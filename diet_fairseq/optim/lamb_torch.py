@@ -88,5 +88,7 @@ class LambTorch(FairseqOptimizer):
 
     def load_state_dict(self, state_dict: Any, optimizer_overrides: Any = None) -> None:
         needed = {"step", "adam_debias", "weight_decouple"}
-        ours = resuming.taken(state_dict, self.optimizer, "lamb_torch", needed, "param_groups")
+        ours = resuming.loadable_state(
+            state_dict, self.optimizer, "lamb_torch", needed, "param_groups"
+        )
         super().load_state_dict(ours, optimizer_overrides)

@@ -4,7 +4,6 @@ PyTorch loads moments unchecked, and its fused kernel relies on their having the
 and memory layout: with others it reads and writes beyond the end.
 """
 
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -13,14 +12,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..errors import UserError
-from .sharded import is_sharded, parted
+from .sharded import is_sharded, local_part
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Table = dict[Any, Any]
 
 
-def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts: str) -> Table:
+def loadable_state(
+    saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts: str
+) -> Table:
     """The part of a checkpoint's state that is safe for ``optimizer.load_state_dict``.
 
     ``counts`` says where the optimizer called ``name`` counts its updates, in the ``state`` of
@@ -31,15 +32,21 @@ def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts:
     """
     try:
         state, groups = _parts(saved)
-        _check_keys(needed, state.values() if counts == "state" else groups, name)
+        for values in state.values() if counts == "state" else groups:
+            if missing := sorted(needed - values.keys()):  # fairseq notices it in float32 alone
+                raise UserError(
+                    f"--optimizer {name} can't resume from the checkpoint, which another optimizer "
+                    f"wrote: it has no {', '.join(missing)}; take the --optimizer that it was "
+                    "trained with, or start a new one with --reset-optimizer"
+                )
         parameters = _paired(groups, optimizer.param_groups)
         if not state.keys() <= parameters.keys():
             raise _Unfit("it has moments of parameters that it does not list")
         counted = {"state": (), "param_groups": (), counts: ("step",)}
         return {
             "state": {
-                number: _of_parameter(number, one, parameters[number], counted["state"])
-                for number, one in state.items()
+                number: _of_parameter(number, values, parameters[number], counted["state"])
+                for number, values in state.items()
             },
             "param_groups": [
                 {**mine, **_of_group(group, counted["param_groups"]), "params": group["params"]}
@@ -53,31 +60,15 @@ def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts:
         ) from error
 
 
-def _check_keys(needed: set[str], having: Iterable[Iterable[str]], optimizer: str) -> None:
-    """Refuse the state of another optimizer, which fairseq would load in fp16 and bf16.
-
-    ``having`` has the names of the checkpoint's values, for each part of its state.
-    """
-    for names in having:
-        missing = sorted(needed - set(names))
-        if missing:
-            raise UserError(
-                f"--optimizer {optimizer} can't resume from the checkpoint, which another "
-                f"optimizer wrote: it has no {', '.join(missing)}; take the --optimizer that it "
-                "was trained with, or start a new one with --reset-optimizer"
-            )
-
-
 class _Unfit(Exception):
     """A state that can't be used, with the reason."""
 
 
 def _parts(saved: Any) -> tuple[dict[Any, Table], list[Table]]:
     """The state of each parameter, and the groups, as PyTorch saves them."""
-    if isinstance(saved, dict):
-        state, groups = saved.get("state"), saved.get("param_groups")
-        if isinstance(state, dict) and isinstance(groups, list):
-            tables = all(isinstance(one, dict) for one in (*state.values(), *groups))
+    match saved:
+        case {"state": dict() as state, "param_groups": list() as groups}:
+            tables = all(isinstance(table, dict) for table in (*state.values(), *groups))
             if tables and all(isinstance(group.get("params"), list) for group in groups):
                 return state, groups
     raise _Unfit("its optimizer's state is damaged")
@@ -134,7 +125,7 @@ def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
         there, here = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
         raise _Unfit(f"its {name} is {there}, but the parameter is {here}")
     if is_sharded(parameter):
-        return parted(value.detach().to(parameter.dtype), parameter)
+        return local_part(value.detach().to(parameter.dtype), parameter)
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())
 
 

@@ -1,4 +1,4 @@
-"""Every change that importing the plugin makes to fairseq, one subject a file: `table` lists all.
+"""Every change that importing the plugin makes to fairseq, one subject a file: `table` has all.
 
 A file holds functions that take an attribute of fairseq and return its replacement.
 """

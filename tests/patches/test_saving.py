@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from diet_fairseq.atomic import remove_leftovers, written
+from diet_fairseq.atomic import atomic_file, remove_leftovers
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
 from tests.support import commands
@@ -70,7 +70,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
     target.write_text("old")
 
     def interrupted():
-        with written(target, "wb") as file:
+        with atomic_file(target, "wb") as file:
             file.write(b"half")
             raise KeyboardInterrupt
 
@@ -84,7 +84,7 @@ def test_leftovers_of_killed_writers_are_removed(tmp_path):
     (tmp_path / "results").mkdir()
     for name in ("curves.png", "checkpoint_last.pt"):
         if os.fork() == 0:
-            with written(tmp_path / "results" / name):
+            with atomic_file(tmp_path / "results" / name):
                 os._exit(1)
         os.wait()
     for name in ("results/notes.tmp", "results/notes.1-2.tmp.txt", "counts.txt.1-2.tmp"):
