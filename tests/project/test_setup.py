@@ -196,15 +196,15 @@ def make(*arguments: str) -> str:
 
 
 def test_make_lists_its_targets():
-    listed = make()
+    names = make()
     for target in ["setup", "demo", "test", "lint", "docs", "bench"]:
-        assert f"make {target} " in listed
+        assert f"make {target} " in names
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "test-slow", "lint", "docs", "bench"])
-@pytest.mark.parametrize("other", ["TORCH=2.6.0", "PYTHON=python3.12", "VENV=.venv-x"])
-def test_every_target_sets_up_first(target, other):
-    assert "tools/setup.sh" in make("--dry-run", target, other).splitlines()[0]
+@pytest.mark.parametrize("variable", ["TORCH=2.6.0", "PYTHON=python3.12", "VENV=.venv-x"])
+def test_every_target_sets_up_first(target, variable):
+    assert "tools/setup.sh" in make("--dry-run", target, variable).splitlines()[0]
 
 
 def files() -> list[Path]:
@@ -212,8 +212,8 @@ def files() -> list[Path]:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [path for name in listed.split("\0")[:-1] if (path := ROOT / name).is_file()]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in names.split("\0")[:-1] if (path := ROOT / name).is_file()]
 
 
 def test_no_file_names_a_place_on_one_machine():
@@ -226,29 +226,29 @@ def test_no_file_names_a_place_on_one_machine():
 def built(tmp_path_factory):
     """A folder with the wheel and the sdist, and the names of the files they were made from."""
     folder = tmp_path_factory.mktemp("built")
-    listed = {str(path.relative_to(ROOT)) for path in files()}
-    for name in listed:  # a copy, since building leaves files behind
+    names = {str(path.relative_to(ROOT)) for path in files()}
+    for name in names:  # a copy, since building leaves files behind
         (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / "tree" / name)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, "."]
     subprocess.run(command, cwd=folder / "tree", check=True)
-    return folder, listed
+    return folder, names
 
 
 @pytest.mark.slow
 def test_wheel_and_sdist_hold_what_they_need(built):
-    folder, listed = built
+    folder, names = built
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
-    package = {name for name in listed if name.startswith(("diet_fairseq/", "diet_fairseq_cli."))}
+    package = {name for name in names if name.startswith(("diet_fairseq/", "diet_fairseq_cli."))}
     assert {name for name in shipped if ".dist-info/" not in name} == package
     assert any(name.endswith("/LICENSE") for name in shipped)
 
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert listed - held <= {".gitignore", ".ci/run"}
+    assert names - held <= {".gitignore", ".ci/run"}
 
 
 @pytest.mark.slow
