@@ -31,7 +31,11 @@ def loadable_state(
     Raises `UserError` if the state is damaged, another optimizer's or another model's.
     """
     try:
-        state, groups = _parts(saved)
+        match saved:
+            case {"state": dict() as state, "param_groups": list() as groups}:
+                pass
+            case _:
+                raise TypeError("no state of an optimizer")
         for values in state.values() if counts == "state" else groups:
             if missing := sorted(needed - values.keys()):  # fairseq notices it in float32 alone
                 raise UserError(
@@ -42,36 +46,32 @@ def loadable_state(
         parameters = _paired(groups, optimizer.param_groups)
         if not state.keys() <= parameters.keys():
             raise _Unfit("it has moments of parameters that it does not list")
-        counted = {"state": (), "param_groups": (), counts: ("step",)}
+        numbers = ["lr", "eps", "weight_decay"] + ["step"] * (counts == "param_groups")
         return {
             "state": {
-                number: _of_parameter(number, values, parameters[number], counted["state"])
+                number: _of_parameter(number, values, parameters[number], counts == "state")
                 for number, values in state.items()
             },
             "param_groups": [
-                {**mine, **_of_group(group, counted["param_groups"]), "params": group["params"]}
+                {
+                    **mine,
+                    **{key: _number(key, group.get(key)) for key in numbers},
+                    "betas": _betas(group.get("betas")),
+                    "params": group["params"],
+                }
                 for mine, group in zip(optimizer.param_groups, groups, strict=True)
             ],
         }
-    except _Unfit as error:
+    except (_Unfit, AttributeError, KeyError, TypeError) as error:
+        reason = error if isinstance(error, _Unfit) else "its optimizer's state is damaged"
         raise UserError(
-            f"--optimizer {name} can't resume from the checkpoint: {error}; give an undamaged one, "
-            "with the options it was trained with, or start a new one with --reset-optimizer"
+            f"--optimizer {name} can't resume from the checkpoint: {reason}; give an undamaged "
+            "one, with the options it was trained with, or start a new one with --reset-optimizer"
         ) from error
 
 
 class _Unfit(Exception):
     """A state that can't be used, with the reason."""
-
-
-def _parts(saved: Any) -> tuple[dict[Any, Table], list[Table]]:
-    """The state of each parameter, and the groups, as PyTorch saves them."""
-    match saved:
-        case {"state": dict() as state, "param_groups": list() as groups}:
-            tables = all(isinstance(table, dict) for table in (*state.values(), *groups))
-            if tables and all(isinstance(group.get("params"), list) for group in groups):
-                return state, groups
-    raise _Unfit("its optimizer's state is damaged")
 
 
 def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
@@ -81,25 +81,21 @@ def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
     if sizes[0] != sizes[1]:
         there, now = (" + ".join(map(str, some)) or "no" for some in sizes)
         raise _Unfit(f"it was trained with {there} parameters, but the model has {now}")
-    try:
-        return dict(zip(chain(*theirs), chain(*here), strict=True))
-    except TypeError as error:
-        raise _Unfit("its optimizer's state is damaged") from error
+    return dict(zip(chain(*theirs), chain(*here), strict=True))
 
 
-def _of_parameter(number: Any, saved: Table, parameter: Tensor, counts: tuple[str, ...]) -> Table:
+def _of_parameter(number: Any, saved: Table, parameter: Tensor, has_step: bool) -> Table:
     name = f"of parameter {number!r}"
-    return {
-        **{key: torch.tensor(_number(f"{key} {name}", saved.get(key))) for key in counts},
-        **{key: _moment(f"{key} {name}", saved.get(key), parameter) for key in MOMENTS},
-    }
+    moments = {key: _moment(f"{key} {name}", saved.get(key), parameter) for key in MOMENTS}
+    if has_step:
+        moments["step"] = torch.tensor(_number(f"step {name}", saved.get("step")))
+    return moments
 
 
-def _of_group(saved: Table, counts: tuple[str, ...]) -> Table:
-    numbers = {key: _number(key, saved.get(key)) for key in ("lr", "eps", "weight_decay", *counts)}
-    match saved.get("betas"):
+def _betas(saved: Any) -> tuple[float, float]:
+    match saved:
         case (first, second):
-            return {**numbers, "betas": (_number("beta 1", first, 1), _number("beta 2", second, 1))}
+            return _number("beta 1", first, 1), _number("beta 2", second, 1)
     raise _Unfit("its betas are not two")
 
 

@@ -1,4 +1,4 @@
-"""Set-up says what is missing before it starts to work, and what is shipped is complete."""
+"""Set-up names a missing requirement before it starts, and the packages are complete."""
 
 import importlib.util
 import os
@@ -56,48 +56,40 @@ def assert_refused(done: subprocess.CompletedProcess, *words: str) -> None:
         assert word in last
 
 
-def test_no_python(machine):
-    _, set_up = machine
-    assert_refused(set_up(), "Python 3.11, 3.12 or 3.13 is needed; there is no python3.")
+RUNS = python_but("nothing", ":")
+IS_3_12 = python_but("*version_info*", "echo 3.12; exit")
+REFUSED = {
+    "no Python": ({}, ["Python 3.11, 3.12 or 3.13 is needed; there is no python3."]),
+    **{
+        f"Python {version}": (
+            {"python3": f"echo {version}"}, [f"is needed; python3 is {version}.", "PYTHON="]
+        )
+        for version in ("3.9", "3.10", "3.14")
+    },
+    "a second Python": ({"python3": "echo 3.9", "python3.12": IS_3_12}, ["no C++ compiler"]),
+    "no venv": (
+        {"python3": python_but("*ensurepip*", "exit 1")}, ["python3 has no venv module", "-venv"]
+    ),
+    "no compiler": ({"python3": RUNS}, ["no C++ compiler (g++)", "apt install g++"]),
+    "no headers": (
+        {"python3": python_but("*Python.h*", "exit 1"), "g++": ":"},
+        ["no C headers (Python.h)", "-dev"],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("version", ["3.9", "3.10", "3.14"])
-def test_unfit_python(machine, version):
+@pytest.mark.parametrize(("programs", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_machine_without_a_requirement_is_refused(machine, programs, words):
     add, set_up = machine
-    add("python3", f"echo {version}")
-    assert_refused(set_up(), f"is needed; python3 is {version}.", "PYTHON=")
+    for name, script in programs.items():
+        add(name, script)
+    assert_refused(set_up(), *words)
 
 
-def test_named_python_is_not_replaced_by_another(machine):
+def test_a_named_python_is_not_replaced_by_another(machine):
     add, set_up = machine
-    add("python3", python_but("nothing", ":"))
+    add("python3", RUNS)
     assert_refused(set_up(PYTHON="python3.99"), "there is no python3.99")
-
-
-def test_second_python_is_found(machine):
-    add, set_up = machine
-    add("python3", "echo 3.9")
-    add("python3.12", python_but("*version_info*", "echo 3.12; exit"))
-    assert_refused(set_up(), "no C++ compiler")  # the next thing that is missing
-
-
-def test_no_venv(machine):
-    add, set_up = machine
-    add("python3", python_but("*ensurepip*", "exit 1"))
-    assert_refused(set_up(), "python3 has no venv module", "-venv")
-
-
-def test_no_compiler(machine):
-    add, set_up = machine
-    add("python3", python_but("nothing", ":"))
-    assert_refused(set_up(), "no C++ compiler (g++)", "apt install g++")
-
-
-def test_no_headers(machine):
-    add, set_up = machine
-    add("python3", python_but("*Python.h*", "exit 1"))
-    add("g++", ":")
-    assert_refused(set_up(), "no C headers (Python.h)", "-dev")
 
 
 @pytest.mark.slow
@@ -164,7 +156,7 @@ def test_fairseq_of_another_pytorch_is_compiled_again(installing):
     assert built.endswith("--no-cache-dir --force-reinstall --no-deps")
 
 
-def test_set_up_is_not_done_while_fairseq_does_not_run(installing, tmp_path):
+def test_set_up_fails_if_fairseq_does_not_run(installing, tmp_path):
     done, calls = installing(3)
     assert_refused(
         done,
