@@ -143,8 +143,8 @@ def pair_up(
                 first, last = documents[index + (index >= number)].tolist()
                 first = draw.randrange(first, last)
                 b = (first, filled(first, last, target - int(starts[middle] - starts[begin])))
-            spans = ((int(starts[i]), int(starts[j])) for i, j in ((begin, middle), b))
-            yield *shortened(*spans, longest, draw), follow
+            spans = [(int(starts[i]), int(starts[j])) for i, j in ((begin, middle), b)]
+            yield *shortened(spans[0], spans[1], longest, draw), follow
             begin = stop if follow else middle
 
 

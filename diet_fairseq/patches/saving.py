@@ -16,20 +16,23 @@ from ..errors import UserError
 from .patch import View, replaces
 
 
+def save(state: Any, path: str) -> None:
+    """Save with torch, completely or not at all. A full disk stays full, so there is no retry."""
+    with atomic_file(path, "wb") as file:
+        torch.save(state, file)
+
+
 @replaces(
     "fairseq.checkpoint_utils:torch_persistent_save",
     data="a run that is killed while it saves, or a crash of the system, cuts a checkpoint",
 )
 def save_completely(torch_persistent_save: Callable) -> Callable:
-    """A full disk stays full, so there is no retry; asynchronous writing is fairseq's."""
-
     @wraps(torch_persistent_save)
     def wrapper(obj: Any, filename: str, async_write: bool = False) -> None:
         if async_write:
             torch_persistent_save(obj, filename, async_write)
         else:
-            with atomic_file(filename, "wb") as file:
-                torch.save(obj, file)
+            save(obj, filename)
 
     return wrapper
 

@@ -47,22 +47,22 @@ def limited():
 
 
 def save(value, path):
-    checkpoint_utils.torch_persistent_save(value, str(path))
+    checkpoint_utils.torch_persistent_save(value, path)
 
 
 def copy(source, target):
-    checkpoint_utils.PathManager.copy(str(source), str(target))
+    checkpoint_utils.PathManager.copy(source, target)
 
 
 @pytest.mark.parametrize("write", [save, copy])
 def test_a_failing_write_leaves_the_old_file(write, limited, tmp_path):
     target, source = tmp_path / "a.pt", tmp_path / "b.pt"
-    save({"old": 1}, target)
-    save(torch.zeros(50_000), source)
+    save({"old": 1}, str(target))
+    save(torch.zeros(50_000), str(source))
     before = target.read_bytes()
     limited(10_000)
     with pytest.raises(UserError) as error:
-        write(torch.zeros(50_000) if write is save else source, target)
+        write(torch.zeros(50_000) if write is save else str(source), str(target))
     assert str(error.value) == f"{target} can't be written: File too large; {ADVICE}"
     assert target.read_bytes() == before
     assert not list(tmp_path.glob("*.tmp"))
@@ -104,7 +104,7 @@ def test_a_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("sync"), sync(fd)))
     monkeypatch.setattr(os, "replace", lambda *a: (calls.append("rename"), replace(*a)))
-    save({}, tmp_path / "a.pt")
+    save({}, str(tmp_path / "a.pt"))
     assert calls == ["sync", "rename", "sync"]  # the file, its name, the folder
 
 
