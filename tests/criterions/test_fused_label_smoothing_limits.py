@@ -1,7 +1,5 @@
 """Limits of the fused criterion: beyond them it computes as fairseq's, or is refused."""
 
-import copy
-
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import (
@@ -19,7 +17,7 @@ from diet_fairseq.errors import UserError
 from tests import test_beam_search
 from tests.criterions.test_fused_label_smoothing import assert_same, counted, losses, sample_of
 from tests.support import tiny
-from tests.support.tiny import EOS, FIRST_WORD, VOCABULARY
+from tests.support.tiny import VOCABULARY
 
 __all__ = ["counted"]  # a fixture
 BOTH = (FusedLabelSmoothedCrossEntropy, LabelSmoothedCrossEntropyCriterion)
@@ -185,52 +183,3 @@ def test_gradients_in_bf16_are_as_exact_as_fairseq_s():
     for our, their, expected in zip(ours, theirs, exact, strict=True):
         assert our.dtype is torch.bfloat16
         assert (our - expected).norm() < 1.2 * (their - expected).norm() < 0.1 * expected.norm()
-
-
-def frequent_and_rare(sentences: int = 80, length: int = 12):
-    """Sentences to turn round, of words as unequally frequent as a language's."""
-    ranks = torch.arange(1.0, VOCABULARY - FIRST_WORD + 1)
-    source = FIRST_WORD + torch.multinomial(ranks**-1.5, sentences * length, replacement=True)
-    source = source.view(sentences, length)
-    target = source.flip(1)
-    net_input = {
-        "src_tokens": source,
-        "src_lengths": torch.full((sentences,), length),
-        "prev_output_tokens": target.roll(1, dims=1).index_fill(1, torch.tensor(0), EOS),
-    }
-    return {"net_input": net_input, "target": target, "ntokens": target.numel()}
-
-
-def trained_in_bf16(kind, sample, updates: int = 20):
-    """As fairseq trains in bf16: parameters are kept in float32. The model and its losses."""
-    model = tiny.stock().train().bfloat16()
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    exact = [p.detach().float() for p in parameters]
-    adam = torch.optim.Adam(exact, lr=0.01)
-    losses_by_update = []
-    for _ in range(updates):
-        loss, size, _ = kind(tiny.Task, False, 0.1)(model, sample)
-        for p, grad in zip(exact, torch.autograd.grad(loss / size, parameters), strict=True):
-            p.grad = grad.float()
-        adam.step()
-        with torch.no_grad():
-            for p, precise in zip(parameters, exact, strict=True):
-                p.copy_(precise)
-        losses_by_update.append(float(loss / size))
-    return model, torch.tensor(losses_by_update)
-
-
-@pytest.mark.slow
-def test_training_in_bf16_has_fairseq_s_losses():
-    sample = frequent_and_rare()
-    (model, ours), (_, theirs) = (trained_in_bf16(kind, sample) for kind in BOTH)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
-    # and where it ended, gradients are as near to those of float32
-    precise = copy.deepcopy(model).float()
-    expected = losses(BOTH[1], precise, sample)[3]["decoder.output_projection.weight"]
-    errors = []
-    for kind in BOTH:
-        gradient = losses(kind, model, sample)[3]["decoder.output_projection.weight"]
-        assert gradient.dtype is torch.bfloat16
-        errors.append(float((gradient - expected).norm() / expected.norm()))
-    assert errors[0] < 1.2 * errors[1] < 0.1
