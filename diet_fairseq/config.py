@@ -1,4 +1,4 @@
-"""The position options: their table, their defaults in force, and their checks."""
+"""The position options: their table, defaults and checks."""
 
 import logging
 from argparse import ArgumentParser, Namespace
@@ -133,7 +133,7 @@ for_each_scheme(_check_options)
 
 
 def position_options() -> dict[str, Option]:
-    """All position options by name, those of schemes that were registered later among them."""
+    """All position options by name, with those of schemes that a user registered."""
     options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
     name = options["position_scheme"]
     return options | {name.name: replace(name, choices=tuple(SCHEMES))}
@@ -142,7 +142,7 @@ def position_options() -> dict[str, Option]:
 class PositionConfig(SimpleNamespace):
     """How position information enters the model: an attribute for each of `position_options`.
 
-    Of an option that is not given, and that the scheme decides, the value is None.
+    The value is None if the option is not given and the scheme decides.
     """
 
     @staticmethod
@@ -178,7 +178,7 @@ class PositionConfig(SimpleNamespace):
         if given["position_start"] == "blind" and given["position_gain"] is None:
             given["position_gain"] = 1.0
         for name, default in options_of(SCHEMES[given["position_scheme"]]).items():
-            # the gain that is not given is each module's own: segments per head have another one
+            # each module has its default gain: that of segments per head differs
             if given[name] is None and name != "position_gain":
                 given[name] = default
         if given["segment_scheme"] == "per-head" and given["position_sharing"] is None:
@@ -205,14 +205,14 @@ class PositionConfig(SimpleNamespace):
 
     @property
     def temperature(self) -> float:
-        """What the logits of attention are divided by at inference, Chi et al. (2024), section 4.
+        """Divisor of the logits of attention at inference, Chi et al. (2024), section 4.
 
-        That is q k^T with all that is added to it, in every attention that a scheme may act in.
+        It divides q k^T and all that is added to it, in every attention that a scheme may act in.
         """
         return 1.0 if self.position_temperature is None else self.position_temperature
 
     def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
-        """The scheme that acts in self-attention, or in cross-attention; None: none does."""
+        """The scheme that acts in self-attention, or in cross-attention, if one does."""
         if cross:
             return self.scheme.cross if self.position_cross_attention else None
         return self.scheme if self.scheme.in_attention else None
@@ -351,7 +351,7 @@ class PositionConfig(SimpleNamespace):
 
 @cache
 def backend_today(name: str) -> str:
-    """The backend that a command or a checkpoint names, or auto for one of an earlier version."""
+    """The backend of this name; auto for a name of an earlier version."""
     if name not in RETIRED_BACKENDS:
         return name
     logger.info(f"--attention-backend {name} is no longer there: auto is taken")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: 128 and the number of SIGPIPE, as a shell has it
+#: a shell's status of a program that SIGPIPE ended: 128 and its number
 CLOSED_PIPE = 141
 
 
@@ -64,7 +64,7 @@ def status_of(run: Callable[[], int]) -> int:
     except BrokenPipeError:
         reader = select.poll()
         reader.register(sys.stdout, 0)
-        if not reader.poll(0):  # still there: it was another pipe
+        if not reader.poll(0):  # stdout is read: it was another pipe
             raise
         # The rest of Python's buffer must not be written when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`check_scheme`: the properties of every position scheme, to test a scheme of your own."""
+"""`check_scheme` tests the properties of position schemes on a scheme of your own."""
 
 import copy
 from argparse import Namespace
@@ -131,7 +131,7 @@ def check_gradients(name: str) -> None:
     names = [f"{at}.{key}" for at, part in _schemes(model).items() for key in part.state_dict()]
     for name in (name for name, _ in model.named_parameters() if name in names):
         assert name in gradients, f"{name} gets no gradient"
-        if gradients[name].abs().max() < 1e-5:  # right where softmax is blind to it
+        if gradients[name].abs().max() < 1e-5:  # allowed where softmax is blind to it
             moved = copy.deepcopy(model)
             moved.get_parameter(name).data += 1
             _check_same(_logits(moved), before, f"{name} gets no gradient: ", 1e-4)
@@ -168,7 +168,7 @@ def check_sharing(name: str) -> None:
     if not SCHEMES[name].in_attention:
         return
     if any(scheme.state_dict() for scheme in _schemes(_model(name)).values()):
-        check_shapes(name, heads=1)  # others have nothing that heads could share
+        check_shapes(name, heads=1)  # parameters are shared, nothing else
     for sharing in ("none", "head", "layer"):
         model = _model(name, position_sharing=sharing)
         modules = (1 + hasattr(model, "decoder")) * (1 if sharing == "layer" else LAYERS)

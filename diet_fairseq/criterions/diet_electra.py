@@ -1,4 +1,4 @@
-"""Criterion ``electra``: the generator's masked tokens, and which of all tokens were replaced."""
+"""Criterion ``electra``: losses of the generator and of the discriminator."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class ElectraConfig(FairseqDataclass):
     """Options of the criterion."""
 
     discriminator_weight: float = field(
-        default=50.0, metadata={"help": "of the discriminator's loss beside the generator's"}
+        default=50.0, metadata={"help": "weight of the discriminator's loss beside the generator's"}
     )
 
 
@@ -55,7 +55,7 @@ class ElectraLoss(FairseqCriterion):
         try:
             logits, extra = model(**sample["net_input"], targets=targets)  # (B, T)
         except TypeError as error:
-            if "targets" not in str(error):  # any other is not the user's
+            if "targets" not in str(error):  # another error is not the user's
                 raise
             raise UserError(_NO_GENERATOR) from error
         if "generator_logits" not in extra:

@@ -67,7 +67,7 @@ class LambTorch(FairseqOptimizer):
             [group for group in groups if group["params"]],
             weight_decouple=False,  # weight decay is part of u
             adam_debias=True,  # otherwise the package divides lr by 1 - beta_1^t
-            # norms of many tensors at once are not understood where tensors are spread
+            # sharded tensors have no norms of many tensors at once
             foreach=False if any(map(is_sharded, params)) else None,
             **self.optimizer_config,
         )

@@ -119,7 +119,7 @@ def _epoch_size(iterator: Any) -> dict[str, int]:
 
 @replaces("fairseq.data.iterators:EpochBatchIterator.load_state_dict", data=OTHER_GPUS)
 def resume_at_same_share(load_state_dict: Callable) -> Callable:
-    """fairseq counts the batches of one process, which are others on other processes.
+    """fairseq counts the batches of one process, which differ on another number of processes.
 
     If the epoch's batches differ, too, training resumes at the same share of the epoch.
     """
@@ -188,6 +188,6 @@ def _end(consumer: Any, queue: Any) -> None:
         return
     with queue.mutex:
         queue.queue.clear()
-        queue.maxsize = sys.maxsize  # room for that batch, and for the mark of the end
+        queue.maxsize = sys.maxsize  # room for that batch, and for the end mark
         queue.not_full.notify_all()
     consumer.join()

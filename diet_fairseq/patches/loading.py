@@ -100,7 +100,7 @@ def bound_model_size(load_model_ensemble_and_task: Callable) -> Callable:
     ours="a model does not know that --finetune-from-model loads it",
 )
 def load_for_model(load_checkpoint: Callable) -> Callable:
-    """The checkpoint's options are compared with the model's where a run goes on from it."""
+    """A resumed run compares the checkpoint's options with the model's."""
 
     @wraps(load_checkpoint)
     def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Position options that parameters don't show: is a model given those of its checkpoint?
+"""Comparison of a resumed model's position options with those of its checkpoint.
 
 With another scheme or rank the parameters of positions have other names or shapes: loading fails.
 With another of `OPTIONS` they may be the same, and mean something else. A model that starts from

@@ -60,7 +60,7 @@ def _exact(optimizer: Any) -> list[Tensor]:
 
 
 def _rounds_to(rounded: torch.dtype, exact: Any, parameter: Tensor) -> bool:
-    """Whether the parameter, which comes from the model, is this tensor as it is rounded."""
+    """Whether this tensor rounds to the parameter, which comes from the model."""
     return (
         isinstance(exact, Tensor)
         and exact.dtype == parameter.dtype
