@@ -222,10 +222,10 @@ def main(words: Sequence[str] | None = None) -> int:
         with silent_interrupts():
             args = parser.parse_args(words)
             run = import_command(args)
-        from diet_fairseq.interrupts import interruptible, read_on
+        from diet_fairseq.interrupts import interruptible, status_of
 
         with interruptible(lambda: "run the same command to continue"):
-            return read_on(lambda: run(args) or 0)
+            return status_of(lambda: run(args) or 0)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:

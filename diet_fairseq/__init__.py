@@ -55,12 +55,11 @@ if active_kinds():
 
 def __getattr__(name: str) -> Any:
     """Import what needs PyTorch when it is first used."""
-    if name in ("Translation", "Translator"):
-        from .inference import translator
-
-        return getattr(translator, name)
-    if name == "register_position_scheme":
-        from .positions import registry
-
-        return registry.register_position_scheme
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = {
+        "Translation": "inference.translator",
+        "Translator": "inference.translator",
+        "register_position_scheme": "positions.registry",
+    }.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)

@@ -16,15 +16,15 @@ from typing import IO, Any
 from .errors import UserError
 
 ASIDE = ".tmp"
-#: the end of the names that `written` gives
+#: the end of the names of incomplete files
 WRITER = re.compile(rf"\.\d+-\d+{re.escape(ASIDE)}$")
 
 
 @contextmanager
-def written(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file to write to, which becomes ``path`` when all is written; a failure is a UserError.
+def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A file to write to, which becomes ``path`` at the end; a failure is a `UserError`.
 
-    Text is UTF-8, its lines end in a newline alone.
+    Text is UTF-8, and its lines end in a newline alone.
     """
     aside = f"{path}.{os.getpid()}-{threading.get_ident()}{ASIDE}"
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
@@ -60,10 +60,9 @@ def rename(aside: str | Path, path: str | Path) -> None:
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Remove the files below ``folder`` that `written` left there when its process was killed.
+    """Remove incomplete files of killed processes below ``folder``, where nobody may be writing.
 
-    Nobody may be writing there. Those of checkpoints stay: a training removes its own, under its
-    lock.
+    Those of checkpoints stay: a training removes its own, under its lock.
     """
     for path in Path(folder).rglob(f"*{ASIDE}"):
         if WRITER.search(path.name) and not path.name.startswith("checkpoint"):

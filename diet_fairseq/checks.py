@@ -1,7 +1,7 @@
 """Checks of options' numbers, which return the value or raise a `UserError`."""
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from .errors import UserError
 from .literals import literal
@@ -37,17 +37,11 @@ def not_negative(flag: str, value: float, usual: str) -> float:
 def betas(flag: str, value: str | Iterable[float]) -> tuple[float, float]:
     """Check Adam's two rates: text on the command line, or a list in a configuration file."""
     try:
-        first, second = map(_number, literal(value) if isinstance(value, str) else value)
-        if 0 <= first < 1 and 0 <= second < 1:
-            return first, second
+        first, second = literal(value) if isinstance(value, str) else value
+        if {type(first), type(second)} <= {int, float} and 0 <= first < 1 and 0 <= second < 1:
+            return float(first), float(second)
     except (TypeError, ValueError):
         pass
     raise UserError(
         f"{flag} must be two numbers from 0 to below 1, but is {value!r}: write '(0.9, 0.999)'"
     )
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"no number: {value!r}")
-    return float(value)

@@ -1,4 +1,4 @@
-"""The position options: their table, their defaults in force, and their checks."""
+"""The position options: their table, defaults and checks."""
 
 import logging
 from argparse import ArgumentParser, Namespace
@@ -16,13 +16,11 @@ from .positions.registry import for_each_scheme
 from .positions.segments import SegmentScores
 
 #: options that any scheme has
-ANY_SCHEME = (
-    *("position_scheme", "position_sampling", "position_sampling_length"),
-    "position_temperature",
-)
+ANY_SCHEME = {
+    *("position_scheme", "position_sampling", "position_sampling_length", "position_temperature")
+}
 #: options that per-head segments have with any scheme
 SEGMENT_OPTIONS = ("position_sharing", "position_gain")
-BACKEND_CHOICES = ("auto", *BACKENDS)
 #: names of earlier versions, which checkpoints still have
 RETIRED_BACKENDS = ("auto-measured", "flex", "recompute")
 
@@ -30,11 +28,7 @@ logger = logging.getLogger(__name__)
 
 #: options that no scheme declares
 GENERAL_OPTIONS = (
-    Option(
-        "position_scheme",
-        str,
-        "the position scheme (default: that of --arch)",
-    ),
+    Option("position_scheme", str, "the position scheme (default: that of --arch)"),
     Option(
         "position_sharing",
         str,
@@ -97,7 +91,7 @@ GENERAL_OPTIONS = (
         str,
         "how attention is computed; auto: the fastest, by figures of CPUs and an H100",
         default="auto",
-        choices=BACKEND_CHOICES,
+        choices=("auto", *BACKENDS),
     ),
 )
 
@@ -115,27 +109,19 @@ def scheme_options() -> dict[str, Option]:
     """
     general = {option.name for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
-    for scheme in SCHEMES.values():
-        for declared in scheme.options:
-            if declared.name in general or not declared.name.startswith("position_"):
-                raise TypeError(
-                    f"a scheme declares the option {declared.name!r}, but a scheme's options begin "
-                    "with position_, and no general option has their name: rename it"
-                )
-            option = declared.with_default(False if declared.type is bool else None)
-            if options.setdefault(option.name, option) != option:
-                raise TypeError(
-                    f"two schemes declare the option {option.name!r} differently: give both one "
-                    "declaration, or rename one"
-                )
+    for declared in (option for scheme in SCHEMES.values() for option in scheme.options):
+        if declared.name in general or not declared.name.startswith("position_"):
+            raise TypeError(
+                f"a scheme declares the option {declared.name!r}, but a scheme's options begin "
+                "with position_, and no general option has their name: rename it"
+            )
+        option = declared.with_default(False if declared.type is bool else None)
+        if options.setdefault(option.name, option) != option:
+            raise TypeError(
+                f"two schemes declare the option {option.name!r} differently: give both one "
+                "declaration, or rename one"
+            )
     return options
-
-
-def position_options() -> dict[str, Option]:
-    """All position options by name, those of schemes that were registered later among them."""
-    options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
-    name = options["position_scheme"]
-    return options | {name.name: replace(name, choices=tuple(SCHEMES))}
 
 
 def _check_options(name: str) -> None:
@@ -145,10 +131,17 @@ def _check_options(name: str) -> None:
 for_each_scheme(_check_options)
 
 
+def position_options() -> dict[str, Option]:
+    """All position options by name, with those of schemes that a user registered."""
+    options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
+    name = options["position_scheme"]
+    return options | {name.name: replace(name, choices=tuple(SCHEMES))}
+
+
 class PositionConfig(SimpleNamespace):
     """How position information enters the model: an attribute for each of `position_options`.
 
-    Of an option that is not given, and that the scheme decides, the value is None.
+    The value is None if the option is not given and the scheme decides.
     """
 
     @staticmethod
@@ -184,7 +177,7 @@ class PositionConfig(SimpleNamespace):
         if given["position_start"] == "blind" and given["position_gain"] is None:
             given["position_gain"] = 1.0
         for name, default in options_of(SCHEMES[given["position_scheme"]]).items():
-            # the gain that is not given is each module's own: segments per head have another one
+            # each module has its default gain: that of segments per head differs
             if given[name] is None and name != "position_gain":
                 given[name] = default
         if given["segment_scheme"] == "per-head" and given["position_sharing"] is None:
@@ -211,14 +204,14 @@ class PositionConfig(SimpleNamespace):
 
     @property
     def temperature(self) -> float:
-        """What the logits of attention are divided by at inference, Chi et al. (2024).
+        """Divisor of the logits of attention at inference, Chi et al. (2024).
 
-        That is q k^T with all that is added to it, in every attention that a scheme may act in.
+        It divides q k^T and all that is added to it, in every attention that a scheme may act in.
         """
         return 1.0 if self.position_temperature is None else self.position_temperature
 
     def scheme_in(self, cross: bool) -> type[PositionScheme] | None:
-        """The scheme that acts in self-attention, or in cross-attention; None: none does."""
+        """The scheme that acts in self-attention, or in cross-attention, if one does."""
         if cross:
             return self.scheme.cross if self.position_cross_attention else None
         return self.scheme if self.scheme.in_attention else None
@@ -268,37 +261,17 @@ class PositionConfig(SimpleNamespace):
 
     def _check(self) -> None:
         for option in position_options().values():
-            value, choices = getattr(self, option.name), option.choices
-            if choices is not None and value is not None and value not in choices:
-                raise UserError(
-                    f"{option.flag} must be one of {', '.join(choices)}, but is {value}"
-                )
-            if option.check is not None and value is not None:
-                option.check(option.flag, value)
-        name, options = self.position_scheme, options_of(self.scheme)
-        for option in position_options().values():
             value = getattr(self, option.name)
-            if (
-                not option.name.startswith(("position_", "projection_"))
-                or option.name in ANY_SCHEME
-                or value in (option.default, options.get(option.name))
-                or (option.name in options and acts_in_attention(self.scheme))
-                or (option.name in SEGMENT_OPTIONS and self.segment_scheme == "per-head")
-            ):
-                continue
-            having = [
-                n
-                for n, s in SCHEMES.items()
-                if acts_in_attention(s) and option.name in options_of(s)
-            ]
-            raise UserError(
-                f"{option.flag}{'' if value is True else f' {value}'} is not an option of the "
-                f"position scheme {name}: leave it out, or take one of {', '.join(having)}"
-            )
-        if self.position_start == "blind" and self.position_peak not in (
-            None,
-            options.get("position_peak"),
-        ):
+            if value is not None:
+                if option.choices is not None and value not in option.choices:
+                    raise UserError(
+                        f"{option.flag} must be one of {', '.join(option.choices)}, but is {value}"
+                    )
+                if option.check is not None:
+                    option.check(option.flag, value)
+                self._check_option(option, value)
+        peak = options_of(self.scheme).get("position_peak")
+        if self.position_start == "blind" and self.position_peak not in (None, peak):
             raise UserError(
                 f"--position-peak {self.position_peak} means nothing with --position-start blind, "
                 "which has no peak: leave one of them out"
@@ -313,10 +286,31 @@ class PositionConfig(SimpleNamespace):
             not_below("--num-segments", self.num_segments, 1)
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
-                f"--segment-scheme per-head can't be combined with the position scheme {name}: "
-                "each of its compressed keys is a mixture of tokens of all segments; take input or "
-                "none"
+                "--segment-scheme per-head can't be combined with the position scheme "
+                f"{self.position_scheme}: each of its compressed keys is a mixture of tokens of "
+                "all segments; take input or none"
             )
+
+    def _check_option(self, option: Option, value: Any) -> None:
+        """Refuse an option of other schemes, unless its value changes nothing."""
+        options = options_of(self.scheme)
+        if (
+            not option.name.startswith(("position_", "projection_"))
+            or option.name in ANY_SCHEME
+            or value in (option.default, options.get(option.name))
+            or (option.name in options and acts_in_attention(self.scheme))
+            or (option.name in SEGMENT_OPTIONS and self.segment_scheme == "per-head")
+        ):
+            return
+        fit = [
+            name
+            for name, scheme in SCHEMES.items()
+            if acts_in_attention(scheme) and option.name in options_of(scheme)
+        ]
+        raise UserError(
+            f"{option.flag}{'' if value is True else f' {value}'} is not an option of the position "
+            f"scheme {self.position_scheme}: leave it out, or take one of {', '.join(fit)}"
+        )
 
     def _check_sampling(self) -> None:
         if self.position_sampling in (None, "none"):
@@ -326,26 +320,27 @@ class PositionConfig(SimpleNamespace):
                     "without --position-sampling: leave it out, or take shifted or randomised"
                 )
             return
-        reason = None
         if self.scheme.compressed:
             reason = "its compressed keys are mixtures of tokens at fixed positions"
-        elif (self.position_input or self.scheme.input) == "none":
-            if not self.scheme.in_attention:
-                reason = "it has no positions"
-            elif self.scheme.kinds <= {"content_score"}:
-                reason = "it counts positions by itself"
-        if reason is not None:
-            raise UserError(
-                f"--position-sampling {self.position_sampling} means nothing with the position "
-                f"scheme {self.position_scheme}: {reason}; leave it out, or take another scheme"
-            )
+        elif (self.position_input or self.scheme.input) != "none":
+            return
+        elif not self.scheme.in_attention:
+            reason = "it has no positions"
+        elif self.scheme.kinds <= {"content_score"}:
+            reason = "it counts positions by itself"
+        else:
+            return
+        raise UserError(
+            f"--position-sampling {self.position_sampling} means nothing with the position scheme "
+            f"{self.position_scheme}: {reason}; leave it out, or take another scheme"
+        )
 
     def _check_backend(self, scheme: PositionScheme) -> None:
         """Refuse a backend that doesn't serve all kinds of terms that the scheme has."""
         backend = BACKENDS.get(self.attention_backend)
         lacking = () if backend is None else scheme.kinds - backend.serves
         if lacking:
-            fit = [name for name, other in BACKENDS.items() if scheme.kinds <= other.serves]
+            fit = [name for name in BACKENDS if scheme.kinds <= BACKENDS[name].serves]
             raise UserError(
                 f"--attention-backend {self.attention_backend} can't compute the position scheme "
                 f"{self.position_scheme}, which has {' and '.join(sorted(lacking))}: take "
@@ -355,7 +350,7 @@ class PositionConfig(SimpleNamespace):
 
 @cache
 def backend_today(name: str) -> str:
-    """The backend that a command or a checkpoint names, or auto for one of an earlier version."""
+    """The backend of this name; auto for a name of an earlier version."""
     if name not in RETIRED_BACKENDS:
         return name
     logger.info(f"--attention-backend {name} is no longer there: auto is taken")

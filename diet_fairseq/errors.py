@@ -17,7 +17,13 @@ class UserError(ValueError):
 
 def user_error_behind(error: BaseException | None) -> UserError | None:
     """The `UserError` that ``error`` is or was raised from; fairseq rewraps what it catches."""
-    return next((e for e in chain(error) if isinstance(e, UserError)), None)
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, UserError):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def report_user_errors(excepthook: Callable) -> Callable:
@@ -36,36 +42,20 @@ def report_user_errors(excepthook: Callable) -> Callable:
 
 
 @contextmanager
-def rephrased(say: Callable[[Exception], str | None]) -> Iterator[None]:
-    """Raise an exception as a `UserError` with the text that ``say`` returns.
-
-    Where ``say`` returns None the exception is raised as it is, and where a `UserError` is behind
-    it, that one is raised.
-    """
+def rephrased(say: Callable[[Exception], str]) -> Iterator[None]:
+    """Raise an exception as a `UserError` with the text of ``say``, or the one behind it."""
     try:
         yield
     except Exception as error:
         mistake = user_error_behind(error)
         if mistake is not None:
             raise mistake from None
-        text = say(error)
-        if text is None:
-            raise
-        raise UserError(text) from error
+        raise UserError(say(error)) from error
 
 
 def one_line(text: str) -> str:
     """The text with control characters escaped: names of files and values may hold any."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and the errors that it was raised from or upon."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        yield error
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: 128 and the number of SIGPIPE, as a shell has it
+#: a shell's status of a program that SIGPIPE ended: 128 and its number
 CLOSED_PIPE = 141
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which has reached this process alone; Ctrl-C reaches those that it started, too."""
+    """SIGTERM, which reaches one process alone; Ctrl-C reaches those that it started, too."""
 
 
 @contextmanager
@@ -48,13 +48,15 @@ def interruptible(advice: Callable[[], str]) -> Iterator[None]:
         for child in multiprocessing.active_children():
             if not child.daemon:
                 child.terminate()
-        _say(advice())
+        sys.stdout.flush()
+        start = "\n" if sys.stderr.isatty() else ""  # a terminal shows ^C on the current line
+        print(f"{start}interrupted: {advice()}", file=sys.stderr)
         number = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
         raise SystemExit(128 + number) from None
 
 
-def read_on(run: Callable[[], int]) -> int:
-    """The status that ``run`` returns, or that of a program whose output nobody reads on."""
+def status_of(run: Callable[[], int]) -> int:
+    """The status that ``run`` returns, or `CLOSED_PIPE` if nobody reads its output."""
     try:
         status = run()
         sys.stdout.flush()
@@ -62,15 +64,8 @@ def read_on(run: Callable[[], int]) -> int:
     except BrokenPipeError:
         reader = select.poll()
         reader.register(sys.stdout, 0)
-        if not reader.poll(0):  # still there: it was another pipe
+        if not reader.poll(0):  # stdout is read: it was another pipe
             raise
         # The rest of Python's buffer must not be written when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
-
-
-def _say(advice: str) -> None:
-    sys.stdout.flush()
-    # A terminal shows ^C on the current line.
-    start = "\n" if sys.stderr.isatty() else ""
-    print(f"{start}interrupted: {advice}", file=sys.stderr)

@@ -48,18 +48,18 @@ def _value(node: Any) -> Any:
             return tuple(_value(item) for item in items)
         case ast.Dict(keys=keys, values=values):
             return {_value(key): _value(value) for key, value in zip(keys, values, strict=True)}
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            return _combined(type(op), _value(left), _value(right))
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATIONS:
+            return _combined(type(op), _value(a), _value(b))
         case _:
             return ast.literal_eval(node)
 
 
-def _combined(op: type[ast.operator], left: Any, right: Any) -> Any:
+def _combined(op: type[ast.operator], a: Any, b: Any) -> Any:
     if op is ast.Mult:
-        for sequence, times in ((left, right), (right, left)):
+        for sequence, times in ((a, b), (b, a)):
             if isinstance(sequence, Sized) and _size(sequence) * times > _LONGEST:
                 raise ValueError("too long")
-    result = _OPERATIONS[op](left, right)
+    result = _OPERATIONS[op](a, b)
     if isinstance(result, Sized) and len(result) > _LONGEST:
         raise ValueError("too long")
     return result

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from . import input_files
-from .atomic import written
+from .atomic import atomic_file
 from .errors import UserError, one_line
 
 NAME = "model.json"
@@ -91,7 +91,7 @@ class ModelDescription:
             "subwords": {"kind": self.subwords, "model": within(self.subword_model)},
         }
         content = {name: values[name] for name in _ModelJson.model_fields}
-        with written(self.folder / NAME) as file:
+        with atomic_file(self.folder / NAME) as file:
             file.write(json.dumps(content, indent=1) + "\n")
 
 

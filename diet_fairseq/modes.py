@@ -22,7 +22,7 @@ MODES: dict[str, frozenset[str]] = {"all": KINDS, "no-data": KINDS - {"data"}, "
 
 @cache
 def active_kinds() -> frozenset[str]:
-    """The kinds of changes that `VARIABLE` allows, as it was when this was first called.
+    """The kinds of changes that `VARIABLE` allowed at the first call.
 
     Raises:
         UserError: the variable has an unknown value

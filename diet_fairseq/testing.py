@@ -1,4 +1,4 @@
-"""`check_scheme`: the properties of every position scheme, to test a scheme of your own."""
+"""`check_scheme` tests the properties of position schemes on a scheme of your own."""
 
 import copy
 from argparse import Namespace
@@ -36,7 +36,7 @@ def check_scheme(scheme: type[PositionScheme]) -> None:
     Raises:
         AssertionError: a property doesn't hold; the message begins with its name
     """
-    name = next((name for name, other in SCHEMES.items() if other is scheme), None)
+    name = next((name for name in SCHEMES if SCHEMES[name] is scheme), None)
     assert name, f"{scheme.__qualname__} has no name: decorate it with register_position_scheme"
     for check in PROPERTIES:
         try:
@@ -62,9 +62,7 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
         score = scheme.score(layout)
         if score is not None:
             kinds = {type(score).__name__.lower(), "dense"}
-            assert kinds & scheme.kinds, (
-                f"a score of type {kinds}, but its kinds are {scheme.kinds}"
-            )
+            assert kinds & scheme.kinds, f"a score has type {kinds}, but kinds are {scheme.kinds}"
             _check_shape(score.dense(), 3, heads, tq, tk)
         q, k = torch.randn(3, HEADS, tq, width), torch.randn(3, HEADS, tk, width)
         for x, turned in zip((q, k), scheme.transform(q, k, layout), strict=True):
@@ -88,8 +86,8 @@ def check_padding(name: str) -> None:
     """A sentence alone equals the sentence in a batch, padded on either side."""
     model = _model(name)
     alone = [_logits(model, [x], [y]) for x, y in zip(SOURCES, TARGETS, strict=True)]
-    for left in (False, True):
-        _check_same(_logits(model, left=left), torch.cat(alone))
+    for left_pad in (False, True):
+        _check_same(_logits(model, left_pad=left_pad), torch.cat(alone))
 
 
 @torch.no_grad()
@@ -117,12 +115,12 @@ def check_decoding(name: str) -> None:
 def check_future(name: str) -> None:
     """A decoder's output doesn't depend on later words."""
     model = _model(name)
-    words, others = (torch.stack(_sentences(9, 9, 9, seed=n)) for n in (4, 5))  # (B, T)
+    words, changed = (torch.stack(_sentences(9, 9, 9, seed=n)) for n in (4, 5))  # (B, T)
     for step in (1, 4, 8) if hasattr(model, "decoder") else ():
-        mixed = torch.cat([words[:, :step], others[:, step:]], 1)
-        full, *seen = (_logits(model, targets=[*x]) for x in (words, mixed, words[:, :step]))
-        for some in seen:
-            _check_same(some.view(3, -1, len(WORDS))[:, :step], full.view(3, 9, -1)[:, :step])
+        mixed = torch.cat([words[:, :step], changed[:, step:]], 1)
+        full, *partial = (_logits(model, targets=[*x]) for x in (words, mixed, words[:, :step]))
+        for logits in partial:
+            _check_same(logits.view(3, -1, len(WORDS))[:, :step], full.view(3, 9, -1)[:, :step])
 
 
 def check_gradients(name: str) -> None:
@@ -133,7 +131,7 @@ def check_gradients(name: str) -> None:
     names = [f"{at}.{key}" for at, part in _schemes(model).items() for key in part.state_dict()]
     for name in (name for name, _ in model.named_parameters() if name in names):
         assert name in gradients, f"{name} gets no gradient"
-        if gradients[name].abs().max() < 1e-5:  # right where softmax is blind to it
+        if gradients[name].abs().max() < 1e-5:  # allowed where softmax is blind to it
             moved = copy.deepcopy(model)
             moved.get_parameter(name).data += 1
             _check_same(_logits(moved), before, f"{name} gets no gradient: ", 1e-4)
@@ -148,21 +146,21 @@ def check_gradients(name: str) -> None:
 @torch.no_grad()
 def check_saving(name: str) -> None:
     """A model computes the same after its state dict was loaded into another one."""
-    model, other = _model(name), _model(name, seed=2)
-    other.load_state_dict(model.state_dict())
-    _check_same(_logits(other), _logits(model), tolerance=0.0)
+    model, copied = _model(name), _model(name, seed=2)
+    copied.load_state_dict(model.state_dict())
+    _check_same(_logits(copied), _logits(model), tolerance=0.0)
 
 
 def check_backends(name: str) -> None:
     """Every backend that serves the scheme's kinds equals the reference, gradients included."""
-    results: dict[str, tuple[Tensor, Tensor]] = {}  # of the reference first
-    for backend in (key for key, one in BACKENDS.items() if SCHEMES[name].kinds <= one.serves):
+    results: list[tuple[Tensor, Tensor]] = []  # of the reference first
+    for backend in (key for key in BACKENDS if SCHEMES[name].kinds <= BACKENDS[key].serves):
         model = _model(name, attention_backend=backend)
         out = _logits(model)
         gradients = [gradient.flatten() for gradient in _gradients(model, out).values()]
-        results[backend] = out, torch.cat(gradients)
-        for found, expected in zip(results[backend], results["reference"], strict=True):
-            _check_same(found, expected, f"{backend}: ", 1e-4)
+        results.append((out, torch.cat(gradients)))
+        for value, expected in zip(results[-1], results[0], strict=True):
+            _check_same(value, expected, f"{backend}: ", 1e-4)
 
 
 def check_sharing(name: str) -> None:
@@ -170,17 +168,16 @@ def check_sharing(name: str) -> None:
     if not SCHEMES[name].in_attention:
         return
     if any(scheme.state_dict() for scheme in _schemes(_model(name)).values()):
-        check_shapes(name, heads=1)  # others have nothing that heads could share
+        check_shapes(name, heads=1)  # parameters are shared, nothing else
     for sharing in ("none", "head", "layer"):
         model = _model(name, position_sharing=sharing)
         modules = (1 + hasattr(model, "decoder")) * (1 if sharing == "layer" else LAYERS)
-        for some in (model, copy.deepcopy(model)):
-            tensors = [
-                x.data_ptr() for scheme in _schemes(some).values() for x in scheme.parameters()
-            ]
-            assert len(_schemes(some)) == modules, f"{sharing}: {len(_schemes(some))} modules"
-            assert len({*tensors}) == len(tensors), f"{sharing}: modules share parameters"
-            assert _logits(some).isfinite().all(), f"{sharing}: not finite"
+        for copied in (model, copy.deepcopy(model)):
+            schemes = _schemes(copied).values()
+            places = [tensor.data_ptr() for scheme in schemes for tensor in scheme.parameters()]
+            assert len(schemes) == modules, f"{sharing}: {len(schemes)} modules"
+            assert len({*places}) == len(places), f"{sharing}: modules share parameters"
+            assert _logits(copied).isfinite().all(), f"{sharing}: not finite"
 
 
 PROPERTIES: tuple[Callable[[str], None], ...] = (
@@ -211,28 +208,32 @@ def _model(name: str, seed: int = 1, **options: Any) -> Any:
 
 def _schemes(model: nn.Module) -> dict[str, PositionScheme]:
     """The outermost schemes in a model, by the names of their modules."""
-    found: dict[str, PositionScheme] = {}
+    schemes: dict[str, PositionScheme] = {}
     for name, part in model.named_modules():
-        if isinstance(part, PositionScheme) and not name.startswith(tuple(f"{n}." for n in found)):
-            found[name] = part
-    return found
+        is_inner = name.startswith(tuple(f"{outer}." for outer in schemes))
+        if isinstance(part, PositionScheme) and not is_inner:
+            schemes[name] = part
+    return schemes
 
 
 def _sentences(*lengths: int, seed: int) -> list[Tensor]:
     draw = torch.Generator().manual_seed(seed)
     words = [torch.randint(WORDS.nspecial, len(WORDS), (n - 1,), generator=draw) for n in lengths]
-    return [torch.cat([torch.tensor([WORDS.eos()]), some]) for some in words]
+    return [torch.cat([torch.tensor([WORDS.eos()]), sentence]) for sentence in words]
 
 
 SOURCES, TARGETS = _sentences(9, 5, 1, seed=1), _sentences(5, 9, 1, seed=2)
 
 
 def _logits(
-    model: Any, sources: list[Tensor] = SOURCES, targets: list[Tensor] = TARGETS, left: bool = True
+    model: Any,
+    sources: list[Tensor] = SOURCES,
+    targets: list[Tensor] = TARGETS,
+    left_pad: bool = True,
 ) -> Tensor:
     """(real tokens, V); targets are padded on the other side than sources."""
-    source = collate_tokens(sources, WORDS.pad(), left_pad=left)  # (B, T)
-    target = collate_tokens(targets, WORDS.pad(), left_pad=not left)
+    source = collate_tokens(sources, WORDS.pad(), left_pad=left_pad)  # (B, T)
+    target = collate_tokens(targets, WORDS.pad(), left_pad=not left_pad)
     if not hasattr(model, "decoder"):
         return model(source)[0][source.ne(WORDS.pad())]
     return model.decoder(target, encoder_out=model.encoder(source))[0][target.ne(WORDS.pad())]
@@ -246,5 +247,5 @@ def _gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
 
 
 def _check_same(a: Tensor, b: Tensor, about: str = "", tolerance: float = 1e-5) -> None:
-    apart = float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1))
-    assert apart <= tolerance, f"{about}outputs lie {apart:.1g} apart"
+    difference = float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1))
+    assert difference <= tolerance, f"{about}outputs lie {difference:.1g} apart"

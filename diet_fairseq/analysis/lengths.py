@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..atomic import written
+from ..atomic import atomic_file
 from . import figures, tables
 
 CSV, PNG = "lengths.csv", "lengths.png"
@@ -189,5 +189,5 @@ def write(readings: Sequence[Reading], folder: Path) -> None:
     tables.write_csv(folder / CSV, rows(readings))
     with figures.style():
         png = figures.png(picture(readings))
-    with written(folder / PNG, "wb") as image:
+    with atomic_file(folder / PNG, "wb") as image:
         image.write(png)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..atomic import written
+from ..atomic import atomic_file
 from ..version import __version__
 from . import figures, tables
 from .loaded_model import Batch, LoadedModel
@@ -91,7 +91,7 @@ class Report:
     def picture(self, name: str, figure: figures.Figure, caption: str) -> Item:
         """A picture of the page, which is also a file."""
         png = figures.png(figure)
-        with written(self.folder / f"{name}.png", "wb") as file:
+        with atomic_file(self.folder / f"{name}.png", "wb") as file:
             file.write(png)
         return Item(caption, data_url(png))
 
@@ -183,9 +183,9 @@ class Report:
             f"diet_fairseq {__version__}, PyTorch {torch.__version__}. The numbers are in the CSV "
             "files beside this page.",
         )
-        with written(self.folder / "look.json") as file:
+        with atomic_file(self.folder / "look.json") as file:
             json.dump(facts, file, indent=1)
-        with written(self.folder / "index.html") as file:
+        with atomic_file(self.folder / "index.html") as file:
             file.write(html)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..atomic import written
+from ..atomic import atomic_file
 from . import measures
 from .scores import ModelScores, Scores, Whole
 
@@ -126,7 +126,7 @@ def write_all(scores: ModelScores, head_rows: list[Row], folder: Path, prefix: s
 def write_csv(path: Path, rows: list[Row]) -> None:
     """Write rows with the union of their columns; floats have five digits."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    with written(path) as file:
+    with atomic_file(path) as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         for row in rows:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..patches.patch import Patch
 
-HEADS = ("kind", "target", "replacement", "why", "until", "needed with")
+HEADS = ("kind", "target", "replacement", "why")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -23,23 +23,20 @@ def run(args: Namespace) -> None:
 def rows(table: "Iterable[Patch]") -> Iterator[tuple[str, ...]]:
     """The cells of a row for each reason of each target."""
     for patch in table:
-        for reason in patch.reasons:
-            texts = (reason.why, reason.until, reason.needed_with)
-            yield (reason.kind, patch.target, patch.replacement, *texts)
+        for kind, why in patch.reasons.items():
+            yield kind, patch.target, patch.replacement, why
 
 
 def plain(table: "Iterable[Patch]") -> str:
     """Blocks of kind and target, with a line for each of the other columns."""
-    width = max(map(len, HEADS))
-    blocks = []
-    for kind, target, *cells in rows(table):
-        lines = [f"    {head:{width}}  {cell}" for head, cell in zip(HEADS[2:], cells, strict=True)]
-        blocks.append("\n".join([f"{kind:6}  {target}", *lines]))
-    return "\n\n".join(blocks)
+    return "\n\n".join(
+        f"{kind:6}  {target}\n    replacement  {replacement}\n    why          {why}"
+        for kind, target, replacement, why in rows(table)
+    )
 
 
 def markdown(table: "Iterable[Patch]") -> str:
     lines = [HEADS, ("---",) * len(HEADS)]
-    for kind, target, replacement, *words in rows(table):
-        lines.append((kind, f"`{target}`", f"`{replacement}`", *words))
+    for kind, target, replacement, why in rows(table):
+        lines.append((kind, f"`{target}`", f"`{replacement}`", why))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,4 +1,4 @@
-"""Criterion ``electra``: the generator's masked tokens, and which of all tokens were replaced."""
+"""Criterion ``electra``: losses of the generator and of the discriminator."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .. import checks
 from ..errors import UserError
 from ..registration import register_criterion
 
-# Notation: B sentences of T tokens, M of them chosen, V words.
+# Notation: B sentences of T tokens, M of them masked, V words.
 
 
 @dataclass
@@ -23,7 +23,7 @@ class ElectraConfig(FairseqDataclass):
     """Options of the criterion."""
 
     discriminator_weight: float = field(
-        default=50.0, metadata={"help": "of the discriminator's loss beside the generator's"}
+        default=50.0, metadata={"help": "weight of the discriminator's loss beside the generator's"}
     )
 
 
@@ -31,10 +31,10 @@ class ElectraConfig(FairseqDataclass):
 class ElectraLoss(FairseqCriterion):
     """Clark et al. (2020), section 3.2: L_MLM + lambda L_Disc.
 
-    L_MLM is the generator's mean cross entropy over chosen tokens, L_Disc the mean binary cross
+    L_MLM is the generator's mean cross entropy over masked tokens, L_Disc the mean binary cross
     entropy over all tokens but padding, whose label is 1 where the sampled token differs from the
     original. fairseq sums losses and sample sizes of all processes and accumulated batches and
-    divides once: so a batch's mean over tokens enters times its chosen tokens, as in
+    divides once: so a batch's mean over tokens is multiplied by its number of masked tokens, as in
     `masked_lm_nsp`.
 
     Logged: ``generator_loss`` and ``discriminator_loss``, to base 2 as in fairseq, their weighted
@@ -55,40 +55,37 @@ class ElectraLoss(FairseqCriterion):
         try:
             logits, extra = model(**sample["net_input"], targets=targets)  # (B, T)
         except TypeError as error:
-            if "targets" not in str(error):  # any other is not the user's
+            if "targets" not in str(error):  # another error is not the user's
                 raise
             raise UserError(_NO_GENERATOR) from error
         if "generator_logits" not in extra:
             raise UserError(_NO_GENERATOR)
         generated = extra["generator_logits"]  # (M, V)
-        chosen = targets.ne(self.padding)
-        generator_loss = F.cross_entropy(generated.float(), targets[chosen], reduction="sum")
+        masked = targets.ne(self.padding)
+        generator_loss = F.cross_entropy(generated.float(), targets[masked], reduction="sum")
         real = sample["net_input"]["src_tokens"].ne(self.padding)
         replaced = extra["replaced"][real]  # (tokens,)
-        found = logits[real].float()
+        scores = logits[real].float()
         discriminator_loss = F.binary_cross_entropy_with_logits(
-            found, replaced.float(), reduction="sum"
+            scores, replaced.float(), reduction="sum"
         )
-        size, tokens = int(chosen.sum()), int(real.sum())
+        size, tokens = int(masked.sum()), int(real.sum())
         loss = generator_loss + self.weight * discriminator_loss * size / tokens
-        guess = found > 0
-        return (
-            loss,
-            size,
-            {
-                "loss": loss.detach(),
-                "generator_loss": generator_loss.detach(),
-                "discriminator_loss": discriminator_loss.detach(),
-                "generator_right": (generated.argmax(dim=-1) == targets[chosen]).sum(),
-                "discriminator_right": (guess == replaced).sum(),
-                "replaced": replaced.sum(),
-                "guessed": guess.sum(),
-                "found": (guess & replaced).sum(),
-                "ntokens": tokens,
-                "nsentences": len(targets),
-                "sample_size": size,
-            },
-        )
+        guess = scores > 0
+        log = {
+            "loss": loss.detach(),
+            "generator_loss": generator_loss.detach(),
+            "discriminator_loss": discriminator_loss.detach(),
+            "generator_right": (generated.argmax(dim=-1) == targets[masked]).sum(),
+            "discriminator_right": (guess == replaced).sum(),
+            "replaced": replaced.sum(),
+            "guessed": guess.sum(),
+            "detected": (guess & replaced).sum(),
+            "ntokens": tokens,
+            "nsentences": len(targets),
+            "sample_size": size,
+        }
+        return loss, size, log
 
     @staticmethod
     def reduce_metrics(logging_outputs: Sequence[dict[str, Any]]) -> None:
@@ -97,18 +94,18 @@ class ElectraLoss(FairseqCriterion):
         def total(name: str) -> Any:
             return sum(log.get(name, 0) for log in logging_outputs)
 
-        chosen, tokens = total("sample_size"), total("ntokens")
-        for name, losses, number in (
-            ("loss", "loss", chosen),
-            ("generator_loss", "generator_loss", chosen),
-            ("discriminator_loss", "discriminator_loss", tokens),
+        for name, of in (
+            ("loss", "sample_size"),
+            ("generator_loss", "sample_size"),
+            ("discriminator_loss", "ntokens"),
         ):
-            metrics.log_scalar(name, total(losses) / max(number, 1) / math.log(2), number, round=4)
+            number = total(of)
+            metrics.log_scalar(name, total(name) / max(number, 1) / math.log(2), number, round=4)
         for name, right, of in (
             ("generator_accuracy", "generator_right", "sample_size"),
             ("discriminator_accuracy", "discriminator_right", "ntokens"),
-            ("precision", "found", "guessed"),
-            ("recall", "found", "replaced"),
+            ("precision", "detected", "guessed"),
+            ("recall", "detected", "replaced"),
         ):
             number = total(of)
             metrics.log_scalar(name, total(right) / max(number, 1), number, round=4)

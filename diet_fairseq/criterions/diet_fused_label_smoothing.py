@@ -46,10 +46,10 @@ class LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         others = smoothing / (len(weight) - 1)  # y of all words except the target
         extra = 1 - smoothing - others  # the difference of y at the target
-        wanted = any(ctx.needs_input_grad)
+        needs_gradients = any(ctx.needs_input_grad)
         grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
         loss = nll = torch.zeros((), device=x.device)
-        for rows, found, goal in zip(
+        for rows, grad_rows, goal in zip(
             x.split(ROWS), grad_x.split(ROWS), target.unsqueeze(1).split(ROWS), strict=True
         ):
             logits = (rows @ weight.T).float()  # (n, V)
@@ -63,11 +63,13 @@ class LinearCrossEntropy(torch.autograd.Function):
             nll = nll + here
             loss = loss + extra * here
             loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
-            if wanted:  # p - y, except for the part that is the same for all words, added below
+            if (
+                needs_gradients
+            ):  # p - y, but for the part that all words share, which is added below
                 change = exponential.scatter_add_(1, goal, -extra * normaliser)
-                found.copy_((change.to(x.dtype) @ weight) / normaliser)
+                grad_rows.copy_((change.to(x.dtype) @ weight) / normaliser)
                 grad_weight.addmm_(change.T, (rows / normaliser).float())
-        if wanted:
+        if needs_gradients:
             grad_x -= others * weight.sum(dim=0)
             grad_weight -= others * x.sum(dim=0, dtype=torch.float32)
             ctx.save_for_backward(grad_x, grad_weight)
@@ -88,7 +90,7 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 
 class _Features:
-    """A model without its output projection, which is left to the criterion."""
+    """A model without its output projection, which the criterion computes."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -142,7 +144,7 @@ def projects_last(model: Any) -> bool:
     """
     while hasattr(model, "module"):
         if getattr(model, "find_unused_parameters", False):
-            return False  # data parallel looks for them among the features' own
+            return False  # data parallel looks for them among the features' parameters
         model = model.module
     if not has_standard_output(model):
         return False

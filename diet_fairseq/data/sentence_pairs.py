@@ -17,6 +17,7 @@ SPECIAL = 3
 #: the shortest target length in BERT, of both sides together
 SHORTEST = 2
 
+#: where a text begins and ends: numbers of tokens, or of lines
 Span = tuple[int, int]
 
 
@@ -50,7 +51,7 @@ class SentencePairs(FairseqDataset):
                 f"--tokens-per-sample {tokens_per_sample} has no room for <s> A </s> B </s>: take "
                 f"{SHORTEST + SPECIAL} or more"
             )
-        self.lines, self.bos, self.eos = lines, bos, eos
+        self.lines, self.bos, self.eos = lines, torch.tensor([bos]), torch.tensor([eos])
         lengths = np.asarray(lines.sizes, dtype=np.int64) - 1  # without </s>
         # Line n has the tokens starts[n] to starts[n + 1] of the text without </s>.
         self.starts = np.concatenate([[0], lengths.cumsum()])
@@ -62,9 +63,9 @@ class SentencePairs(FairseqDataset):
                 "fairseq-preprocess again, or take --task masked_lm"
             )
         spans, follows = array("q"), array("b")
-        pairs = pair_up(self.starts, documents, tokens_per_sample - SPECIAL, Random(seed), short)
-        for one, other, follow in pairs:
-            spans.extend((*one, *other))
+        longest = tokens_per_sample - SPECIAL
+        for a, b, follow in pair_up(self.starts, documents, longest, Random(seed), short):
+            spans.extend((*a, *b))
             follows.append(follow)
         self.spans = np.frombuffer(spans, dtype=np.int64).reshape(-1, 4)  # begin and end of A, of B
         self.follows = np.frombuffer(follows, dtype=np.int8).astype(np.int64)  # 1: B follows A
@@ -75,16 +76,15 @@ class SentencePairs(FairseqDataset):
 
     def __getitem__(self, index: int) -> Tensor:
         """(T,) int64."""
-        one_begin, one_end, other_begin, other_end = self.spans[index].tolist()
-        bos, eos = torch.tensor([self.bos]), torch.tensor([self.eos])
-        one, other = self._text(one_begin, one_end), self._text(other_begin, other_end)
-        return torch.cat([bos, one, eos, other, eos])
+        a_begin, a_end, b_begin, b_end = self.spans[index].tolist()
+        a, b = self._text(a_begin, a_end), self._text(b_begin, b_end)
+        return torch.cat([self.bos, a, self.eos, b, self.eos])
 
     def segments(self, index: int) -> Tensor:
         """(T,) int64: 0 for ``<s> A </s>``, 1 for ``B </s>``."""
-        one_begin, one_end, _, _ = self.spans[index].tolist()
+        begin, end = self.spans[index][:2].tolist()
         segments = torch.ones(int(self.sizes[index]), dtype=torch.int64)
-        segments[: one_end - one_begin + 2] = 0
+        segments[: end - begin + 2] = 0
         return segments
 
     def size(self, index: int) -> int:
@@ -101,7 +101,7 @@ class SentencePairs(FairseqDataset):
 
 
 class Segments(BaseWrapperDataset):
-    """The segment ids of the samples of `SentencePairs` or `Texts`, as a dataset."""
+    """The segment ids of the samples of `SentencePairs`, as a dataset."""
 
     def __getitem__(self, index: int) -> Tensor:
         return self.dataset.segments(index)
@@ -126,46 +126,41 @@ def pair_up(
     the last line of a document may be left over and is then paired with another document, so that
     B follows A in a little less than half of the pairs.
     """
+
+    def filled(begin: int, end: int, length: int, at_least: int = 1) -> int:
+        """The line, at most ``end``, up to which the lines from ``begin`` have that length."""
+        return min(max(bisect_left(starts, starts[begin] + length), begin + at_least), end)
+
     for number, (begin, end) in enumerate(documents.tolist()):
         target = draw.randint(SHORTEST, longest) if draw.random() < short else longest
         while begin < end:
-            stop = filled(starts, begin, end, target, at_least=2)
+            stop = filled(begin, end, target, at_least=2)
             follow = stop - begin > 1 and draw.random() < 0.5
             middle = draw.randrange(begin + 1, stop) if stop - begin > 1 else stop
-            one = other = (middle, stop)
+            b = (middle, stop)
             if not follow:
-                another = draw.randrange(len(documents) - 1)
-                first, last = documents[another + (another >= number)].tolist()
+                index = draw.randrange(len(documents) - 1)
+                first, last = documents[index + (index >= number)].tolist()
                 first = draw.randrange(first, last)
-                room = target - int(starts[middle] - starts[begin])
-                other = (first, filled(starts, first, last, room))
-            one = (begin, middle)
-            yield *shortened(span(starts, one), span(starts, other), longest, draw), follow
+                b = (first, filled(first, last, target - int(starts[middle] - starts[begin])))
+            spans = [(int(starts[i]), int(starts[j])) for i, j in ((begin, middle), b)]
+            yield *shortened(spans[0], spans[1], longest, draw), follow
             begin = stop if follow else middle
 
 
-def filled(starts: np.ndarray, begin: int, end: int, length: int, at_least: int = 1) -> int:
-    """The line, at most ``end``, up to which the lines from ``begin`` have that length together."""
-    return min(max(bisect_left(starts, starts[begin] + length), begin + at_least), end)
-
-
-def span(starts: np.ndarray, lines: Span) -> Span:
-    return int(starts[lines[0]]), int(starts[lines[1]])
-
-
-def shortened(one: Span, other: Span, longest: int, draw: Random) -> tuple[Span, Span]:
+def shortened(a: Span, b: Span, longest: int, draw: Random) -> tuple[Span, Span]:
     """Both cut to ``longest`` together: first the longer one, then both in turn.
 
     Every token is removed from the front or the back at random.
     """
-    lengths = one[1] - one[0], other[1] - other[0]
+    lengths = a[1] - a[0], b[1] - b[0]
     if sum(lengths) > longest:
         keep = min(lengths[0], max(longest - lengths[1], (longest + 1) // 2))
-        one, other = cut(one, keep, draw), cut(other, longest - keep, draw)
-    return one, other
+        a, b = cut(a, keep, draw), cut(b, longest - keep, draw)
+    return a, b
 
 
-def cut(whole: Span, keep: int, draw: Random) -> Span:
-    away = whole[1] - whole[0] - keep
-    begin = whole[0] + (draw.getrandbits(away).bit_count() if away else 0)
+def cut(span: Span, keep: int, draw: Random) -> Span:
+    surplus = span[1] - span[0] - keep
+    begin = span[0] + (draw.getrandbits(surplus).bit_count() if surplus else 0)
     return begin, begin + keep

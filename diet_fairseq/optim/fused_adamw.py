@@ -77,7 +77,9 @@ class AdamW(torch.optim.AdamW):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Resume from a state of this optimizer or of fairseq's Adam, whose ``step`` is an int."""
         needed = {"step", *resuming.MOMENTS}
-        super().load_state_dict(resuming.taken(state_dict, self, "fused_adamw", needed, "state"))
+        super().load_state_dict(
+            resuming.loadable_state(state_dict, self, "fused_adamw", needed, "state")
+        )
 
 
 @dataclass

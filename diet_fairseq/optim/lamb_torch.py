@@ -67,7 +67,7 @@ class LambTorch(FairseqOptimizer):
             [group for group in groups if group["params"]],
             weight_decouple=False,  # weight decay is part of u
             adam_debias=True,  # otherwise the package divides lr by 1 - beta_1^t
-            # norms of many tensors at once are not understood where tensors are spread
+            # sharded tensors have no norms of many tensors at once
             foreach=False if any(map(is_sharded, params)) else None,
             **self.optimizer_config,
         )
@@ -88,5 +88,7 @@ class LambTorch(FairseqOptimizer):
 
     def load_state_dict(self, state_dict: Any, optimizer_overrides: Any = None) -> None:
         needed = {"step", "adam_debias", "weight_decouple"}
-        ours = resuming.taken(state_dict, self.optimizer, "lamb_torch", needed, "param_groups")
+        ours = resuming.loadable_state(
+            state_dict, self.optimizer, "lamb_torch", needed, "param_groups"
+        )
         super().load_state_dict(ours, optimizer_overrides)

@@ -4,7 +4,6 @@ PyTorch loads moments unchecked, and its fused kernel relies on their having the
 and memory layout: with others it reads and writes beyond the end.
 """
 
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -13,14 +12,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..errors import UserError
-from .sharded import is_sharded, parted
+from .sharded import is_sharded, local_part
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Table = dict[Any, Any]
 
 
-def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts: str) -> Table:
+def loadable_state(
+    saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts: str
+) -> Table:
     """The part of a checkpoint's state that is safe for ``optimizer.load_state_dict``.
 
     ``counts`` says where the optimizer called ``name`` counts its updates, in the ``state`` of
@@ -30,57 +31,47 @@ def taken(saved: Any, optimizer: Optimizer, name: str, needed: set[str], counts:
     Raises `UserError` if the state is damaged, another optimizer's or another model's.
     """
     try:
-        state, groups = _parts(saved)
-        _check_keys(needed, state.values() if counts == "state" else groups, name)
+        match saved:
+            case {"state": dict() as state, "param_groups": list() as groups}:
+                pass
+            case _:
+                raise TypeError("no state of an optimizer")
+        for values in state.values() if counts == "state" else groups:
+            if missing := sorted(needed - values.keys()):  # fairseq notices it in float32 alone
+                raise UserError(
+                    f"--optimizer {name} can't resume from the checkpoint, which another optimizer "
+                    f"wrote: it has no {', '.join(missing)}; take the --optimizer that it was "
+                    "trained with, or start a new one with --reset-optimizer"
+                )
         parameters = _paired(groups, optimizer.param_groups)
         if not state.keys() <= parameters.keys():
             raise _Unfit("it has moments of parameters that it does not list")
-        counted = {"state": (), "param_groups": (), counts: ("step",)}
+        numbers = ["lr", "eps", "weight_decay"] + ["step"] * (counts == "param_groups")
         return {
             "state": {
-                number: _of_parameter(number, one, parameters[number], counted["state"])
-                for number, one in state.items()
+                number: _of_parameter(number, values, parameters[number], counts == "state")
+                for number, values in state.items()
             },
             "param_groups": [
-                {**mine, **_of_group(group, counted["param_groups"]), "params": group["params"]}
+                {
+                    **mine,
+                    **{key: _number(key, group.get(key)) for key in numbers},
+                    "betas": _betas(group.get("betas")),
+                    "params": group["params"],
+                }
                 for mine, group in zip(optimizer.param_groups, groups, strict=True)
             ],
         }
-    except _Unfit as error:
+    except (_Unfit, AttributeError, KeyError, TypeError) as error:
+        reason = error if isinstance(error, _Unfit) else "its optimizer's state is damaged"
         raise UserError(
-            f"--optimizer {name} can't resume from the checkpoint: {error}; give an undamaged one, "
-            "with the options it was trained with, or start a new one with --reset-optimizer"
+            f"--optimizer {name} can't resume from the checkpoint: {reason}; give an undamaged "
+            "one, with the options it was trained with, or start a new one with --reset-optimizer"
         ) from error
-
-
-def _check_keys(needed: set[str], having: Iterable[Iterable[str]], optimizer: str) -> None:
-    """Refuse the state of another optimizer, which fairseq would load in fp16 and bf16.
-
-    ``having`` has the names of the checkpoint's values, for each part of its state.
-    """
-    for names in having:
-        missing = sorted(needed - set(names))
-        if missing:
-            raise UserError(
-                f"--optimizer {optimizer} can't resume from the checkpoint, which another "
-                f"optimizer wrote: it has no {', '.join(missing)}; take the --optimizer that it "
-                "was trained with, or start a new one with --reset-optimizer"
-            )
 
 
 class _Unfit(Exception):
     """A state that can't be used, with the reason."""
-
-
-def _parts(saved: Any) -> tuple[dict[Any, Table], list[Table]]:
-    """The state of each parameter, and the groups, as PyTorch saves them."""
-    if isinstance(saved, dict):
-        state, groups = saved.get("state"), saved.get("param_groups")
-        if isinstance(state, dict) and isinstance(groups, list):
-            tables = all(isinstance(one, dict) for one in (*state.values(), *groups))
-            if tables and all(isinstance(group.get("params"), list) for group in groups):
-                return state, groups
-    raise _Unfit("its optimizer's state is damaged")
 
 
 def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
@@ -90,25 +81,21 @@ def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
     if sizes[0] != sizes[1]:
         there, now = (" + ".join(map(str, some)) or "no" for some in sizes)
         raise _Unfit(f"it was trained with {there} parameters, but the model has {now}")
-    try:
-        return dict(zip(chain(*theirs), chain(*here), strict=True))
-    except TypeError as error:
-        raise _Unfit("its optimizer's state is damaged") from error
+    return dict(zip(chain(*theirs), chain(*here), strict=True))
 
 
-def _of_parameter(number: Any, saved: Table, parameter: Tensor, counts: tuple[str, ...]) -> Table:
+def _of_parameter(number: Any, saved: Table, parameter: Tensor, has_step: bool) -> Table:
     name = f"of parameter {number!r}"
-    return {
-        **{key: torch.tensor(_number(f"{key} {name}", saved.get(key))) for key in counts},
-        **{key: _moment(f"{key} {name}", saved.get(key), parameter) for key in MOMENTS},
-    }
+    moments = {key: _moment(f"{key} {name}", saved.get(key), parameter) for key in MOMENTS}
+    if has_step:
+        moments["step"] = torch.tensor(_number(f"step {name}", saved.get("step")))
+    return moments
 
 
-def _of_group(saved: Table, counts: tuple[str, ...]) -> Table:
-    numbers = {key: _number(key, saved.get(key)) for key in ("lr", "eps", "weight_decay", *counts)}
-    match saved.get("betas"):
+def _betas(saved: Any) -> tuple[float, float]:
+    match saved:
         case (first, second):
-            return {**numbers, "betas": (_number("beta 1", first, 1), _number("beta 2", second, 1))}
+            return _number("beta 1", first, 1), _number("beta 2", second, 1)
     raise _Unfit("its betas are not two")
 
 
@@ -134,7 +121,7 @@ def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
         there, here = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
         raise _Unfit(f"its {name} is {there}, but the parameter is {here}")
     if is_sharded(parameter):
-        return parted(value.detach().to(parameter.dtype), parameter)
+        return local_part(value.detach().to(parameter.dtype), parameter)
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())
 
 

@@ -22,7 +22,7 @@ def whole(value: Any) -> Any:
     return value.full_tensor().cpu() if is_sharded(value) else value
 
 
-def parted(value: Any, like: Any) -> Any:
+def local_part(value: Any, like: Any) -> Any:
     """This process's part of a tensor of the shape of a parameter, as the parameter is sharded."""
     if not is_sharded(like) or getattr(value, "shape", None) != like.shape:
         return value

@@ -1,8 +1,4 @@
-"""Archives of models: their files stay in the folder that they are unpacked into.
-
-fairseq's ``from_pretrained`` unpacks every member of a tar archive, wherever its name and links
-lead, and then moves the common prefix of the names to the archive's place.
-"""
+"""Archives of models: their files stay in the folder that they are unpacked into."""
 
 import shutil
 import tarfile
@@ -10,12 +6,16 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..errors import UserError
-from .patch import ModuleView
+from .patch import View, replaces
 
 
+@replaces(
+    "fairseq.file_utils:tarfile",
+    safety="an archive of a model writes wherever its names and links lead",
+)
 def with_checked_archives(module: Any) -> Any:
     """``tarfile``, whose ``open`` gives a `ModelArchive`."""
-    return ModuleView(module, open=ModelArchive.open)
+    return View(module, open=ModelArchive.open)
 
 
 class ModelArchive(tarfile.TarFile):

@@ -11,38 +11,43 @@ from typing import Any
 
 import numpy as np
 
-from .patch import ModuleView
+from .patch import View, replaces
 
 logger = logging.getLogger(__name__)
-
 
 # --- NumPy 2
 
 
+@replaces(
+    "fairseq.data.language_pair_dataset:np",
+    "fairseq.data.token_block_dataset:np",
+    today="NumPy 2: --sample-break-mode eos and bucketed lengths end in an AttributeError",
+)
 def with_compat(numpy: Any) -> Any:
-    """NumPy with ``np.compat.long``, which NumPy 2 has dropped."""
-    return ModuleView(numpy, compat=SimpleNamespace(long=np.int64))
+    return View(numpy, compat=SimpleNamespace(long=np.int64))
 
 
+@replaces(
+    "fairseq.data.data_utils:np",
+    today="NumPy 2, which calls percentile's interpolation method: --num-batch-buckets ends in a "
+    "TypeError",
+)
 def with_interpolation(numpy: Any) -> Any:
-    """NumPy with ``percentile``'s argument ``interpolation``, which NumPy 2 calls ``method``."""
-
     def percentile(sizes: Any, shares: Any, interpolation: str) -> Any:
         return np.percentile(sizes, shares, method=interpolation)  # type: ignore[call-overload]
 
-    return ModuleView(numpy, percentile=percentile)
+    return View(numpy, percentile=percentile)
 
 
 # --- every sentence
 
 
+@replaces(
+    "fairseq.data.data_utils:batch_by_size",
+    data="the last batch is dropped if its size is not a multiple of 8, in test sets, too",
+)
 def keep_last_batch(batch_by_size: Callable) -> Callable:
-    """``batch_by_size`` with the last batch, whatever its size.
-
-    fairseq drops it if its size is not a multiple of 8: 8 of 12 sentences remain, and none of 7,
-    in ``fairseq-generate``, too. Batches are consecutive parts of ``indices``, so the missing
-    sentences are at their end.
-    """
+    """Batches are consecutive parts of ``indices``, so the missing sentences are at their end."""
 
     @wraps(batch_by_size)
     def wrapper(indices: Any, *args: Any, **kwargs: Any) -> list:
@@ -55,13 +60,12 @@ def keep_last_batch(batch_by_size: Callable) -> Callable:
     return wrapper
 
 
+@replaces(
+    "fairseq.data.iterators:EpochBatchIterator.__init__",
+    data="dynamic masking masks the same tokens in every epoch, as the data loader's processes "
+    "keep their copy of the data of the first",
+)
 def restart_workers(init: Callable) -> Callable:
-    """``EpochBatchIterator.__init__`` whose data loader starts new processes in every epoch.
-
-    fairseq keeps those of the first epoch, whose copy of the data never hears of another one:
-    with ``--num-workers`` 1, its default, dynamic masking masks the same tokens in every epoch.
-    """
-
     @wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **{**kwargs, "persistent_workers": False})
@@ -72,12 +76,15 @@ def restart_workers(init: Callable) -> Callable:
 # --- resuming
 
 
+@replaces(
+    "fairseq.tasks.fairseq_task:FairseqTask.get_batch_iterator",
+    data="a run that is resumed within an epoch sees sentences twice, and others never",
+)
 def batches_of_first_epoch(get_batch_iterator: Callable) -> Callable:
-    """``FairseqTask.get_batch_iterator`` that makes a resumed run's batches as in epoch 1.
+    """A resumed run's batches are made as in epoch 1.
 
     An uninterrupted run makes them in its first epoch, with a seed that depends on the epoch, and
-    keeps them. fairseq makes a resumed run's with the epoch in which it resumes, so that some
-    sentences come twice in that epoch and others never.
+    keeps them. fairseq makes a resumed run's with the epoch in which it resumes.
     """
 
     @wraps(get_batch_iterator)
@@ -93,9 +100,11 @@ def batches_of_first_epoch(get_batch_iterator: Callable) -> Callable:
     return wrapper
 
 
-def save_epoch_size(state_dict: Callable) -> Callable:
-    """``EpochBatchIterator.state_dict`` with the number of batches and of processes."""
+OTHER_GPUS = "a run that is resumed on other GPUs sees sentences twice, and others never"
 
+
+@replaces("fairseq.data.iterators:EpochBatchIterator.state_dict", data=OTHER_GPUS)
+def save_epoch_size(state_dict: Callable) -> Callable:
     @wraps(state_dict)
     def wrapper(self: Any) -> dict[str, Any]:
         return state_dict(self) | _epoch_size(self)
@@ -104,14 +113,15 @@ def save_epoch_size(state_dict: Callable) -> Callable:
 
 
 def _epoch_size(iterator: Any) -> dict[str, int]:
+    """The number of batches of an epoch, and of processes that share them."""
     return {"batches": len(iterator.frozen_batches), "shards": iterator.num_shards}
 
 
+@replaces("fairseq.data.iterators:EpochBatchIterator.load_state_dict", data=OTHER_GPUS)
 def resume_at_same_share(load_state_dict: Callable) -> Callable:
-    """``EpochBatchIterator.load_state_dict`` for any number of processes.
+    """fairseq counts the batches of one process, which differ on another number of processes.
 
-    fairseq counts the batches of one process: on another number of processes batches come twice,
-    or never. If the batches differ, too, training resumes at the same share of the epoch.
+    If the epoch's batches differ, too, training resumes at the same share of the epoch.
     """
 
     @wraps(load_state_dict)
@@ -133,12 +143,12 @@ def resume_at_same_share(load_state_dict: Callable) -> Callable:
     return wrapper
 
 
+@replaces(
+    "fairseq.data.iterators:GroupedIterator.__init__",
+    data="resumed with another --update-freq, an epoch is trained once more",
+)
 def group_whole_rest(init: Callable) -> Callable:
-    """``GroupedIterator.__init__`` whose groups end with the epoch, wherever they begin.
-
-    fairseq counts groups of ``--update-freq`` batches from the beginning of the epoch: resumed
-    with another ``--update-freq``, they end early, and the epoch is trained once more.
-    """
+    """Groups of ``--update-freq`` batches end with the epoch, wherever they begin."""
 
     @wraps(init)
     def wrapper(
@@ -155,13 +165,13 @@ def group_whole_rest(init: Callable) -> Callable:
 # --- the end of a run
 
 
+@replaces(
+    "fairseq.data.iterators:BufferedIterator._create_consumer",
+    today="PyTorch 2: --num-workers 0 aborts after a run that ends within an epoch (status 134), "
+    "and a validation cut by --max-valid-steps leaves a process and a thread behind",
+)
 def end_with_iterator(create_consumer: Callable) -> Callable:
-    """``BufferedIterator._create_consumer`` whose thread ends with the iterator, or the program.
-
-    fairseq's thread reads on until the interpreter is gone, which then aborts (status 134); after
-    a validation that ``--max-valid-steps`` cuts it waits for ever, with the processes that fetch
-    data for it.
-    """
+    """The thread that reads batches ends with its iterator, or before the interpreter."""
 
     @wraps(create_consumer)
     def wrapper(self: Any) -> None:
@@ -178,6 +188,6 @@ def _end(consumer: Any, queue: Any) -> None:
         return
     with queue.mutex:
         queue.queue.clear()
-        queue.maxsize = sys.maxsize  # room for that batch, and for the mark of the end
+        queue.maxsize = sys.maxsize  # room for that batch, and for the end mark
         queue.not_full.notify_all()
     consumer.join()

@@ -10,14 +10,16 @@ from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from .patch import replaces
 
+
+@replaces(
+    "fairseq.options:parse_args_and_arch",
+    today="--bf16 means a TPU, and ends in an AttributeError where there is none",
+    ours="--help, which ends fairseq's first look at the command line, leaves out the options of "
+    "our architectures",
+)
 def parse_options(parse_args_and_arch: Callable) -> Callable:
-    """``parse_args_and_arch``.
-
-    fairseq adds a model's options after its first look at the command line, which ``--help`` ends.
-    And it takes ``--bf16`` for a TPU's: without torch_xla there is none.
-    """
-
     @wraps(parse_args_and_arch)
     def wrapper(
         parser: argparse.ArgumentParser,
@@ -43,7 +45,7 @@ def asks_for_our_help(words: list[str]) -> bool:
     reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     reader.add_argument("--arch", "-a")
     model = ARCH_MODEL_REGISTRY.get(reader.parse_known_args(words)[0].arch)
-    ours = getattr(model, "__module__", "").startswith(f"{__package__.partition('.')[0]}.")
+    ours = getattr(model, "__module__", "").startswith("diet_fairseq.")
     return ours and not {"-h", "--help"}.isdisjoint(words)
 
 

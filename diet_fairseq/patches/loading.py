@@ -4,6 +4,7 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
@@ -18,14 +19,18 @@ from ..checkpoints.model import no_larger_than
 from ..errors import UserError
 from ..stack import warm_start
 from . import position_options
-from .patch import ModuleView
+from .patch import View, replaces
 
 logger = logging.getLogger(__name__)
 
 
+@replaces(
+    "fairseq.checkpoint_utils:torch",
+    safety="a checkpoint can run any program, and names files that fairseq opens or downloads",
+    today="PyTorch 2.6: fairseq's own checkpoints, which hold options as argparse.Namespace, don't "
+    "load",
+)
 def with_safe_load(torch: Any) -> Any:
-    """``torch`` for fairseq's checkpoint code, whose ``load`` is safe."""
-
     def read_without_files(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
         state = read(file, map_location)
         for kind in ("args", "cfg"):
@@ -35,12 +40,16 @@ def with_safe_load(torch: Any) -> Any:
                     logger.info("files that a checkpoint names are not read: %s", removed)
         return state
 
-    return ModuleView(torch, load=read_without_files)
+    return View(torch, load=read_without_files)
 
 
+@replaces(
+    "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
+    safety="a pipe or a device in the place of a checkpoint is opened, and counts that are no "
+    "numbers end a run later",
+    ours="a run or a warm start takes parameters of positions that mean something else to it",
+)
 def check_checkpoint(load_checkpoint_to_cpu: Callable) -> Callable:
-    """``load_checkpoint_to_cpu`` of a regular file, whose counts and options are checked."""
-
     @wraps(load_checkpoint_to_cpu)
     def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
         check_regular(path)
@@ -56,9 +65,11 @@ def check_checkpoint(load_checkpoint_to_cpu: Callable) -> Callable:
     return wrapper
 
 
+@replaces(
+    "fairseq.checkpoint_utils:load_model_ensemble_and_task",
+    safety="a small checkpoint can ask for a model that takes all memory",
+)
 def bound_model_size(load_model_ensemble_and_task: Callable) -> Callable:
-    """``load_model_ensemble_and_task`` that builds no larger models than its files can hold."""
-
     @wraps(load_model_ensemble_and_task)
     def wrapper(
         filenames: list[str],
@@ -69,14 +80,11 @@ def bound_model_size(load_model_ensemble_and_task: Callable) -> Callable:
         num_shards: int = 1,
         state: Any = None,
     ) -> Any:
-        size = sum(
-            _size(checkpoint_utils.get_maybe_sharded_checkpoint_filename(name, suffix, shard,
-                                                                         num_shards))
-            for name in filenames
-            for shard in range(num_shards)
-        )  # fmt: skip
+        name_of = checkpoint_utils.get_maybe_sharded_checkpoint_filename
+        names = (name_of(n, suffix, i, num_shards) for n in filenames for i in range(num_shards))
+        files = filter(os.path.isfile, map(PathManager.get_local_path, names))
         try:
-            with no_larger_than(size):
+            with no_larger_than(sum(map(os.path.getsize, files))):
                 return load_model_ensemble_and_task(
                     filenames, arg_overrides, task, strict, suffix, num_shards, state
                 )
@@ -86,17 +94,39 @@ def bound_model_size(load_model_ensemble_and_task: Callable) -> Callable:
     return wrapper
 
 
-def _size(path: str) -> int:
-    """Bytes of a file; 0 where there is none."""
-    local = PathManager.get_local_path(path)
-    return os.path.getsize(local) if os.path.isfile(local) else 0
+@replaces(
+    "fairseq.trainer:Trainer.load_checkpoint",
+    safety="a pipe, a device or a folder in the place of a checkpoint is silently ignored",
+    ours="a model does not know that --finetune-from-model loads it",
+)
+def load_for_model(load_checkpoint: Callable) -> Callable:
+    """A resumed run compares the checkpoint's options with the model's."""
+
+    @wraps(load_checkpoint)
+    def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        check_regular(filename)
+        starts = filename == self.cfg.checkpoint.finetune_from_model
+        token = position_options.trainer.set(
+            self if self.is_data_parallel_master and not starts else None
+        )
+        try:
+            with warm_start.starting(self.get_model()) if starts else nullcontext():
+                return load_checkpoint(self, filename, *args, **kwargs)
+        finally:
+            position_options.trainer.reset(token)
+
+    return wrapper
 
 
+BROADCAST = (
+    "PyTorch 2.6: a run on several processes can't be resumed, as weights_only refuses the "
+    "broadcast"
+)
+
+
+@replaces("fairseq.distributed.utils:broadcast_object", today=BROADCAST)
 def broadcast_plain_data(broadcast_object: Callable) -> Callable:
-    """``broadcast_object`` with a checkpoint's configuration as plain containers.
-
-    PyTorch's ``weights_only`` refuses omegaconf's types.
-    """
+    """A checkpoint's configuration is sent as plain containers instead of omegaconf's."""
 
     @wraps(broadcast_object)
     def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -107,10 +137,9 @@ def broadcast_plain_data(broadcast_object: Callable) -> Callable:
     return wrapper
 
 
+@replaces("fairseq.distributed.utils:torch", today=BROADCAST)
 def with_broadcast_load(torch: Any) -> Any:
-    """``torch`` for a process that receives a broadcast object, whose ``load`` knows its types."""
-
     def load_broadcast(file: Any, map_location: Any = None) -> Any:
         return load(file, map_location, (distributed._TensorPlaceholder,))
 
-    return ModuleView(torch, load=load_broadcast)
+    return View(torch, load=load_broadcast)

@@ -1,28 +1,14 @@
-"""Changes to fairseq's attributes: how they are described, made and undone."""
+"""Changes to fairseq's attributes: how they are declared, made and undone."""
 
-import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, TypeVar
 
-from ..modes import Kind, active_kinds
+from ..modes import active_kinds
 
-
-@dataclass(frozen=True)
-class Reason:
-    """Why an attribute is changed.
-
-    Attributes:
-        kind: see `Kind`
-        why: the fault without the change
-        until: the change in fairseq that makes it unnecessary
-        needed_with: the package whose version makes it necessary
-    """
-
-    kind: Kind
-    why: str
-    until: str
-    needed_with: str = "fairseq 0.12"
+Replace = TypeVar("Replace", bound=Callable[[Any], Any])
 
 
 @dataclass(frozen=True)
@@ -32,16 +18,17 @@ class Patch:
     Attributes:
         target: "module:attribute" or "module:Class.attribute"
         replace: takes the attribute and returns its replacement
-        reasons: the change is made if the kind of any reason is active
+        reasons: kind (`modes.Kind`) -> the fault without the change, which is made if the kind of
+            any reason is active
     """
 
     target: str
     replace: Callable[[Any], Any]
-    reasons: tuple[Reason, ...]
+    reasons: dict[str, str]
 
     @property
     def is_active(self) -> bool:
-        return any(reason.kind in active_kinds() for reason in self.reasons)
+        return not active_kinds().isdisjoint(self.reasons)
 
     @property
     def replacement(self) -> str:
@@ -49,30 +36,37 @@ class Patch:
         module = self.replace.__module__.removeprefix("diet_fairseq.")
         return f"{module}.{self.replace.__qualname__}"
 
-    def owner(self) -> Any:
-        """The module or class that has the attribute; None where it is missing."""
+    def place(self) -> tuple[Any, str]:
+        """The module or class that has the attribute (None: it is missing), and its name."""
         module, _, path = self.target.partition(":")
         *classes, name = path.split(".")
-        owner: Any = importlib.import_module(module)
+        owner: Any = import_module(module)
         for part in classes:
             owner = getattr(owner, part, None)
-        return owner if name in vars(owner or object) else None
+        return (owner if name in vars(owner or object) else None), name
 
-    @property
-    def name(self) -> str:
-        """The attribute's name."""
-        return self.target.rpartition(":")[2].rpartition(".")[2]
+
+#: all changes, in the order of declaration
+TABLE: list[Patch] = []
+
+
+def replaces(*targets: str, **reasons: str) -> Callable[[Replace], Replace]:
+    """Decorate the function that replaces the targets, with a reason for each kind."""
+
+    def declare(replace: Replace) -> Replace:
+        TABLE.extend(Patch(target, replace, reasons) for target in targets)
+        return replace
+
+    return declare
 
 
 class Patches:
     """A table of changes, made and undone together."""
 
-    def __init__(self, table: Iterable[Patch], version: Callable[[], str]) -> None:
-        """``version`` names the package that is changed, and its version, for errors."""
+    def __init__(self, table: Iterable[Patch]) -> None:
         self.table = tuple(table)
-        self._version = version
-        #: target -> owner, original and replacement of each change that is made
-        self._made: dict[str, tuple[Any, Any, Any]] = {}
+        #: target -> owner, name, original and replacement of each change that is made
+        self._made: dict[str, tuple[Any, str, Any, Any]] = {}
 
     def apply(self) -> None:
         """Make the changes whose kind is active and that are not made yet.
@@ -80,19 +74,19 @@ class Patches:
         Raises:
             RuntimeError: a target is missing; nothing is changed then
         """
-        owners = {patch.target: patch.owner() for patch in self.table if patch.is_active}
-        for patch in self.table:
-            if patch.is_active and owners[patch.target] is None:
+        new = [p for p in self.table if p.is_active and p.target not in self._made]
+        places = [patch.place() for patch in new]
+        for patch, (owner, _) in zip(new, places, strict=True):
+            if owner is None:
                 raise RuntimeError(
-                    f"{patch.target} is missing in {self._version()}, and diet_fairseq changes it "
-                    f"({patch.reasons[0].why}): install the version that diet_fairseq asks for"
+                    f"{patch.target} is missing in fairseq {version('fairseq-fixed')}, and "
+                    f"diet_fairseq changes it ({next(iter(patch.reasons.values()))}): install the "
+                    "version that diet_fairseq asks for"
                 )
-        for patch in self.table:
-            if patch.is_active and patch.target not in self._made:
-                owner = owners[patch.target]
-                original = vars(owner)[patch.name]
-                setattr(owner, patch.name, patch.replace(original))
-                self._made[patch.target] = owner, original, vars(owner)[patch.name]
+        for patch, (owner, name) in zip(new, places, strict=True):
+            original = vars(owner)[name]
+            setattr(owner, name, patch.replace(original))
+            self._made[patch.target] = owner, name, original, vars(owner)[name]
 
     def undo(self) -> list[str]:
         """Undo all changes.
@@ -100,19 +94,18 @@ class Patches:
         Returns:
             the targets that stay, as somebody else has replaced them since
         """
-        for target, (owner, original, replacement) in reversed(self._made.copy().items()):
-            name = target.rpartition(":")[2].rpartition(".")[2]
+        for target, (owner, name, original, replacement) in reversed(self._made.copy().items()):
             if vars(owner).get(name) is replacement:
                 setattr(owner, name, original)
                 del self._made[target]
         return list(self._made)
 
 
-class ModuleView:
-    """A module in which some names have another meaning, for one module that imports it."""
+class View:
+    """A module or object in which some names have another meaning."""
 
-    def __init__(self, module: Any, **names: Any) -> None:
-        self.__dict__.update(names, _module=module)
+    def __init__(self, viewed: Any, **names: Any) -> None:
+        self.__dict__.update(names, _viewed=viewed)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+        return getattr(self._viewed, name)

@@ -2,21 +2,23 @@
 
 import logging
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .patch import replaces
+
 logger = logging.getLogger(__name__)
 
 #: in the optimizer's state: parameters as the optimizer has them, before they are rounded
 EXACT = "fp32_params"
+ROUNDED = "a run in half precision that is resumed goes on from rounded parameters"
 
 
+@replaces("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict", data=ROUNDED)
 def save_exact_parameters(state_dict: Callable) -> Callable:
-    """``FP16Optimizer.state_dict`` with the float32 parameters, which the model has rounded."""
-
     @wraps(state_dict)
     def wrapper(self: Any) -> dict[str, Any]:
         return state_dict(self) | {EXACT: [tensor.detach() for tensor in _exact(self)]}
@@ -24,8 +26,9 @@ def save_exact_parameters(state_dict: Callable) -> Callable:
     return wrapper
 
 
+@replaces("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict", data=ROUNDED)
 def load_exact_parameters(load_state_dict: Callable) -> Callable:
-    """``FP16Optimizer.load_state_dict`` that takes them if they round to the model's."""
+    """The float32 parameters are taken if they round to the model's."""
 
     @wraps(load_state_dict)
     def wrapper(self: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> None:
@@ -35,7 +38,10 @@ def load_exact_parameters(load_state_dict: Callable) -> Callable:
             return
         rounded = self.fp16_params[0].dtype
         fits = isinstance(saved, list) and len(saved) == len(parameters)
-        if not (fits and all(map(partial(_rounds_to, rounded), saved, parameters))):
+        if not fits or not all(
+            _rounds_to(rounded, exact, parameter)
+            for exact, parameter in zip(saved, parameters, strict=True)
+        ):
             logger.warning(
                 f"the checkpoint's float32 parameters are not those of its model: the run goes on "
                 f"from the model's, which are rounded to {rounded}"
@@ -54,7 +60,7 @@ def _exact(optimizer: Any) -> list[Tensor]:
 
 
 def _rounds_to(rounded: torch.dtype, exact: Any, parameter: Tensor) -> bool:
-    """Whether the parameter, which comes from the model, is this tensor as it is rounded."""
+    """Whether this tensor rounds to the parameter, which comes from the model."""
     return (
         isinstance(exact, Tensor)
         and exact.dtype == parameter.dtype
@@ -63,9 +69,11 @@ def _rounds_to(rounded: torch.dtype, exact: Any, parameter: Tensor) -> bool:
     )
 
 
+@replaces(
+    "fairseq.models.fairseq_model:BaseFairseqModel.prepare_for_inference_",
+    data="commands that translate and score ignore --bf16 in silence",
+)
 def use_bf16(prepare_for_inference: Callable) -> Callable:
-    """``prepare_for_inference_``, in commands that translate or score with ``--bf16``."""
-
     @wraps(prepare_for_inference)
     def wrapper(self: Any, cfg: Any) -> None:
         prepare_for_inference(self, cfg)

@@ -11,20 +11,22 @@ from typing import Any
 
 import torch
 
-from ..atomic import ASIDE, written
+from ..atomic import ASIDE, atomic_file
 from ..errors import UserError
-from .patch import ModuleView
+from .patch import View, replaces
 
 
-def save(obj: Any, filename: str) -> None:
+def save(state: Any, path: str) -> None:
     """Save with torch, completely or not at all. A full disk stays full, so there is no retry."""
-    with written(filename, "wb") as file:
-        torch.save(obj, file)
+    with atomic_file(path, "wb") as file:
+        torch.save(state, file)
 
 
+@replaces(
+    "fairseq.checkpoint_utils:torch_persistent_save",
+    data="a run that is killed while it saves, or a crash of the system, cuts a checkpoint",
+)
 def save_completely(torch_persistent_save: Callable) -> Callable:
-    """``torch_persistent_save`` by `save`; ``--write-checkpoints-asynchronously`` is fairseq's."""
-
     @wraps(torch_persistent_save)
     def wrapper(obj: Any, filename: str, async_write: bool = False) -> None:
         if async_write:
@@ -35,15 +37,32 @@ def save_completely(torch_persistent_save: Callable) -> Callable:
     return wrapper
 
 
+@replaces(
+    "fairseq.checkpoint_utils:PathManager",
+    data="a run that is killed while it copies checkpoint_last.pt cuts it",
+)
 def with_complete_copies(path_manager: Any) -> Any:
-    """``PathManager`` whose ``copy`` leaves a whole file or none."""
-
     def copy(source: str, target: str, overwrite: bool = False) -> str:
-        with written(target, "wb") as file, open(source, "rb") as original:
+        with atomic_file(target, "wb") as file, open(source, "rb") as original:
             shutil.copyfileobj(original, file, 1 << 20)
         return target
 
-    return ModuleView(path_manager, copy=copy)
+    return View(path_manager, copy=copy)
+
+
+@replaces(
+    "fairseq.checkpoint_utils:save_checkpoint",
+    data="--no-epoch-checkpoints --save-interval-updates N saves nothing at an epoch's end, and an "
+    "average of the last checkpoints takes an older one",
+)
+def save_updates_at_epoch_ends(save_checkpoint: Callable) -> Callable:
+    @wraps(save_checkpoint)
+    def wrapper(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+        if cfg.no_epoch_checkpoints:
+            epoch_itr = View(epoch_itr, end_of_epoch=lambda: False)
+        return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
+
+    return wrapper
 
 
 @contextmanager
@@ -86,32 +105,3 @@ def lock(folder: str) -> Iterator[None]:
         yield
     finally:
         os.close(held.pop())
-
-
-class MidEpoch:
-    """An epoch's iterator that doesn't say that it is at its end."""
-
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = iterator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._iterator, name)
-
-    def end_of_epoch(self) -> bool:
-        return False
-
-
-def save_updates_at_epoch_ends(save_checkpoint: Callable) -> Callable:
-    """``save_checkpoint`` that saves a checkpoint of updates where an epoch ends, too.
-
-    With ``--no-epoch-checkpoints --save-interval-updates N`` fairseq saves none there, and an
-    average of the last checkpoints takes an older one instead.
-    """
-
-    @wraps(save_checkpoint)
-    def wrapper(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-        if cfg.no_epoch_checkpoints:
-            epoch_itr = MidEpoch(epoch_itr)
-        return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
-
-    return wrapper

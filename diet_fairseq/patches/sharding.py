@@ -3,7 +3,7 @@
 Every process keeps a part of each parameter, of its gradient and of the optimizer's state. The
 parameters of a layer are gathered while it computes, those outside of layers (embeddings, shared
 position tables) for a whole pass. Checkpoints hold whole tensors, as those of one process: `whole`
-gathers them, and `parted` takes each process's part of them, however many processes there are.
+gathers them, and `local_part` takes each process's part of them, however many processes there are.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..optim.sharded import parted, whole
+from ..optim.sharded import local_part, whole
+from .patch import replaces
 
 NAME = "fully_sharded"
+FLAG = f"--ddp-backend {NAME}"
 #: attribute of a sharded model: the type that it computes in, if not that of its parameters
 COMPUTES_IN = "sharded_computes_in"
+#: options that don't go with sharding -> the section of the configuration that has them
+REFUSED = {
+    **dict.fromkeys(("fp16", "memory_efficient_fp16", "memory_efficient_bf16", "amp"), "common"),
+    **dict.fromkeys(("cpu_offload", "use_sharded_state", "zero_sharding"), "distributed_training"),
+    "use_bmuf": "optimization",
+    "store_ema": "ema",
+    "eval_bleu": "task",
+    # processes would leave out other layers
+    **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), "model"),
+}
 
 
 def is_sharded(cfg: Any) -> bool:
@@ -27,37 +39,26 @@ def is_sharded(cfg: Any) -> bool:
 
 def check(cfg: Any) -> None:
     """Refuse options that don't go with sharding."""
-    if not is_sharded(cfg):
-        return
-    wanted, common = cfg.distributed_training, cfg.common
-    for flag, given, cure in (
-        ("--fp16", common.fp16, "take --bf16, which needs no loss scaling"),
-        ("--memory-efficient-fp16", common.memory_efficient_fp16, "take --bf16"),
-        ("--memory-efficient-bf16", common.memory_efficient_bf16, "take --bf16"),
-        ("--amp", common.amp, "take --bf16"),
-        ("--cpu-offload", wanted.cpu_offload, "leave it out"),
-        ("--use-sharded-state", wanted.use_sharded_state, "leave it out: checkpoints are whole"),
-        ("--zero-sharding", wanted.zero_sharding != "none", "leave it out: it is built in"),
-        ("--use-bmuf", cfg.optimization.use_bmuf, "leave it out"),
-        ("--store-ema", getattr(cfg.ema, "store_ema", False), "leave it out"),
-        ("--eval-bleu", getattr(cfg.task, "eval_bleu", False),
-         "evaluate checkpoints by fairseq-generate"),
-        ("--encoder-layerdrop", getattr(cfg.model, "encoder_layerdrop", 0),
-         "leave it out: processes would leave out other layers"),
-        ("--decoder-layerdrop", getattr(cfg.model, "decoder_layerdrop", 0),
-         "leave it out: processes would leave out other layers"),
-    ):  # fmt: skip
-        if given:
-            raise UserError(f"{flag} does not go with --ddp-backend {NAME}: {cure}")
+    for name, section in REFUSED.items() if is_sharded(cfg) else ():
+        if getattr(getattr(cfg, section), name, False) not in (False, None, 0, "none"):
+            cure = "take --bf16" if section == "common" else "leave it out"
+            raise UserError(f"--{name.replace('_', '-')} does not go with {FLAG}: {cure}")
 
 
+@replaces(
+    "fairseq.trainer:Trainer.is_fsdp",
+    ours=f"{FLAG}: fairseq asks for fairscale, and refuses --bf16",
+)
 def without_fairscale(is_fsdp: Any) -> bool:
-    """``Trainer.is_fsdp``, which is about fairscale's sharding: never, as PyTorch's is used."""
     return False
 
 
+@replaces(
+    "fairseq.trainer:Trainer.__init__",
+    ours=f"{FLAG}: --bf16 would leave no float32 parameters to shard",
+)
 def keep_float32_parameters(init: Callable) -> Callable:
-    """``Trainer.__init__``: with ``--bf16`` layers compute in it, parameters stay in float32."""
+    """With ``--bf16`` layers compute in it, and parameters stay in float32."""
 
     @wraps(init)
     def wrapper(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
@@ -69,9 +70,11 @@ def keep_float32_parameters(init: Callable) -> Callable:
     return wrapper
 
 
+@replaces(
+    "fairseq.models:DistributedFairseqModel",
+    ours=f"{FLAG}: fairscale is no longer developed",
+)
 def shard_by_fsdp2(distributed_model: Callable) -> Callable:
-    """``DistributedFairseqModel``: the model itself, sharded."""
-
     @wraps(distributed_model)
     def wrapper(args: Any, model: nn.Module, process_group: Any, device: Any) -> nn.Module:
         if args.ddp_backend != NAME:
@@ -96,11 +99,16 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
     precision = MixedPrecisionPolicy(
         param_dtype=getattr(model, COMPUTES_IN, None), reduce_dtype=torch.float32
     )
-    for layer in layers_of(model):
-        fully_shard(layer, mesh=mesh, mp_policy=precision, reshard_after_forward=reshard)
-    fully_shard(model, mesh=mesh, mp_policy=precision, reshard_after_forward=reshard)
-    model.register_state_dict_post_hook(_whole_parameters)
-    model.register_load_state_dict_pre_hook(_parted_parameters)
+    layers = [
+        layer
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and name.rpartition(".")[2] == "layers"
+        for layer in module
+    ]
+    for part in (*layers, model):
+        fully_shard(part, mesh=mesh, mp_policy=precision, reshard_after_forward=reshard)
+    model.register_state_dict_post_hook(_gather_parameters)
+    model.register_load_state_dict_pre_hook(_split_parameters)
     return model
 
 
@@ -109,72 +117,65 @@ def _shards(module: nn.Module) -> bool:
     return hasattr(module, "reshard")
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
-    """Those of all encoders and decoders."""
-    return [
-        layer
-        for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and name.rpartition(".")[2] == "layers"
-        for layer in module
-    ]
-
-
-def _whole_parameters(module: Any, state: dict[str, Any], prefix: str, _: Any) -> None:
+def _gather_parameters(module: Any, state: dict[str, Any], prefix: str, _: Any) -> None:
     for name, value in state.items():
         state[name] = whole(value)
 
 
-def _parted_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _split_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
     for part in module.modules():
         if _shards(part):
             part.reshard()  # after an evaluation the parameters may still be whole
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if prefix + name in state:
-            state[prefix + name] = parted(state[prefix + name], parameter)
+            state[prefix + name] = local_part(state[prefix + name], parameter)
 
 
+@replaces(
+    "fairseq.trainer:Trainer._build_optimizer",
+    ours=f"{FLAG}: each process has a part of the optimizer's state",
+)
 def save_whole_state(build_optimizer: Callable) -> Callable:
-    """``Trainer._build_optimizer``: the optimizer's state in checkpoints is whole, too."""
-
     @wraps(build_optimizer)
     def wrapper(self: Any) -> None:
         build_optimizer(self)
         if _shards(self.model):
             optimizer = self.optimizer.optimizer
-            optimizer.register_state_dict_post_hook(_whole_state)
-            optimizer.register_load_state_dict_pre_hook(_parted_state)
+            optimizer.register_state_dict_post_hook(_gather_state)
+            optimizer.register_load_state_dict_pre_hook(_split_state)
 
     return wrapper
 
 
-def _whole_state(optimizer: Any, state: dict[str, Any]) -> None:
+def _gather_state(optimizer: Any, state: dict[str, Any]) -> None:
     state["state"] = {
         number: {name: whole(value) for name, value in values.items()}
         for number, values in state["state"].items()
     }
 
 
-def _parted_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
+def _split_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
     parameters = [tensor for group in optimizer.param_groups for tensor in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     like = dict(zip(numbers, parameters, strict=True))
     values = {
-        number: {name: parted(value, like.get(number)) for name, value in values.items()}
+        number: {name: local_part(value, like.get(number)) for name, value in values.items()}
         for number, values in state["state"].items()
     }
     return {**state, "state": values}
 
 
+@replaces(
+    "fairseq.trainer:Trainer.clip_grad_norm",
+    ours=f"{FLAG}: the norm of sharded gradients is that of a part",
+)
 def clip_whole_norm(clip_grad_norm: Callable) -> Callable:
-    """``Trainer.clip_grad_norm``: the norm is of whole gradients."""
-
     @wraps(clip_grad_norm)
     def wrapper(self: Any, clip_norm: float) -> Tensor:
         if not _shards(self.model):
             return clip_grad_norm(self, clip_norm)
         parameters = [p for p in self.optimizer.params if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
-        norm = whole(norm)
+        norm = whole(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
         if clip_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
         return norm
@@ -182,7 +183,10 @@ def clip_whole_norm(clip_grad_norm: Callable) -> Callable:
     return wrapper
 
 
+@replaces(
+    "fairseq.trainer:Trainer.always_call_state_dict_during_save_checkpoint",
+    ours=f"{FLAG}: a checkpoint needs the parts of all processes",
+)
 def gather_while_saving(before: property) -> property:
-    """``Trainer.always_call_state_dict_during_save_checkpoint``: all processes gather."""
     original: Any = before.fget
     return property(lambda self: _shards(self.model) or original(self))

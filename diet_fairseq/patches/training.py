@@ -19,13 +19,19 @@ from ..errors import UserError
 from ..modes import active_kinds
 from ..optim.linear_ratio import LinearRatio
 from . import saving, sharding
+from .patch import replaces
 
 logger = logging.getLogger("fairseq_cli.train")
 
 
+@replaces(
+    "fairseq.distributed.utils:call_main",
+    data="two trainings that write to one folder spoil each other's checkpoints, and a finished "
+    "run that is started again makes one more update, which it saves",
+    ours="masked_lm_nsp's model, task and criterion need each other, and fully_sharded builds its "
+    "model without fairscale",
+)
 def run_training(call_main: Callable) -> Callable:
-    """``call_main``, where it runs the program of fairseq-train."""
-
     @wraps(call_main)
     def wrapper(cfg: Any, main: Callable, **kwargs: Any) -> Any:
         if "validate_and_save" not in getattr(main, "__globals__", {}):  # another program
@@ -66,11 +72,7 @@ class Program:
 
 
 def stop_at_max_update(train: Callable) -> Callable:
-    """``train``, an epoch, that makes no update if a resumed run has reached ``--max-update``.
-
-    fairseq looks at the limit after an update only: a finished run that is started again makes
-    one more, and saves it in the place of the last.
-    """
+    """``train``, an epoch, that makes no update if a resumed run has reached ``--max-update``."""
 
     @wraps(train)
     def wrapper(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
@@ -99,9 +101,11 @@ def check_objective(cfg: Any) -> None:
             )
 
 
+@replaces(
+    "fairseq.trainer:Trainer.get_train_iterator",
+    ours="linear_ratio does not know how many batches an epoch has",
+)
 def tell_epoch_size(get_train_iterator: Callable) -> Callable:
-    """``Trainer.get_train_iterator`` that tells `LinearRatio` the number of batches of an epoch."""
-
     @wraps(get_train_iterator)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         iterator = get_train_iterator(self, *args, **kwargs)

@@ -24,29 +24,22 @@ class FineTunedConfig(FairseqDataclass):
     data: str = field(default="", metadata={"help": "folder of the data"})
 
 
-class FineTunedTask(FairseqTask):
-    """A task that is refused when fairseq sets it up."""
+@register_task(GLUE, dataclass=FineTunedConfig)
+class GlueTask(FairseqTask):
+    """Classification or regression in 0.2."""
 
-    name: str
+    name, script = GLUE, "finetune.py"
 
     @classmethod
     def setup_task(cls, cfg: FineTunedConfig, **kwargs: Any) -> NoReturn:
-        script = "answer.py" if cls.name == QUESTION_ANSWERING else "finetune.py"
         raise UserError(
             f"--task {cls.name} is gone: convert what it fine-tuned by "
-            f"`diet-fairseq export hf`, and fine-tune with examples/roberta/{script}"
+            f"`diet-fairseq export hf`, and fine-tune with examples/roberta/{cls.script}"
         )
 
 
-@register_task(GLUE, dataclass=FineTunedConfig)
-class GlueTask(FineTunedTask):
-    """Classification or regression in 0.2."""
-
-    name = GLUE
-
-
 @register_task(QUESTION_ANSWERING, dataclass=FineTunedConfig)
-class QuestionAnsweringTask(FineTunedTask):
+class QuestionAnsweringTask(GlueTask):
     """Extractive question answering in 0.2."""
 
-    name = QUESTION_ANSWERING
+    name, script = QUESTION_ANSWERING, "answer.py"

@@ -40,9 +40,9 @@ class MaskedLMNspTask(MaskedLMTask):
 
     def __init__(self, cfg: MaskedLMConfig, dictionary: Any = None) -> None:
         super().__init__(cfg, dictionary)
-        for name, without in (("sample_break_mode", "none"), ("shorten_method", "none")):
-            value = getattr(cfg, name) or without
-            if str(value) != without:
+        for name in ("sample_break_mode", "shorten_method"):
+            value = getattr(cfg, name) or "none"
+            if str(value) != "none":
                 raise UserError(
                     f"--task masked_lm_nsp takes no --{name.replace('_', '-')} ({value}): it makes "
                     "samples of two texts; leave it out"

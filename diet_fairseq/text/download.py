@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from ..atomic import written
+from ..atomic import atomic_file
 from ..errors import UserError, rephrased
 
 TIMEOUT = 60  # seconds without an answer
@@ -74,7 +74,7 @@ def _reason(error: Exception) -> str:
 
 
 def _copy(content: IO[bytes], path: Path) -> None:
-    with content, written(path, "wb") as file:
+    with content, atomic_file(path, "wb") as file:
         shutil.copyfileobj(content, file)
 
 

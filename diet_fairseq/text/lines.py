@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from ..atomic import written
+from ..atomic import atomic_file
 from ..errors import UserError
 
 
@@ -66,5 +66,5 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines; the file appears when all are written."""
-    with written(path) as file:
+    with atomic_file(path) as file:
         file.writelines(f"{line}\n" for line in lines)

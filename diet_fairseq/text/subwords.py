@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 
-from ..atomic import written
+from ..atomic import atomic_file
 from ..errors import UserError
 from ..input_files import VOCABULARY, check_regular, open_regular, open_text
 from .lines import read_lines
@@ -212,7 +212,7 @@ def learn_sentencepiece(path: Path, lines: Iterable[str], size: int) -> None:
             f"SentencePiece can't learn {size:,} subwords from this text "
             f"({' '.join(str(error).split())}): try another size of the vocabulary"
         ) from error
-    with written(path, "wb") as file:
+    with atomic_file(path, "wb") as file:
         file.write(model.getvalue())
 
 
@@ -247,7 +247,7 @@ def learn_subword_nmt(
             "subword-nmt finds no pair of characters that occurs twice in the training text: "
             "give more text, or take sentencepiece"
         )
-    with written(path) as file:
+    with atomic_file(path) as file:
         file.write(codes.getvalue())
 
 

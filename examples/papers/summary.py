@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 
 HERE = Path(__file__).parent
@@ -99,7 +99,7 @@ def main() -> None:
         papers = json.loads(args.papers.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"--papers {args.papers} can't be read ({error}): name another") from error
-    with written(args.output) as file:
+    with atomic_file(args.output) as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows(papers))

@@ -33,7 +33,7 @@ from training import (
 )
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, Trainer, set_seed
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.input_files import read_json
 
@@ -296,7 +296,7 @@ def predict(args: Namespace) -> None:
         answers, _ = score(model, tokenizer, test, questions, args)
         path = args.out / benchmark.lower() / f"test-{language}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written(path) as file:
+        with atomic_file(path) as file:
             json.dump(answers, file, ensure_ascii=False, indent=1)
         print(f"{path}: {len(answers):,} answers")
 

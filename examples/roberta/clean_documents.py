@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.sampling import copies
@@ -156,7 +156,7 @@ def main() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     write_lines(args.folder / "train", joined(kept))
     write_lines(args.folder / "valid", joined(texts[place][1] for place in sorted(places)))
-    with written(args.folder / "counts.json") as file:
+    with atomic_file(args.folder / "counts.json") as file:
         json.dump(counts, file, indent=1)
     print(json.dumps(counts))
 

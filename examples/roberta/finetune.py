@@ -38,7 +38,7 @@ from transformers import (
     set_seed,
 )
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.input_files import read_json
 from diet_fairseq.text.lines import read_lines
@@ -289,7 +289,7 @@ def predict(args: Namespace) -> None:
 
 def save(path: Path, lines: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with written(path) as file:
+    with atomic_file(path) as file:
         file.writelines(f"{line}\n" for line in lines)
     print(f"{path}: {len(lines):,} lines")
 

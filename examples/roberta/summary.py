@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 
 STATISTICS: dict[str, Callable[[list[float]], float]] = {
@@ -93,7 +93,7 @@ def pretraining(args: Namespace) -> None:
 def write_table(path: Path, table: pandas.DataFrame) -> None:
     """A CSV file, and the same on the screen."""
     text = table.to_csv(index=False, lineterminator="\n")
-    with written(path) as file:
+    with atomic_file(path) as file:
         file.write(text)
     print(text, end="")
 

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError
 
 if not sys.stderr.isatty():
@@ -190,7 +190,7 @@ def peak_memory() -> int:
 
 def finish(args: Namespace, result: dict[str, Any]) -> None:
     """Write the result, and remove what only resumption needs."""
-    with written(args.out / RESULT) as file:
+    with atomic_file(args.out / RESULT) as file:
         json.dump(result, file, indent=1, ensure_ascii=False)
     for name in (CHECKPOINTS, "cache"):
         shutil.rmtree(args.out / name, ignore_errors=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.cleaning import Cleaner, Rules, format_counts
 from diet_fairseq.text.lines import read_pairs
@@ -14,7 +14,7 @@ from diet_fairseq.text.whitespace import normalise
 
 def write_pairs(pairs: Iterable[tuple[str, str]], outputs: list[Path]) -> None:
     """Line n of the one file belongs to line n of the other."""
-    with written(outputs[0]) as source_file, written(outputs[1]) as target_file:
+    with atomic_file(outputs[0]) as source_file, atomic_file(outputs[1]) as target_file:
         for source, target in pairs:
             source_file.write(source + "\n")
             target_file.write(target + "\n")
@@ -41,7 +41,7 @@ def main() -> None:
     write_pairs(valid, [args.folder / f"valid.{lang}" for lang in args.languages])
     table = f"pairs to train on:\n{format_counts(cleaner.counts)}\n"
     print(table, end="")
-    with written(args.folder / "counts.txt") as counts:
+    with atomic_file(args.folder / "counts.txt") as counts:
         counts.write(table)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.download import extract, fetch
 from diet_fairseq.text.lines import write_lines
@@ -30,7 +30,7 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
         return
     with (
         gzip.open(archive) if archive.suffix == ".gz" else open(archive, "rb") as content,
-        written(output, "wb") as file,
+        atomic_file(output, "wb") as file,
     ):
         shutil.copyfileobj(content, file)
 

@@ -4,7 +4,7 @@ import json
 from argparse import ArgumentParser
 from pathlib import Path
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.download import sha256_of
 from diet_fairseq.text.lines import read_pairs
@@ -27,7 +27,7 @@ def main() -> None:
     scores["model"] = " ".join(map(str, args.checkpoints))
     if len(args.checkpoints) == 1:
         scores["sha256"] = sha256_of(args.checkpoints[0])
-    with written(args.output) as file:
+    with atomic_file(args.output) as file:
         json.dump(scores | args.settings, file, indent=1)
     for name in ("BLEU", "chrF"):
         print(f"{args.translations}: {name} {scores[name]:.2f}  {scores[f'{name} signature']}")

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 
 from scipy import stats
 
-from diet_fairseq.atomic import written
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.scores import paired_bootstrap
@@ -111,7 +111,7 @@ def main() -> None:
     args = parser.parse_args()
     models = args.models.items()
     rows = [read_row(folder, about, test) for folder, about in models for test, _ in args.test]
-    with written(args.results) as file:
+    with atomic_file(args.results) as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
@@ -119,7 +119,7 @@ def main() -> None:
         markdown([row for row in rows if row["test"] == test], Path(reference), args.baseline)
         for test, reference in args.test
     ]
-    with written(args.output) as output:
+    with atomic_file(args.output) as output:
         output.write("\n".join(tables))
     print("\n".join(tables))
 

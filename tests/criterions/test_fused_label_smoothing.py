@@ -12,9 +12,9 @@ from tests.support.tiny import PAD, SOURCES, TARGETS
 close = torch.testing.assert_close
 
 
-def sample_of(left: bool = False):
-    source, read = tiny.padded(SOURCES, True), tiny.padded(TARGETS, left)
-    target = tiny.padded([some.roll(-1) for some in TARGETS], left)
+def sample_of(left_pad: bool = False):
+    source, read = tiny.padded(SOURCES, True), tiny.padded(TARGETS, left_pad)
+    target = tiny.padded([sentence.roll(-1) for sentence in TARGETS], left_pad)
     lengths = source.ne(PAD).sum(1)
     net_input = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": read}
     return {"net_input": net_input, "target": target, "ntokens": int(target.ne(PAD).sum())}
@@ -57,12 +57,12 @@ MODELS = {
 @pytest.mark.parametrize("rows", [1, 4, 128])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_losses_and_gradients_are_fairseq_s(model, smoothing, rows, monkeypatch, counted):
+def test_losses_and_gradients_equal_fairseq_s(model, smoothing, rows, monkeypatch, counted):
     monkeypatch.setattr(fused, "ROWS", rows)
     model = model()
-    for left in (False, True):
+    for left_pad in (False, True):
         ours, theirs = (
-            losses(kind, model, sample_of(left), smoothing)
+            losses(kind, model, sample_of(left_pad), smoothing)
             for kind in (FusedLabelSmoothedCrossEntropy, LabelSmoothedCrossEntropyCriterion)
         )
         assert_same(ours, theirs)
@@ -80,7 +80,7 @@ def test_without_gradients_the_loss_is_the_same(counted):
 
 
 @pytest.mark.parametrize("options", [{"report_accuracy": True}, {"ignore_prefix_size": 1}])
-def test_what_needs_all_logits_is_fairseq_s_own(options, counted):
+def test_options_that_need_all_logits_use_fairseq_s_path(options, counted):
     model, sample = tiny.model_of(tiny.TRANSLATION[0]), sample_of()
     ours, theirs = (
         losses(kind, model, sample, **options)
@@ -108,5 +108,5 @@ def test_the_gradient_is_scaled_by_what_follows():
         )
         for scale in (1, 3)
     ]
-    for one, three in zip(*grads, strict=True):
-        close(3 * one, three)
+    for plain, scaled in zip(*grads, strict=True):
+        close(3 * plain, scaled)

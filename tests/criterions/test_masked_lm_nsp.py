@@ -1,4 +1,4 @@
-"""Criterion ``masked_lm_nsp``: the sum of two means, logged one by one."""
+"""Criterion ``masked_lm_nsp``: the sum of two means, which are logged."""
 
 import math
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ PAD = 1
 
 
 class Model:
-    """Gives the logits that it is made with, and counts how often it is asked."""
+    """A model with fixed logits, which counts its calls."""
 
     def __init__(self, logits, **extra):
         self.logits, self.extra, self.calls = logits, extra, 0
@@ -57,9 +57,9 @@ def loss_of(criterion, sample, seed):
     logits = torch.randn(*sample["target"].shape, 11, generator=generator, requires_grad=True)
     nsp_logits = torch.randn(len(sample["target"]), 2, generator=generator, requires_grad=True)
     model = Model(logits, nsp_logits=nsp_logits)
-    found = criterion(model, sample)
+    result = criterion(model, sample)
     assert model.calls == 1
-    return found, logits, nsp_logits
+    return result, logits, nsp_logits
 
 
 def test_the_loss_of_a_batch_is_the_sum_of_two_means(criterion):
@@ -70,39 +70,41 @@ def test_the_loss_of_a_batch_is_the_sum_of_two_means(criterion):
     nsp = cross_entropy(nsp_logits, sample["next_sentence"])
     assert size == 6
     torch.testing.assert_close(loss / size, mlm + nsp)
-    found = torch.autograd.grad(loss / size, [logits, nsp_logits])
-    wanted = torch.autograd.grad(mlm + nsp, [logits, nsp_logits])
-    torch.testing.assert_close(found, wanted)
+    gradients = torch.autograd.grad(loss / size, [logits, nsp_logits])
+    expected = torch.autograd.grad(mlm + nsp, [logits, nsp_logits])
+    torch.testing.assert_close(gradients, expected)
     assert float(log["loss"]) == pytest.approx(float(loss.detach()))
 
 
-def test_over_several_batches_tokens_count_alike_and_pairs_add_up_to_one_mean(criterion):
+def test_batches_weigh_tokens_alike_and_pairs_by_their_tokens(criterion):
     samples = [sample_of([9, 5], [3, 1], seed=1), sample_of([8, 8, 8], [2, 5, 1], seed=2)]
-    found = [loss_of(criterion, sample, seed) for seed, sample in enumerate(samples)]
-    total = sum(loss for (loss, _, _), _, _ in found) / sum(size for (_, size, _), _, _ in found)
-    grads = torch.autograd.grad(total, [logits for _, logits, _ in found])
+    results = [loss_of(criterion, sample, seed) for seed, sample in enumerate(samples)]
+    total = sum(loss for (loss, _, _), _, _ in results) / sum(
+        size for (_, size, _), _, _ in results
+    )
+    grads = torch.autograd.grad(total, [logits for _, logits, _ in results])
     # every masked token's gradient is (softmax - target) / 12
-    for grad, (_, logits, _), sample in zip(grads, found, samples, strict=True):
-        chosen = sample["target"] != PAD
-        wanted = logits.softmax(-1)[chosen] - torch.eye(11)[sample["target"][chosen]]
-        torch.testing.assert_close(grad[chosen], wanted.detach() / 12)
+    for grad, (_, logits, _), sample in zip(grads, results, samples, strict=True):
+        masked = sample["target"] != PAD
+        expected = logits.softmax(-1)[masked] - torch.eye(11)[sample["target"][masked]]
+        torch.testing.assert_close(grad[masked], expected.detach() / 12)
     sums = [
         float(torch.nn.functional.cross_entropy(nsp_logits.detach(), sample["next_sentence"]))
-        for (_, _, nsp_logits), sample in zip(found, samples, strict=True)
+        for (_, _, nsp_logits), sample in zip(results, samples, strict=True)
     ]
-    mlm = sum(float(log["mlm_loss"]) for (_, _, log), _, _ in found) / 12
+    mlm = sum(float(log["mlm_loss"]) for (_, _, log), _, _ in results) / 12
     assert float(total) == pytest.approx(mlm + sums[0] * 4 / 12 + sums[1] * 8 / 12, rel=1e-5)
 
 
 def test_both_losses_and_the_accuracy_are_logged(criterion):
     samples = [sample_of([9, 5], [3, 1], seed=1), sample_of([8, 8, 8], [2, 5, 1], seed=2)]
-    found = [loss_of(criterion, sample, seed) for seed, sample in enumerate(samples)]
+    results = [loss_of(criterion, sample, seed) for seed, sample in enumerate(samples)]
     with metrics.aggregate() as values:
-        MaskedLmNspLoss.reduce_metrics([log for (_, _, log), _, _ in found])
+        MaskedLmNspLoss.reduce_metrics([log for (_, _, log), _, _ in results])
     logged = values.get_smoothed_values()
-    total = sum(float(loss) for (loss, _, _), _, _ in found)
+    total = sum(float(loss) for (loss, _, _), _, _ in results)
     right = nsp = 0.0
-    for (_, _, nsp_logits), sample in zip(found, samples, strict=True):
+    for (_, _, nsp_logits), sample in zip(results, samples, strict=True):
         right += float((nsp_logits.argmax(-1) == sample["next_sentence"]).sum())
         nsp += float(
             torch.nn.functional.cross_entropy(nsp_logits, sample["next_sentence"], reduction="sum")
@@ -113,7 +115,7 @@ def test_both_losses_and_the_accuracy_are_logged(criterion):
     assert logged["ppl"] == pytest.approx(2 ** float(logged["mlm_loss"]), rel=1e-2)
 
 
-def test_without_masked_tokens_the_loss_is_nothing(criterion):
+def test_without_masked_tokens_the_loss_is_zero(criterion):
     (loss, size, _), _, _ = loss_of(criterion, sample_of([4, 3], [0, 0], seed=1), seed=2)
     assert (float(loss), int(size)) == (0.0, 0)
 

@@ -1,4 +1,4 @@
-"""Samples of two texts: half of the second ones follow the first, and all of the text is there.
+"""Samples of two texts: half of the second texts follow the first, and no text is lost.
 
 Token 1000 d + n is the n-th of document d: a sample says where it is from.
 """
@@ -20,15 +20,15 @@ BOS, PAD, EOS = 0, 1, 2
 def documents(number=40, lines=12, most=6, seed=1):
     """Lines of 1 to ``most`` tokens and ``</s>``, which stands alone between documents."""
     draw = random.Random(seed)
-    found = []
+    text = []
     for document in range(1, number + 1):
         token = 1000 * document
         for _ in range(draw.randint(1, lines)):
             length = draw.randint(1, most)
-            found.append([*range(token, token + length), EOS])
+            text.append([*range(token, token + length), EOS])
             token += length
-        found.append([EOS])
-    return found
+        text.append([EOS])
+    return text
 
 
 def pairs(lines, tokens_per_sample=32, seed="1", **options):
@@ -54,32 +54,32 @@ def test_a_sample_is_two_runs_of_text_of_the_right_documents(tokens_per_sample):
     dataset = pairs(documents(), tokens_per_sample)
     assert len(dataset) > 40
     for index in range(len(dataset)):
-        one, other = sides(dataset, index)
+        a, b = sides(dataset, index)
         assert len(dataset[index]) <= tokens_per_sample
-        for side in (one, other):
+        for side in (a, b):
             assert side
             assert side == list(range(side[0], side[0] + len(side)))
         if dataset.follows[index]:
-            assert one[-1] < other[0]
-            assert one[0] // 1000 == other[0] // 1000
+            assert a[-1] < b[0]
+            assert a[0] // 1000 == b[0] // 1000
         else:
-            assert one[0] // 1000 != other[0] // 1000
+            assert a[0] // 1000 != b[0] // 1000
 
 
-def test_a_text_that_is_not_cut_follows_at_once():
+def test_an_uncut_second_text_follows_at_once():
     dataset = pairs(documents(lines=5, most=3), tokens_per_sample=128)
     followers = np.flatnonzero(dataset.follows)
     assert len(followers) > 5
     for index in followers:
-        one, other = sides(dataset, index)
-        assert other[0] == one[-1] + 1
+        a, b = sides(dataset, index)
+        assert b[0] == a[-1] + 1
 
 
-def test_all_of_the_text_is_there_where_nothing_is_cut():
+def test_samples_hold_all_of_the_text_if_uncut():
     lines = documents(lines=5, most=3)
     dataset = pairs(lines, tokens_per_sample=128)
-    found = {token for index in range(len(dataset)) for token in dataset[index].tolist()}
-    assert found == {token for line in lines for token in line} | {BOS}
+    tokens = {token for index in range(len(dataset)) for token in dataset[index].tolist()}
+    assert tokens == {token for line in lines for token in line} | {BOS}
 
 
 def test_samples_are_filled():
@@ -93,29 +93,29 @@ def test_half_of_the_second_texts_follow():
     assert dataset.follows.mean() == pytest.approx(0.5, abs=0.04)
 
 
-def test_lines_that_fill_a_sample_alone_have_followers_too():
+def test_lines_as_long_as_a_sample_have_followers_too():
     dataset = pairs(documents(number=20, lines=200, most=60), tokens_per_sample=16)
     assert dataset.follows.mean() == pytest.approx(0.5, abs=0.06)
 
 
 @pytest.mark.slow
-def test_a_tenth_of_the_documents_is_read_in_shorter_samples():
+def test_a_tenth_of_the_documents_gives_shorter_samples():
     lines = documents(number=2000, lines=60)
     full, short = (pairs(lines, 64, short=share) for share in (0.0, 1.0))
-    some = pairs(lines, 64)
-    means = [float(dataset.sizes.mean()) for dataset in (full, some, short)]
+    mixed = pairs(lines, 64)
+    means = [float(dataset.sizes.mean()) for dataset in (full, mixed, short)]
     assert means[0] > means[1] > means[2]
-    assert len(some) - len(full) == pytest.approx(0.1 * (len(short) - len(full)), rel=0.35)
+    assert len(mixed) - len(full) == pytest.approx(0.1 * (len(short) - len(full)), rel=0.35)
 
 
-def test_the_pairs_are_those_of_the_seed():
+def test_the_seed_decides_the_pairs():
     lines = documents()
-    one, same, other = (pairs(lines, seed=seed) for seed in ("1", "1", "2"))
-    assert torch.equal(torch.from_numpy(one.spans), torch.from_numpy(same.spans))
-    assert not np.array_equal(one.spans, other.spans)
+    a, same, b = (pairs(lines, seed=seed) for seed in ("1", "1", "2"))
+    assert torch.equal(torch.from_numpy(a.spans), torch.from_numpy(same.spans))
+    assert not np.array_equal(a.spans, b.spans)
 
 
-def test_what_is_too_long_is_cut_at_both_ends():
+def test_a_long_text_is_cut_at_both_ends():
     draw = random.Random(1)
     begins = [cut((10, 20), 4, draw)[0] - 10 for _ in range(4000)]
     assert set(begins) == set(range(7))
@@ -124,20 +124,20 @@ def test_what_is_too_long_is_cut_at_both_ends():
 
 def test_the_longer_text_is_cut_first():
     dataset = pairs([[*range(1000, 1050), EOS], [*range(1050, 1053), EOS], [EOS], [2000, EOS]], 33)
-    found = [sides(dataset, index) for index in range(len(dataset))]
-    cut = [(one, other) for one, other in found if one[0] < 1050 <= other[0]]
+    samples = [sides(dataset, index) for index in range(len(dataset))]
+    cut = [(a, b) for a, b in samples if a[0] < 1050 <= b[0]]
     assert cut
-    for one, other in cut:
-        assert (len(one), len(other)) in ((27, 3), (29, 1))
+    for a, b in cut:
+        assert (len(a), len(b)) in ((27, 3), (29, 1))
 
 
-def test_documents_are_what_empty_lines_part():
+def test_empty_lines_separate_documents():
     lengths = np.array([0, 3, 1, 0, 0, 2, 0, 4])
     assert runs(lengths > 0).tolist() == [[1, 3], [5, 6], [7, 8]]
 
 
 @pytest.mark.parametrize(("lines", "number"), [([[5, EOS], [6, EOS]], 1), ([[EOS]], 0)])
-def test_one_document_can_not_be_paired(lines, number):
+def test_fewer_than_two_documents_are_refused(lines, number):
     with pytest.raises(UserError) as error:
         pairs(lines, name="data-bin/train")
     assert str(error.value) == (

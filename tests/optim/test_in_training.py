@@ -1,7 +1,5 @@
-"""Optimizers and the schedule in fairseq-train: what it logs, and where killed runs end."""
+"""Optimizers and the schedule in fairseq-train: logged rates, and killed runs that resume."""
 
-import json
-import re
 from functools import partial
 
 import pytest
@@ -10,7 +8,14 @@ import torch
 from diet_fairseq import checkpoints
 from diet_fairseq.patches.precision import EXACT
 from tests.support import commands
-from tests.support.commands import TINY, kill_on_call, run
+from tests.support.commands import (
+    TINY,
+    assert_same_tensors,
+    kill_on_call,
+    log_lines,
+    run,
+    saved_tensors,
+)
 
 TRAIN = (
     *TINY, "--lr-scheduler", "linear_ratio", "--warmup-ratio", "0.3", "--max-epoch", "2",
@@ -24,6 +29,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 BF16 = ("--bf16", "--arch", "transformer_t5_tiny")
 FP16 = ("--fp16", "--fp16-no-flatten-grads")
+PRECISIONS = pytest.mark.parametrize("precision", [(), BF16, FP16], ids=["float32", "bf16", "fp16"])
 IN_TRAINING = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
 
 
@@ -34,47 +40,29 @@ def data(tmp_path_factory):
 
 def logged(done, key):
     """All values of a key in fairseq's log, in their order."""
-    assert done.status == 0, done.err
-    lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
-    return [float(line[key]) for line in lines if key in line]
-
-
-def tensors(folder):
-    """What training has come to: the parameters, and the optimizer's state by parameter."""
-    with open(folder / "checkpoint_last.pt", "rb") as file:
-        state = checkpoints.read(file, "cpu")
-    found = dict(state["model"])
-    for number, of_one in state["last_optimizer_state"]["state"].items():
-        found |= {f"{number}.{name}": torch.as_tensor(value) for name, value in of_one.items()}
-    return found
-
-
-def assert_same_end(one, other):
-    one, other = tensors(one), tensors(other)
-    assert one.keys() == other.keys()
-    assert [n for n, value in one.items() if not torch.equal(value, other[n])] == []
+    return [float(line[key]) for line in log_lines(done) if key in line]
 
 
 @pytest.mark.slow
 @IN_TRAINING
-@pytest.mark.parametrize("more", [(), BF16, FP16], ids=["float32", "bf16", "fp16"])
-def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been(optimizer, more, data, tmp_path):
-    train = partial(run, "train", data, *TRAIN, *optimizer, *more, "--save-dir")
-    whole = train(tmp_path / "whole")
+@PRECISIONS
+def test_a_killed_run_ends_as_if_uninterrupted(optimizer, precision, data, tmp_path):
+    train = partial(run, "train", data, *TRAIN, *optimizer, *precision, "--save-dir")
+    uninterrupted = train(tmp_path / "uninterrupted")
     # Four batches an epoch; the rate is that of the update to come.
     rates = [0.005, 0.01, 0.01 * 5 / 6, 0.01 * 4 / 6, 0.005, 0.01 * 2 / 6, 0.01 / 6, 0]
-    assert logged(whole, "lr") == pytest.approx(rates, abs=1e-7)
+    assert logged(uninterrupted, "lr") == pytest.approx(rates, abs=1e-7)
     in_epoch_two = ("fairseq.trainer:Trainer.train_step", 7)
     killed = train(tmp_path / "killed", first=partial(kill_on_call, *in_epoch_two))
     assert killed.status == -9, killed.err
     resumed = train(tmp_path / "killed")
     assert "Loaded checkpoint" in resumed.text
     assert logged(resumed, "lr") == pytest.approx(rates[6:], abs=1e-7)
-    assert_same_end(tmp_path / "killed", tmp_path / "whole")
+    assert_same_tensors(tmp_path / "killed", tmp_path / "uninterrupted")
 
 
 @pytest.mark.slow
-def test_exact_parameters_that_are_not_the_model_s_are_left_out(data, tmp_path):
+def test_exact_parameters_of_another_model_are_ignored(data, tmp_path):
     train = partial(run, "train", data, *TRAIN, *BF16, *OPTIMIZERS["fused_adamw"], "--save-dir")
     assert train(tmp_path, "--max-update", 2).status == 0
     path = tmp_path / "checkpoint_last.pt"
@@ -113,7 +101,7 @@ def test_epochs_of_several_shards_are_refused(data, tmp_path):
     )
 
 
-def test_fairseq_train_says_what_is_wrong_with_an_option(data, tmp_path):
+def test_fairseq_train_names_a_wrong_option(data, tmp_path):
     done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path,
                "--adam-betas", "print(1)")  # fmt: skip
     assert (done.status, done.last) == (
@@ -124,7 +112,7 @@ def test_fairseq_train_says_what_is_wrong_with_an_option(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_fairseqs_adam_is_not_resumed_in_float32_without_a_word(data, tmp_path):
+def test_a_run_of_fairseq_s_adam_is_not_resumed_in_float32(data, tmp_path):
     done = run("train", data, *TRAIN, "--save-dir", tmp_path, "--max-epoch", "1")
     assert done.status == 0, done.err
     done = run("train", data, *TRAIN, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path)
@@ -140,21 +128,22 @@ ON_GPU = [argument for argument in TRAIN if argument != "--cpu"]
 
 @pytest.mark.gpu
 @IN_TRAINING
-@pytest.mark.parametrize("more", [(), FP16, BF16])
-def test_on_a_gpu_a_killed_run_resumes(optimizer, more, data, tmp_path):
-    train = partial(run, "train", data, *ON_GPU, *optimizer, *more, "--save-dir")
-    assert train(tmp_path / "whole").status == 0
+@PRECISIONS
+def test_on_a_gpu_a_killed_run_resumes(optimizer, precision, data, tmp_path):
+    train = partial(run, "train", data, *ON_GPU, *optimizer, *precision, "--save-dir")
+    assert train(tmp_path / "uninterrupted").status == 0
     in_epoch_two = ("fairseq.trainer:Trainer.train_step", 7)
     assert train(tmp_path / "killed", first=partial(kill_on_call, *in_epoch_two)).status == -9
     resumed = train(tmp_path / "killed")
     assert resumed.status == 0, resumed.err
-    one, other = tensors(tmp_path / "killed"), tensors(tmp_path / "whole")
-    for name in (n for n in one if not n[0].isdigit()):  # GPUs add in any order
-        torch.testing.assert_close(one[name].float(), other[name].float(), rtol=0.01, atol=0.005)
+    values, expected = (saved_tensors(tmp_path / name) for name in ("killed", "uninterrupted"))
+    for name in (n for n in values if not n[0].isdigit()):  # GPUs add in any order
+        ours, theirs = values[name].float(), expected[name].float()
+        torch.testing.assert_close(ours, theirs, rtol=0.01, atol=0.005)
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_fp16_gets_over_an_overflow(data, tmp_path):
+def test_on_a_gpu_fp16_survives_an_overflow(data, tmp_path):
     """Flat parameters, and a scale so large that the first updates are left out."""
     done = run("train", data, *ON_GPU, *OPTIMIZERS["fused_adamw"], "--save-dir", tmp_path,
                "--fp16", "--fp16-init-scale", 2**40, "--fp16-scale-tolerance", "0")  # fmt: skip
@@ -162,12 +151,12 @@ def test_on_a_gpu_fp16_gets_over_an_overflow(data, tmp_path):
     assert "gradient overflow detected" in done.text
     with open(tmp_path / "checkpoint_last.pt", "rb") as file:
         state = checkpoints.read(file, "cpu")
-    counts = [of_one["step"] for of_one in state["last_optimizer_state"]["state"].values()]
+    counts = [moments["step"] for moments in state["last_optimizer_state"]["state"].values()]
     assert counts == [state["optimizer_history"][-1]["num_updates"]]
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_lamb_wants_its_tensors_apart(data, tmp_path):
+def test_on_a_gpu_lamb_refuses_flat_parameters(data, tmp_path):
     done = run("train", data, *ON_GPU, *OPTIMIZERS["lamb_torch"], "--fp16", "--save-dir", tmp_path)
     assert done.status == 1
     assert "LambTorch does not support flat params" in done.last

@@ -49,11 +49,11 @@ class OneCount(AdamW):
 
 
 @GRADIENTS
-def test_fused_adamw_takes_the_steps_of_fairseqs_adam(there):
-    assert difference(moved(AdamW, there), moved(Adam, there)) <= ROUNDING
+def test_fused_adamw_takes_the_steps_of_fairseqs_adam(active):
+    assert difference(moved(AdamW, active), moved(Adam, active)) <= ROUNDING
 
 
-def test_torchs_adamw_alone_takes_other_steps():
+def test_torchs_adamw_takes_other_steps():
     """The control: it has eps elsewhere."""
     alone = partial(torch.optim.AdamW, fused=True)
     assert difference(moved(alone), moved(Adam)) > 1000 * ROUNDING
@@ -65,7 +65,7 @@ def test_each_parameter_has_its_own_number_of_updates():
     assert difference(moved(OneCount, sometimes), moved(Adam, sometimes)) > 10 * ROUNDING
 
 
-def test_gradients_may_lie_otherwise_in_memory_than_parameters():
+def test_gradients_may_have_another_memory_layout_than_parameters():
     """PyTorch's kernel alone takes one entry's gradient for another's."""
     ends = []
     for make in (AdamW, Adam):
@@ -78,12 +78,12 @@ def test_gradients_may_lie_otherwise_in_memory_than_parameters():
     assert difference(*ends) <= ROUNDING
 
 
-def test_the_registered_optimizer_is_that_one():
+def test_the_registered_optimizer_takes_the_same_steps():
     params = parameters()
     assert difference(trajectory(fused_adamw(params), params), moved(Adam)) <= ROUNDING
 
 
-def test_eps_stays_as_given():
+def test_eps_is_saved_as_given():
     params = parameters()
     optimizer = fused_adamw(params)
     trajectory(optimizer, params, steps=range(3))
@@ -93,15 +93,15 @@ def test_eps_stays_as_given():
 
 
 @GRADIENTS
-def test_fused_adamw_goes_on_from_fairseqs_adam(there):
+def test_fused_adamw_resumes_from_fairseqs_adam(active):
     """Whose count of updates is an int in its checkpoints."""
     params = parameters()
     adam = Adam(params, **HYPER)
-    trajectory(adam, params, there, range(25))
+    trajectory(adam, params, active, range(25))
     optimizer = fused_adamw(params)
     optimizer.load_state_dict(through_a_file(adam.state_dict()))
-    end = trajectory(optimizer, params, there, range(25, STEPS))
-    assert difference(end, moved(Adam, there)) <= ROUNDING
+    end = trajectory(optimizer, params, active, range(25, STEPS))
+    assert difference(end, moved(Adam, active)) <= ROUNDING
     counts = [state["step"] for state in optimizer.optimizer.state.values()]
     assert {count.dtype for count in counts} == {torch.float32}
     assert optimizer.param_groups[0]["fused"]
@@ -110,12 +110,12 @@ def test_fused_adamw_goes_on_from_fairseqs_adam(there):
 # lamb_torch
 
 
-def lamb_by_loops(there):
+def lamb_by_loops(active):
     """ALBERT's LAMB, tensor by tensor."""
     params, moments = [p.data for p in parameters(size=1)], {}
     b1, b2, eps, decay = *HYPER["betas"], HYPER["eps"], HYPER["weight_decay"]
     for step in range(STEPS):
-        give_gradients(given := [torch.nn.Parameter(p) for p in params], step, there)
+        give_gradients(given := [torch.nn.Parameter(p) for p in params], step, active)
         for number, x in enumerate(params):
             gradient = given[number].grad
             if gradient is None:
@@ -133,11 +133,11 @@ def lamb_by_loops(there):
 
 
 @GRADIENTS
-def test_lamb_is_the_published_one(there):
+def test_lamb_takes_the_published_steps(active):
     params = parameters(size=1)
     assert params[0].norm() > 10  # more than the package would let it count as
-    end = trajectory(lamb_torch(params), params, there)
-    assert difference(end, lamb_by_loops(there)) <= 10 * ROUNDING
+    end = trajectory(lamb_torch(params), params, active)
+    assert difference(end, lamb_by_loops(active)) <= 10 * ROUNDING
 
 
 @pytest.mark.parametrize("size", [0.0, 2.0], ids=["zero", "not zero"])
@@ -154,14 +154,14 @@ def test_lamb_adds_eps_to_the_norm_of_an_update(size):
     torch.testing.assert_close(x.detach(), before - lr * ratio * u)
 
 
-def test_the_packages_own_lamb_is_another():
+def test_the_package_s_defaults_take_other_steps():
     """The control: its defaults bound norms, divide lr, and decay outside the ratio."""
     from pytorch_optimizer import Lamb
 
     assert difference(moved(Lamb, size=1), lamb_by_loops(always)) > 1000 * ROUNDING
 
 
-def test_without_the_package_lamb_says_which_to_install(monkeypatch):
+def test_without_its_package_lamb_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
     with pytest.raises(UserError) as error:
         lamb_torch(parameters())
@@ -173,20 +173,20 @@ def test_without_the_package_lamb_says_which_to_install(monkeypatch):
 
 @EACH
 @GRADIENTS
-def test_an_interrupted_optimizer_ends_where_an_uninterrupted_one_does(make, there):
-    whole = trajectory(make(params := parameters()), params, there)
+def test_a_resumed_optimizer_ends_as_if_uninterrupted(make, active):
+    whole = trajectory(make(params := parameters()), params, active)
     first = make(params := parameters())
-    trajectory(first, params, there, range(25))
+    trajectory(first, params, active, range(25))
     second = make(params := [torch.nn.Parameter(p.detach().clone()) for p in params])
     second.load_state_dict(through_a_file(first.state_dict()), {})
-    assert torch.equal(trajectory(second, params, there, range(25, STEPS)), whole)
+    assert torch.equal(trajectory(second, params, active, range(25, STEPS)), whole)
 
 
 @EACH
 def test_the_state_of_another_optimizer_is_refused(make):
     """fairseq compares names of optimizers, and in fp16 and bf16 all have one."""
-    other = {fused_adamw: lamb_torch, lamb_torch: fused_adamw}[make]
-    trajectory(stranger := other(params := parameters()), params, steps=range(2))
+    another = {fused_adamw: lamb_torch, lamb_torch: fused_adamw}[make]
+    trajectory(stranger := another(params := parameters()), params, steps=range(2))
     with pytest.raises(UserError) as error:
         make(parameters()).load_state_dict(stranger.state_dict())
     name, lacking = {
@@ -224,7 +224,7 @@ def test_the_state_of_another_optimizer_is_refused(make):
         for kind in (FusedAdamW, LambTorch)
     ],
 )  # fmt: skip
-def test_wrong_options_are_refused_in_words(kind, options, text):
+def test_wrong_options_are_refused(kind, options, text):
     with pytest.raises(UserError) as error:
         build(kind, parameters(), **options)
     assert str(error.value) == text
@@ -304,7 +304,7 @@ def test_in_half_precision_fused_adamw_resumes(before, options, monkeypatch):
     assert difference(end, whole) <= (0 if before is fused_adamw else ROUNDING)
 
 
-def test_lamb_wants_its_tensors_apart(monkeypatch):
+def test_lamb_refuses_flat_parameters(monkeypatch):
     with pytest.raises(RuntimeError, match="LambTorch does not support flat params"):
         wrapped(lamb_torch, monkeypatch)
     wrapped(lamb_torch, monkeypatch, fp16_no_flatten_grads=True)
@@ -321,8 +321,8 @@ def test_moments_in_half_precision_are_refused(make, monkeypatch):
 
 @pytest.mark.gpu
 @GRADIENTS
-def test_on_a_gpu_fused_adamw_takes_the_steps_of_fairseqs_adam(there):
+def test_on_a_gpu_fused_adamw_takes_the_steps_of_fairseqs_adam(active):
     assert (
-        difference(moved(AdamW, there, device="cuda"), moved(Adam, there, device="cuda"))
+        difference(moved(AdamW, active, device="cuda"), moved(Adam, active, device="cuda"))
         <= ROUNDING
     )

@@ -8,32 +8,25 @@ import pytest
 from fairseq import file_utils, hub_utils
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.patches.table import PATCHES
 from tests.support import commands
 from tests.support.commands import TINY, run
 
 
-@pytest.fixture(autouse=True)
-def _applied():
-    PATCHES.apply()
-    PATCHES.apply()  # a second call changes nothing
-
-
 def member(name, kind=tarfile.REGTYPE, link="", text=b"x"):
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname, made.size = kind, link, len(text) if kind == tarfile.REGTYPE else 0
-    return made, io.BytesIO(text)
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(text) if kind == tarfile.REGTYPE else 0
+    return info, io.BytesIO(text)
 
 
 def archive(path, *members):
     with tarfile.open(path, "w:gz") as tar:
-        for made, content in members:
-            tar.addfile(made, content)
+        for info, content in members:
+            tar.addfile(info, content)
     return path
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """A folder with a neighbour that must stay as it is, and a folder for temporary files."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     for name in ("temporary", "own"):
@@ -46,7 +39,7 @@ def files(folder):
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir())
 
 
-def refused(path):
+def refusal(path):
     with pytest.raises(UserError) as error:
         file_utils.load_archive_file(str(path))
     assert "\n" not in str(error.value)
@@ -74,44 +67,44 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("members", OUTSIDE.values(), ids=list(OUTSIDE))
-def test_what_could_end_up_elsewhere_is_refused_and_nothing_is_written(place, members):
-    path = archive(place / "own" / "model.tar.gz", *members)
-    before, content = files(place), path.read_bytes()
-    text = refused(path)
+def test_an_unsafe_archive_is_refused_before_anything_is_written(folder, members):
+    path = archive(folder / "own" / "model.tar.gz", *members)
+    before, content = files(folder), path.read_bytes()
+    text = refusal(path)
     assert text.startswith(f"{path} can't be unpacked as the archive of a model (")
     assert text.endswith("): give one from a source that you trust, or a folder")
     assert "\x1b" not in text
-    assert files(place) == before
+    assert files(folder) == before
     assert path.read_bytes() == content
-    assert (place / "neighbour").read_text() == "as it was"
+    assert (folder / "neighbour").read_text() == "as it was"
 
 
-def test_without_the_plugin_an_archive_writes_outside(place, monkeypatch):
+def test_without_the_plugin_an_archive_writes_outside(folder, monkeypatch):
     """The control."""
     if not hasattr(tarfile, "data_filter") or tarfile.TarFile.extraction_filter is not None:
         pytest.skip("this Python's tarfile is safe by itself")
     monkeypatch.setattr(file_utils, "tarfile", tarfile)
     top = [member("top", FOLDER), member("../evil")]
     with pytest.raises((OSError, UserError)):
-        file_utils.load_archive_file(str(archive(place / "own" / "m.tar.gz", *top)))
-    assert (place / "temporary" / "evil").exists()
+        file_utils.load_archive_file(str(archive(folder / "own" / "m.tar.gz", *top)))
+    assert (folder / "temporary" / "evil").exists()
 
 
-def test_an_archive_larger_than_the_disk_is_refused(place, monkeypatch):
+def test_an_archive_larger_than_the_disk_is_refused(folder, monkeypatch):
     """A file of zeros is small in an archive."""
-    usage = shutil.disk_usage(place)._replace(free=5)
+    usage = shutil.disk_usage(folder)._replace(free=5)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    path = archive(place / "own" / "model.tar.gz", member("top/a", text=b"123456"))
-    assert "(it needs 6 bytes, and " in refused(path)
+    path = archive(folder / "own" / "model.tar.gz", member("top/a", text=b"123456"))
+    assert "(it needs 6 bytes, and " in refusal(path)
 
 
-@pytest.mark.parametrize("listed", [True, False])
-def test_an_archive_of_one_folder_takes_its_place(place, listed):
+@pytest.mark.parametrize("first", [[], [member("top", FOLDER)]])
+def test_an_archive_of_one_folder_takes_its_place(folder, first):
     """Also where two names begin alike and the folder is not named by itself."""
-    members = [member("top", FOLDER)] * listed + [member("top/dict.de"), member("top/dict.en")]
-    path = archive(place / "own" / "model.tar.gz", *members)
+    members = [*first, member("top/dict.de"), member("top/dict.en")]
+    path = archive(folder / "own" / "model.tar.gz", *members)
     assert file_utils.load_archive_file(str(path)) == str(path)
-    assert files(place) == ["neighbour", "own/model.tar.gz/dict.de", "own/model.tar.gz/dict.en"]
+    assert files(folder) == ["neighbour", "own/model.tar.gz/dict.de", "own/model.tar.gz/dict.en"]
 
 
 def test_a_model_is_loaded_from_its_archive(tmp_path):

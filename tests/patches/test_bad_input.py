@@ -20,7 +20,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ["--arch", "transformer_diet_rel", "--position-scheme", "rotary"],
@@ -72,17 +72,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
-def test_a_wrong_option_is_refused_by_name_before_anything_is_trained(
-    data: Path, tmp_path: Path, arguments: list[str], said: str
+def test_a_wrong_option_is_refused_by_name(
+    data: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     done = run("train", data, *SMALL, *arguments, "--save-dir", tmp_path)
     assert done.status != 0
-    assert said in done.last
+    assert message in done.last
     assert "Traceback" not in done.err
 
 
 @pytest.mark.slow
-def test_a_relative_scheme_translates_longer_sentences_than_it_was_trained_for(
+def test_a_relative_scheme_translates_beyond_its_training_length(
     data: Path, tmp_path: Path
 ) -> None:
     limits = ["--max-source-positions", "10", "--max-target-positions", "10"]
@@ -123,7 +123,7 @@ def test_control_characters_of_a_value_are_escaped(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), OSError(2, "no", "x")])
-def test_other_errors_reach_the_hook_before(error: BaseException) -> None:
+def test_other_errors_reach_the_previous_hook(error: BaseException) -> None:
     seen = []
     report_user_errors(lambda *args: seen.append(args))(type(error), error, None)
     assert seen == [(type(error), error, None)]

@@ -11,7 +11,6 @@ import fairseq
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.dataclass import FairseqDataclass
@@ -34,8 +33,7 @@ def test_batches_hold_every_sentence_once(size):
 
 def test_lengths_are_bucketed_by_their_quantiles():
     lengths = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 30])
-    found = fairseq.data.data_utils.get_buckets(lengths, 3)
-    assert found.tolist() == [4, 7, 30]
+    assert fairseq.data.data_utils.get_buckets(lengths, 3).tolist() == [4, 7, 30]
 
 
 class Numbers(FairseqDataset):
@@ -54,73 +52,72 @@ class Numbers(FairseqDataset):
         return torch.tensor(samples)
 
 
-def iterators(batches, shards=1, **more):
-    """Of each process; a batch is one number."""
-    data, one_by_one = Numbers(batches), [[number] for number in range(batches)]
+def iterators(batches, shards=1, **loading):
+    """The iterator of each process; a batch is one number."""
+    data, samples = Numbers(batches), [[number] for number in range(batches)]
     return [
-        EpochBatchIterator(data, data.collater, one_by_one, num_shards=shards, shard_id=shard,
-                           reuse_dataloader=True, **more)
+        EpochBatchIterator(data, data.collater, samples, num_shards=shards, shard_id=shard,
+                           reuse_dataloader=True, **loading)
         for shard in range(shards)
     ]  # fmt: skip
 
 
-def taken(iterator, updates):
+def next_numbers(iterator, updates):
     """The numbers of the next updates of an epoch that has begun."""
     return [int(next(iterator)) for _ in range(updates)]
 
 
 def rest_of(state, batches, shards):
-    """What the processes read of the epoch in which they resume."""
-    found = []
-    for one in iterators(batches, shards):
-        one.load_state_dict(state)
-        found += [int(batch) for batch in one.next_epoch_itr()]
-        assert one.end_of_epoch()
-    return found
+    """The numbers that processes read of the epoch in which they resume."""
+    numbers = []
+    for iterator in iterators(batches, shards):
+        iterator.load_state_dict(state)
+        numbers += [int(batch) for batch in iterator.next_epoch_itr()]
+        assert iterator.end_of_epoch()
+    return numbers
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 1), (1, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("updates", [1, 2])
-def test_an_epoch_is_gone_on_with_at_its_place_on_other_processes(before, after, updates):
+def test_an_epoch_resumes_at_its_place_on_other_processes(before, after, updates):
     processes = iterators(16, before)
-    done = [one for process in processes for one in taken(process.next_epoch_itr(), updates)]
+    numbers = [n for p in processes for n in next_numbers(p.next_epoch_itr(), updates)]
     rest = rest_of(processes[0].state_dict(), 16, after)
-    assert {*done, *rest} == {*range(16)}
+    assert {*numbers, *rest} == {*range(16)}
     # up to as many come twice as are read at once
-    assert len(done) + len(rest) - 16 == len(done) % after
+    assert len(numbers) + len(rest) - 16 == len(numbers) % after
 
 
-def test_an_epoch_of_other_batches_is_gone_on_with_at_the_same_share_of_it(caplog):
-    [whole] = iterators(12)
-    taken(whole.next_epoch_itr(), 6)
+def test_an_epoch_of_other_batches_resumes_at_the_same_share_of_it(caplog):
+    [iterator] = iterators(12)
+    next_numbers(iterator.next_epoch_itr(), 6)
     with caplog.at_level(logging.WARNING, "diet_fairseq"):
-        assert len(rest_of(whole.state_dict(), 30, 1)) == 15
+        assert len(rest_of(iterator.state_dict(), 30, 1)) == 15
     assert "the epoch has 30 batches, and had 12 when the checkpoint was saved" in caplog.text
-    assert len(rest_of(whole.state_dict(), 2, 1)) == 1
+    assert len(rest_of(iterator.state_dict(), 2, 1)) == 1
 
 
-def test_a_state_of_another_version_is_taken_as_it_is():
+def test_a_state_of_fairseq_alone_resumes_at_its_place():
     state = {"version": 2, "epoch": 1, "iterations_in_epoch": 4, "shuffle": True}
     assert len(rest_of(state, 12, 1)) == 8
 
 
 @pytest.mark.parametrize("place", [0, 3, 4, 8])
 @pytest.mark.parametrize("size", [1, 3, 4, 20])
-def test_groups_of_batches_end_with_the_epoch_wherever_they_begin(place, size):
-    [one] = iterators(9)
-    one.load_state_dict({"version": 2, "epoch": 1, "iterations_in_epoch": place})
-    groups = GroupedIterator(one.next_epoch_itr(), size)
-    found = [len(group) for group in groups]
-    assert sum(found) == 9 - place
-    assert set(found[:-1]) <= {size}
-    assert one.end_of_epoch()
+def test_groups_of_batches_end_with_the_epoch(place, size):
+    [iterator] = iterators(9)
+    iterator.load_state_dict({"version": 2, "epoch": 1, "iterations_in_epoch": place})
+    sizes = [len(group) for group in GroupedIterator(iterator.next_epoch_itr(), size)]
+    assert sum(sizes) == 9 - place
+    assert set(sizes[:-1]) <= {size}
+    assert iterator.end_of_epoch()
 
 
-def test_a_validation_that_is_cut_leaves_nothing_behind():
+def test_a_cut_validation_leaves_no_process_or_thread():
     [validation] = iterators(200, num_workers=1, buffer_size=4)
     before = threading.active_count()
     for _ in range(3):
-        taken(validation.next_epoch_itr(shuffle=False), 3)
+        next_numbers(validation.next_epoch_itr(shuffle=False), 3)
     validation._cur_epoch_itr = None
     end = time.monotonic() + 20
     while multiprocessing.active_children() or threading.active_count() > before:
@@ -129,7 +126,7 @@ def test_a_validation_that_is_cut_leaves_nothing_behind():
 
 
 class Epochs(Numbers):
-    """Every sample is the number of the epoch, as a process that reads data knows it."""
+    """Every sample is the number of the epoch that the reading process knows."""
 
     epoch = 0
 
@@ -141,7 +138,7 @@ class Epochs(Numbers):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_workers_hear_of_every_epoch(workers):
+def test_data_loader_processes_learn_of_every_epoch(workers):
     """Dynamic masking draws its masks by the epoch."""
     data = Epochs(3)
     iterator = EpochBatchIterator(data, data.collater, [[0], [1], [2]], num_workers=workers,
@@ -180,8 +177,8 @@ def test_a_resumed_run_has_the_batches_of_epoch_1():
     assert batches_of(2) == batches_of(1)
 
 
-#: Reads one batch of many and ends, as a training with --max-update does; says at the very end
-#: whether the thread is there that reads on.
+#: Reads one batch of many and ends, as a training with --max-update does; prints at exit whether
+#: the thread that reads on is alive.
 ENDS_EARLY = """
 import atexit, sys, threading, time
 

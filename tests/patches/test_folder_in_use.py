@@ -1,4 +1,4 @@
-"""Two trainings don't write into one folder, and a killed one keeps nobody out."""
+"""Two trainings don't write into one folder, and a killed one leaves no lock."""
 
 import errno
 import fcntl
@@ -40,13 +40,13 @@ def test_a_folder_is_free_when_its_training_ends_in_the_same_process(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_saves_nothing_may_run_beside_it(data, tmp_path):
+def test_a_run_that_saves_nothing_needs_no_lock(data, tmp_path):
     with saving.lock(str(tmp_path)):
         done = run("train", data, *TINY, "--max-update", 1, "--save-dir", tmp_path, "--no-save")
     assert done.status == 0, done.err
 
 
-def test_a_killed_run_keeps_nobody_out_by_its_workers(tmp_path):
+def test_the_workers_of_a_killed_run_hold_no_lock(tmp_path):
     """A worker that reads data may live some seconds longer than the process that started it."""
     reading, writing = os.pipe()
     killed = os.fork()
@@ -78,7 +78,7 @@ def test_a_file_system_without_locks_is_tolerated(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_killed_training_is_gone_on_with_at_once(data, tmp_path):
+def test_a_killed_training_resumes_at_once(data, tmp_path):
     command = ("train", data, *TINY, "--max-update", 6, "--save-dir", tmp_path, "--num-workers", 2)
     killed = run(*command, first=partial(kill_on_call, "fairseq.trainer:Trainer.train_step", 6))
     assert killed.status == -9
@@ -88,5 +88,5 @@ def test_a_killed_training_is_gone_on_with_at_once(data, tmp_path):
 
 @pytest.mark.slow
 def test_processes_of_one_run_are_one_training(data, tmp_path):
-    done = two_ranks(data, tmp_path, "--max-update", 2)
-    assert [one.status for one in done] == [0, 0], done[0].err + done[1].err
+    processes = two_ranks(data, tmp_path, "--max-update", 2)
+    assert [done.status for done in processes] == [0, 0], processes[0].err + processes[1].err

@@ -12,8 +12,8 @@ from tests.support.commands import TINY, run
 WITHOUT = [Case(case.scheme, family=case.family) for case in NO_BACKEND]
 
 
-def settled(case: Case) -> Namespace:
-    """The arguments as a checkpoint has them: with the defaults that building a model fills in."""
+def with_defaults(case: Case) -> Namespace:
+    """A checkpoint's arguments: with the defaults that building a model fills in."""
     args = arguments(case)
     tiny.from_arguments(args)
     return args
@@ -23,43 +23,46 @@ def shapes(case: Case):
     return {name: value.shape for name, value in tiny.model_of(case).state_dict().items()}
 
 
-def told(before: Case, now: Case, kept=lambda args: args) -> list[tuple[str, str]]:
-    """What is said where a checkpoint of one is loaded into the other."""
-    state = {"model": tiny.model_of(before).state_dict(), "cfg": {"model": kept(settled(before))}}
-    return [*position_options.differences(state, tiny.model_of(now), settled(now))]
+def differences(before: Case, now: Case, as_saved=lambda args: args) -> list[tuple[str, str]]:
+    """The differences that are logged where a checkpoint of one model is loaded into another."""
+    state = {
+        "model": tiny.model_of(before).state_dict(),
+        "cfg": {"model": as_saved(with_defaults(before))},
+    }
+    return [*position_options.differences(state, tiny.model_of(now), with_defaults(now))]
 
 
 def check_options_without_a_trace(case: Case) -> None:
-    """With an option, parameters have other names or shapes, or the difference is told."""
+    """With an option, parameters have other names or shapes, or the difference is logged."""
     without = Case(case.scheme, family=case.family)
     changed = {name for name, _ in shapes(case).items() ^ shapes(without).items()}
     if not changed:
         # a scheme without parameters has nothing to share
         untold = {"position_sharing"} if not tiny.has_parameters(case.scheme) else set()
-        assert told(case, without) or dict(case.options).keys() <= untold, case
+        assert differences(case, without) or dict(case.options).keys() <= untold, case
     elif any("positions." in name and not name.endswith("gain") for name in changed):
-        assert not told(case, without), case
+        assert not differences(case, without), case
 
 
 @tiny.each([case for case in NO_BACKEND if case.options])
-def test_every_option_shows_in_the_parameters_or_is_told(case):
+def test_every_option_shows_in_the_parameters_or_is_logged(case):
     check_options_without_a_trace(case)
 
 
 @tiny.each(list(dict.fromkeys(WITHOUT)))
-def test_nothing_is_told_of_the_same_options(case):
-    assert not told(case, case)
-    assert not told(case, case, kept=vars)
+def test_the_same_options_have_no_differences(case):
+    assert not differences(case, case)
+    assert not differences(case, case, as_saved=vars)
 
 
 @pytest.mark.parametrize("before", ["learned", "sinusoidal", "t5-buckets=8-max_distance=6"])
-def test_nothing_is_told_of_another_scheme(before):
-    """A warm start says what it takes, and one that can't be loaded why."""
-    assert not told(tiny.named(before), Case("tupe_r"))
+def test_another_scheme_has_no_differences(before):
+    """A warm start logs what it takes, and a failing load the reason."""
+    assert not differences(tiny.named(before), Case("tupe_r"))
 
 
-def test_sinusoidal_positions_that_are_left_out_are_told_of():
-    assert told(Case("sinusoidal", family="roberta"), Case("none", family="roberta")) == [
+def test_missing_sinusoidal_positions_are_a_difference():
+    assert differences(Case("sinusoidal", family="roberta"), Case("none", family="roberta")) == [
         ("with --position-input sinusoidal", "with --position-input none")
     ]
 
@@ -80,16 +83,16 @@ WARNINGS = {
 
 
 @pytest.mark.parametrize("start", WARNINGS)
-def test_training_goes_on_with_a_warning(data, tmp_path, start):
+def test_training_continues_with_a_warning(data, tmp_path, start):
     T5 = (*TINY, "--arch", "transformer_t5", "--disable-validation")
     first = run("train", data, *T5, "--max-update", 1, "--save-dir", tmp_path / "first")
     assert first.status == 0, first.last
     checkpoint = tmp_path / "first" / "checkpoint_last.pt"
-    for distance, warned in ((128, False), (64, True)):
+    for distance, is_warned in ((128, False), (64, True)):
         done = run("train", data, *T5, "--max-update", 2, "--save-dir", tmp_path / str(distance),
                    start, checkpoint, "--position-max-distance", distance)  # fmt: skip
         assert done.status == 0, done.last
-        assert (WARNINGS[start].format(checkpoint) in done.err) == warned
+        assert (WARNINGS[start].format(checkpoint) in done.err) == is_warned
 
 
 MUTANTS: mutants.Table = [

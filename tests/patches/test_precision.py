@@ -1,12 +1,12 @@
-"""``--bf16`` works without a TPU, in training and in commands that translate and score."""
+"""``--bf16`` in commands that translate and score; half precision resumes exactly."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 import pytest
 import torch
 from torch import nn
 
-from diet_fairseq.patches import command_line, precision
+from diet_fairseq.patches import precision
 from tests.optim.test_optimizers import half_trajectory, wrapped
 from tests.support import commands
 from tests.support.commands import TINY, run
@@ -26,24 +26,6 @@ def test_a_command_that_is_given_bf16_computes_in_it(given, path, expected):
     cfg = Namespace(common=Namespace(bf16=given), common_eval=Namespace(path=path))
     precision.use_bf16(lambda model, cfg: None)(model, cfg)
     assert {parameter.dtype for parameter in model.parameters()} == {expected}
-
-
-@pytest.mark.parametrize(
-    ("words", "installed", "tpu"),
-    [
-        (["--bf16"], False, False),
-        (["--bf16"], True, True),
-        (["--tpu"], False, True),  # fairseq says that torch_xla is missing
-        ([], False, False),
-    ],
-)
-def test_bf16_is_for_a_tpu_where_there_may_be_one(words, installed, tpu, monkeypatch):
-    def parse(parser, input_args):
-        return Namespace(tpu=bool(words))
-
-    spec = object() if installed else None
-    monkeypatch.setattr(command_line, "find_spec", lambda name: spec)
-    assert command_line.parse_options(parse)(ArgumentParser(), words).tpu == tpu
 
 
 def test_a_resumed_optimizer_has_the_parameters_before_rounding(monkeypatch):

@@ -1,4 +1,4 @@
-"""A checkpoint is there whole or not at all, and training that can't save doesn't begin."""
+"""A checkpoint is complete or absent, and training that can't save doesn't begin."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from diet_fairseq.atomic import remove_leftovers, written
+from diet_fairseq.atomic import atomic_file, remove_leftovers
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
 from tests.support import commands
@@ -46,20 +46,23 @@ def limited():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-#: fairseq's functions with the plugin
-WRITE = {"save": saving.save, "copy": lambda *paths: checkpoint_utils.PathManager.copy(*paths)}
+def save(value, path):
+    checkpoint_utils.torch_persistent_save(value, path)
 
 
-@pytest.mark.parametrize("write", WRITE)
+def copy(source, target):
+    checkpoint_utils.PathManager.copy(source, target)
+
+
+@pytest.mark.parametrize("write", [save, copy])
 def test_a_failing_write_leaves_the_old_file(write, limited, tmp_path):
     target, source = tmp_path / "a.pt", tmp_path / "b.pt"
-    saving.save({"old": 1}, str(target))
-    saving.save(torch.zeros(50_000), str(source))
+    save({"old": 1}, str(target))
+    save(torch.zeros(50_000), str(source))
     before = target.read_bytes()
     limited(10_000)
-    what = {"save": torch.zeros(50_000), "copy": str(source)}[write]
     with pytest.raises(UserError) as error:
-        WRITE[write](what, str(target))
+        write(torch.zeros(50_000) if write is save else str(source), str(target))
     assert str(error.value) == f"{target} can't be written: File too large; {ADVICE}"
     assert target.read_bytes() == before
     assert not list(tmp_path.glob("*.tmp"))
@@ -70,7 +73,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
     target.write_text("old")
 
     def interrupted():
-        with written(target, "wb") as file:
+        with atomic_file(target, "wb") as file:
             file.write(b"half")
             raise KeyboardInterrupt
 
@@ -84,16 +87,16 @@ def test_leftovers_of_killed_writers_are_removed(tmp_path):
     (tmp_path / "results").mkdir()
     for name in ("curves.png", "checkpoint_last.pt"):
         if os.fork() == 0:
-            with written(tmp_path / "results" / name):
+            with atomic_file(tmp_path / "results" / name):
                 os._exit(1)
         os.wait()
     for name in ("results/notes.tmp", "results/notes.1-2.tmp.txt", "counts.txt.1-2.tmp"):
         (tmp_path / name).write_text(name)
     remove_leftovers(tmp_path)
     assert os.listdir(tmp_path) == ["results"]
-    checkpoint, *others = sorted(os.listdir(tmp_path / "results"))
+    checkpoint, *notes = sorted(os.listdir(tmp_path / "results"))
     assert checkpoint.startswith("checkpoint_last.pt.")
-    assert others == ["notes.1-2.tmp.txt", "notes.tmp"]
+    assert notes == ["notes.1-2.tmp.txt", "notes.tmp"]
 
 
 def test_a_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
@@ -101,12 +104,11 @@ def test_a_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("sync"), sync(fd)))
     monkeypatch.setattr(os, "replace", lambda *a: (calls.append("rename"), replace(*a)))
-    saving.save({}, str(tmp_path / "a.pt"))
+    save({}, str(tmp_path / "a.pt"))
     assert calls == ["sync", "rename", "sync"]  # the file, its name, the folder
 
 
-def test_what_a_user_has_is_left_alone(tmp_path):
-    """Only what a killed save left is removed, and nothing is written over on trying."""
+def test_a_lock_removes_only_leftovers_of_killed_saves(tmp_path):
     for name in ("dummy", "notes.tmp", "checkpoint_last.pt", "checkpoint_last.pt.tmp"):
         (tmp_path / name).write_text(name)
     with saving.lock(str(tmp_path)):
@@ -148,6 +150,6 @@ def test_updates_at_the_end_of_an_epoch_are_saved_like_others(data, tmp_path, ke
                "--no-epoch-checkpoints", "--disable-validation",
                "--save-dir", tmp_path)  # fmt: skip
     assert done.status == 0, done.err
-    found = sorted(path.stem for path in tmp_path.glob("checkpoint_*_*.pt"))
-    named = [f"checkpoint_{1 + (update > 5)}_{update}" for update in range(1, 11)]  # 5 an epoch
-    assert found == sorted(named[-keep:])
+    names = sorted(path.stem for path in tmp_path.glob("checkpoint_*_*.pt"))
+    expected = [f"checkpoint_{1 + (update > 5)}_{update}" for update in range(1, 11)]  # 5 an epoch
+    assert names == sorted(expected[-keep:])

@@ -1,7 +1,5 @@
 """``--ddp-backend fully_sharded`` trains as one process does, and saves what one process reads."""
 
-import json
-import re
 import subprocess
 import sys
 
@@ -9,11 +7,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import sharding
 from tests.support import commands
-from tests.support.commands import TINY, run, together
+from tests.support.commands import TINY, log_lines, run, saved_tensors, together
 
 SHARDED = ("--ddp-backend", "fully_sharded")
 RUN = (
@@ -34,7 +31,7 @@ RUNS = {
     "a score that all layers share": ("--arch", TRANSLATION),
     "checkpointing": ("--arch", "transformer_tupe_r_tiny", "--checkpoint-activations"),
     "fairseq's own": ("--arch", "transformer", "--share-all-embeddings", "--optimizer", "adam"),
-    "kept together": ("--arch", "transformer_diet_abs_tiny", "--no-reshard-after-forward"),
+    "not resharded": ("--arch", "transformer_diet_abs_tiny", "--no-reshard-after-forward"),
     "segments": ("--arch", "bert_diet_abs", *ENCODER),
     "fairseq's own encoder": ("--arch", "roberta", *ENCODER),
     "compressed keys": ("--arch", "roberta_diet_abs_lin", *ENCODER),
@@ -61,61 +58,47 @@ def words(data, options):
     return (data["pairs"], *TINY, *RUN, *optimizer, *options)
 
 
-def sharded(data, folder, *options):
-    both = together(*words(data, options), *SHARDED, "--save-dir", folder)
-    assert [done.status for done in both] == [0, 0], both[0].err + both[1].err
-    return next(found for found in map(losses, both) if found)  # the first process prints
-
-
 def copied(data, folder, *options):
-    """As sharded, but each process has the whole model, by fairseq itself."""
-    both = together(*words(data, options), "--save-dir", folder)
-    assert [done.status for done in both] == [0, 0], both[0].err + both[1].err
-    return next(found for found in map(losses, both) if found)
+    """Losses on two processes that each have the whole model, by fairseq itself."""
+    processes = together(*words(data, options), "--save-dir", folder)
+    return max(map(losses, processes), key=len)  # the first process prints
+
+
+def sharded(data, folder, *options):
+    return copied(data, folder, *SHARDED, *options)
 
 
 def alone(data, folder, *options):
-    done = run("train", *words(data, options), "--update-freq", 2, "--save-dir", folder)
-    assert done.status == 0, done.err
-    return losses(done)
+    return losses(run("train", *words(data, options), "--update-freq", 2, "--save-dir", folder))
 
 
 def losses(done):
     """Losses and norms of gradients as printed, of updates and of validations."""
-    lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
     names = ("num_updates", "loss", "gnorm", "valid_num_updates", "valid_loss")
-    return [tuple(line.get(name) for name in names) for line in lines]
+    return [tuple(line.get(name) for name in names) for line in log_lines(done)]
 
 
-def state(path):
-    with open(path, "rb") as file:
-        return checkpoints.read(file, "cpu")
-
-
-def assert_same(one, other):
-    """Parameters, and what the optimizer knows of each."""
-    found, expected = map(state, (one, other))
-    assert found["model"].keys() == expected["model"].keys()
-    for name, tensor in expected["model"].items():
-        torch.testing.assert_close(found["model"][name], tensor, rtol=1e-4, atol=1e-5)
-    moments = [part["last_optimizer_state"]["state"] for part in (found, expected)]
-    assert moments[0].keys() == moments[1].keys()
-    for number, values in moments[1].items():
-        for name in ("exp_avg", "exp_avg_sq"):
-            found_one = moments[0][number][name]
-            torch.testing.assert_close(found_one, values[name], rtol=1e-3, atol=1e-6)
+def assert_close(folder, expected):
+    """The parameters, and what the optimizer knows of each, are nearly the same."""
+    ours, theirs = saved_tensors(folder), saved_tensors(expected)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        is_moment = name.endswith(("exp_avg", "exp_avg_sq"))
+        if is_moment or not name[0].isdigit():
+            rtol, atol = (1e-3, 1e-6) if is_moment else (1e-4, 1e-5)
+            torch.testing.assert_close(ours[name], value, rtol=rtol, atol=atol)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_two_processes_train_as_one_that_accumulates_two_batches(data, tmp_path, name):
-    found = sharded(data, tmp_path / "two", *RUNS[name])
-    assert found == alone(data, tmp_path / "one", *RUNS[name])
-    assert len(found) >= 6
-    assert_same(tmp_path / "two" / "checkpoint_last.pt", tmp_path / "one" / "checkpoint_last.pt")
+def test_two_processes_train_as_one_with_twice_the_batches(data, tmp_path, name):
+    lines = sharded(data, tmp_path / "two", *RUNS[name])
+    assert lines == alone(data, tmp_path / "alone", *RUNS[name])
+    assert len(lines) >= 6
+    assert_close(tmp_path / "two", tmp_path / "alone")
 
 
-def test_the_training_program_shards_under_whatever_name_it_runs(data, tmp_path):
+def test_the_training_program_shards_under_any_name(data, tmp_path):
     # not `run`, which has imported the program as a module
     command = [sys.executable, "-m", "fairseq_cli.train", data["pairs"], *TINY, *SHARDED,
                "--max-update", 1, "--save-dir", tmp_path, *commands.PLUGIN]  # fmt: skip
@@ -125,33 +108,37 @@ def test_the_training_program_shards_under_whatever_name_it_runs(data, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["two", "one"])
-def test_a_run_goes_on_with_another_number_of_processes(data, tmp_path, first):
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((sharded, copied), (alone, alone)), ((alone, alone), (sharded, copied))],
+    ids=["two, then one", "one, then two"],
+)
+def test_a_run_resumes_on_another_number_of_processes(data, tmp_path, before, after):
     options = RUNS["a score that all layers share"]
-    ways = {"two": (sharded, copied), "one": (alone, alone)}
-    second = (alone, alone) if first == "two" else (sharded, copied)
-    found = []
-    for folder, begin, go_on in zip(("sharded", "copied"), ways[first], second, strict=True):
+    lines = []
+    for folder, begin, resume in zip(("sharded", "copied"), before, after, strict=True):
         begin(data, tmp_path / folder, *options, "--max-update", 2)
-        found.append(go_on(data, tmp_path / folder, *options))
-    assert found[0] == found[1]
-    assert_same(*(tmp_path / folder / "checkpoint_last.pt" for folder in ("sharded", "copied")))
+        lines.append(resume(data, tmp_path / folder, *options))
+    assert lines[0] == lines[1]
+    assert_close(tmp_path / "sharded", tmp_path / "copied")
 
 
 @pytest.mark.slow
 def test_bf16_computes_in_it_and_keeps_parameters_in_float32(data, tmp_path):
     options = RUNS["a score that all layers share"]
-    found = sharded(data, tmp_path / "two", *options, "--bf16")
-    expected = alone(data, tmp_path / "one", *options)
-    printed = [[float(line[1]) for line in lines if line[1]] for lines in (found, expected)]
-    assert printed[0] == pytest.approx(printed[1], rel=0.01)
-    assert printed[0] != printed[1]
-    types = {one.dtype for one in state(tmp_path / "two" / "checkpoint_last.pt")["model"].values()}
-    assert torch.bfloat16 not in types
+    runs = (
+        sharded(data, tmp_path / "two", *options, "--bf16"),
+        alone(data, tmp_path / "f", *options),
+    )
+    ours, theirs = ([float(line[1]) for line in lines if line[1]] for lines in runs)
+    assert ours == pytest.approx(theirs, rel=0.01)
+    assert ours != theirs
+    values = saved_tensors(tmp_path / "two").values()
+    assert torch.bfloat16 not in {value.dtype for value in values if torch.is_tensor(value)}
 
 
 @pytest.mark.parametrize(
-    ("where", "option", "value"),
+    ("section", "option", "value"),
     [
         ("common", "fp16", True),
         ("common", "amp", True),
@@ -162,7 +149,7 @@ def test_bf16_computes_in_it_and_keeps_parameters_in_float32(data, tmp_path):
         ("model", "encoder_layerdrop", 0.1),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(where, option, value):
+def test_options_that_do_not_go_with_sharding_are_refused(section, option, value):
     cfg = {
         "common": dict.fromkeys(
             ("fp16", "memory_efficient_fp16", "memory_efficient_bf16", "amp"), False
@@ -174,7 +161,7 @@ def test_what_does_not_go_with_it_is_refused(where, option, value):
         "optimization": {"use_bmuf": False}, "ema": {}, "task": {}, "model": {},
     }  # fmt: skip
     sharding.check(OmegaConf.create(cfg))
-    cfg[where][option] = value
+    cfg[section][option] = value
     flag = "--" + option.replace("_", "-")
     with pytest.raises(UserError, match=f"^{flag} does not go with --ddp-backend fully_sharded: "):
         sharding.check(OmegaConf.create(cfg))

@@ -1,15 +1,18 @@
 """fairseq's own models: the plugin changes what the rows of the kind data name, and no more."""
 
-import json
 import re
 from functools import partial
 
 import pytest
-import torch
 
-from diet_fairseq import checkpoints
 from tests.support import commands
-from tests.support.commands import run, set_environment, without_protection
+from tests.support.commands import (
+    assert_same_tensors,
+    log_lines,
+    run,
+    set_environment,
+    without_protection,
+)
 
 #: no row of the kind data acts on these runs: every batch size is allowed
 EVERY_SIZE = ("--required-batch-size-multiple", 1)
@@ -32,6 +35,10 @@ MODELS = {
 }  # fmt: skip
 
 
+#: every loss and gradient norm that is printed
+LOGGED = ("num_updates", "train_num_updates", "loss", "gnorm", "train_loss", "valid_loss")
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Sentence pairs with one dictionary, which BART needs, and documents."""
@@ -51,65 +58,41 @@ def in_mode(mode):
     return {"first": partial(set_environment, DIET_FAIRSEQ_PATCHES=mode)}
 
 
-def losses(done):
-    """Every loss and gradient norm that is printed."""
-    lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
-    names = ("num_updates", "train_num_updates", "loss", "gnorm", "train_loss", "valid_loss")
-    return [tuple(line.get(name) for name in names) for line in lines]
-
-
-def trained(mode, name, data, folder, *options):
-    """Losses, parameters with the optimizer's moments, and translations or a validation's loss."""
+def results_of(mode, name, data, folder, *options):
+    """Losses of a training, and translations or a validation's loss."""
     source = data["texts" if name == "RoBERTa" else "pairs"]
     done = run("train", source, *COMMON, *MODELS[name], *options, "--save-dir", folder,
                **in_mode(mode))  # fmt: skip
-    assert done.status == 0, done.err
-    last = folder / "checkpoint_last.pt"
-    with open(last, "rb") as file:
-        state = checkpoints.read(file, "cpu")
-    moments = state["last_optimizer_state"]["state"]
-    tensors = {
-        **state["model"],
-        **{f"{n}.{k}": v for n, m in moments.items() for k, v in m.items()},
-    }
+    losses = [[line.get(key) for key in LOGGED] for line in log_lines(done)]
     if name == "RoBERTa":
         command = ("validate", source, "--task", "masked_lm", "--criterion", "masked_lm",
                    "--batch-size", 8, "--log-format", "json")  # fmt: skip
     else:
         command = ("generate", source, "--gen-subset", "valid", "--beam", 3, "--max-len-b", 5)
-    done = run(*command, "--path", last, "--cpu", "--num-workers", 0, *options, **in_mode(mode))
+    done = run(*command, "--path", folder / "checkpoint_last.pt", "--cpu", "--num-workers", 0,
+               *options, **in_mode(mode))  # fmt: skip
     assert done.status == 0, done.err
     lines = [line for line in done.out.splitlines() if line.startswith(("H-", "P-"))]
-    results = lines or re.findall(r'"valid_loss": "[\d.]+"', done.text)
-    assert results
-    return losses(done), tensors, results
-
-
-def assert_same(one, other):
-    assert one[0] == other[0]
-    assert one[2] == other[2]
-    assert one[1].keys() == other[1].keys()
-    for name, value in one[1].items():
-        equal = torch.equal(value, other[1][name]) if torch.is_tensor(value) else (
-            value == other[1][name])  # fmt: skip
-        assert equal, name
+    outputs = lines or re.findall(r'"valid_loss": "[\d.]+"', done.text)
+    assert losses
+    assert outputs
+    return losses, outputs
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [("no-data", ()), ("all", EVERY_SIZE)],
+    ids=["without rows of data", "where no row of data acts"],
+)
 @pytest.mark.parametrize("name", MODELS)
-def test_without_rows_of_data_stock_models_are_as_without_the_plugin(name, data, tmp_path):
-    alone = trained(None, name, data, tmp_path / "alone")
-    assert_same(trained("no-data", name, data, tmp_path / "no-data"), alone)
+def test_stock_models_are_as_without_the_plugin(name, mode, options, data, tmp_path):
+    alone = results_of(None, name, data, tmp_path / "alone", *options)
+    assert results_of(mode, name, data, tmp_path / mode, *options) == alone
+    assert_same_tensors(tmp_path / mode, tmp_path / "alone")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_where_no_row_of_data_acts_stock_models_are_the_same(name, data, tmp_path):
-    alone = trained(None, name, data, tmp_path / "alone", *EVERY_SIZE)
-    assert_same(trained("all", name, data, tmp_path / "all", *EVERY_SIZE), alone)
-
-
-def test_every_sentence_is_translated_but_without_rows_of_data(data, tmp_path):
+def test_every_sentence_is_translated_with_rows_of_data_only(data, tmp_path):
     """The test set has four sentences: fairseq drops a last batch of fewer than eight."""
     done = run("train", data["pairs"], *COMMON, *MODELS["transformer"], "--save-dir", tmp_path)
     assert done.status == 0, done.err

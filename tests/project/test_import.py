@@ -1,9 +1,12 @@
-"""`import diet_fairseq` registers with fairseq where fairseq is imported, in any order."""
+"""`import diet_fairseq` registers with fairseq in any order of imports; help waits for neither."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
+
+from tests.commands.test_cli import WORDS
 
 REGISTERED = """
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -20,7 +23,7 @@ import sys, diet_fairseq
 assert not {"fairseq", "torch"} & sys.modules.keys()
 """,
     "fairseq": "import fairseq, diet_fairseq",
-    # of one that the plugin imports too, which is not complete when fairseq is
+    # the plugin imports it, too, and it is not complete when fairseq is
     "a module": "from diet_fairseq.models.diet_roberta import DietRobertaModel",
     "the plugin": "import diet_fairseq.plugin",
     "a search for fairseq": """
@@ -50,3 +53,12 @@ def test_importing_registers_whatever_is_imported_first(first):
     program = FIRST_IMPORTS[first] + "\n" + REGISTERED
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_help_takes_at_most_half_a_second_of_cpu_time():
+    for words in WORDS:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "diet_fairseq", *words, "--help"]
+        subprocess.run(command, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.5, words

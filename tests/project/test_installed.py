@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 import venv
 from pathlib import Path
 
@@ -66,22 +65,16 @@ def call(environment, empty):
     return run
 
 
-@pytest.mark.parametrize("words", [(), ("export",), ("translate",)])
-def test_help_takes_less_than_two_seconds(call, words):
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert call(*words, "--help").startswith("usage: diet-fairseq")
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 2
+def test_help_is_printed(call):
+    assert call("export", "--help").startswith("usage: diet-fairseq export")
 
 
 def test_the_package_is_the_wheel_s(call, environment):
     program = (
         "import diet_fairseq, diet_fairseq_cli as cli; print(diet_fairseq.__file__, cli.__file__)"
     )
-    found = call("-c", program, program="python").split()[-2:]
-    assert all(environment in Path(path).parents for path in found)
+    paths = call("-c", program, program="python").split()[-2:]
+    assert all(environment in Path(path).parents for path in paths)
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,10 @@ def long_test_names() -> set[str]:
     [("bare_names.txt", bare_names_in_code), ("long_test_names.txt", long_test_names)],
 )
 def test_names_are_clean_but_for_the_listed_ones(exceptions, find):
-    listed = set(Path(__file__).with_name(exceptions).read_text(encoding="utf-8").splitlines())
+    exempt = set(Path(__file__).with_name(exceptions).read_text(encoding="utf-8").splitlines())
     lines = find()
-    assert lines - listed == set(), "rename these"
-    assert listed - lines == set(), f"delete these lines of {exceptions}"
+    assert lines - exempt == set(), "rename these"
+    assert exempt - lines == set(), f"delete these lines of {exceptions}"
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ def test_the_table_names_what_is_there():
 def imports_of(file: Path) -> set[str]:
     """The rooms that a file imports from, by relative imports."""
     inside = file.relative_to(PACKAGE).parts[:-1]
-    found = set()
+    rooms = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level > len(inside):
             names = [node.module] if node.module else [alias.name for alias in node.names]
-            found |= {name.split(".")[0] for name in names}
-    return found
+            rooms |= {name.split(".")[0] for name in names}
+    return rooms
 
 
 def room_of(name: str) -> str:

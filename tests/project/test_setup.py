@@ -1,4 +1,4 @@
-"""Set-up says what is missing before it starts to work, and what is shipped is complete."""
+"""Set-up names a missing requirement before it starts, and the packages are complete."""
 
 import importlib.util
 import os
@@ -56,48 +56,40 @@ def assert_refused(done: subprocess.CompletedProcess, *words: str) -> None:
         assert word in last
 
 
-def test_no_python(machine):
-    _, set_up = machine
-    assert_refused(set_up(), "Python 3.11, 3.12 or 3.13 is needed; there is no python3.")
+RUNS = python_but("nothing", ":")
+IS_3_12 = python_but("*version_info*", "echo 3.12; exit")
+REFUSED = {
+    "no Python": ({}, ["Python 3.11, 3.12 or 3.13 is needed; there is no python3."]),
+    **{
+        f"Python {version}": (
+            {"python3": f"echo {version}"}, [f"is needed; python3 is {version}.", "PYTHON="]
+        )
+        for version in ("3.9", "3.10", "3.14")
+    },
+    "a second Python": ({"python3": "echo 3.9", "python3.12": IS_3_12}, ["no C++ compiler"]),
+    "no venv": (
+        {"python3": python_but("*ensurepip*", "exit 1")}, ["python3 has no venv module", "-venv"]
+    ),
+    "no compiler": ({"python3": RUNS}, ["no C++ compiler (g++)", "apt install g++"]),
+    "no headers": (
+        {"python3": python_but("*Python.h*", "exit 1"), "g++": ":"},
+        ["no C headers (Python.h)", "-dev"],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("version", ["3.9", "3.10", "3.14"])
-def test_unfit_python(machine, version):
+@pytest.mark.parametrize(("programs", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_machine_without_a_requirement_is_refused(machine, programs, words):
     add, set_up = machine
-    add("python3", f"echo {version}")
-    assert_refused(set_up(), f"is needed; python3 is {version}.", "PYTHON=")
+    for name, script in programs.items():
+        add(name, script)
+    assert_refused(set_up(), *words)
 
 
-def test_named_python_is_not_replaced_by_another(machine):
+def test_a_named_python_is_not_replaced_by_another(machine):
     add, set_up = machine
-    add("python3", python_but("nothing", ":"))
+    add("python3", RUNS)
     assert_refused(set_up(PYTHON="python3.99"), "there is no python3.99")
-
-
-def test_second_python_is_found(machine):
-    add, set_up = machine
-    add("python3", "echo 3.9")
-    add("python3.12", python_but("*version_info*", "echo 3.12; exit"))
-    assert_refused(set_up(), "no C++ compiler")  # the next thing that is missing
-
-
-def test_no_venv(machine):
-    add, set_up = machine
-    add("python3", python_but("*ensurepip*", "exit 1"))
-    assert_refused(set_up(), "python3 has no venv module", "-venv")
-
-
-def test_no_compiler(machine):
-    add, set_up = machine
-    add("python3", python_but("nothing", ":"))
-    assert_refused(set_up(), "no C++ compiler (g++)", "apt install g++")
-
-
-def test_no_headers(machine):
-    add, set_up = machine
-    add("python3", python_but("*Python.h*", "exit 1"))
-    add("g++", ":")
-    assert_refused(set_up(), "no C headers (Python.h)", "-dev")
 
 
 @pytest.mark.slow
@@ -164,7 +156,7 @@ def test_fairseq_of_another_pytorch_is_compiled_again(installing):
     assert built.endswith("--no-cache-dir --force-reinstall --no-deps")
 
 
-def test_set_up_is_not_done_while_fairseq_does_not_run(installing, tmp_path):
+def test_set_up_fails_if_fairseq_does_not_run(installing, tmp_path):
     done, calls = installing(3)
     assert_refused(
         done,
@@ -196,15 +188,15 @@ def make(*arguments: str) -> str:
 
 
 def test_make_lists_its_targets():
-    listed = make()
+    names = make()
     for target in ["setup", "demo", "test", "lint", "docs", "bench"]:
-        assert f"make {target} " in listed
+        assert f"make {target} " in names
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "test-slow", "lint", "docs", "bench"])
-@pytest.mark.parametrize("other", ["TORCH=2.6.0", "PYTHON=python3.12", "VENV=.venv-x"])
-def test_every_target_sets_up_first(target, other):
-    assert "tools/setup.sh" in make("--dry-run", target, other).splitlines()[0]
+@pytest.mark.parametrize("variable", ["TORCH=2.6.0", "PYTHON=python3.12", "VENV=.venv-x"])
+def test_every_target_sets_up_first(target, variable):
+    assert "tools/setup.sh" in make("--dry-run", target, variable).splitlines()[0]
 
 
 def files() -> list[Path]:
@@ -212,8 +204,8 @@ def files() -> list[Path]:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [path for name in listed.split("\0")[:-1] if (path := ROOT / name).is_file()]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in names.split("\0")[:-1] if (path := ROOT / name).is_file()]
 
 
 def test_no_file_names_a_place_on_one_machine():
@@ -226,29 +218,29 @@ def test_no_file_names_a_place_on_one_machine():
 def built(tmp_path_factory):
     """A folder with the wheel and the sdist, and the names of the files they were made from."""
     folder = tmp_path_factory.mktemp("built")
-    listed = {str(path.relative_to(ROOT)) for path in files()}
-    for name in listed:  # a copy, since building leaves files behind
+    names = {str(path.relative_to(ROOT)) for path in files()}
+    for name in names:  # a copy, since building leaves files behind
         (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / "tree" / name)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, "."]
     subprocess.run(command, cwd=folder / "tree", check=True)
-    return folder, listed
+    return folder, names
 
 
 @pytest.mark.slow
 def test_wheel_and_sdist_hold_what_they_need(built):
-    folder, listed = built
+    folder, names = built
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
-    package = {name for name in listed if name.startswith(("diet_fairseq/", "diet_fairseq_cli."))}
+    package = {name for name in names if name.startswith(("diet_fairseq/", "diet_fairseq_cli."))}
     assert {name for name in shipped if ".dist-info/" not in name} == package
     assert any(name.endswith("/LICENSE") for name in shipped)
 
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert listed - held <= {".gitignore", ".ci/run"}
+    assert names - held <= {".gitignore", ".ci/run"}
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ def squad(contexts):
     for number, context in enumerate(contexts):
         answer = context.split()[-1]
         right = {"text": answer, "answer_start": context.rindex(answer)}
-        asked = {"id": str(number), "question": "der hund?", "answers": [right]}
-        paragraphs.append({"context": context, "qas": [asked]})
+        question = {"id": str(number), "question": "der hund?", "answers": [right]}
+        paragraphs.append({"context": context, "qas": [question]})
     return {"data": [{"paragraphs": paragraphs}]}
 
 
@@ -41,19 +41,19 @@ def test_targets_are_the_tokens_of_the_answer(script, pretrained, file):
     questions = answer.read_squad(file)
     windows = answer.Windows(questions, tokenizer, length=80, stride=5)
     samples = windows.with_targets(questions)
-    found = set()
+    owners = set()
     for row, (owner, offsets) in enumerate(zip(windows.owners, windows.offsets, strict=True)):
         first, last = samples[row]["start_positions"], samples[row]["end_positions"]
         if (first, last) != (0, 0):
             question = questions[owner]
             text = question["context"][offsets[first][0] : offsets[last][1]]
             assert question["answers"]["text"][0] in text
-            found.add(owner)
-    assert found == set(range(len(questions)))
+            owners.add(owner)
+    assert owners == set(range(len(questions)))
     assert len(samples) > len(questions)  # some contexts have several windows
 
 
-def test_spans_are_the_best_of_all(script, monkeypatch):
+def test_spans_have_the_best_scores(script, monkeypatch):
     answer = script("answer")
     monkeypatch.setattr(answer, "LONGEST_ANSWER", 3)
     draw = torch.Generator().manual_seed(1)
@@ -66,20 +66,20 @@ def test_spans_are_the_best_of_all(script, monkeypatch):
         if a <= b < a + 3
     )[::-1]
     spans = answer.spans_of(first, last, offsets, count=50)
-    assert [(one.begin, one.end) for one in spans] == [(b, e) for _, b, e in expected]
-    assert [one.score for one in spans] == pytest.approx([score for score, _, _ in expected])
+    assert [(span.begin, span.end) for span in spans] == [(b, e) for _, b, e in expected]
+    assert [span.score for span in spans] == pytest.approx([score for score, _, _ in expected])
 
 
-def test_marks_belong_to_the_character_before(script):
+def test_combining_marks_belong_to_the_character_before(script):
     assert script("answer").trimmed("xe\u0301 y", 1, 2) == (1, 3)
     assert script("answer").trimmed("a  b ", 1, 5) == (3, 4)
 
 
 def test_every_twentieth_context_is_held_out(script):
     questions = [{"context": str(number // 2)} for number in range(80)]
-    kept, held_out = script("answer").split_contexts(questions)
-    assert [one["context"] for one in held_out] == ["19", "19", "39", "39"]
-    assert len(kept) == 76
+    training, held_out = script("answer").split_contexts(questions)
+    assert [question["context"] for question in held_out] == ["19", "19", "39", "39"]
+    assert len(training) == 76
     with pytest.raises(UserError, match="has one context alone"):
         script("answer").split_contexts(questions[:2])
 
@@ -120,7 +120,7 @@ def test_a_model_learns_to_answer_and_is_asked(
         ({"text": None}, "is not in SQuAD's format 1.1"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused(script, tmp_path, change, message):
+def test_a_wrong_file_is_refused(script, tmp_path, change, message):
     content = squad(["the quick schläft. "])
     right = content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]
     right |= {"text": "schläft. ", "answer_start": 10} | change

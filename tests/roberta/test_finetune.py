@@ -31,7 +31,7 @@ TASK = {
 
 @pytest.fixture
 def task(tmp_path):
-    """A task of one's own, with its files."""
+    """A user's task, with its files."""
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(TASK))
     text = "one\tother\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS * 4)
     for name in ("train", "dev"):
@@ -65,7 +65,7 @@ def test_tables_are_read_as_they_are(script, task, tmp_path):
         ({"dev": {}}, "dev Dictionary should have at least 1 item"),
     ],
 )
-def test_a_task_that_is_wrong_is_refused(script, tmp_path, changes, message):
+def test_a_wrong_task_is_refused(script, tmp_path, changes, message):
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump(TASK | changes))
     with pytest.raises(UserError, match=message):
@@ -82,12 +82,12 @@ def test_a_task_that_is_wrong_is_refused(script, tmp_path, changes, message):
         ("one\tother\tlabel\n", "train.tsv holds no example below its header"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused(script, task, text, message):
+def test_a_wrong_file_is_refused(script, task, text, message):
     finetune = script("finetune")
     (task / "train.tsv").write_text(text)
-    own = finetune.read_task(str(task / "own.yaml"))
+    definition = finetune.read_task(str(task / "own.yaml"))
     with pytest.raises(UserError, match=message):
-        finetune.read_examples(task / "train.tsv", own, task / "cache")
+        finetune.read_examples(task / "train.tsv", definition, task / "cache")
 
 
 def test_numbers_must_be_finite(script):
@@ -97,9 +97,7 @@ def test_numbers_must_be_finite(script):
         script("finetune").label_of("nan", task, "dev.tsv, example 1")
 
 
-def test_a_task_of_ones_own_trains_and_predicts_offline(
-    script, task, pretrained, tmp_path, monkeypatch
-):
+def test_a_user_s_task_trains_and_predicts_offline(script, task, pretrained, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a connection was opened")
 

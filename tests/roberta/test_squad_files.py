@@ -32,7 +32,7 @@ def every_language(shared_data, tmp_path) -> Path:
             [question] = paragraph["qas"]
             question["id"] = f"{language}-{number}-{question['id']}"
             paragraphs.append(paragraph)
-    paragraphs.sort(key=lambda one: int(one["qas"][0]["id"].split("-")[1]))  # in turn
+    paragraphs.sort(key=lambda question: int(question["qas"][0]["id"].split("-")[1]))  # in turn
     content = {"data": [{"paragraphs": paragraphs}]}
     (tmp_path / "train.json").write_text(json.dumps(content))
     return tmp_path / "train.json"
@@ -42,17 +42,20 @@ def test_english_questions_are_those_that_xtreme_selects(script, shared_data, ev
     read = script("squad_files").read_squad
     folder = shared_data / "xtreme" / "tydiqa_goldp"
     english = read(folder / "tydiqa.goldp.en.train.json.gz")
-    found = read(every_language, language="english")
+    selected = read(every_language, language="english")
     assert len(english) == 3696
-    assert [question | {"id": ""} for question in found] == [one | {"id": ""} for one in english]
-    assert [one["id"].split("-")[-1] for one in found] == [one["id"] for one in english]
+    for question, expected in zip(selected, english, strict=True):
+        assert question["id"].split("-")[-1] == expected["id"]
+        assert question | {"id": ""} == expected | {"id": ""}
     assert len(read(every_language)) == 3696 + 2755
     with pytest.raises(UserError, match=r"train\.json holds no question whose id begins with fin-"):
         read(every_language, language="fin")
 
 
 def test_downloads_have_the_digests_of_the_published_files(shared_data):
-    pinned = {name: one["sha256"] for name, one in CONFIG["downloads"].items() if one["sha256"]}
+    pinned = {
+        name: source["sha256"] for name, source in CONFIG["downloads"].items() if source["sha256"]
+    }
     assert len(pinned) == 7
     for name, digest in pinned.items():
         name = Path(name).name

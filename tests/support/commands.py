@@ -4,9 +4,11 @@ Each runs in a process of its own, forked from one that has imported fairseq (an
 on a corpus of sixty sentences.
 """
 
+import json
 import multiprocessing.pool
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 PLUGIN = ("--user-dir", str(Path(__file__).parents[2] / "diet_fairseq"))
 COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
@@ -61,6 +64,35 @@ class Done(NamedTuple):
     def last(self) -> str:
         """What the user reads last."""
         return self.err.strip().splitlines()[-1] if self.err.strip() else ""
+
+
+def log_lines(done: Done) -> list[dict[str, str]]:
+    """The lines of the JSON log (``--log-format json``) of a command that ended well."""
+    assert done.status == 0, done.err
+    return [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
+
+
+def saved_tensors(folder: Path) -> dict[str, Any]:
+    """The last checkpoint's parameters, and the optimizer's state as NUMBER.NAME."""
+    from diet_fairseq import checkpoints  # later than fairseq alone
+
+    with open(folder / "checkpoint_last.pt", "rb") as file:
+        state = checkpoints.read(file, "cpu")
+    moments = state["last_optimizer_state"]["state"]
+    values = {f"{n}.{name}": v for n, entries in moments.items() for name, v in entries.items()}
+    return {**state["model"], **values}
+
+
+def assert_same_tensors(folder: Path, expected: Path) -> None:
+    """Two runs end with the same parameters and the same state of the optimizer, bit for bit."""
+    ours, theirs = saved_tensors(folder), saved_tensors(expected)
+    assert ours.keys() == theirs.keys()
+    differing = [
+        name
+        for name, value in theirs.items()
+        if not torch.equal(torch.as_tensor(ours[name]), torch.as_tensor(value))
+    ]
+    assert differing == []
 
 
 def run(

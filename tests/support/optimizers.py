@@ -1,4 +1,4 @@
-"""Optimizers on three small parameters, and where they lead."""
+"""Optimizers on three small parameters, and the parameters after some updates."""
 
 import io
 from typing import Any
@@ -29,35 +29,35 @@ def always(step, number):
 
 
 def sometimes(step, number):
-    """Every parameter but the first is left out at times, as LayerDrop does it to a layer's."""
+    """LayerDrop leaves out a layer's parameters at times; here all but the first are."""
     return (step + number) % (number + 2) > 0 or number == 0
 
 
-def give_gradients(params, step, there=always):
+def give_gradients(params, step, active=always):
     """Gradients as small as those of a large model: 1e-5, with eps 1e-6 beside them."""
     draw = torch.Generator().manual_seed(step)
     for number, p in enumerate(params):
         gradient = 1e-5 * torch.randn(p.shape, generator=draw)
-        p.grad = gradient.to(p) if there(step, number) else None
+        p.grad = gradient.to(p) if active(step, number) else None
 
 
-def trajectory(optimizer, params, there=always, steps=range(STEPS)):
-    """Where the parameters are after these updates, (numbers,)."""
+def trajectory(optimizer, params, active=always, steps=range(STEPS)):
+    """(numbers,): the parameters after these updates."""
     for step in steps:
-        give_gradients(params, step, there)
+        give_gradients(params, step, active)
         for group in optimizer.param_groups:
             group["lr"] = 0.01 * (1 - step / STEPS)
         optimizer.step()
     return torch.cat([p.detach().flatten() for p in params])
 
 
-def moved(make, there=always, **options):
+def moved(make, active=always, **options):
     params = parameters(**options)
-    return trajectory(make(params, **HYPER), params, there)
+    return trajectory(make(params, **HYPER), params, active)
 
 
-def difference(one, other):
-    return float((one - other).abs().max())
+def difference(a, b):
+    return float((a - b).abs().max())
 
 
 def build(kind, params, **options):
@@ -75,11 +75,11 @@ def lamb_torch(params):
 
 
 EACH = pytest.mark.parametrize("make", [fused_adamw, lamb_torch])
-GRADIENTS = pytest.mark.parametrize("there", [always, sometimes])
+GRADIENTS = pytest.mark.parametrize("active", [always, sometimes])
 
 
 def through_a_file(state):
-    """What a checkpoint makes of a state; nothing in it needs to be trusted."""
+    """The state after it was saved and loaded; nothing in it needs to be trusted."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)

@@ -1,6 +1,5 @@
 """Tasks of pretraining: batches, masks, epochs, from what fairseq-preprocess wrote."""
 
-import json
 import random
 import re
 from functools import partial
@@ -15,7 +14,7 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 import diet_fairseq  # noqa: F401  # registers
 from diet_fairseq.errors import UserError
 from diet_fairseq.tasks.diet_masked_lm_nsp import MaskedLMNspTask
-from tests.support.commands import kill_on_call, run
+from tests.support.commands import kill_on_call, log_lines, run
 
 PAD, EOS = 1, 2
 
@@ -67,11 +66,11 @@ def test_a_batch_has_segments_and_labels_of_its_samples(data):
         assert torch.equal(segments[number, :length], task._pairs.segments(index))
         assert batch["next_sentence"][number] == task._pairs.follows[index]
         masked = batch["target"][number, :length] != words.pad()
-        found = torch.where(masked, batch["target"][number, :length], tokens[number, :length])
-        assert torch.equal(found, task._pairs[index])
+        original = torch.where(masked, batch["target"][number, :length], tokens[number, :length])
+        assert torch.equal(original, task._pairs[index])
 
 
-def test_every_epoch_pairs_anew_and_again_the_same(data):
+def test_pairs_differ_by_epoch_and_repeat_by_seed(data):
     task, again = task_of(data), task_of(data)
     spans = []
     for epoch in (1, 2):
@@ -83,7 +82,7 @@ def test_every_epoch_pairs_anew_and_again_the_same(data):
     assert task.has_sharded_data("train")
 
 
-def test_a_split_that_is_not_there_is_named(data):
+def test_a_missing_split_is_named(data):
     with pytest.raises(FileNotFoundError, match="Dataset not found: test"):
         task_of(data).load_dataset("test")
 
@@ -91,7 +90,7 @@ def test_a_split_that_is_not_there_is_named(data):
 @pytest.mark.parametrize(
     ("option", "value"), [("sample_break_mode", "complete"), ("shorten_method", "truncate")]
 )
-def test_options_that_pairs_have_no_use_for_are_refused(data, option, value):
+def test_options_without_a_meaning_for_pairs_are_refused(data, option, value):
     with pytest.raises(UserError) as error:
         task_of(data, **{option: value})
     assert str(error.value) == (
@@ -103,7 +102,7 @@ def test_options_that_pairs_have_no_use_for_are_refused(data, option, value):
 # Masks, of fairseq's task masked_lm and of ours
 
 
-def test_of_the_masked_a_tenth_is_random_and_a_tenth_stays(data):
+def test_a_tenth_of_masked_tokens_is_random_and_a_tenth_unchanged(data):
     task = task_of(data, mask_prob=0.15)
     words = Dictionary()
     for number in range(1000):
@@ -115,11 +114,11 @@ def test_of_the_masked_a_tenth_is_random_and_a_tenth_stays(data):
     options |= {"leave_unmasked_prob": task.cfg.leave_unmasked_prob}
     dataset = ListDataset([text], [len(text)])
     tokens, target = (each[0] for each in MaskTokensDataset.apply_mask(dataset, words, **options))
-    chosen = target != PAD
-    assert chosen.float().mean() == pytest.approx(0.15, abs=0.001)
-    assert (tokens[chosen] == mask).float().mean() == pytest.approx(0.8, abs=0.02)
-    assert (tokens[chosen] == text[chosen]).float().mean() == pytest.approx(0.1, abs=0.02)
-    assert torch.equal(tokens[~chosen], text[~chosen])
+    masked = target != PAD
+    assert masked.float().mean() == pytest.approx(0.15, abs=0.001)
+    assert (tokens[masked] == mask).float().mean() == pytest.approx(0.8, abs=0.02)
+    assert (tokens[masked] == text[masked]).float().mean() == pytest.approx(0.1, abs=0.02)
+    assert torch.equal(tokens[~masked], text[~masked])
 
 
 def targets_of_two_epochs(data, kind, workers):
@@ -158,13 +157,11 @@ TINY = [
 
 def logged(done):
     """The last epoch's train and validation values."""
-    assert done.status == 0, done.text
-    lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
-    last = {key: value for line in lines[-4:] for key, value in line.items()}
+    last = {key: value for line in log_lines(done)[-4:] for key, value in line.items()}
     return {key: last[key] for key in last if re.search("loss|accuracy|num_updates|gnorm", key)}
 
 
-def test_one_document_is_the_last_line_of_training(tmp_path):
+def test_training_on_one_document_is_refused(tmp_path):
     (tmp_path / "text").write_text("a b\nc d\n")
     prefixes = ("--trainpref", tmp_path / "text", "--validpref", tmp_path / "text")
     run("preprocess", "--only-source", *prefixes, "--destdir", tmp_path / "data")
@@ -178,20 +175,13 @@ def test_one_document_is_the_last_line_of_training(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_run_killed_in_the_second_epoch_resumes_and_ends_as_if_it_had_not_been(
-    data, tmp_path, workers
-):
-    options = (data, *TINY, "--num-workers", workers)
-    whole = run("train", *options, "--save-dir", tmp_path / "whole")
-    values = logged(whole)
+def test_a_run_killed_in_the_second_epoch_ends_as_if_uninterrupted(data, tmp_path, workers):
+    options = (data, *TINY, "--num-workers", workers, "--save-dir")
+    uninterrupted = run("train", *options, tmp_path / "uninterrupted")
+    values = logged(uninterrupted)
     updates = int(values["train_num_updates"])
     assert {"train_mlm_loss", "train_nsp_loss", "train_nsp_accuracy"} <= values.keys()
-    assert whole.text.count("of them in their order") >= 3  # valid, train, train
-    folder = tmp_path / "cut"
-    killed = run(
-        "train",
-        *(*options, "--save-dir", folder),
-        first=partial(kill_on_call, "fairseq.trainer:Trainer.train_step", updates - 1),
-    )
-    assert killed.status == -9
-    assert logged(run("train", *options, "--save-dir", folder)) == values
+    assert uninterrupted.text.count("of them in their order") >= 3  # valid, train, train
+    kill = partial(kill_on_call, "fairseq.trainer:Trainer.train_step", updates - 1)
+    assert run("train", *options, tmp_path / "killed", first=kill).status == -9
+    assert logged(run("train", *options, tmp_path / "killed")) == values

@@ -1,7 +1,5 @@
-"""Pretraining as a user runs it: processes, precision, accumulation, how runs break off."""
+"""Pretraining as a user runs it: processes, precision, accumulation, interruptions."""
 
-import json
-import re
 from functools import partial
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 
 from diet_fairseq import checkpoints
 from tests.support import commands
-from tests.support.commands import kill_on_call, run
+from tests.support.commands import kill_on_call, log_lines, run
 
 SMALL = (
     *("--encoder-layers", 2, "--encoder-embed-dim", 8, "--encoder-ffn-embed-dim", 8),
@@ -26,14 +24,13 @@ def data(tmp_path_factory):
     return commands.documents(tmp_path_factory.mktemp("documents"))
 
 
-def train(data, folder, *options, **more):
-    return run("train", data, *SMALL, *options, "--save-dir", folder, **more)
+def train(data, folder, *options, **running):
+    return run("train", data, *SMALL, *options, "--save-dir", folder, **running)
 
 
 def losses(done):
-    """The loss of every update, as printed; with several processes the first one prints."""
-    lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
-    return {line["num_updates"]: line["loss"] for line in lines if "ups" in line}
+    """Update -> loss, as printed; with several processes the first one prints."""
+    return {line["num_updates"]: line["loss"] for line in log_lines(done) if "ups" in line}
 
 
 def parameters(folder):
@@ -41,59 +38,62 @@ def parameters(folder):
         return checkpoints.read(file, "cpu")["model"]
 
 
-def together(data, folder, *options, first=(None, None), limit=120):
+def assert_same_parameters(folder, expected):
+    ours, theirs = parameters(folder), parameters(expected)
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def together(data, folder, *options, **running):
     """Two processes that train together."""
-    given = (*SMALL, *options, "--load-checkpoint-on-all-dp-ranks", "--save-dir", folder)
-    return commands.together(data, *given, first=first, limit=limit)
+    words = (*SMALL, *options, "--load-checkpoint-on-all-dp-ranks", "--save-dir", folder)
+    return commands.together(data, *words, **running)
+
+
+def assert_processes_train_as_one(data, folder, *options, first=None):
+    """Two processes have the losses of one that accumulates two batches."""
+    options = (*options, "--max-update", 6)
+    processes = together(data, folder / "two", *options, first=(first, first))
+    alone = train(data, folder / "alone", *options, "--update-freq", 2, first=first)
+    expected = losses(alone)
+    assert len(expected) == 6
+    assert max(map(losses, processes), key=len) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_diet_abs", "bert_tupe_r"])
-def test_two_processes_have_the_losses_of_one_that_accumulates_two_batches(data, tmp_path, arch):
-    options = ("--arch", arch, "--batch-size", 4, "--max-update", 6)
-    both = together(data, tmp_path / "two", *options)
-    assert [done.status for done in both] == [0, 0], both[0].err + both[1].err
-    one = train(data, tmp_path / "one", *options, "--update-freq", 2)
-    assert one.status == 0, one.err
-    found = losses(both[0]) or losses(both[1])
-    assert len(found) == 6
-    assert found == losses(one)
+def test_two_processes_have_the_losses_of_one(data, tmp_path, arch):
+    assert_processes_train_as_one(data, tmp_path, "--arch", arch, "--batch-size", 4)
 
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_and_the_run_resumes(data, tmp_path):
     options = (*DIET, "--batch-size", 4, "--max-update", 8, "--save-interval-updates", 2)
-    whole = together(data, tmp_path / "whole", *options)
-    assert [done.status for done in whole] == [0, 0], whole[0].err + whole[1].err
+    uninterrupted = together(data, tmp_path / "uninterrupted", *options)
+    assert [done.status for done in uninterrupted] == [0, 0], uninterrupted[0].err
     kill = partial(kill_on_call, "fairseq.trainer:Trainer.train_step", 6)
-    survivor, killed = together(data, tmp_path / "cut", *options, first=(None, kill))
-    assert killed.status == -9
-    assert survivor.status == 1
-    resumed = together(data, tmp_path / "cut", *options)
+    survivor, killed = together(data, tmp_path / "killed", *options, first=(None, kill))
+    assert (survivor.status, killed.status) == (1, -9)
+    resumed = together(data, tmp_path / "killed", *options)
     assert [done.status for done in resumed] == [0, 0], resumed[0].err + resumed[1].err
     assert "Loaded checkpoint" in resumed[0].text
-    expected = parameters(tmp_path / "whole")
-    found = parameters(tmp_path / "cut")
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert_same_parameters(tmp_path / "killed", tmp_path / "uninterrupted")
 
 
 @pytest.mark.slow
-def test_accumulated_gradients_are_those_of_the_whole_batch(data, tmp_path):
+def test_accumulated_gradients_are_those_of_one_large_batch(data, tmp_path):
     """Every update reads all of the text, at once or in batches of eight."""
-    found = []
+    by_size = []
     for size, every in ((1000, 1), (8, 100)):
         batches = ("--batch-size", size, "--update-freq", every, "--max-update", 4)
         batches += ("--required-batch-size-multiple", 1, "--disable-validation")
-        done = train(data, tmp_path / str(size), *DIET, *batches)
-        assert done.status == 0, done.err
-        found.append(losses(done))
-    assert len(found[0]) == 4
-    assert found[0] == found[1]
+        by_size.append(losses(train(data, tmp_path / str(size), *DIET, *batches)))
+    assert len(by_size[0]) == 4
+    assert by_size[0] == by_size[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_tupe_r", "roberta"])
-def test_bf16_trains_saves_and_goes_on(data, tmp_path, arch):
+def test_bf16_trains_saves_and_resumes(data, tmp_path, arch):
     options = ("--arch", arch, "--batch-size", 8, "--bf16")
     for updates in (4, 8):
         done = train(data, tmp_path, *options, "--max-update", updates)
@@ -113,12 +113,12 @@ def stock(data, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_an_encoder_starts_from_a_stock_roberta_goes_on_and_is_validated(data, stock, tmp_path):
+def test_an_encoder_starts_from_a_stock_roberta_and_resumes(data, stock, tmp_path):
     options = (*DIET, "--batch-size", 8, "--finetune-from-model", stock)
-    for updates, said in ((2, "starts from another model"), (4, "Loaded checkpoint")):
+    for updates, message in ((2, "starts from another model"), (4, "Loaded checkpoint")):
         done = train(data, tmp_path, *options, "--max-update", updates)
         assert done.status == 0, done.err
-        assert said in done.text
+        assert message in done.text
     assert "starts from another model" not in done.text  # now it has its own
     validated = run("validate", data, "--path", tmp_path / "checkpoint_last.pt", "--task",
                     "masked_lm", "--batch-size", 8, "--tokens-per-sample", 16, "--cpu")  # fmt: skip
@@ -157,14 +157,14 @@ REFUSED = {
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("line", REFUSED)
-def test_a_pretraining_that_can_not_work_is_refused(data, tmp_path, line):
+def test_impossible_pretraining_is_refused(data, tmp_path, line):
     done = train(data, tmp_path, "--batch-size", 8, "--max-update", 2, *line.split())
     assert done.status == 1
     assert done.last == f"error: {REFUSED[line]}"
 
 
 @pytest.mark.slow
-def test_what_next_sentences_trained_is_validated_as_a_language_model(data, tmp_path):
+def test_a_model_of_next_sentences_is_validated_as_a_language_model(data, tmp_path):
     pairs = ("--task", "masked_lm_nsp", "--criterion", "masked_lm_nsp", "--nsp")
     options = ("--arch", "bert_diet_rel", "--batch-size", 8, "--max-update", 2)
     done = train(data, tmp_path, *options, *pairs)
@@ -175,12 +175,11 @@ def test_what_next_sentences_trained_is_validated_as_a_language_model(data, tmp_
 
 
 @pytest.mark.slow
-def test_a_run_that_resumes_masks_and_orders_as_one_that_was_not_cut(data, tmp_path):
+def test_a_resumed_run_masks_and_orders_as_an_uninterrupted_one(data, tmp_path):
     options = (*DIET, "--batch-size", 8, "--max-epoch", 3, "--save-interval-updates", 4)
-    assert train(data, tmp_path / "whole", *options).status == 0
+    assert train(data, tmp_path / "uninterrupted", *options).status == 0
     kill = partial(kill_on_call, "fairseq.trainer:Trainer.train_step", 7)
-    killed = train(data, tmp_path / "cut", *options, first=kill)
+    killed = train(data, tmp_path / "killed", *options, first=kill)
     assert killed.status == -9
-    assert train(data, tmp_path / "cut", *options).status == 0
-    expected, found = parameters(tmp_path / "whole"), parameters(tmp_path / "cut")
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert train(data, tmp_path / "killed", *options).status == 0
+    assert_same_parameters(tmp_path / "killed", tmp_path / "uninterrupted")

@@ -57,7 +57,7 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.parametrize("scheme", ["diet_rel", *slow(sorted(NAMES - {"diet_rel"}))])
-def test_fairseq_s_sentence_prediction_takes_our_encoders(data, tmp_path, scheme):
+def test_fairseq_s_sentence_prediction_trains_our_encoders(data, tmp_path, scheme):
     arch = ["--arch", f"roberta_{scheme}_tiny", *SIZES]
     done = run("train", data / "input0", *arch, *PRETRAINING, "--save-dir", tmp_path / "pretrained")
     assert done.status == 0, done.text

@@ -164,8 +164,8 @@ class EncoderExperiment(Experiment):
         (self.folder / "RTE").mkdir()
         pairs = zip(sentences(40), sentences(40, seed=2), strict=True)
         rows = [
-            f"{number}\t{one}\t{two}\t{'not_' * (number % 2)}entailment"
-            for number, (one, two) in enumerate(pairs)
+            f"{number}\t{first}\t{second}\t{'not_' * (number % 2)}entailment"
+            for number, (first, second) in enumerate(pairs)
         ]
         for split in ("train", "dev"):
             write(

@@ -166,7 +166,7 @@ def test_the_linter_wants_nothing_but_containers(tmp_path, snakefile):
 
 def edges(graph):
     names = dict(re.findall(r"(id\d+)\[(\w+)\]", graph))
-    return {(names[one], names[other]) for one, other in re.findall(r"(id\d+) --> (id\d+)", graph)}
+    return {(names[a], names[b]) for a, b in re.findall(r"(id\d+) --> (id\d+)", graph)}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
         files += [file for language in preset["text"].values() for file in language]
         for name, settings in preset["tasks"].items():
             sets = [TASKS[name][split] for split in ("dev", "tests") if split in TASKS[name]]
-            names = [TASKS[name]["train"], *(file for one in sets for file in one.values())]
+            names = [TASKS[name]["train"], *(file for part in sets for file in part.values())]
             files += [f"{settings['data']}/{file}" for file in names]
         downloads = preset.get("downloads", {})
         files += [path for path, source in downloads.items() if source["sha256"] is None]
