@@ -16,7 +16,7 @@ SERVE = ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uv
 CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
 SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
 PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
-TRANSFORMERS = ["transformers>=5.4,<6", "protobuf"]  # `export hf`, `import hf`, diet_fairseq.hf
+TRANSFORMERS = ["transformers>=5.4,<6"]  # `export hf`, `import hf`, diet_fairseq.hf
 
 setup(
     name="diet_fairseq",

@@ -40,8 +40,6 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add_position_temperature(parser)
     add_model_files(parser)
     add = parser.add_argument_group("for the model card").add_argument
-    add("--scores", type=Path, metavar="FILE",
-        help="JSON with BLEU, chrF and their signatures (default: no scores)")  # fmt: skip
     add("--dataset", metavar="NAME", help="name of the training data")
     add("--license", metavar="NAME", help="license of the weights, such as mit")
 

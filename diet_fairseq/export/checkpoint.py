@@ -1,22 +1,27 @@
 """The model of a checkpoint with its task: the input of every export."""
 
+import shutil
 from argparse import Namespace
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints import report_faults
 from ..errors import UserError
 from ..inference import model_files
-from ..inference.model_files import Pieces
+from ..input_files import VOCABULARY, check_regular
 from ..model_json import ModelDescription
-from ..text.subwords import check_vocabulary
+from ..stack.placement import UNLIMITED
+from ..tasks.diet_fine_tuned import GLUE, QUESTION_ANSWERING
+from ..text.subwords import FILES, check_vocabulary
 from ..text.tokenizer import tokenizers
-from .fine_tuned import label_names, labels_in, replace_task
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,32 @@ class TrainedModel:
     def is_encoder(self) -> bool:
         return isinstance(self.model, RobertaModel)
 
+    def write_description(self, engine: str, folder: Path) -> None:
+        """Write ``model.json`` and the subword model into the folder of an export."""
+        about, subword_model = self.about, None
+        if about.subword_model:
+            subword_model = folder / FILES[about.subwords]
+            shutil.copyfile(about.subword_model, subword_model)
+        source, target = (
+            None if stack.max_positions() >= UNLIMITED else stack.max_positions() - 1  # no </s>
+            for stack in (self.model.encoder, self.model.decoder)
+        )
+        limits = [limit for limit in (about.max_source_length, source) if limit is not None]
+        replace(
+            about,
+            engine=engine,
+            folder=folder,
+            checkpoint=None,
+            data=None,
+            subword_model=subword_model,
+            max_source_length=min(limits, default=None),
+            max_target_length=target,
+        ).write()
+
 
 def read(args: Namespace) -> TrainedModel:
     """The model that the arguments of an export name."""
-    pieces = Pieces.of(args)
+    pieces = model_files.Pieces.of(args)
     return load(model_files.resolve_model(args.checkpoint, pieces, translates=False))
 
 
@@ -65,7 +92,7 @@ def load(about: ModelDescription) -> TrainedModel:
     with report_faults(about.checkpoint):
         state = model_files.load_state(about, overrides)
         history = state.get("optimizer_history") or [{}]
-        fine_tuned = replace_task(state, about.data or about.folder)
+        labels = replace_task(state, about.data or about.folder)
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(about.checkpoint)], state=state
         )
@@ -93,9 +120,39 @@ def load(about: ModelDescription) -> TrainedModel:
             names = f"{about.data} and {about.subword_model}"
             check_vocabulary(source.subwords, words.symbols[words.nspecial :], names)
     updates = int(history[-1].get("num_updates") or 0)
-    labels = labels_in(about.data or about.folder) if fine_tuned else []
-    if hasattr(task, "label_dictionary"):
-        labels = label_names(task.label_dictionary)
+    labels = getattr(task, "label_dictionary", labels)
     return TrainedModel(
-        replace(about, state=None), model.float().eval(), cfg.model, task, updates, tuple(labels)
-    )
+        replace(about, state=None), model.float().eval(), cfg.model, task, updates,
+        label_names(labels) if labels else (),
+    )  # fmt: skip
+
+
+def replace_task(state: dict[str, Any], data: Path) -> Dictionary | None:
+    """Replace version 0.2's tasks ``glue`` and ``question_answering`` by masked language modelling.
+
+    Args:
+        state: the return value of fairseq's ``load_checkpoint_to_cpu``, changed in place
+        data: folder of the dictionaries
+
+    Returns:
+        the dictionary of such a classification's labels
+    """
+    cfg: Any = state.get("cfg")
+    task = cfg["task"]["_name"] if cfg and cfg["task"] else None
+    if task not in (GLUE, QUESTION_ANSWERING):
+        return None
+    folder = data / "input0" if task == GLUE else data
+    with open_dict(cfg):
+        cfg["task"] = OmegaConf.create({"_name": "masked_lm", "data": str(folder)})
+        cfg["model"].load_checkpoint_heads = True
+    labels = data / "label" / "dict.txt"
+    if not labels.exists():
+        return None
+    check_regular(labels, VOCABULARY)
+    return Dictionary.load(str(labels))
+
+
+def label_names(dictionary: Any) -> tuple[str, ...]:
+    """The labels in the order of their classes, without fairseq's extra symbols."""
+    names = dictionary.symbols[dictionary.nspecial :]
+    return tuple(name for name in names if name != "<mask>" and not name.startswith("madeupword"))

@@ -8,28 +8,30 @@ Folders come from `diet-fairseq export hf`. fairseq is not needed: the schemes, 
 attention equation are the package's own.
 """
 
+import sys
 from typing import Any
 
-from ..errors import UserError
-from .broken_torchaudio import hide_broken_torchaudio
+
+def hide_broken_torchaudio() -> None:
+    """Make torchaudio appear missing to Python and transformers if its import fails.
+
+    fairseq requires torchaudio, whose import fails beside a CPU build of PyTorch. transformers
+    imports it wherever it is installed, and fails with it.
+    """
+    try:
+        import torchaudio  # noqa: F401
+    except ModuleNotFoundError:
+        return
+    except (OSError, ImportError, RuntimeError):
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
+            del sys.modules[name]
+        sys.modules["torchaudio"] = None  # type: ignore[assignment]
+        # transformers has cached the answer if it was imported before
+        if utils := sys.modules.get("transformers.utils.import_utils"):
+            utils.is_torchaudio_available.cache_clear()
+
 
 hide_broken_torchaudio()
-try:
-    import transformers
-except ModuleNotFoundError as error:
-    if error.name != "transformers":
-        raise
-    raise ModuleNotFoundError(
-        "diet_fairseq.hf needs transformers 5: pip install 'diet_fairseq[transformers]'",
-        name="transformers",
-    ) from None
-if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
-    # configurations are data classes since 5.4
-    raise UserError(
-        "diet_fairseq.hf needs transformers 5.4 or newer, but "
-        f"{transformers.__version__} is installed: pip install 'diet_fairseq[transformers]'"
-    )
-
 from transformers import (  # noqa: E402
     AutoConfig,
     AutoModel,

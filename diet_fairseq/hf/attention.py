@@ -7,7 +7,7 @@ no function can leave a part of it out.
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..attention.backends.call import AttentionCall
@@ -16,7 +16,6 @@ from ..attention.backends.reference import attention_bias, reference
 from ..attention.compressed import Compression, without_padding
 from ..attention.context import (
     Context,
-    Schemes,
     kinds_of,
     query_scale,
     scores_of,
@@ -26,7 +25,6 @@ from ..attention.context import (
 from ..attention.rows import row_scores
 from ..positions import PositionScheme
 from ..positions.base import Projections
-from ..positions.layout import Layout
 from .configuration import DietConfig
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d = H d_h model dimension.
@@ -37,14 +35,6 @@ def schemes_of(
 ) -> dict[str, PositionScheme]:
     """The schemes ``positions`` and ``segments`` of one kind of attention, where it has them."""
     return config.positions.build(config.attention_shape(causal, cross, layer), config.segment_gain)
-
-
-def rebuilt(config: DietConfig, scheme: PositionScheme) -> nn.Module | None:
-    """A new scheme of the same kind, with initial values; ``scheme`` may be a part of another."""
-    shape = scheme.shape
-    fresh = schemes_of(config, shape.causal, shape.cross, shape.layer).values()
-    parts = (part for other in fresh for part in other.modules())
-    return next((part for part in parts if type(part) is type(scheme)), None)
 
 
 def compression_of(config: DietConfig) -> Compression:
@@ -74,16 +64,16 @@ class DietAttention(nn.Module):
             config.stack("decoder" if causal or cross else "encoder"),
             config.positions,
         )
-        source = config.stack("encoder").width if cross else stack.width
-        self.head_dim = stack.width // stack.heads
-        self.q_proj = nn.Linear(stack.width, stack.width)
-        self.k_proj = nn.Linear(source, stack.width)
-        self.v_proj = nn.Linear(source, stack.width)
-        self.out_proj = nn.Linear(stack.width, stack.width)
-        own: dict[str, PositionScheme] = {}
+        source = config.stack("encoder").embed_dim if cross else stack.embed_dim
+        self.head_dim = stack.embed_dim // stack.attention_heads
+        self.q_proj = nn.Linear(stack.embed_dim, stack.embed_dim)
+        self.k_proj = nn.Linear(source, stack.embed_dim)
+        self.v_proj = nn.Linear(source, stack.embed_dim)
+        self.out_proj = nn.Linear(stack.embed_dim, stack.embed_dim)
+        schemes: dict[str, PositionScheme] = {}
         if positions.position_sharing != "layer":
-            own = schemes_of(config, causal, cross, layer_idx)
-        self.positions, self.segments = own.get("positions"), own.get("segments")
+            schemes = schemes_of(config, causal, cross, layer_idx)
+        self.positions, self.segments = schemes.get("positions"), schemes.get("segments")
         self.compress_k = self.compress_v = None
         if positions.scheme.compressed and positions.projection_sharing != "layer":
             self.compress_k = compression_of(config)
@@ -109,8 +99,8 @@ class DietAttention(nn.Module):
         Returns:
             (B, Tq, d), and the weights (B, H, Tq, Tk) where the attention function has them
         """
-        own = without_none(self.positions, self.segments)
-        schemes, scores, layout = own or context.shared, context.scores, context.layout
+        layer_schemes = without_none(self.positions, self.segments)
+        schemes, scores, layout = layer_schemes or context.shared, context.scores, context.layout
         scale = query_scale(schemes, self.head_dim)
         q = self._heads(self.q_proj(hidden_states)) * scale  # (B, H, Tq, d_h)
         keys = values = hidden_states if source is None else source  # (B, Tk, d)
@@ -121,14 +111,28 @@ class DietAttention(nn.Module):
             if self.compress_v is not None:
                 values = self.compress_v(tokens, layout).transpose(0, 1)  # (B, k, d)
             layout = layout.compressed(keys.size(1))
-        turned, k, v = self._transformed(schemes, q, keys, values, layout, cache)
-        if cache is not None and not self.cross:
-            # a static cache has room for more than there is
-            k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
-
-        if own or scores is None:
+        store: Any = cache
+        if cache is not None:
+            store = cache.cross_attention_cache if self.cross else cache.self_attention_cache
+        if cache is not None and self.cross and cache.is_updated.get(self.layer_idx):
+            k, v = store.layers[self.layer_idx].keys, store.layers[self.layer_idx].values
+            turned, _ = transformed(schemes, q, k[:, :, :0], layout)
+        else:
+            k, v = self._heads(self.k_proj(keys)), self._heads(self.v_proj(values))
+            turned, k = transformed(schemes, q, k, layout)
+            if cache is not None:
+                k, v = store.update(k, v, self.layer_idx)
+                if self.cross:
+                    cache.is_updated[self.layer_idx] = True
+                # a static cache has room for more than there is
+                k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
+        if layer_schemes or scores is None:
             scores = scores_of(schemes, layout)
-        scores += row_scores(schemes, q, k, layout, self.projections(), scale)
+        project = Projections(
+            lambda rows: self._heads(self.q_proj(rows).unsqueeze(0))[0],
+            lambda rows: self._heads(self.k_proj(rows).unsqueeze(0))[0],
+        )
+        scores += row_scores(schemes, q, k, layout, project, scale)
         dropout = self.config.attention_dropout if self.training else 0.0
         call = AttentionCall(turned, k, v, scores, schemes, layout, dropout, context.temperature)
         name = self.config._attn_implementation
@@ -146,36 +150,3 @@ class DietAttention(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, d) -> (B, H, T, d_h)."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-
-    def projections(self) -> Projections:
-        """Its projections of queries and keys, for rows of positions."""
-        return Projections(
-            lambda rows: self._heads(self.q_proj(rows).unsqueeze(0))[0],
-            lambda rows: self._heads(self.k_proj(rows).unsqueeze(0))[0],
-        )
-
-    def _transformed(
-        self,
-        schemes: Schemes,
-        q: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        layout: Layout,
-        cache: EncoderDecoderCache | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and all keys, transformed, and all values: (B, H, T, d_h) each."""
-        if cache is not None and self.cross and cache.is_updated.get(self.layer_idx):
-            layer: Any = cache.cross_attention_cache.layers[self.layer_idx]
-            return (
-                transformed(schemes, q, layer.keys[:, :, :0], layout)[0],
-                layer.keys,
-                layer.values,
-            )
-        k, v = self._heads(self.k_proj(keys)), self._heads(self.v_proj(values))
-        q, k = transformed(schemes, q, k, layout)
-        if cache is None:
-            return q, k, v
-        own: Cache = cache.cross_attention_cache if self.cross else cache.self_attention_cache
-        if self.cross:
-            cache.is_updated[self.layer_idx] = True
-        return q, *own.update(k, v, self.layer_idx)

@@ -1,7 +1,7 @@
 """Configurations: fairseq's options of models, and those of positions."""
 
 from argparse import Namespace
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -10,7 +10,6 @@ from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from ..checks import LARGEST
 from ..config import PositionConfig
-from ..errors import UserError
 from ..positions import AttentionShape, Limit
 
 #: name of the cache of keys and values, which transformers 5.24 changed
@@ -22,17 +21,8 @@ LARGEST_SIZES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Stack:
-    """The sizes of an encoder or a decoder."""
-
-    layers: int
-    width: int
-    ffn_width: int
-    heads: int
-    normalize_before: bool
-    final_norm: bool
-    limit: Limit
+#: sizes of an encoder or a decoder; their names in a configuration begin with its name
+SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
 
 
 @strict
@@ -91,25 +81,13 @@ class DietConfig(PreTrainedConfig):
     def positions(self) -> PositionConfig:
         """The options of positions; a wrong one raises a `UserError`."""
         options = self.position_options or {}
-        sampling = options.get("position_sampling")
-        if sampling not in (None, "none"):
-            raise UserError(
-                f"position_sampling {sampling} is for training in fairseq: leave it out here"
-            )
         return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """transformers' method, without the ``auto_map`` of version 0.2's folders."""
-        vars(self).pop("auto_map", None)
-        super().save_pretrained(*args, **kwargs)
-
-    def stack(self, side: str) -> Stack:
-        """The sizes of the ``side``, "encoder" or "decoder"."""
-        names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
-        sizes: list[Any] = [getattr(self, f"{side}_{name}") for name in (*names, "final_norm")]
+    def stack(self, side: str) -> Any:
+        """`SIZES`, ``final_norm`` and ``limit`` of the ``side``, "encoder" or "decoder"."""
+        sizes = {name: getattr(self, f"{side}_{name}") for name in (*SIZES, "final_norm")}
         positions = "max_source_positions" if side == "encoder" else "max_target_positions"
-        sizes.append(Limit(getattr(self, positions), positions))
-        return Stack(*sizes)
+        return SimpleNamespace(**sizes, limit=Limit(getattr(self, positions), positions))
 
     def attention_shape(
         self, causal: bool = False, cross: bool = False, layer: int = 0
@@ -117,8 +95,15 @@ class DietConfig(PreTrainedConfig):
         """The shape from which the schemes of one kind of attention are built."""
         stack = self.stack("decoder" if causal or cross else "encoder")
         keys = self.stack("encoder").limit if cross else stack.limit
-        where = {"causal": causal, "cross": cross, "layer": layer}
-        return self.positions.attention_shape(stack.heads, stack.width, stack.limit, keys, **where)
+        return self.positions.attention_shape(
+            stack.attention_heads,
+            stack.embed_dim,
+            stack.limit,
+            keys,
+            causal=causal,
+            cross=cross,
+            layer=layer,
+        )
 
 
 @strict

@@ -20,22 +20,10 @@ from .stacks import DietEncoder, DietPreTrainedModel
 
 
 class DietEncoderModel(DietEncoder):
-    """An encoder, optionally with BERT's pooler, which reads the first real token."""
+    """An encoder without a head."""
 
     config: DietEncoderConfig
     config_class = DietEncoderConfig
-
-    def __init__(self, config: DietEncoderConfig) -> None:
-        super().__init__(config)
-        width = config.encoder_embed_dim
-        self.pooler = nn.Linear(width, width) if config.pooler else None
-        self.activation = ACT2FN[config.pooler_activation_fn]
-        self.post_init()
-
-    def pooled(self, x: Tensor, padding_mask: Tensor) -> Tensor | None:
-        if self.pooler is None:
-            return None
-        return self.activation(self.pooler(first_tokens(x, padding_mask)))
 
 
 class DietEncoderPreTrainedModel(DietPreTrainedModel):
@@ -92,12 +80,11 @@ class DietForMaskedLM(DietEncoderPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """``labels`` (B, T) int64: the masked words, -100 elsewhere."""
-        out = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        out = self.model(input_ids, attention_mask, token_type_ids, **kwargs)
         logits = self.lm_head(out.last_hidden_state)  # (B, T, V)
         loss = None
         if labels is not None:
@@ -138,13 +125,13 @@ class DietForSequenceClassification(DietEncoderPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """``labels``: (B,) int64, or float where ``num_labels`` is 1."""
-        out = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
-        padding_mask = self.model.padding_mask(attention_mask, input_ids, inputs_embeds)
+        out = self.model(input_ids, attention_mask, token_type_ids, **kwargs)
+        embeddings = kwargs.get("inputs_embeds")
+        padding_mask = self.model.padding_mask(attention_mask, input_ids, embeddings)
         logits = self.classifier(first_tokens(out.last_hidden_state, padding_mask))
         loss = None
         if labels is not None:
@@ -170,17 +157,17 @@ class DietForQuestionAnswering(DietEncoderPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
         """``start_positions``, ``end_positions``: (B,) int64, the first and the last token."""
-        out = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        out = self.model(input_ids, attention_mask, token_type_ids, **kwargs)
         start, end = self.qa_outputs(out.last_hidden_state).unbind(-1)  # (B, T) each
         loss: torch.Tensor | None = None
         if start_positions is not None and end_positions is not None:
-            padding_mask = self.model.padding_mask(attention_mask, input_ids, inputs_embeds)
+            embeddings = kwargs.get("inputs_embeds")
+            padding_mask = self.model.padding_mask(attention_mask, input_ids, embeddings)
             # without padding, so that the loss does not depend on the batch
             scores = [logits.masked_fill(padding_mask, -torch.inf) for logits in (start, end)]
             loss = self.loss_function(*scores, start_positions, end_positions, **kwargs)

@@ -20,13 +20,12 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..attention.compressed import Compression
 from ..attention.context import Context, Schemes, prepare, scores_of, without_none
-from ..errors import UserError
 from ..positions import Limit, PositionScheme, check_length
 from ..positions.gain import ScoreParameters
-from ..positions.layout import Layout
+from ..positions.layout import Layout, first_tokens
 from ..positions.segments import checked_segments
 from ..positions.tables import look_up
-from .attention import DietAttention, compression_of, rebuilt, schemes_of
+from .attention import DietAttention, compression_of, schemes_of
 from .configuration import CACHE, DietConfig
 
 # Notation: B sentences, T tokens, S source tokens, d model dimension.
@@ -45,12 +44,12 @@ class DietLayer(GradientCheckpointingLayer):
         stack = config.stack("decoder" if decoder else "encoder")
         self.normalize_before = stack.normalize_before
         self.self_attn = DietAttention(config, layer_idx, causal=decoder)
-        self.self_attn_layer_norm = nn.LayerNorm(stack.width)
+        self.self_attn_layer_norm = nn.LayerNorm(stack.embed_dim)
         self.encoder_attn: Any = DietAttention(config, layer_idx, cross=True) if decoder else None
-        self.encoder_attn_layer_norm = nn.LayerNorm(stack.width) if decoder else None
-        self.fc1 = nn.Linear(stack.width, stack.ffn_width)
-        self.fc2 = nn.Linear(stack.ffn_width, stack.width)
-        self.final_layer_norm = nn.LayerNorm(stack.width)
+        self.encoder_attn_layer_norm = nn.LayerNorm(stack.embed_dim) if decoder else None
+        self.fc1 = nn.Linear(stack.embed_dim, stack.ffn_embed_dim)
+        self.fc2 = nn.Linear(stack.ffn_embed_dim, stack.embed_dim)
+        self.final_layer_norm = nn.LayerNorm(stack.embed_dim)
         self.activation = ACT2FN[config.activation_fn]
         self.dropout = nn.Dropout(config.dropout)
         self.activation_dropout = nn.Dropout(config.activation_dropout)
@@ -82,18 +81,6 @@ class DietLayer(GradientCheckpointingLayer):
         return add(feed_forward, self.final_layer_norm, x)
 
 
-def check_one_device(device_map: Any) -> None:
-    """Refuse a ``device_map`` of several devices, or of the disk."""
-    if not isinstance(device_map, dict):
-        return
-    devices = sorted({str(device) for device in device_map.values()})
-    if len(devices) > 1 or "disk" in devices:
-        raise UserError(
-            f"device_map must keep the model on one device, but names {', '.join(devices)}: "
-            'give one that has room for the whole model, such as "cpu"'
-        )
-
-
 class DietPreTrainedModel(PreTrainedModel):
     """Base class of all our models."""
 
@@ -109,26 +96,10 @@ class DietPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = False
     _keys_to_ignore_on_load_unexpected = [OTHER_HEADS]  # noqa: RUF012
 
-    @classmethod
-    def from_pretrained(cls, *args: Any, device_map: Any = None, **kwargs: Any) -> Any:
-        """transformers' method, onto one device.
-
-        accelerate moves parameters and inputs at calls of ``forward`` alone, but schemes have other
-        methods, and layers receive tensors within a context.
-
-        Raises:
-            UserError: ``device_map`` spreads the model over several devices, or offloads it
-        """
-        check_one_device(device_map)
-        result = super().from_pretrained(*args, device_map=device_map, **kwargs)
-        model = result[0] if isinstance(result, tuple) else result  # with output_loading_info
-        check_one_device(getattr(model, "hf_device_map", None))  # the resolved "auto"
-        return result
-
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The state without gains, which are in the configuration.
 
-        As a part of another module's state it has them, as that module loads it by itself.
+        The state of a module around the model has them, as that module loads it by itself.
         """
         state = super().state_dict(*args, **kwargs)
         if kwargs.get("destination") is None:
@@ -149,12 +120,14 @@ class DietPreTrainedModel(PreTrainedModel):
         if isinstance(module, Compression):
             init.copy_(module.weight, module.initial())
         elif isinstance(module, PositionScheme):
-            fresh = rebuilt(self.config, module)
-            if fresh is not None:
-                for values in (module.named_parameters, module.named_buffers):
-                    initial = dict(getattr(fresh, values.__name__)())
-                    for name, value in values():
-                        init.copy_(value, initial[name])
+            # those of a new scheme of the same kind, which may be a part of another
+            shape = module.shape
+            schemes = nn.ModuleDict(schemes_of(self.config, shape.causal, shape.cross, shape.layer))
+            new = next(part for part in schemes.modules() if type(part) is type(module))
+            for name, value in module.named_parameters():
+                init.copy_(value, new.get_parameter(name))
+            for name, value in module.named_buffers():
+                init.copy_(value, new.get_buffer(name))
         else:
             super()._init_weights(module)
 
@@ -166,7 +139,7 @@ class DietStack(DietPreTrainedModel):
         super().__init__(config)
         sizes = config.stack("decoder" if decoder else "encoder")
         positions = config.positions
-        width, self.pad = sizes.width, config.pad_token_id or 0
+        width, self.pad = sizes.embed_dim, config.pad_token_id or 0
         embedded = width if decoder else config.embedding_dim or width
         self.embed_tokens = nn.Embedding(vocabulary, embedded, self.pad)
         self.scale = math.sqrt(embedded) if config.scale_embedding else 1.0
@@ -251,12 +224,15 @@ class DietStack(DietPreTrainedModel):
 
 
 class DietEncoder(DietStack):
-    """An encoder, optionally with segments."""
+    """An encoder, optionally with segments, and with BERT's pooler of the first real token."""
 
     _can_record_outputs = {"hidden_states": DietLayer, "attentions": DietAttention}  # noqa: RUF012
 
     def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
         super().__init__(config, vocabulary or config.vocab_size)
+        width = config.encoder_embed_dim
+        self.pooler = nn.Linear(width, width) if getattr(config, "pooler", False) else None
+        self.activation = ACT2FN[getattr(config, "pooler_activation_fn", "tanh")]
         self.post_init()
 
     @merge_with_config_defaults
@@ -292,13 +268,10 @@ class DietEncoder(DietStack):
             x = layer(x, context, **kwargs)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        return BaseModelOutputWithPooling(
-            last_hidden_state=x, pooler_output=self.pooled(x, padding_mask)
-        )
-
-    def pooled(self, x: Tensor, padding_mask: Tensor) -> Tensor | None:
-        """(B, T, d) -> (B, d) in encoders with a pooler, otherwise None."""
-        return None
+        pooled = None
+        if self.pooler is not None:
+            pooled = self.activation(self.pooler(first_tokens(x, padding_mask)))  # (B, d)
+        return BaseModelOutputWithPooling(x, pooled)
 
 
 class DietDecoder(DietStack):
@@ -340,8 +313,6 @@ class DietDecoder(DietStack):
         """
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
-        if cache is not None and past_key_values is not None:
-            raise ValueError("cache and past_key_values are two names of one thing: give one")
         cache = past_key_values if cache is None else cache
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())

@@ -28,18 +28,14 @@ def symbols_in(path: str | Path) -> list[str]:
     symbols = list(SPECIAL)
     advice = "give the dict.txt that fairseq-preprocess wrote"
     with open_text(path, advice=advice) as lines:
-        try:
-            for number, line in enumerate(lines, 1):
-                entry = line.rstrip().removesuffix(" #fairseq:overwrite")
-                symbol, space, count = entry.rpartition(" ")
-                if not (space and count.isdecimal()):
-                    raise UserError(
-                        f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a "
-                        f"space and a number; {advice}"
-                    )
-                symbols.append(symbol)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8: {advice}") from error
+        for number, line in enumerate(lines, 1):
+            symbol, _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
+            if not (symbol and count.isdecimal()):
+                raise UserError(
+                    f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a "
+                    f"space and a number; {advice}"
+                )
+            symbols.append(symbol)
     return symbols
 
 
@@ -120,7 +116,6 @@ class DietTokenizer(PreTrainedTokenizer):
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
         kwargs.pop("special_tokens_pattern", None)
-        kwargs.pop("auto_map", None)  # code in folders of version 0.2
         kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
         if segments:
             self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]

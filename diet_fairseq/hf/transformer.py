@@ -31,22 +31,15 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
     ) -> nn.Embedding:
-        """transformers' method, for models whose source, target and output share one matrix.
-
-        Raises:
-            UserError: the model has several matrices, which would get different sizes
-        """
+        """transformers' method, for models whose source, target and output share one matrix."""
         config = self.config
         is_shared = config.share_all_embeddings and config.share_decoder_input_output_embed
         if not is_shared and new_num_tokens is not None:
             raise UserError(
                 f"resize_token_embeddings to {new_num_tokens} needs one matrix of embeddings for "
-                "source, target and output (share_all_embeddings and "
-                "share_decoder_input_output_embed), but this model has several: train one with "
+                "source, target and output, but this model has several: train one with "
                 "--share-all-embeddings, or put the words into fairseq's dictionaries first"
             )
-        if is_shared:
-            config.source_vocab_size = None  # the target's; earlier exports wrote the number
         return super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
 
 
@@ -154,17 +147,14 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: Any = None,
         cache: EncoderDecoderCache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        use_cache: bool | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """``labels`` (B, T): the target, which ends with ``</s>``; -100 at padding."""
         if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
+            kwargs["use_cache"] = False
+            if decoder_input_ids is None and kwargs.get("decoder_inputs_embeds") is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         out = self.model(
             input_ids,
@@ -173,9 +163,6 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
             cache=cache,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
             past_key_values=past_key_values,
             **kwargs,
         )

@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import ctranslate2
-import numpy as np
 import pytest
 import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export.checkpoint import TrainedModel
-from diet_fairseq.export.ctranslate2 import comparison, positions
+from diet_fairseq.export.ctranslate2 import positions
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.positions.relative import OffsetScores
 from diet_fairseq.positions.rope import Rope
@@ -34,12 +32,10 @@ def exported(model, folder, quantization="float32"):
 
 
 def difference(model, folder):
-    return comparison.difference(trained(model), str(folder))
+    return export.difference(model, str(folder))
 
 
 def fits(case):
-    if case.option("segment_scheme") == "per-head" or case.kind.compressed:
-        return False
     if not case.kind.in_attention:
         return True
     if case.option("position_input") != "none":
@@ -51,10 +47,9 @@ def fits(case):
     return case.kind.kinds == {"offsets"} and not case.option("position_cross_attention")
 
 
-HELD = [case for case in tiny.NO_BACKEND if fits(case)]
-TRANSLATORS = [case for case in HELD if case.family == "transformer"]
-ENCODERS = [case for case in HELD if case.family == "bert"]
-REFUSED = [case for case in tiny.NO_BACKEND if not fits(case)]
+CASES = [case for case in tiny.NO_BACKEND if case.family == "transformer"]
+TRANSLATORS = [case for case in CASES if fits(case)]
+REFUSED = [case for case in CASES if not fits(case)]
 
 
 def test_every_scheme_that_fits_is_among_those_tested():
@@ -73,35 +68,36 @@ def check_outputs(case):
         assert difference(model, exported(model, folder)) < EXACT
 
 
-@tiny.each(TRANSLATORS + ENCODERS)
+@tiny.each(TRANSLATORS)
 def test_outputs_are_the_models_own(case):
     """Sentences of many lengths in one batch; tables that end are read beyond their end."""
     check_outputs(case)
     if issubclass(case.kind, OffsetScores | Shaw):
-        assert max(comparison.LENGTHS) > tiny.LIMIT
+        assert max(export.LENGTHS) > tiny.LIMIT
 
 
 def reasons():
     for case in REFUSED:
-        if case.option("segment_scheme") == "per-head":
-            yield case, "a score of segments in every head: its scores know offsets alone"
-        elif issubclass(case.kind, Shaw) and case.option("position_sharing") != "head":
+        if issubclass(case.kind, Shaw) and case.option("position_sharing") != "head":
             yield case, "a table of Shaw's for every head: its heads share one"
         elif case.option("position_cross_attention") and case.kind.kinds == {"offsets"}:
             yield case, "positions in cross-attention: its cross-attention has none"
         elif case.option("position_rope_scaling") == "yarn":
-            yield case, "--position-rope-scaling yarn: of RoPE's scalings it knows the linear one"
+            yield case, "--position-rope-scaling yarn: it has RoPE's linear scaling alone"
         elif issubclass(case.kind, Shaw) or case.kind is Rope or case.kind.kinds == {"offsets"}:
-            yield case, "positions at the input beside those in attention: these switch the former"
+            yield (
+                case,
+                "positions at the input beside those in attention: those in attention switch",
+            )
         else:
-            yield case, f"the position scheme {case.scheme}: of scores it knows those of the offset"
+            yield case, f"the position scheme {case.scheme}: it has scores of offsets"
 
 
 @pytest.mark.parametrize(
     ("case", "reason"),
     {(case.scheme, reason): (case, reason) for case, reason in reasons()}.values(),
 )
-def test_what_it_cannot_hold_is_refused_with_the_reason_and_the_way_out(case, reason):
+def test_an_unsupported_scheme_is_refused_with_a_reason(case, reason):
     with pytest.raises(UserError) as error:
         export.specification(tiny.model_of(case))
     assert str(error.value).startswith(f"CTranslate2 can't hold {reason}")
@@ -137,15 +133,18 @@ def test_shapes_of_models_fit(arch, options, tmp_path):
     [
         ({"activation_fn": "relu_squared"}, "--activation-fn relu_squared: it knows relu, gelu"),
         ({"adaptive_softmax_cutoff": "10,20"}, "--adaptive-softmax-cutoff: its output is one"),
-        ({"no_cross_attention": True}, "a decoder without cross-attention of its own: every"),
-        ({"cross_self_attention": True}, "a decoder without cross-attention of its own: every"),
-        ({"scale_heads": True}, "the parameter decoder.layers.0.c_attn (and 1 more): no layer"),
+        (
+            {"scale_heads": True},
+            "the parameter decoder.layers.0.c_attn (and 1 more): none of its layers",
+        ),
         ({"scale_fc": True}, "the parameter decoder.layers.0.ffn_layernorm.bias (and 3 more)"),
-        ({"decoder_output_dim": 12}, "the parameter decoder.project_out_dim.weight: no layer"),
-        ({"encoder_layers": 0}, "a model without layers: it reads what it has to know"),
+        (
+            {"decoder_output_dim": 12},
+            "the parameter decoder.project_out_dim.weight: none of its layers",
+        ),
     ],
 )
-def test_other_models_are_refused_too(options, reason):
+def test_options_without_a_counterpart_are_refused(options, reason):
     model = tiny.from_arguments(tiny.complete("transformer", **options))
     with pytest.raises(UserError) as error:
         export.specification(model)
@@ -160,8 +159,8 @@ def test_a_gain_is_in_the_tables(case, tmp_path):
     assert difference(model, exported(model, tmp_path)) < EXACT
 
 
-def test_no_positions_are_said_since_silence_means_sinusoidal_ones(tmp_path, monkeypatch):
-    """The trap is there: the same export without the zeros computes something else."""
+def test_no_positions_are_zeros_as_their_absence_means_sinusoidal_ones(tmp_path, monkeypatch):
+    """The same export without the zeros computes something else."""
     model = tiny.model_of(Case("none"))
     init = positions.Positions.__init__
 
@@ -190,42 +189,16 @@ def test_the_comparison_sees_a_parameter_that_differs(tmp_path):
     assert difference(model, folder) > 10 * EXACT
 
 
-def check_segments(case):
-    model = tiny.model_of(case)
-    with TemporaryDirectory() as folder:
-        encoder = ctranslate2.Encoder(exported(model, folder))
-    tokens, segments = tiny.sentences(6)[0], torch.tensor([0, 0, 0, 1, 1, 1])
-    with torch.no_grad():
-        features, _ = model(tokens[None], features_only=True, segments=segments[None])
-        pooled = model.activation(model.pooler(features[:, 0]))
-    found = encoder.forward_batch([tokens.tolist()], token_type_ids=[segments.tolist()])
-    np.testing.assert_allclose(np.array(found.last_hidden_state), features, atol=EXACT)
-    np.testing.assert_allclose(np.array(found.pooler_output), pooled, atol=EXACT)
+def test_an_encoder_is_refused():
+    with pytest.raises(UserError, match="can't hold an encoder's heads: it is exported for trans"):
+        export.specification(tiny.model_of(Case("t5", family="bert")))
 
 
-def test_segments_and_pooler_of_an_encoder():
-    check_segments(tiny.named("diet_rel-bert-segment_scheme=input"))
-
-
-def test_the_names_of_special_tokens_are_told(tmp_path):
+def test_special_tokens_are_in_the_configuration(tmp_path):
     exported(tiny.model_of(Case("t5")), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["decoder_start_token"] == config["eos_token"] == "</s>"
     assert config["add_source_eos"]
-
-
-@pytest.mark.parametrize("version", ["4.6.0", "4.8.1", "4.8.2", "3.24.0"])
-def test_versions_that_take_the_first_layers_table_are_refused_by_name(version):
-    with pytest.raises(UserError) as error:
-        export.check_version(version)
-    text = str(error.value)
-    assert text.startswith(f"CTranslate2 {version} can't be trusted with a table of positions")
-    assert text.endswith("pip install 'ctranslate2>=4.8.3', here and where the model is used")
-
-
-@pytest.mark.parametrize("version", ["4.8.3", "4.9.0rc1", "4.10.0", "5.0"])
-def test_later_versions_are_taken(version):
-    export.check_version(version)
 
 
 MUTANTS: mutants.Table = [
@@ -237,7 +210,6 @@ MUTANTS: mutants.Table = [
     (check_outputs, mutants.converted_pairs_of_neighbours, "rope"),
     (check_outputs, mutants.converted_heads_not_ordered, "rope-rope_share=0.5"),
     (check_outputs, mutants.converted_base_of_all_dimensions, "rope-rope_share=0.5"),
-    (check_segments, mutants.converted_segments_dropped, "t5-bert"),
 ]
 
 

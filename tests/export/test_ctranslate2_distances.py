@@ -1,15 +1,12 @@
 """Scores of the offset alone in CTranslate2: exact within the model's positions, clipped beyond."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
-from diet_fairseq.export.checkpoint import TrainedModel
-from diet_fairseq.export.ctranslate2 import comparison, positions
-from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.export.ctranslate2 import positions
+from tests.export.test_ctranslate2 import difference, exported
 from tests.support import tiny
 from tests.support.tiny import Case
 
@@ -24,26 +21,10 @@ SCHEMES = [
 ]
 
 
-def trained(model):
-    about = ModelDescription("fairseq", "en", "de", Path(), Path("checkpoint.pt"))
-    return TrainedModel(about, model, None, None)
-
-
-def exported(model, folder) -> str:
-    export.save(trained(model), str(folder), "float32")
-    return str(folder)
-
-
 @pytest.mark.parametrize("case", SCHEMES, ids=str)
 def test_log_probabilities_are_the_model_s(case, tmp_path):
     model = tiny.fresh(case)
-    assert comparison.difference(trained(model), exported(model, tmp_path)) < EXACT
-
-
-@pytest.mark.parametrize("case", [Case("alibi", family="bert"), Case("cpb", family="roberta")])
-def test_features_of_an_encoder_are_the_model_s(case, tmp_path):
-    model = tiny.fresh(case)
-    assert comparison.difference(trained(model), exported(model, tmp_path)) < EXACT
+    assert difference(model, exported(model, tmp_path)) < EXACT
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -61,18 +42,10 @@ def test_offsets_beyond_the_model_s_positions_share_the_last_score(causal):
     assert positions.exact_length(stack) == tiny.LIMIT < stack.max_positions()
 
 
-def test_the_export_says_from_where_on_offsets_share_a_score():
-    assert list(export.clipped_offsets(tiny.model_of(Case("alibi")))) == [
-        "PositionalEncoder: offsets of 15 tokens or more share one score",
-        "PositionalDecoder: offsets of 15 tokens or more share one score",
-    ]
-
-
 @pytest.mark.parametrize("scheme", ["t5", "diet_rel", "none"])
 def test_tables_that_reach_further_are_exact_at_any_length(scheme):
     model = tiny.model_of(Case(scheme))
     encoder = model.encoder
-    assert not list(export.clipped_offsets(model))
     assert positions.exact_length(encoder) == encoder.max_positions() > 10_000
 
 
@@ -91,4 +64,6 @@ def test_positions_in_cross_attention_are_refused(sharing):
 def test_a_score_of_more_than_the_offset_is_refused():
     with pytest.raises(UserError) as error:
         export.specification(tiny.model_of(Case("fire")))
-    assert str(error.value).startswith("CTranslate2 can't hold the position scheme fire: of scores")
+    assert str(error.value).startswith(
+        "CTranslate2 can't hold the position scheme fire: it has scores"
+    )

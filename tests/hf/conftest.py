@@ -1,4 +1,4 @@
-"""Folders that transformers loads, made once."""
+"""Checkpoints and the folders that transformers loads, made once."""
 
 from pathlib import Path
 
@@ -8,6 +8,17 @@ from diet_fairseq.export import checkpoint
 from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
 from diet_fairseq_cli import main
 from tests.support import hugging
+
+#: name -> architecture, task, options: a translation model; a masked language model with segments
+#: and a next-sentence head; of version 0.2's tasks, a model that tells two classes apart and one
+#: that answers questions; fairseq's own RoBERTa, fine-tuned
+CHECKPOINTS = {
+    "translation": ("transformer_diet_rel", "translation", {"share_all_embeddings": True}),
+    "encoder": ("bert_tupe_r", "masked_lm", {"nsp": True}),
+    "classifier": ("roberta_diet_abs", "glue", {}),
+    "answerer": ("bert_diet_rel", "question_answering", {}),
+    "stock": ("roberta", "glue", {}),
+}
 
 
 def export(*words):
@@ -25,85 +36,29 @@ def loaded(path, data=None):
     return checkpoint.load(resolve_model(path, Pieces(data, NONE), translates=False))
 
 
-@pytest.fixture(scope="session")
-def translation(tmp_path_factory) -> Path:
-    """The checkpoint of a translation model."""
-    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    folder = tmp_path_factory.mktemp("translation")
-    return hugging.checkpoint(folder, "transformer_diet_rel", share_all_embeddings=True)
+def _fixtures(name):
+    @pytest.fixture(scope="session", name=name)
+    def path(tmp_path_factory) -> Path:
+        pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
+        arch, task, options = CHECKPOINTS[name]
+        return hugging.checkpoint(tmp_path_factory.mktemp(name), arch, task, **options)
+
+    @pytest.fixture(scope="session", name=f"{name}_folder")
+    def folder(request) -> Path:
+        """The same in transformers."""
+        path = request.getfixturevalue(name)
+        export(path, path.parent / "hf", "--dataset", "some/thing", "--license", "mit")
+        return path.parent / "hf"
+
+    @pytest.fixture(scope="session", name=f"{name}_back")
+    def back(request, tmp_path_factory) -> Path:
+        """The folder, imported as a checkpoint again."""
+        out = tmp_path_factory.mktemp(f"{name}_back") / "back"
+        take_back(request.getfixturevalue(f"{name}_folder"), out)
+        return out
+
+    return {name: path, f"{name}_folder": folder, f"{name}_back": back}
 
 
-@pytest.fixture(scope="session")
-def translation_folder(translation) -> Path:
-    """The same in transformers."""
-    export(translation, translation.parent / "hf", "--dataset", "some/thing")
-    return translation.parent / "hf"
-
-
-@pytest.fixture(scope="session")
-def stock(tmp_path_factory) -> Path:
-    """The checkpoint of fairseq's own RoBERTa, fine-tuned."""
-    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    return hugging.checkpoint(tmp_path_factory.mktemp("stock"), "roberta", task="glue")
-
-
-@pytest.fixture(scope="session")
-def stock_folder(stock) -> Path:
-    export(stock, stock.parent / "hf")
-    return stock.parent / "hf"
-
-
-@pytest.fixture(scope="session")
-def electra(tmp_path_factory) -> Path:
-    """The checkpoint of an ELECTRA: a generator, narrower than the discriminator."""
-    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    folder = tmp_path_factory.mktemp("electra")
-    return hugging.checkpoint(folder, "electra_diet_rel", task="masked_lm", generator_size=0.5)
-
-
-@pytest.fixture(scope="session")
-def electra_folder(electra) -> Path:
-    export(electra, electra.parent / "hf")
-    return electra.parent / "hf"
-
-
-@pytest.fixture(scope="session")
-def encoder(tmp_path_factory) -> Path:
-    """The checkpoint of a masked language model with segments and a next-sentence head."""
-    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    folder = tmp_path_factory.mktemp("encoder")
-    return hugging.checkpoint(folder, "bert_tupe_r", task="masked_lm", nsp=True)
-
-
-@pytest.fixture(scope="session")
-def encoder_folder(encoder) -> Path:
-    export(encoder, encoder.parent / "hf")
-    return encoder.parent / "hf"
-
-
-@pytest.fixture(scope="session")
-def classifier(tmp_path_factory) -> Path:
-    """The checkpoint of a model that was fine-tuned to tell two classes apart."""
-    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    folder = tmp_path_factory.mktemp("classifier")
-    return hugging.checkpoint(folder, "roberta_diet_abs", task="glue")
-
-
-@pytest.fixture(scope="session")
-def classifier_folder(classifier) -> Path:
-    export(classifier, classifier.parent / "hf")
-    return classifier.parent / "hf"
-
-
-@pytest.fixture(scope="session")
-def answerer(tmp_path_factory) -> Path:
-    """The checkpoint of a model that was fine-tuned to answer questions."""
-    pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    folder = tmp_path_factory.mktemp("answerer")
-    return hugging.checkpoint(folder, "bert_diet_rel", task="question_answering")
-
-
-@pytest.fixture(scope="session")
-def answerer_folder(answerer) -> Path:
-    export(answerer, answerer.parent / "hf")
-    return answerer.parent / "hf"
+for _name in CHECKPOINTS:
+    globals().update(_fixtures(_name))

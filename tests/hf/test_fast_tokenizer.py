@@ -12,7 +12,7 @@ import sentencepiece
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.hf import DietEncoderTokenizer, DietTokenizer, fast_tokenizer
+from diet_fairseq.hf import DietEncoderTokenizer, DietTokenizer
 
 ODD = [
     "",
@@ -30,13 +30,13 @@ ODD = [
 
 
 def lines_of(folder):
-    """Language -> 100 lines."""
+    """Language -> 40 lines."""
     texts = {}
     for path in sorted(folder.glob("flores-dev.*")):
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
         name = path.name.split(".")[1]
-        texts[name] = [line for line in content.decode().split("\n") if line][:100]
+        texts[name] = [line for line in content.decode().split("\n") if line][:40]
     return texts
 
 
@@ -105,24 +105,14 @@ def test_offsets_are_sentencepiece_s(folder, texts):
         for line in texts[language]:
             right = model.encode(line, out_type="offset_mapping", return_bytes=False)["offsets"]
             offsets = fast(line, return_offsets_mapping=True)["offset_mapping"][1:-1]
-            # What becomes several characters, and a word's mark, have no place in SentencePiece.
-            pairs = [pair for pair in zip(right, offsets, strict=True) if pair[0][0] < pair[0][1]]
-            assert [begin for (begin, _), _ in pairs] == [begin for _, (begin, _) in pairs]
+            pairs = [
+                (expected, pair)
+                for expected, pair in zip(right, offsets, strict=True)
+                # some pieces have no place in SentencePiece, and of several spaces we take one
+                if expected[0] < expected[1] and not line.startswith("  ", expected[0])
+            ]
             assert pairs
-
-
-def test_a_missing_piece_still_takes_part_in_merges(folder, texts, monkeypatch):
-    slow, fast = tokenizers(folder)
-    known = set(slow.symbols)
-    lines = texts["cs"]
-    expected = [slow(line)["input_ids"] for line in lines]
-    assert fast(lines)["input_ids"] == expected
-    merges = fast_tokenizer.merges_of
-    monkeypatch.setattr(
-        fast_tokenizer, "merges_of", lambda pieces: merges([one for one in pieces if one in known])
-    )
-    _, mutant = tokenizers(folder)
-    assert mutant(lines)["input_ids"] != expected
+            assert [begin for (begin, _), _ in pairs] == [begin for _, (begin, _) in pairs]
 
 
 def test_copies_and_pickles_give_the_same(folder, tmp_path):
@@ -136,13 +126,25 @@ def test_copies_and_pickles_give_the_same(folder, tmp_path):
     ):
         assert other(text, text)["input_ids"] == fast(text, text)["input_ids"]
     assert not (tmp_path / "tokenizer.json").exists()
-    assert len(fast) == len(fast.symbols) + 1 == len(fast.get_vocab())
+    assert len(fast) == fast.vocab_size == len(fast.get_vocab())
 
 
-def test_new_tokens_and_other_models_are_refused(folder, texts, tmp_path):
+@pytest.mark.parametrize("kind", ["unigram", "char"])
+def test_any_kind_of_sentencepiece_model_is_read(kind, texts, tmp_path):
+    write(tmp_path, texts["en"], model_type=kind, vocab_size=500, user_defined_symbols=["the"])
+    slow, fast = tokenizers(tmp_path)
+    assert fast(texts["en"])["input_ids"] == slow(texts["en"])["input_ids"]
+
+
+def test_a_token_ends_where_its_text_ends(folder):
+    _, fast = tokenizers(folder)
+    text = "two  spaces \u2026 \ufb01ne"
+    pairs = fast(text, return_offsets_mapping=True)["offset_mapping"][1:-1]
+    assert max(end for _, end in pairs if end <= 11) == 11
+    assert all(begin < end for begin, end in pairs)
+
+
+def test_new_tokens_are_refused(folder):
     _, fast = tokenizers(folder)
     with pytest.raises(UserError, match="DietEncoderTokenizer takes no new tokens, but <new>"):
         fast.add_tokens(["<new>"])
-    write(tmp_path, texts["en"], model_type="unigram", vocab_size=500)
-    with pytest.raises(UserError, match="must be a byte pair encoding without symbols of its own"):
-        tokenizers(tmp_path)

@@ -14,7 +14,8 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from diet_fairseq.export.to_hf import generation_config
 
-TRANSLATION = tiny.first_of_each_scheme(tiny.TRANSLATION)
+#: one for each kind of terms: none, scores, rows, transformations, changed logits
+KINDS = [Case(name) for name in ("none", "t5", "shaw", "rope", "cope")]
 #: words, after which </s> is forced; the tiny models hardly ever end by themselves
 LONGEST = 6
 SOURCES = tiny.padded(tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6), left=True)
@@ -49,7 +50,7 @@ def check_limit(case: Case) -> None:
     torch.testing.assert_close(found.sequences_scores, torch.tensor(scores), rtol=1e-4, atol=1e-4)
 
 
-@tiny.each(TRANSLATION)
+@tiny.each(KINDS)
 def test_hypotheses_at_the_length_limit_are_fairseq_s(case):
     check_limit(case)
 
@@ -67,9 +68,11 @@ class Padding(LogitsProcessor):
 
 
 @torch.no_grad()
-@tiny.each(TRANSLATION)
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("options", [{"use_cache": True}, {"cache_implementation": "static"}])
+@tiny.each(KINDS)
+@pytest.mark.parametrize(
+    ("attention", "options"),
+    [("eager", {"use_cache": True}), ("sdpa", {"cache_implementation": "static"})],
+)
 def test_after_generated_padding_a_cache_gives_what_is_computed_without(case, attention, options):
     model = converted(case)
     model.set_attn_implementation(attention)

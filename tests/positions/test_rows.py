@@ -24,7 +24,7 @@ close = torch.testing.assert_close
 
 
 def theirs(name: str) -> Any:
-    """A module of transformers, which finds no torchaudio: see `hf.broken_torchaudio`."""
+    """A module of transformers, which finds no torchaudio: see `hf.hide_broken_torchaudio`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "torchaudio", None)
         pytest.importorskip("transformers", reason="transformers is not installed")

@@ -1,65 +1,45 @@
-"""``export ctranslate2``: export of translation models and encoders to CTranslate2.
+"""``export ctranslate2``: export of translation models to CTranslate2.
 
 CTranslate2 has T5's score of offset and head, as which `positions` writes our schemes.
-`specification` assigns all parameters, `comparison` compares the two models' outputs.
+`specification` assigns all parameters.
 """
 
-import re
 from argparse import Namespace
-from collections.abc import Iterator
 from typing import Any
 
 import ctranslate2
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
 
 from ...errors import UserError
-from .. import checkpoint, description, folder
+from .. import checkpoint, folder
 from ..checkpoint import TrainedModel
-from .comparison import difference, stacks
 from .positions import exact_length
 from .specification import specification
 
-#: the first version that reads a table per layer; 4.6.0, 4.8.1 and 4.8.2 silently use the first
-#: layer's for all
-LEAST = (4, 8, 3)
 #: largest difference of log-probabilities in float32
 TOLERANCE = 1e-3
+#: lengths of the sentences that are compared
+LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 
 
 def run(args: Namespace) -> None:
-    check_version(ctranslate2.__version__)
     folder.check(args.out, args.force)
     trained = checkpoint.read(args)
     with folder.create(args.out, args.force) as new:
         save(trained, str(new), args.quantization)
-        if not trained.is_encoder:
-            description.write(trained, "ctranslate2", new)
-        largest = difference(trained, str(new))
+        trained.write_description("ctranslate2", new)
+        largest = difference(trained.model, str(new))
         if args.quantization == "float32" and not largest <= TOLERANCE:
             raise UserError(
                 f"CTranslate2 computes something else than {args.checkpoint}: outputs differ by "
                 f"{largest:.1g}; nothing was written; please report this, with --arch and options"
             )
-    outputs = "outputs" if trained.is_encoder else "log-probabilities"
-    print(f"wrote {args.out}: {outputs} of random sentences differ by at most {largest:.1g}")
-    for line in clipped_offsets(trained.model):
-        print(line)
-
-
-def clipped_offsets(model: Any) -> Iterator[str]:
-    """A warning for each stack whose scores CTranslate2 clips beyond an offset."""
-    for stack in stacks(model):
-        if (exact := exact_length(stack)) < stack.max_positions():
-            yield f"{type(stack).__name__}: offsets of {exact - 1:,} tokens or more share one score"
-
-
-def check_version(version: str) -> None:
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    if numbers < LEAST:
-        raise UserError(
-            f"CTranslate2 {version} can't be trusted with a table of positions for every layer "
-            "(4.6.0, 4.8.1 and 4.8.2 silently use the first layer's for all): "
-            "pip install 'ctranslate2>=4.8.3', here and where the model is used"
-        )
+    print(
+        f"wrote {args.out}: log-probabilities of random sentences differ by at most {largest:.1g}"
+    )
 
 
 def save(trained: TrainedModel, folder: str, quantization: str) -> None:
@@ -68,3 +48,38 @@ def save(trained: TrainedModel, folder: str, quantization: str) -> None:
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(folder)
+
+
+@torch.inference_mode()
+def difference(model: Any, folder: str) -> float:
+    """The largest difference of the log-probabilities of random targets, in one batch."""
+    source, target = model.encoder.dictionary, model.decoder.dictionary
+    sources = sentences(source, exact_length(model.encoder), 1)
+    targets = sentences(target, exact_length(model.decoder), 2)[::-1]
+    previous = collate_tokens([sentence.roll(1) for sentence in targets], target.pad())  # (B, T)
+    lengths = torch.tensor([len(sentence) for sentence in sources])
+    out, _ = model(collate_tokens(sources, source.pad()), lengths, previous)  # (B, T, V)
+    scores = out.log_softmax(dim=-1)
+
+    translator = ctranslate2.Translator(folder, device="cpu", intra_threads=torch.get_num_threads())
+    results = translator.score_batch(
+        [[source[word] for word in sentence[:-1]] for sentence in sources],
+        [[target[word] for word in sentence[:-1]] for sentence in targets],
+        max_input_length=0,
+    )
+    differences = [
+        torch.tensor(result.log_probs) - row[range(len(sentence)), sentence]
+        for row, sentence, result in zip(scores, targets, results, strict=True)
+    ]
+    return float(torch.cat(differences).abs().max())
+
+
+def sentences(words: Dictionary, longest: int, seed: int) -> list[Tensor]:
+    """Sentences of random words and </s>."""
+    draw = torch.Generator().manual_seed(seed)
+    lengths = [min(length, longest - 1) for length in LENGTHS]
+    end = torch.tensor([words.eos()])
+    return [
+        torch.cat([torch.randint(words.nspecial, len(words), (length,), generator=draw), end])
+        for length in lengths
+    ]

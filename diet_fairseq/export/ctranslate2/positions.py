@@ -5,7 +5,6 @@ ends at the offset from which on the score is constant or, where there is none (
 offset within the model's positions, whose score CTranslate2 then uses for all offsets beyond.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,18 @@ from ctranslate2.specs import attention_spec, model_spec
 from torch import Tensor
 
 from ...errors import UserError
-from ...positions import SCHEMES, PositionScheme
+from ...positions import PositionScheme
 from ...positions.layout import Layout
 from ...positions.rope import Rope
 from ...positions.scores import Offsets
 from ...positions.shaw import Shaw
 
-INSTEAD = "export it to Hugging Face: diet-fairseq export hf"
-
 
 def unsupported(feature: str, reason: str) -> UserError:
-    return UserError(f"CTranslate2 can't hold {feature}: {reason}; {INSTEAD}")
+    return UserError(
+        f"CTranslate2 can't hold {feature}: {reason}; "
+        "export it to Hugging Face: diet-fairseq export hf"
+    )
 
 
 class Positions:
@@ -38,8 +38,9 @@ class Positions:
 
     def __init__(self, stack: Any) -> None:
         self.stack = stack
-        placement = getattr(stack, "placement", None)  # fairseq's own have none
-        self.temperature: float = 1.0 if placement is None else placement.config.temperature
+        placement = getattr(stack, "placement", None)  # fairseq's own stacks have none
+        config = None if placement is None else placement.config
+        self.temperature: float = 1.0 if config is None else config.temperature
         self.schemes: list[Any] = [
             getattr(layer.self_attn, "positions", None) or getattr(stack, "positions", None)
             for layer in stack.layers
@@ -50,41 +51,31 @@ class Positions:
         # By default CTranslate2 silently adds sinusoidal positions to the input, so a model without
         # any positions has a score of zero.
         self.bias = not self.shaw and not self.rope and not at_input
-        self._check(at_input)
-
-    def _check(self, at_input: bool) -> None:
-        placement = getattr(self.stack, "placement", None)  # fairseq's own stacks have none
-        name = "" if placement is None else placement.config.position_scheme
-        if any(getattr(part, "segments", None) is not None for part in self.stack.modules()):
-            raise unsupported(
-                "a score of segments in every head",
-                "its scores know offsets alone (segments at the input it can hold)",
-            )
-        if any(crossing(self.stack)):
-            raise unsupported("positions in cross-attention", "its cross-attention has none")
         for scheme in self.schemes:
-            turns = type(scheme) is Rope
-            held = scheme is None or turns or isinstance(scheme, Shaw)
-            held = held or scheme.kinds == {"offsets"}
-            if not held or (name and SCHEMES[name].compressed):
-                raise unsupported(
-                    f"the position scheme {name}",
-                    "of scores it knows those of the offset alone, and Shaw's tables",
-                )
-            if turns and scheme.scaling == "yarn":
-                raise unsupported(
-                    "--position-rope-scaling yarn", "of RoPE's scalings it knows the linear one"
-                )
-            if scheme is not None and at_input:
-                raise unsupported(
-                    "positions at the input beside those in attention",
-                    "these switch the former off",
-                )
-            if isinstance(scheme, Shaw) and len(scheme.keys) > 1:
-                raise unsupported(
-                    "a table of Shaw's for every head",
-                    "its heads share one, as with --position-sharing head",
-                )
+            if scheme is not None:
+                self._check(scheme, at_input)
+        if config is not None and config.position_cross_attention:
+            raise unsupported("positions in cross-attention", "its cross-attention has none")
+
+    def _check(self, scheme: PositionScheme, at_input: bool) -> None:
+        turns = type(scheme) is Rope
+        if not turns and not isinstance(scheme, Shaw) and scheme.kinds != {"offsets"}:
+            raise unsupported(
+                f"the position scheme {self.stack.placement.config.position_scheme}",
+                "it has scores of offsets, Shaw's tables and RoPE alone",
+            )
+        if turns and scheme.scaling == "yarn":
+            raise unsupported("--position-rope-scaling yarn", "it has RoPE's linear scaling alone")
+        if at_input:
+            raise unsupported(
+                "positions at the input beside those in attention",
+                "those in attention switch the input's off",
+            )
+        if isinstance(scheme, Shaw) and len(scheme.keys) > 1:
+            raise unsupported(
+                "a table of Shaw's for every head",
+                "its heads share one, as with --position-sharing head",
+            )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -141,15 +132,6 @@ class Positions:
                 table, max_distance = bias_table(scheme, layer.self_attn.num_heads, causal)
                 attention.relative_attention_bias = table / self.temperature
                 attention.relative_attention_max_distance = np.int32(max_distance)
-
-
-def crossing(stack: Any) -> Iterator[PositionScheme]:
-    """The position schemes of a decoder's cross-attention."""
-    attentions = (getattr(layer, "encoder_attn", None) for layer in stack.layers)
-    schemes = (getattr(attention, "positions", None) for attention in attentions)
-    for scheme in (getattr(stack, "cross_positions", None), *schemes):
-        if scheme is not None:
-            yield scheme
 
 
 def exact_length(stack: Any) -> int:

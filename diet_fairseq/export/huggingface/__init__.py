@@ -1,11 +1,122 @@
 """Conversion of fairseq's models to Hugging Face transformers, and back.
 
-`configuration` converts options, `parameters` names and tensors, each in both directions; `model`
-converts a model, and `comparison` checks that its outputs stay the same.
+`configuration` converts options, `parameters` names and tensors, each in both directions.
 """
 
-from .configuration import arguments
-from .model import ConvertedModel, convert
-from .parameters import SPAN, prefix_of, state_for
+from typing import Any, NamedTuple
 
-__all__ = ["SPAN", "ConvertedModel", "arguments", "convert", "prefix_of", "state_for"]
+import torch
+from torch import Tensor
+
+from ...errors import UserError
+from ...hf import (
+    DietEncoderModel,
+    DietForConditionalGeneration,
+    DietForMaskedLM,
+    DietForQuestionAnswering,
+    DietForSequenceClassification,
+)
+from .configuration import arguments as arguments
+from .configuration import encoder_config, transformer_config
+from .parameters import SPAN, VERSION, names_of, renamed
+from .parameters import load as load
+from .parameters import prefix_of as prefix_of
+
+#: largest difference of outputs, which comes from the order of sums
+TOLERANCE = 1e-3
+
+
+class ConvertedModel(NamedTuple):
+    """A model in transformers, in eval mode, and the content of its file of weights.
+
+    The file also has the parameters of further heads, which the model doesn't read.
+    """
+
+    model: Any
+    tensors: dict[str, Tensor]
+
+
+def convert(model: Any, head: str | None = None) -> ConvertedModel:
+    """Convert fairseq's model with the classification head called ``head``.
+
+    Raises:
+        UserError: transformers' form of the model lacks one of its options
+    """
+    is_encoder = not hasattr(model, "decoder")
+    config = encoder_config(model, head) if is_encoder else transformer_config(model)
+    names = names_of(config, head)
+    state = {
+        renamed(name, names): tensor
+        for name, tensor in model.state_dict().items()
+        if not name.endswith((VERSION, ".gain"))
+    }
+    kind: Any = DietForMaskedLM
+    if not is_encoder:
+        kind = DietForConditionalGeneration
+    elif head:
+        kind = DietForQuestionAnswering if head == SPAN else DietForSequenceClassification
+    elif "lm_head.decoder.bias" not in state:  # an ELECTRA
+        kind = DietEncoderModel
+        state = {
+            name.removeprefix("model."): tensor
+            for name, tensor in state.items()
+            if not name.startswith(("generator.", "discriminator_head."))
+        }
+    converted = kind(config).eval()
+    names_read = converted.state_dict().keys()
+    unread = [name for name in state if name not in names_read]
+    unmatched = [name for name in unread if not is_encoder or name.startswith("model.")]
+    unmatched += [name for name in names_read if name not in state]
+    if unmatched:
+        rest = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
+        raise UserError(
+            f"the model has options that its form in transformers lacks ({unmatched[0]}{rest}): "
+            "keep it in fairseq"
+        )
+    converted.load_state_dict({name: state[name] for name in names_read})
+    check_same(model, converted)
+    tied = state.get("model.embed_tokens.weight", torch.empty(0)).data_ptr()
+    heads = {name: state[name] for name in unread if state[name].data_ptr() != tied}
+    copies = converted.all_tied_weights_keys
+    tensors = {**converted.state_dict(), **heads}
+    return ConvertedModel(
+        converted, {name: x.contiguous() for name, x in tensors.items() if name not in copies}
+    )
+
+
+@torch.no_grad()
+def check_same(model: Any, converted: Any) -> None:
+    """Compare the logits of translation models, or the features of encoders, on random sentences.
+
+    Raises:
+        UserError: their outputs differ by more than `TOLERANCE`
+    """
+    model.eval()
+    config = converted.config
+    draw = torch.Generator().manual_seed(1)
+    longest = min(config.max_source_positions, 24)
+
+    def sentences(vocabulary: int, longest: int) -> Tensor:
+        tokens = torch.randint(4, max(vocabulary, 5), (2, longest), generator=draw) % vocabulary
+        tokens[:, -1] = config.eos_token_id
+        tokens[1, longest // 2 :] = config.pad_token_id
+        return tokens
+
+    sources = sentences(converted.get_input_embeddings().num_embeddings, longest)
+    real = sources != config.pad_token_id
+    if config.is_encoder_decoder:
+        targets = sentences(config.vocab_size, min(config.max_target_positions, 17))
+        expected = model(sources, real.sum(1), targets)[0]
+        actual = converted(input_ids=sources, decoder_input_ids=targets).logits
+        real = targets != config.pad_token_id
+    else:
+        segments = (torch.arange(longest) >= longest // 3).long().expand_as(sources)
+        segments = segments.clamp(max=max(config.type_vocab_size - 1, 0))
+        expected = model(sources, features_only=True, segments=segments)[0]
+        actual = converted.base_model(sources, token_type_ids=segments).last_hidden_state
+    difference = float((actual[real] - expected[real]).abs().max())
+    if not difference <= TOLERANCE * max(1.0, float(expected[real].abs().max())):
+        raise UserError(
+            f"the model has an option that its form in transformers lacks: their outputs lie "
+            f"{difference:.2g} apart; keep it in fairseq"
+        )

@@ -11,7 +11,7 @@ from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbe
 from ...config import PositionConfig
 from ...errors import UserError
 from ...hf import DietEncoderConfig, DietTransformerConfig
-from ...positions.diet_abs import DietAbs, gain_of
+from ...hf.configuration import SIZES
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
 from ...stack.encoder import PositionalEncoder
@@ -30,19 +30,9 @@ ACTIVATIONS = {
 
 def transformer_config(model: Any) -> DietTransformerConfig:
     encoder, decoder = model.encoder, model.decoder
-    cfg = decoder.cfg
-    if decoder.project_in_dim is not None or decoder.project_out_dim is not None:
-        raise UserError(
-            "the decoder's embeddings have a width of their own (--decoder-input-dim, "
-            "--decoder-output-dim), which its form in transformers lacks: keep it in fairseq"
-        )
-    if decoder.adaptive_softmax is not None:
-        raise UserError(
-            "--adaptive-softmax-cutoff has no counterpart in transformers: keep it in fairseq"
-        )
-    embeddings = decoder.embed_tokens.weight
+    cfg, embeddings = decoder.cfg, decoder.embed_tokens.weight
     shares_all = embeddings is encoder.embed_tokens.weight
-    shares_output = embeddings is decoder.output_projection.weight
+    shares_output = embeddings is getattr(decoder.output_projection, "weight", None)
     return DietTransformerConfig(
         **position_options(model, getattr(model, "args", None), encoder, decoder),
         **common_options(encoder),
@@ -85,38 +75,31 @@ def arguments(config: Any) -> Namespace:
     names = {target: name for name, target in ACTIVATIONS.items() if name != "gelu_fast"}
     if config.activation_fn not in names:
         raise UserError(f"the activation {config.activation_fn} has no counterpart in fairseq")
+    sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
+    same = [f"{side}_{size}" for side in sides for size in SIZES]
+    same += ["layernorm_embedding", "dropout", "attention_dropout", "activation_dropout"]
+    family = "transformer"
     options = {
         "activation_fn": names[config.activation_fn],
         "no_scale_embedding": not config.scale_embedding,
-        "layernorm_embedding": config.layernorm_embedding,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
         **{name: value for name, value in vars(config.positions).items() if value is not None},
     }
-    sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
-    for side in sides:
-        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before"):
-            options[f"{side}_{name}"] = getattr(config, f"{side}_{name}")
     if config.is_encoder_decoder:
+        same += ["max_source_positions", "max_target_positions"]
+        same += ["share_all_embeddings", "share_decoder_input_output_embed"]
+        options["no_decoder_final_norm"] = not config.decoder_final_norm
+    else:
+        same.append("pooler_dropout")
+        family = "bert" if config.pooler or config.type_vocab_size else "roberta"
+        if config.embedding_dim not in (None, config.encoder_embed_dim):
+            family, options["embedding_size"] = "electra", config.embedding_dim
         options |= {
-            "max_source_positions": config.max_source_positions,
-            "max_target_positions": config.max_target_positions,
-            "share_all_embeddings": config.share_all_embeddings,
-            "share_decoder_input_output_embed": config.share_decoder_input_output_embed,
-            "no_decoder_final_norm": not config.decoder_final_norm,
+            "max_positions": config.max_source_positions,
+            "tokens_per_sample": config.max_source_positions,
+            "pooler_activation_fn": names[config.pooler_activation_fn],
+            "untie_weights_roberta": not config.tie_word_embeddings,
         }
-        return Namespace(arch=f"transformer_{config.position_scheme}", **options)
-    family = "bert" if config.pooler or config.type_vocab_size else "roberta"
-    if config.embedding_dim not in (None, config.encoder_embed_dim):
-        family, options["embedding_size"] = "electra", config.embedding_dim
-    options |= {
-        "max_positions": config.max_source_positions,
-        "tokens_per_sample": config.max_source_positions,
-        "pooler_activation_fn": names[config.pooler_activation_fn],
-        "pooler_dropout": config.pooler_dropout,
-        "untie_weights_roberta": not config.tie_word_embeddings,
-    }
+    options |= {name: getattr(config, name) for name in same}
     return Namespace(arch=f"{family}_{config.position_scheme}", **options)
 
 
@@ -130,9 +113,8 @@ def stock_positions(*stacks: Any) -> Namespace:
         LearnedPositionalEmbedding: "learned",
         SinusoidalPositionalEmbedding: "sinusoidal",
     }
-    types = (type(stack.embed_positions) for stack in stacks)
-    schemes = [kinds.get(kind, kind.__name__) for kind in types]
-    if len(set(schemes)) > 1 or schemes[0] not in kinds.values():
+    schemes = [kinds[type(stack.embed_positions)] for stack in stacks]
+    if len(set(schemes)) > 1:
         raise UserError(
             f"the model's positions are {' and '.join(schemes)}, which its form in transformers "
             "lacks: keep it in fairseq"
@@ -152,10 +134,7 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
         options.pop(name, None)
     schemes = [part for part in model.modules() if isinstance(part, ScoreParameters)]
     segments = {part.gain for part in schemes if isinstance(part, SegmentScores)}
-    positions = [part for part in schemes if not isinstance(part, SegmentScores)]
-    gains = {part.gain for part in positions}
-    if len(gains) > 1 and all(map(has_default_gain, positions)):
-        gains = set()  # defaults that follow from the width of each stack's heads
+    gains = {part.gain for part in schemes if not isinstance(part, SegmentScores)}
     if len(gains) > 1 or len(segments) > 1:
         raise UserError(
             "the model's layers have gains of their own, which its form in transformers lacks: "
@@ -163,17 +142,11 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
         )
     if gains:
         [options["position_gain"]] = gains
-    segment_gain = next(iter(segments), None)
     return {
         "position_scheme": options.pop("position_scheme"),
         "position_options": options,
-        "segment_gain": segment_gain,
+        "segment_gain": next(iter(segments), None),
     }
-
-
-def has_default_gain(scheme: ScoreParameters) -> bool:
-    """Whether its gain is the one that follows from its rank."""
-    return isinstance(scheme, DietAbs) and scheme.gain == gain_of(scheme.rank, scheme.gain_at_32)
 
 
 def activation(name: str) -> str:
@@ -186,14 +159,9 @@ def activation(name: str) -> str:
 
 def stack_options(side: str, stack: Any, cfg: Any) -> dict[str, Any]:
     """The sizes of fairseq's encoder or decoder."""
-    return {
-        f"{side}_layers": len(stack.layers),
-        f"{side}_embed_dim": cfg.embed_dim,
-        f"{side}_ffn_embed_dim": cfg.ffn_embed_dim,
-        f"{side}_attention_heads": cfg.attention_heads,
-        f"{side}_normalize_before": bool(cfg.normalize_before),
-        f"{side}_final_norm": stack.layer_norm is not None,
-    }
+    sizes = {name: getattr(cfg, name) for name in SIZES if name != "layers"}
+    sizes |= {"layers": len(stack.layers), "final_norm": stack.layer_norm is not None}
+    return {f"{side}_{name}": value for name, value in sizes.items()}
 
 
 def common_options(stack: Any) -> dict[str, Any]:

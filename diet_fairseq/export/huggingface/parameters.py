@@ -26,8 +26,8 @@ TRANSFORMER_NAMES = {
     "encoder.": "model.encoder.",
     "decoder.": "model.decoder.",
 }
-#: an entry of fairseq's state that nobody reads
-VERSION = "version"
+#: the end of the name of an entry of fairseq's state that nobody reads
+VERSION = ".version"
 
 
 def names_of(config: Any, head: str | None = None) -> dict[str, str]:
@@ -51,46 +51,39 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     return name
 
 
-def state_for(
+def load(
     model: nn.Module, config: Any, tensors: Mapping[str, Tensor], head: str | None
-) -> tuple[dict[str, Tensor], list[str], list[str]]:
-    """The state of fairseq's model with these parameters of a model in transformers.
+) -> tuple[list[str], list[str]]:
+    """Load the parameters of a model in transformers into fairseq's model.
 
     Returns:
-        the state, names of fairseq's parameters that are missing there and keep the model's values,
-        and names of ``tensors`` that the model doesn't read
+        names of fairseq's parameters that are missing there and keep the model's values, and names
+        of ``tensors`` that the model doesn't read
     """
     names = names_of(config, head)
     is_bare_encoder = not any(name.startswith(("model.", "lm_head.")) for name in tensors)
-    loaded: dict[tuple[int, tuple], str] = {}  # place of a tensor -> its name
-    model_state = model.state_dict()
-    state, missing, read = dict(model_state), [], set()
-
-    def place(name: str) -> tuple[int, tuple]:
-        return model_state[name].data_ptr(), tuple(model_state[name].shape)
-
-    for name, tensor in model_state.items():
-        if name.rpartition(".")[2] == VERSION:
-            continue
-        if name.rpartition(".")[2] == "gain":
+    initial = model.state_dict()
+    state, read = {}, set()
+    for name, tensor in initial.items():
+        key = renamed(name, names)
+        key = key.removeprefix("model.") if is_bare_encoder else key
+        if name.endswith(".gain"):
             is_segment = name.endswith("segments.gain")
             gain = config.segment_gain if is_segment else config.positions.position_gain
             state[name] = tensor if gain is None else torch.tensor(gain, dtype=torch.float64)
-            continue
-        key = renamed(name, names)
-        key = key.removeprefix("model.") if is_bare_encoder else key
-        if key not in tensors:
-            missing.append(name)
-            continue
-        if tensors[key].shape != tensor.shape:
-            raise UserError(
-                f"{key} is {tuple(tensors[key].shape)}, but the configuration asks for "
-                f"{tuple(tensor.shape)}: the folder's files don't belong together"
-            )
-        state[name] = tensors[key].to(tensor.dtype)
-        loaded[place(name)] = name
-        read.add(key)
-    tied = [name for name in missing if place(name) in loaded]
-    state |= {name: state[loaded[place(name)]] for name in tied}
-    missing = [name for name in missing if name not in tied]
-    return state, missing, [name for name in tensors if name not in read]
+        elif key in tensors:
+            if tensors[key].shape != tensor.shape:
+                raise UserError(
+                    f"{key} is {tuple(tensors[key].shape)}, but the configuration asks for "
+                    f"{tuple(tensor.shape)}: the folder's files don't belong together"
+                )
+            state[name] = tensors[key]
+            read.add(key)
+    nn.Module.load_state_dict(model, state, strict=False)
+    places = {(initial[name].data_ptr(), initial[name].shape) for name in state}
+    missing = [
+        name
+        for name, tensor in initial.items()
+        if (tensor.data_ptr(), tensor.shape) not in places and not name.endswith(VERSION)
+    ]
+    return missing, [name for name in tensors if name not in read]

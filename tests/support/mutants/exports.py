@@ -29,9 +29,9 @@ def exported_gains_forgotten(patch: Patch) -> None:
     original = configuration.position_options
 
     def position_options(*args):
-        found = original(*args)
-        found["position_options"].pop("position_gain", None)
-        return found | {"segment_gain": None}
+        values = original(*args)
+        values["position_options"].pop("position_gain", None)
+        return values | {"segment_gain": None}
 
     patch.setattr(configuration, "position_options", position_options)
 
@@ -113,10 +113,6 @@ def converted_tables_all_the_first(patch: Patch) -> None:
         self.schemes = self.schemes[:1] * len(self.schemes)
 
     patch.setattr(Positions, "__init__", init)
-
-
-def converted_segments_dropped(patch: Patch) -> None:
-    _converted(patch, "embed_segments.weight", lambda weight: weight[:1].expand_as(weight).clone())
 
 
 def converted_weights_not_tied(patch: Patch) -> None:
