@@ -28,35 +28,25 @@ class CTranslate2Engine(Engine):
     """
 
     def __init__(
-        self,
-        description: ModelDescription,
-        device: str,
-        threads: int | None,
-        any_folder: bool,
+        self, description: ModelDescription, device: str, threads: int | None, any_folder: bool
     ) -> None:
+        import ctranslate2
+
         folder = description.folder
-        try:
-            import ctranslate2
-        except ImportError as error:
-            raise UserError(
-                f"{folder} needs CTranslate2: pip install 'diet_fairseq[ctranslate2]'"
-            ) from error
-        kind, _, number = device.partition(":")
-        if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
-            raise UserError(f"--device {one_line(device)} can't be used: give cpu, cuda or cuda:N")
         if any_folder:
             input_files.check_regular(folder / "model.bin")
         else:
             ctranslate2_files.check(folder)
         self.vocabulary: Collection[str] = ctranslate2_files.read_vocabularies(folder)[0]
+        kind, _, number = device.partition(":")
         try:
             self.model: Any = ctranslate2.Translator(
                 str(folder), kind, device_index=int(number or 0), intra_threads=threads or 0
             )
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
-                f"{folder} can't be loaded by CTranslate2 ({one_line(str(error))}): export the "
-                "model again"
+                f"{folder} can't be loaded by CTranslate2 on {one_line(device)} "
+                f"({one_line(str(error))}): give --device cpu, cuda or cuda:N, or export it again"
             ) from error
         self.folder = folder
         self.longest = description.max_source_length

@@ -20,7 +20,7 @@ from ..checks import positive
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
 from ..stack.attention import PositionalAttention
-from ..text.subwords import FILES, first_subword, kind_of
+from ..text.subwords import FILES, SUBWORD, kind_of
 
 #: value of --subwords where the vocabulary has the words themselves
 NONE = Path("none")
@@ -220,10 +220,10 @@ def _check_words(dictionary: Path) -> None:
     """Refuse a vocabulary of subwords where there is no subword model."""
     try:
         with input_files.open_text(dictionary, newline="\n") as lines:
-            subword = first_subword([line.rpartition(" ")[0] for line in lines])
+            words = [line.rpartition(" ")[0] for line in lines]
     except UnicodeDecodeError as error:
         raise UserError(f"{dictionary} is not UTF-8: give the dictionary of this model") from error
-    if subword is not None:
+    if subword := next(filter(SUBWORD.fullmatch, words), None):
         raise UserError(
             f"{dictionary} is of subwords (such as {subword}), but their model is not beside it: "
             "give --subwords, or --subwords none to take words as they are"

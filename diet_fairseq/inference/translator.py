@@ -94,14 +94,8 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         any_ctranslate2: bool = False,
     ) -> None:
-        pieces = Pieces(
-            Path(data) if data else None,
-            Path(subwords) if subwords else None,
-            tokenizer,
-            source_lang,
-            target_lang,
-            position_temperature,
-        )
+        files = [Path(path) if path else None for path in (data, subwords)]
+        pieces = Pieces(*files, tokenizer, source_lang, target_lang, position_temperature)
         models = [model] if isinstance(model, str | PathLike) else model
         descriptions = [resolve_model(Path(path), pieces) for path in models]
         description = descriptions[0]

@@ -19,6 +19,8 @@ from .parallel import map_lines
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
+#: entries with a mark of SentencePiece or subword-nmt
+SUBWORD = re.compile(r"▁.*|.*@@", re.DOTALL)
 #: largest share of a vocabulary's subwords that its subword model may lack
 MAX_UNKNOWN_SHARE = 0.05
 #: limit of subword-nmt's cache of words
@@ -162,11 +164,6 @@ def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str
             f"vocabulary (such as {unknown[0]!r}) are none of the subword model's; give the two "
             "that were made together"
         )
-
-
-def first_subword(vocabulary: Collection[str]) -> str | None:
-    """An entry with a mark of SentencePiece or subword-nmt; None if all entries are words."""
-    return next((word for word in vocabulary if word[:1] == "▁" or word[-2:] == "@@"), None)
 
 
 def lines_to_learn_from(text: Path, total: int) -> Iterator[str]:

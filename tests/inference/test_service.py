@@ -161,7 +161,9 @@ def test_a_body_that_is_too_large_is_refused(serve, mirror):
 
 def test_other_addresses_and_methods_are_refused(serve):
     client = serve()
-    assert client.get("/nosuch").json() == {"error": "Not Found"}
+    for path in ("/nosuch", "/health/"):  # without a redirect
+        answer = client.get(path, follow_redirects=False)
+        assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
     answer = client.get("/translate")
     assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
     assert answer.headers["allow"] == "POST"
@@ -280,11 +282,6 @@ def test_json_of_another_type_is_refused(serve, mirror, kind):
     assert answer.status_code == 415
     assert answer.json() == {"error": "send JSON, with Content-Type application/json, or a form"}
     assert mirror.batches == []
-
-
-def test_no_redirect_is_made(serve):
-    answer = serve().get("/health/", follow_redirects=False)
-    assert answer.status_code == 404
 
 
 def test_content_length_beside_transfer_encoding_is_refused(serve, mirror):
