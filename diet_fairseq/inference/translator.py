@@ -94,8 +94,10 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         any_ctranslate2: bool = False,
     ) -> None:
-        files = [Path(path) if path else None for path in (data, subwords)]
-        pieces = Pieces(*files, tokenizer, source_lang, target_lang, position_temperature)
+        folder, subword_model = (Path(path) if path else None for path in (data, subwords))
+        pieces = Pieces(
+            folder, subword_model, tokenizer, source_lang, target_lang, position_temperature
+        )
         models = [model] if isinstance(model, str | PathLike) else model
         descriptions = [resolve_model(Path(path), pieces) for path in models]
         description = descriptions[0]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -159,12 +159,10 @@ def application(
     return service
 
 
-async def _while_connected(
-    request: Request, answer: "asyncio.Future[list[Translation]]"
-) -> "list[Translation]":
+async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> "list[Translation]":
     """The answer, which is cancelled if the client disconnects."""
     # The body was read to its end: the next message is that the client has disconnected.
-    disconnected = asyncio.ensure_future(request.receive())
+    disconnected: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():

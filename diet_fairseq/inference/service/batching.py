@@ -84,8 +84,8 @@ class Batches:
                     translations = await loop.run_in_executor(thread, self._translate, lines)
                 except Exception as error:
                     if len(batch) > 1:  # one request may be at fault: each is translated alone
-                        for part in batch:
-                            await translate([part])
+                        for request_lines in batch:
+                            await translate([request_lines])
                     elif not batch[0][0].answer.done():
                         batch[0][0].answer.set_exception(error)
                     return

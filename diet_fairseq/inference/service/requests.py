@@ -61,7 +61,9 @@ class TranslationRequest(BaseModel, strict=True):
         """The answer's fields, given the translations of all lines."""
         remaining = iter(translations)
         texts = [list(islice(remaining, text.count("\n") + 1)) for text in self.q]
-        fields = {"translatedText": ["\n".join(line.text for line in text) for text in texts]}
+        fields: dict[str, list[Any]] = {
+            "translatedText": ["\n".join(line.text for line in text) for text in texts]
+        }
         if self.scores:
             fields["scores"] = [[round(line.score, 6) for line in text] for text in texts]
         return fields if self.is_list else {name: value for name, [value] in fields.items()}
