@@ -10,34 +10,31 @@ import sys
 import threading
 import warnings
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 
 class Command(NamedTuple):
-    """A command: its help, and where its functions are.
+    """A command, whose module is imported when it is called."""
 
-    Attributes:
-        help: one line
-        example: what to type after ``diet-fairseq``
-        module: of the package
-        run: takes the parsed arguments, and returns the status to exit with, or None for 0; its
-            name may begin with another module
-        add_arguments: takes the parser; its module imports neither PyTorch nor fairseq
-    """
-
-    help: str
-    example: str
+    help: str  # one line
+    example: str  # what to type after diet-fairseq
+    #: its `run` takes the parsed arguments, and returns the status to exit with, or None for 0
     module: str
-    run: str = "run"
-    add_arguments: str = "add_arguments"
+    #: the function that adds the arguments to the parser (default: the module's `add_arguments`);
+    #: its module imports neither PyTorch nor fairseq
+    arguments: str = ""
 
-    def function(self, name: str) -> Any:
-        """The function with this name, of the module or of one that it names."""
-        module, _, name = name.rpartition(".")
-        return getattr(import_module(f"diet_fairseq.{module or self.module}"), name)
+    def import_run(self) -> Callable[[Namespace], int | None]:
+        run: Callable[[Namespace], int | None] = import_module(f"diet_fairseq.{self.module}").run
+        return run
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        path = self.arguments or f"{self.module}.add_arguments"
+        module, _, function = path.rpartition(".")
+        getattr(import_module(f"diet_fairseq.{module}"), function)(parser)
 
 
 class Group(NamedTuple):
@@ -51,32 +48,28 @@ EXPORT = {
     "ctranslate2": Command(
         "write a folder that CTranslate2 translates with",
         "export ctranslate2 checkpoints/average.pt model-ct2 --quantization int8",
-        "commands.exports",
-        "export.ctranslate2.run",
-        "add_ctranslate2_arguments",
+        "export.ctranslate2",
+        "commands.exports.add_ctranslate2_arguments",
     ),
     "hf": Command(
         "write a folder that transformers loads",
         "export hf checkpoints/average.pt model-hf",
-        "commands.exports",
-        "export.to_hf.run",
-        "add_hf_arguments",
+        "export.to_hf",
+        "commands.exports.add_hf_arguments",
     ),
     "safetensors": Command(
         "write parameters and configuration as safetensors and JSON",
         "export safetensors checkpoints/average.pt model-safetensors",
-        "commands.exports",
-        "export.safetensors.run",
-        "add_safetensors_arguments",
+        "export.safetensors",
+        "commands.exports.add_safetensors_arguments",
     ),
 }
 IMPORT = {
     "hf": Command(
         "write a fairseq checkpoint from a folder of transformers",
         "import hf model-hf checkpoints-hf",
-        "commands.exports",
-        "export.from_hf.run",
-        "add_import_hf_arguments",
+        "export.from_hf",
+        "commands.exports.add_import_hf_arguments",
     ),
 }
 COMMANDS: dict[str, Command | Group] = {
@@ -125,14 +118,8 @@ EXAMPLES = (
     "translate checkpoints/average.pt test.en > test.de",
     "COMMAND --help",
 )
-#: commands of 0.2 -> the workflow that took their place
-REPLACED = {
-    "translation": "snakemake -s examples/Snakefile --configfile CONFIG.yaml -j 2",
-    "grid": "snakemake -s examples/Snakefile --configfile CONFIG.yaml -j 2, with lists of schemes, "
-    "sizes and seeds in the config",
-    "encoder": "snakemake -s examples/roberta/Snakefile --configfile CONFIG.yaml -j 2",
-    "tables": "snakemake -s examples/papers/Snakefile -n diet_table_4",
-}
+#: commands of 0.2 that became workflows
+REPLACED = ("translation", "grid", "encoder", "tables")
 #: packages that only some commands need -> the extra of diet_fairseq that installs them
 EXTRAS = {
     "ctranslate2": "ctranslate2",
@@ -148,10 +135,7 @@ EXTRAS = {
 }
 
 
-USER_DIR_HELP = "package to import first, as fairseq does: position schemes of your own"
-
-
-class _Formatter(RawDescriptionHelpFormatter):
+class Formatter(RawDescriptionHelpFormatter):
     """Leaves room for the names of commands beside their help, and examples as they are."""
 
     def __init__(self, prog: str, **options: Any) -> None:
@@ -171,38 +155,39 @@ class Parser(ArgumentParser):
     command: Command | None = None
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Formatter, **options)
+        super().__init__(formatter_class=Formatter, **options)
 
     def error(self, message: str) -> NoReturn:
         """Exit with one line."""
         self.exit(2, f"error: {message} (--help shows all options)\n")
 
-    def add_commands(self, commands: dict[str, Any]) -> None:
+    def add_commands(self, commands: Mapping[str, Command | Group]) -> None:
         """Add a parser for every command, and for every group's."""
         subparsers = self.add_subparsers(title="commands", required=True, metavar="COMMAND")
         for name, command in commands.items():
-            subparser = subparsers.add_parser(
-                name,
-                help=command.help,
-                description=f"{command.help[0].upper()}{command.help[1:]}.",
-            )
+            description = f"{command.help[0].upper()}{command.help[1:]}."
+            subparser = subparsers.add_parser(name, help=command.help, description=description)
             if isinstance(command, Group):
                 subparser.epilog = examples_text(*(c.example for c in command.commands.values()))
                 subparser.add_commands(command.commands)
-                continue
-            subparser.epilog = examples_text(command.example)
-            subparser.command = command
-            subparser.set_defaults(command=command)
+            else:
+                subparser.epilog = examples_text(command.example)
+                subparser.command = command
+                subparser.set_defaults(command=command)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, after the command's module has added its arguments."""
-        if self.command:
-            command, self.command = self.command, None
-            command.function(command.add_arguments)(self)
-            self.add_argument("--user-dir", metavar="DIR", help=USER_DIR_HELP)
-            # MODEL --option VALUE FILE, which argparse would not take
-            return self.parse_known_intermixed_args(args, namespace)
-        return super().parse_known_args(args, namespace)
+        if not self.command:
+            return super().parse_known_args(args, namespace)
+        command, self.command = self.command, None
+        command.add_arguments(self)
+        self.add_argument(
+            "--user-dir",
+            metavar="DIR",
+            help="package to import first, as fairseq does: position schemes of your own",
+        )
+        # MODEL --option VALUE FILE, which argparse would not take
+        return self.parse_known_intermixed_args(args, namespace)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -216,7 +201,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_commands(COMMANDS)
     if words and words[0] in REPLACED:
         parser.exit(
-            2, f"error: `{words[0]}` is now a workflow: {REPLACED[words[0]]} (docs/migrating.md)\n"
+            2, f"error: `{words[0]}` is now a workflow: docs/migrating.md names its command\n"
         )
     try:
         with silent_interrupts():
@@ -252,23 +237,9 @@ def silent_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def import_user_dir(args: Namespace) -> None:
-    """Import the package that ``--user-dir`` names, as fairseq's commands do."""
-    from fairseq.utils import import_user_module
-
-    from diet_fairseq.errors import UserError
-
-    try:
-        import_user_module(args)
-    except FileNotFoundError as error:
-        raise UserError(
-            f"--user-dir {args.user_dir} is not there: give the folder of a Python package"
-        ) from error
-
-
-def import_command(args: Namespace) -> Callable[..., int | None]:
+def import_command(args: Namespace) -> Callable[[Namespace], int | None]:
     """The function that runs the command, with the plugin and ``--user-dir`` imported."""
-    from diet_fairseq.errors import report_user_errors
+    from diet_fairseq.errors import UserError, report_user_errors
     from diet_fairseq.modes import active_kinds
 
     # fairseq calls it while it is imported, of which PyTorch 2.15 warns its users
@@ -280,9 +251,16 @@ def import_command(args: Namespace) -> Callable[..., int | None]:
     # Importing fairseq makes the loggers of all libraries verbose.
     logging.getLogger().setLevel(logging.WARNING)
     if args.user_dir is not None:
-        import_user_dir(args)
+        from fairseq.utils import import_user_module
+
+        try:
+            import_user_module(args)
+        except FileNotFoundError as error:
+            raise UserError(
+                f"--user-dir {args.user_dir} is not there: give the folder of a Python package"
+            ) from error
     command: Command = args.command
-    return command.function(command.run)
+    return command.import_run()
 
 
 if __name__ == "__main__":

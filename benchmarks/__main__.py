@@ -5,12 +5,9 @@ What is not known here is passed to the benchmarks.
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-
-from diet_fairseq.progress import heartbeat
 
 from . import encoders, guard, translation
 
@@ -49,14 +46,8 @@ def main() -> None:
 
     for step in STEPS:
         print(f"\n{step.name}", flush=True)
-        started = time.monotonic()
-
-        def say(step: Step = step, started: float = started) -> None:
-            print(f"{step.name}: at work, {time.monotonic() - started:.0f} s", file=sys.stderr)
-
         sys.argv[1:] = ["--rounds", str(args.rounds), "--out", str(args.out), *step.options, *more]
-        with heartbeat(say):
-            step.main()
+        step.main()
     print(f"\nfloors; the figures are in {args.out}/", flush=True)
     sys.argv[1:] = [str(args.out)]
     guard.main()

@@ -1,9 +1,8 @@
 """Faster beam search with the same translations, for our architectures.
 
-It leaves out work that fairseq's search does: copying the encoder's output and its keys and values
-for every hypothesis, and reordering them at every step; decoding the first step for every
-hypothesis, when all are equal; normalising, looking for NaN, masking and adding scores over the
-whole vocabulary, where a few tokens can be chosen.
+fairseq's search copies the encoder's output, keys and values for every hypothesis and reorders them
+at every step. It decodes the first step for every hypothesis, when all are equal. It normalises,
+looks for NaN, masks and adds scores over the whole vocabulary. This search leaves all that out.
 """
 
 from collections.abc import Callable
@@ -31,9 +30,9 @@ GROUP = 16
 class QuickBeamSearch(SequenceGenerator):
     """fairseq's generator, with a search of its own for plain beam search by one transformer.
 
-    Everything else (sampling, prefixes, constraints, ensembles, language models, n-gram blocking,
-    schemes in cross-attention, models with methods of their own, more beams than half the
-    vocabulary) is left to fairseq.
+    fairseq searches in all other cases: sampling, prefixes, constraints, ensembles, language
+    models, n-gram blocking, schemes in cross-attention, models with methods of their own, and more
+    beams than half the vocabulary.
     """
 
     def _generate(
@@ -208,8 +207,8 @@ def largest(gains: Tensor, past: Tensor, number: int) -> tuple[Tensor, Tensor]:
         return (gains + past.unsqueeze(2)).flatten(1).topk(number)
     grouped = gains[..., : groups * GROUP].unflatten(2, (GROUP, groups))
     maxima = grouped.amax(dim=2) + past.unsqueeze(2)  # (B, rows, groups)
-    chosen = maxima.flatten(1).topk(number, sorted=False).indices  # (B, number)
-    first = chosen // groups * columns + chosen % groups  # where a group begins
+    best = maxima.flatten(1).topk(number, sorted=False).indices  # groups, (B, number)
+    first = best // groups * columns + best % groups  # where a group begins
     members = first.unsqueeze(1) + torch.arange(0, groups * GROUP, groups).unsqueeze(1)
     ungrouped = torch.arange(rows * columns).view(rows, columns)[:, groups * GROUP :].flatten()
     places = torch.cat([members.flatten(1), ungrouped.expand(len(gains), -1)], dim=1)

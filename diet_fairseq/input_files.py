@@ -25,20 +25,31 @@ ADVICE = "give another file"
 
 
 def check_regular(
-    path: str | os.PathLike[str], most: int | None = None, advice: str = ADVICE
+    path: str | os.PathLike[str],
+    most: int | None = None,
+    advice: str = ADVICE,
+    descriptor: int | None = None,
 ) -> None:
     """Refuse a file that is not regular or has more than ``most`` bytes, before a library opens it.
+
+    Args:
+        descriptor: that of the file, if it is open
 
     Raises:
         UserError: the file is missing, a folder, a pipe or a device, or too large
     """
     try:
-        status = os.stat(path)
+        status = os.stat(path if descriptor is None else descriptor)
     except (OSError, ValueError) as error:
-        if os.path.islink(path):  # broken or circular
-            raise UserError(f"{one_line(str(path))} is not a regular file: {advice}") from error
         raise _unreadable(path, error, advice) from error
-    _check(status, path, most, advice)
+    name = one_line(str(path))
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise UserError(f"{name} is {kind}: {advice}")
+    if most is not None and status.st_size > most:
+        raise UserError(
+            f"{name} is too large: it has {status.st_size:,} bytes, and may have {most:,}; {advice}"
+        )
 
 
 def open_regular(
@@ -56,7 +67,7 @@ def open_regular(
     except OSError as error:
         raise _unreadable(path, error, advice) from error
     try:
-        _check(os.fstat(descriptor), path, most, advice)
+        check_regular(path, most, advice, descriptor)
     except UserError:
         os.close(descriptor)
         raise
@@ -146,20 +157,7 @@ def broken_rule(error: Any) -> str:
     except (TypeError, ValueError):  # such as a number of too many digits
         value = f"a {type(fault['input']).__name__}"
     value = value if len(value) < 80 else f"{value[:76]} ..."
-    return f"{key} {one_line(rule)}, but is {value}"
-
-
-def _check(
-    status: os.stat_result, path: str | os.PathLike[str], most: int | None, advice: str
-) -> None:
-    name = one_line(str(path))
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise UserError(f"{name} is {kind}: {advice}")
-    if most is not None and status.st_size > most:
-        raise UserError(
-            f"{name} is too large: it has {status.st_size:,} bytes, and may have {most:,}; {advice}"
-        )
+    return f"{key} {one_line(rule)}, but is {value}".lstrip()
 
 
 def _unreadable(

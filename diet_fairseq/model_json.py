@@ -1,7 +1,7 @@
 """``model.json``: the description of a translation model in a folder.
 
-It is beside checkpoints and in exported folders. The folder holds all files that it names, so it
-can be moved and packed. The file is data: its names must stay within the folder, and its values are
+The folder, of checkpoints or an export, holds all files that ``model.json`` names, so it can be
+moved and packed. The file is data: its names must stay within the folder, and its values are
 checked.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from . import input_files
 from .atomic import atomic_file
@@ -28,48 +28,26 @@ LANGUAGE = re.compile(r"[A-Za-z0-9][\w-]{0,31}", re.ASCII)
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model, and the files and options of its text.
+    """A model, and the files and options of its text."""
 
-    ``model.json`` describes translation models; ``lower`` and ``language`` are encoders' options.
-
-    Attributes:
-        engine: fairseq, ctranslate2 or transformers
-        source_lang: source language such as ``en``, empty for encoders
-        target_lang: target language such as ``de``, empty for encoders
-        folder: folder of ``model.json``
-        checkpoint: fairseq's file, or None where the folder is the model
-        data: folder with fairseq's ``dict.LANG.txt``, or None where the engine has its own
-        subwords: sentencepiece, subword_nmt, or none for a vocabulary of words
-        subword_model: SentencePiece's model or subword-nmt's codes
-        preprocessing: tokenizer before the subwords: none or moses
-        beam: number of hypotheses
-        lenpen: exponent of the length penalty
-        penalty: fairseq, ``length ** lenpen``, or tensor2tensor, ``((5 + length) / 6) ** lenpen``
-        max_source_length: limit of subwords in a sentence, or None if only the model has one
-        max_target_length: limit of subwords in a translation, or None
-        lower: whether the text is lower-cased
-        language: language of the text
-        position_temperature: divisor of attention's logits (default: the checkpoint's)
-        state: the checkpoint as loaded by fairseq, if it was read already
-    """
-
-    engine: str
-    source_lang: str
+    engine: str  # fairseq, ctranslate2 or transformers
+    source_lang: str  # such as en; empty for encoders
     target_lang: str
-    folder: Path
-    checkpoint: Path | None = None
-    data: Path | None = None
-    subwords: str = "none"
-    subword_model: Path | None = None
-    preprocessing: str = "none"
-    beam: int = 5
+    folder: Path  # of model.json
+    checkpoint: Path | None = None  # fairseq's file; None: the folder is the model
+    data: Path | None = None  # folder of fairseq's dict.LANG.txt; None: the engine has its own
+    subwords: str = "none"  # sentencepiece, subword_nmt, or none for a vocabulary of words
+    subword_model: Path | None = None  # SentencePiece's model or subword-nmt's codes
+    preprocessing: str = "none"  # tokenizer before the subwords: none or moses
+    beam: int = 5  # number of hypotheses
     lenpen: float = 1.0
-    penalty: str = "fairseq"
-    max_source_length: int | None = None
+    penalty: str = "fairseq"  # length ** lenpen; tensor2tensor: ((5 + length) / 6) ** lenpen
+    max_source_length: int | None = None  # limits of subwords, if not only the model has one
     max_target_length: int | None = None
-    lower: bool = False
-    language: str = "en"
-    position_temperature: float | None = None
+    lower: bool = False  # whether an encoder's text is lower-cased
+    language: str = "en"  # of an encoder's text
+    position_temperature: float | None = None  # divisor of attention's logits, if not the model's
+    # the checkpoint as loaded by fairseq, if it was read already
     state: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -116,17 +94,13 @@ Language = Annotated[str, AfterValidator(_language)]
 Length = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class _Subwords(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Subwords(BaseModel, strict=True):
     kind: Literal["sentencepiece", "subword_nmt", "none"] = "none"
     model: FileName | None = None
 
 
-class _ModelJson(BaseModel):
+class _ModelJson(BaseModel, strict=True):
     """The content of ``model.json``; unknown keys are ignored."""
-
-    model_config = ConfigDict(strict=True)
 
     format: Literal["diet_fairseq model"]
     version: Literal[1]
@@ -152,28 +126,25 @@ def read(folder: Path) -> ModelDescription:
     """
     path = folder / NAME
     content = input_files.read_object(path, _ModelJson, advice=ADVICE)
-    kind = content.subwords.kind
-    needs_files = content.engine == "fairseq"
-
-    def place(key: str, name: str | None, is_needed: bool) -> Path | None:
-        if name is None:
-            if is_needed:
-                raise UserError(f"{path}: {key} must name a file of the folder; {ADVICE}")
-            return None
-        file = folder / name
-        if not os.path.exists(file):  # Path.exists raises for names that are too long
-            text = one_line(str(file))
+    needs_files, has_subwords = content.engine == "fairseq", content.subwords.kind != "none"
+    places: list[Path | None] = []
+    for key, name, is_needed in (
+        ("checkpoint", content.checkpoint, needs_files),
+        ("data", content.data, needs_files),
+        ("subwords.model", content.subwords.model, has_subwords),
+    ):
+        if name is None and is_needed:
+            raise UserError(f"{path}: {key} must name a file of the folder; {ADVICE}")
+        if name and not os.path.exists(folder / name):  # Path.exists raises for long names
+            text = one_line(str(folder / name))
             text = text if len(text) < 300 else f"{text[:296]} ..."
             raise UserError(
                 f"{path}: {key} names {text}, which is not there: train first, or {ADVICE}"
             )
-        return file
-
-    options = content.model_dump(exclude={"format", "version"})
-    options |= {
-        "checkpoint": place("checkpoint", content.checkpoint, needs_files),
-        "data": place("data", content.data, needs_files),
-        "subwords": kind,
-    }
-    subword_model = place("subwords.model", content.subwords.model, kind != "none")
-    return ModelDescription(**options, folder=folder, subword_model=subword_model)
+        places.append(folder / name if name else None)
+    options = content.model_dump(exclude={"format", "version", "checkpoint", "data"})
+    options["subwords"] = content.subwords.kind
+    checkpoint, data, model = places
+    return ModelDescription(
+        **options, folder=folder, checkpoint=checkpoint, data=data, subword_model=model
+    )

@@ -1,4 +1,4 @@
-"""Our beam search finds what fairseq's finds, and leaves to it what it doesn't know."""
+"""Our beam search gives the hypotheses of fairseq's, which does all other searches."""
 
 from types import SimpleNamespace
 
@@ -73,7 +73,7 @@ def test_translations_and_their_scores_are_fairseq_s(case):
 
 
 @tiny.each(FIRST)
-def test_in_bfloat16_they_have_nearly_the_scores_of_float32(case):
+def test_scores_in_bfloat16_are_close_to_those_in_float32(case):
     exact, rounded = tiny.model_of(case), tiny.own(case).bfloat16()
     for one, other in zip(quickly_generated(exact), quickly_generated(rounded), strict=True):
         assert other[0]["score"] != one[0]["score"]
@@ -81,7 +81,7 @@ def test_in_bfloat16_they_have_nearly_the_scores_of_float32(case):
 
 
 @pytest.mark.parametrize("arch", ["transformer", "transformer_align", "bart_base", "mbart_base"])
-def test_those_of_fairseq_s_own_models_are_too(arch):
+def test_translations_of_fairseq_s_own_models_are_fairseq_s(arch):
     model = tiny.stock(arch)
     assert_same_hypotheses(quickly_generated(model), generated(SequenceGenerator, model))
 
@@ -135,7 +135,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_with_a_model_s_own_methods_they_are_fairseq_s(change):
+def test_translations_of_models_with_other_methods_are_fairseq_s(change):
     model = tiny.stock()
     change(model)
     assert_same_hypotheses(generated(QuickBeamSearch, model), generated(SequenceGenerator, model))
@@ -151,7 +151,7 @@ def test_a_translation_may_begin_with_another_token():
     assert ours[0][0]["tokens"].tolist() != generated(QuickBeamSearch, model)[0][0]["tokens"]
 
 
-def test_sentences_that_end_early_leave_the_batch_and_the_rest_goes_on():
+def test_sentences_that_end_early_leave_the_batch():
     """With words that are likely to end, sentences do so at different steps."""
     model = tiny.own(FIRST[-1])
     with torch.no_grad():
@@ -220,7 +220,7 @@ def test_schemes_in_cross_attention_are_fairseq_s_own(case):
     assert_same_hypotheses(generated(QuickBeamSearch, model), generated(SequenceGenerator, model))
 
 
-def test_the_model_is_as_it_was_afterwards():
+def test_the_model_is_restored():
     """With another number of hypotheses, and in a forward pass."""
     model = tiny.own(FIRST[0])
     before = tiny.logits(model)
@@ -229,7 +229,7 @@ def test_the_model_is_as_it_was_afterwards():
     assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {1}
 
 
-def test_a_bart_is_as_it_was_afterwards_even_if_it_fails(monkeypatch):
+def test_a_bart_is_restored_after_a_failure(monkeypatch):
     model = tiny.stock("bart_base")
     generator = QuickBeamSearch([model], WORDS, beam_size=5)
     monkeypatch.setattr(QuickBeamSearch, "_best", None)
@@ -263,7 +263,7 @@ def test_scores_of_a_float64_model_are_exact(scheme):
     torch.testing.assert_close(best[0]["positional_scores"], exact, rtol=0, atol=1e-12)
 
 
-def test_every_task_builds_it_but_where_alignments_are_printed():
+def test_every_task_builds_it_unless_alignments_are_printed():
     task, models = SimpleNamespace(target_dictionary=WORDS), [tiny.model_of(FIRST[0])]
     for options, kind in (
         ({}, QuickBeamSearch),
@@ -275,7 +275,7 @@ def test_every_task_builds_it_but_where_alignments_are_printed():
     assert type(given) is SequenceGenerator
 
 
-def test_a_shortest_length_beyond_the_longest_is_refused():
+def test_min_len_beyond_max_len_is_refused():
     with pytest.raises(UserError, match="--min-len 9 is longer than the longest translation, 8"):
         generated(QuickBeamSearch, tiny.model_of(FIRST[0]), min_len=9)
 

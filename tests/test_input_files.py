@@ -1,4 +1,4 @@
-"""Files that come from elsewhere: what is not regular, too large or too deep is refused at once."""
+"""Untrusted files: those that are not regular, too large or too deep are refused at once."""
 
 import gzip
 import os
@@ -15,7 +15,7 @@ from diet_fairseq_cli import main
 from tests.support import hostile
 from tests.support.translating import untrained
 
-KINDS = ["pipe", "device", "link to a device", "circle", "folder"]
+KINDS = ["pipe", "device", "link to a device", "folder"]
 
 
 def put(path, kind):
@@ -27,8 +27,6 @@ def put(path, kind):
             os.mkfifo(path)
         case "device" | "link to a device":
             path.symlink_to("/dev/zero")
-        case "circle":
-            path.symlink_to(path)
         case "folder":
             path.mkdir()
     return path if kind != "device" else type(path)("/dev/zero")
@@ -54,18 +52,19 @@ def test_only_regular_files_are_opened(tmp_path, kind, read):
 
 def test_a_pipe_that_takes_the_name_of_a_file_is_refused(tmp_path, monkeypatch):
     path = put(tmp_path / "file", "pipe")
-    monkeypatch.setattr(input_files, "check_regular", lambda *_: None)
+    status = os.stat
+    monkeypatch.setattr(os, "stat", lambda place: status(__file__ if place == path else place))
     with pytest.raises(UserError, match="is not a regular file"):
         input_files.open_regular(path)
 
 
-def test_what_can_not_be_read_is_named(tmp_path):
+def test_a_file_that_can_not_be_read_is_named(tmp_path):
     for name in ("nosuch", "a" * 256, "a\0b"):
         with pytest.raises(UserError, match=r"can't be read: .*; give another file"):
             input_files.read_bytes(tmp_path / name, 9)
 
 
-def test_sizes_are_bounded_unpacked_too(tmp_path):
+def test_sizes_are_bounded_also_when_unpacked(tmp_path):
     (tmp_path / "file").write_bytes(b"a" * 10)
     assert input_files.read_bytes(tmp_path / "file", 10) == b"a" * 10
     with pytest.raises(UserError, match="is too large: it has 10 bytes, and may have 9;"):

@@ -1,4 +1,4 @@
-"""`model.json` says what a folder holds; what comes from elsewhere is read as data."""
+"""`model.json` describes the model in a folder; it is read as data, and its values are checked."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def refusal(folder, content):
     return text.replace(str(folder), "FOLDER")
 
 
-def test_what_is_written_is_read_and_the_folder_can_be_moved(folder, tmp_path_factory):
+def test_a_description_is_read_as_written_and_its_folder_can_move(folder, tmp_path_factory):
     wanted = ModelDescription(
         "fairseq", "en", "de", folder, folder / "model.pt", folder, "sentencepiece",
         folder / "sub" / "words.model", beam=4, lenpen=0.6, penalty="tensor2tensor",
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_and_the_folder_can_be_moved(folder, tmp_path_fa
     assert model_json.read(moved).checkpoint == moved / "model.pt"
 
 
-def test_an_exported_model_names_less_and_keys_of_others_are_passed_over(folder):
+def test_an_exported_model_has_fewer_keys_and_others_are_ignored(folder):
     content = {key: GIVEN[key] for key in ("format", "version", "source_lang", "target_lang")}
     content |= {"engine": "ctranslate2", "quantization": "int8"}
     (folder / "model.json").write_text(json.dumps(content))
@@ -119,10 +119,10 @@ def test_a_wrong_value_is_named_with_its_rule(folder, key, value, text):
         (" " * (1 << 20) + "{}", "is too large: it has 1,048,578 bytes, and may have 1,048,576;"),
     ],
 )
-def test_what_is_no_description_is_refused(folder, content, text):
+def test_other_content_is_refused(folder, content, text):
     assert refusal(folder, content).startswith(f"FOLDER/model.json {text}")
 
 
-def test_one_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=re.escape(f"{tmp_path}/model.json can't be read: No such")):
         model_json.read(tmp_path)

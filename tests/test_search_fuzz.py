@@ -1,4 +1,4 @@
-"""Whatever the model and the settings, our search finds what fairseq's finds."""
+"""Our search gives the hypotheses of fairseq's for random models and options."""
 
 import copy
 import random
@@ -130,7 +130,7 @@ def check_searches(kind: str, number: int = 12) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_searches_find_what_fairseq_s_find(kind):
+def test_random_searches_equal_fairseq_s(kind):
     check_searches(kind)
 
 

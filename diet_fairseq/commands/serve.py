@@ -29,8 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--max-characters", type=at_least(1), default=5000,
         help="characters of a line, beyond which it is 400 (default: %(default)s)")  # fmt: skip
     add("--max-seconds", type=at_least(0.0), default=60,
-        help="seconds from a connection to its answer, beyond which it is 504 (default: "
-             "%(default)s)")  # fmt: skip
+        help="seconds from a request to its answer, beyond which it is 504 (default: %(default)s)"
+        )  # fmt: skip
     add("--max-idle-seconds", type=at_least(0.1), default=10,
         help="seconds to the end of a request's headers, and between requests (default: "
              "%(default)s)")  # fmt: skip
@@ -49,8 +49,7 @@ def run(args: Namespace) -> None:
     limits = Limits(args.max_body, args.max_characters, args.max_waiting, args.max_seconds)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients' errors are warnings
     app = application(translator, limits, [args.host, *args.host_names])
-    connection_limits = ConnectionLimits(connections, args.max_idle_seconds, limits.seconds)
-    server = Server.of(app, connection_limits)
+    server = Server(app, ConnectionLimits(connections, args.max_idle_seconds, limits.seconds))
     host, port = listening.getsockname()[:2]
     print(
         f"translating {translator.source_lang} to {translator.target_lang} at "
@@ -61,10 +60,9 @@ def run(args: Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listening])
-    unread = connection_limits.unread
-    result = f"{unread} of the answers had not been read" if unread else "all requests are answered"
+    unread = f"{server.unread} of the answers had not been read"
     with suppress(BrokenPipeError):
-        print(f"stopped: {result}", flush=True)
+        print("stopped:", unread if server.unread else "all requests are answered", flush=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:

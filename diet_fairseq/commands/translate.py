@@ -16,6 +16,9 @@ from .arguments import add_model, at_least
 if TYPE_CHECKING:
     from ..inference.translator import Translation, Translator
 
+#: seconds between two lines of progress where stderr is no terminal
+PAUSE = 20
+
 
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
     """Models, and the file to translate: the last path, unless it is a folder or a checkpoint."""
@@ -62,9 +65,8 @@ def run(args: Namespace) -> None:
     from ..inference.lines import windows
     from ..inference.translator import TooLong
     from ..interrupts import interruptible
-    from ..progress import heartbeat
 
-    printed_lines = translated = 0
+    printed_lines = 0
     with interruptible(lambda: f"{printed_lines:,} lines were translated and written"):
         args.models, file = separate_file(args.models)
         name = str(file or "standard input")
@@ -75,24 +77,14 @@ def run(args: Namespace) -> None:
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # in any locale
         translator = load_translator(args)
-        bar = tqdm(desc="translating", unit=" lines", disable=None)
-
-        def count(lines: int) -> None:
-            nonlocal translated
-            translated += lines
-            bar.update(lines)
-
-        def show_progress() -> None:
-            if bar.disable:
-                print(f"translated: {translated:,} lines", file=sys.stderr, flush=True)
-
-        with bar, heartbeat(show_progress):
+        pauses = {} if sys.stderr.isatty() else {"delay": PAUSE, "mininterval": PAUSE}
+        with tqdm(desc="translating", unit=" lines", **pauses) as bar:
             for lines in windows(source, name, args.max_characters):
                 fault = None
                 try:
-                    results = _translate(translator, lines, args, count)
+                    results = _translate(translator, lines, args, bar.update)
                 except TooLong as error:
-                    results = _translate(translator, lines[: error.number - 1], args, count)
+                    results = _translate(translator, lines[: error.number - 1], args, bar.update)
                     number = printed_lines + error.number
                     fault = UserError(
                         f"{name}, line {number} has {error.subwords:,} subwords, but the model "
@@ -107,7 +99,7 @@ def run(args: Namespace) -> None:
 
 
 def _translate(
-    translator: "Translator", lines: list[str], args: Namespace, count: Callable[[int], Any]
+    translator: "Translator", lines: list[str], args: Namespace, done: Callable[[int], Any]
 ) -> "list[list[Translation]]":
     return translator.candidates(
         lines,
@@ -115,7 +107,7 @@ def _translate(
         beam=args.beam,
         lenpen=args.length_penalty,
         strict=args.strict,
-        done=count,
+        done=done,
     )
 
 

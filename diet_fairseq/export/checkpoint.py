@@ -86,11 +86,8 @@ def load(about: ModelDescription) -> TrainedModel:
     """
     if about.engine != "fairseq":
         raise UserError(f"{about.folder} is an exported model: name the checkpoint it was made of")
-    overrides = {"data": str(about.data)}
-    if about.source_lang:
-        overrides |= {"source_lang": about.source_lang, "target_lang": about.target_lang}
     with report_faults(about.checkpoint):
-        state = model_files.load_state(about, overrides)
+        state = model_files.load_state(about)
         history = state.get("optimizer_history") or [{}]
         labels = replace_task(state, about.data or about.folder)
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(

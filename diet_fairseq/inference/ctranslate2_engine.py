@@ -7,13 +7,13 @@ from .. import input_files
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
 from . import ctranslate2_files
-from .engine import Hypothesis, Search, search_each
+from .engine import Engine, Hypothesis, Search
 
 #: hypotheses in a batch of `_add_ends`, each with a distribution over the vocabulary per subword
 SCORE_BATCH = 8
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """An exported model. Any thread may call it: CTranslate2 queues the calls.
 
     Both searches write at least one subword. CTranslate2 masks </s> in the first step and
@@ -28,57 +28,39 @@ class CTranslate2Engine:
     """
 
     def __init__(
-        self,
-        description: ModelDescription,
-        device: str,
-        threads: int | None,
-        any_folder: bool,
+        self, description: ModelDescription, device: str, threads: int | None, any_folder: bool
     ) -> None:
+        import ctranslate2
+
         folder = description.folder
-        try:
-            import ctranslate2
-        except ImportError as error:
-            raise UserError(
-                f"{folder} needs CTranslate2: pip install 'diet_fairseq[ctranslate2]'"
-            ) from error
-        kind, _, number = device.partition(":")
-        if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
-            raise UserError(f"--device {one_line(device)} can't be used: give cpu, cuda or cuda:N")
         if any_folder:
             input_files.check_regular(folder / "model.bin")
         else:
             ctranslate2_files.check(folder)
         self.vocabulary: Collection[str] = ctranslate2_files.read_vocabularies(folder)[0]
+        kind, _, number = device.partition(":")
         try:
             self.model: Any = ctranslate2.Translator(
                 str(folder), kind, device_index=int(number or 0), intra_threads=threads or 0
             )
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
-                f"{folder} can't be loaded by CTranslate2 ({one_line(str(error))}): export the "
-                "model again"
+                f"{folder} can't be loaded by CTranslate2 on {one_line(device)} "
+                f"({one_line(str(error))}): give --device cpu, cuda or cuda:N, or export it again"
             ) from error
         self.folder = folder
         self.longest = description.max_source_length
         self.longest_target = description.max_target_length
 
-    def translate(
-        self, sentences: Sequence[Sequence[str]], search: Search
+    def search(
+        self, sentences: Sequence[Sequence[str]], limit: int, options: Search
     ) -> list[list[Hypothesis]]:
-        return search_each(self._search, sentences, self.longest_target, search)
-
-    def _search(
-        self, sentences: Sequence[Sequence[str]], limit: int, search: Search
-    ) -> list[list[Hypothesis]]:
-        """All hypotheses of the beam, of at most ``limit`` subwords."""
-        # CTranslate2 has fairseq's penalty, `Search.best` tensor2tensor's
-        lenpen = search.lenpen if search.penalty == "fairseq" else 0
         try:
             results = self.model.translate_batch(
                 sentences,
-                beam_size=search.beam,
-                num_hypotheses=search.beam,
-                length_penalty=lenpen,
+                beam_size=options.beam,
+                num_hypotheses=options.beam,
+                length_penalty=options.engine_lenpen,
                 max_input_length=0,
                 max_decoding_length=limit,
                 return_scores=True,
@@ -87,7 +69,7 @@ class CTranslate2Engine:
             hypotheses = [
                 list(map(self._hypothesis, result.hypotheses, result.scores)) for result in results
             ]
-            return self._add_ends(sentences, hypotheses, lenpen)
+            return self._add_ends(sentences, hypotheses, options.engine_lenpen)
         except Exception as error:  # CTranslate2 raises many types
             raise UserError(
                 f"CTranslate2 can't translate with {self.folder} ({one_line(str(error))}): take a "

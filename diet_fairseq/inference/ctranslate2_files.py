@@ -7,9 +7,8 @@ embeddings have rows.
 """
 
 import math
-import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -23,34 +22,13 @@ AGAIN = (
     "export the model again, or give --any-ctranslate2 if you trust the folder, which can run into "
     "memory errors"
 )
-#: versions of model.bin's format and of `ctranslate2.specs.TransformerSpec`
-VERSION, SPEC, REVISION = 6, "TransformerSpec", 7
+#: version of model.bin's format, and name and revision of `ctranslate2.specs.TransformerSpec`
+FORMAT = (6, "TransformerSpec", 7)
 #: CTranslate2's numbers of types -> bytes of a number
 TYPES = {0: 4, 1: 1, 2: 2, 3: 4, 4: 2, 5: 2}
 FLOAT32, INT8, INT16, INT32 = 0, 1, 2, 3
-FLOATS = (0, 4, 5)  # float32, float16, bfloat16
-MOST_LAYERS = 1000
-
-_ZERO = (INT8, (0,))
-_SCALARS: dict[str, tuple[int, Any]] = {
-    "activation": (INT8, range(6)),
-    "num_heads": (INT16, None),
-    "pre_norm": (INT8, (0, 1)),
-    "scale_embeddings": (FLOAT32, None),
-}
-#: scalars of encoder and decoder -> type, and values that the export writes (None: checked below)
-SCALARS: dict[str, dict[str, tuple[int, Any]]] = {
-    "encoder": _SCALARS | {"embeddings_merge": (INT8, (1,)), "multi_query_attention": _ZERO},
-    "decoder": _SCALARS
-    | {
-        "alibi": _ZERO,
-        "alibi_use_positive_positions": _ZERO,
-        "alignment_heads": (INT16, (0,)),
-        "alignment_layer": (INT16, (-1,)),
-        "scale_alibi": _ZERO,
-        "start_from_zero_embedding": _ZERO,
-    },
-}
+FLOATS = {FLOAT32, 4, 5}  # and float16, bfloat16
+#: types of scalars -> format of `struct`
 FORMATS = {FLOAT32: "<f", INT8: "<b", INT16: "<h", INT32: "<i"}
 
 
@@ -92,7 +70,7 @@ def check(folder: Path) -> None:
     try:
         with input_files.open_regular(model, advice=AGAIN) as file:
             variables = read_variables(file)
-        check_variables(variables, *vocabularies)
+        TransformerCheck(variables).check(*vocabularies)
     except Fault as fault:
         raise UserError(
             f"{model} is not as `diet-fairseq export ctranslate2` writes it "
@@ -102,26 +80,20 @@ def check(folder: Path) -> None:
 
 def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
     """The words of source and target; the folder may hold no other vocabulary."""
-    files = {path.name for path in folder.glob("*vocabulary*")}
-    shared, separate = (
-        {"shared_vocabulary.json"},
-        {"source_vocabulary.json", "target_vocabulary.json"},
-    )
-    if files not in (shared, separate):
-        names = one_line(", ".join(sorted(files))) or "none"
+    names = sorted(path.name for path in folder.glob("*vocabulary*"))
+    separate = ["source_vocabulary.json", "target_vocabulary.json"]
+    if names not in (["shared_vocabulary.json"], separate):
         raise UserError(
             f"{folder} must have shared_vocabulary.json, or source_vocabulary.json and "
-            f"target_vocabulary.json, but has {names}: {AGAIN}"
+            f"target_vocabulary.json, but has {one_line(', '.join(names)) or 'none'}: {AGAIN}"
         )
-    source, *target = (_words(folder / name) for name in sorted(files))
-    return source, target[0] if target else source
-
-
-def _words(path: Path) -> list[str]:
-    words = input_files.read_json(path, input_files.VOCABULARY, AGAIN)
-    if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
-        raise UserError(f"{path} is no list of words: {AGAIN}")
-    return words
+    vocabularies = []
+    for name in names:
+        words = input_files.read_json(folder / name, input_files.VOCABULARY, AGAIN)
+        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+            raise UserError(f"{folder / name} is no list of words: {AGAIN}")
+        vocabularies.append(words)
+    return vocabularies[0], vocabularies[-1]
 
 
 def read_variables(file: BinaryIO) -> dict[str, Variable]:
@@ -140,38 +112,35 @@ def read_variables(file: BinaryIO) -> dict[str, Variable]:
         return struct.unpack(form, data)
 
     def name() -> str:
-        (length,) = take("<H")
-        (text,) = take(f"<{length}s")
+        (text,) = take(f"<{take('<H')[0]}s")
         if text[-1:] != b"\0" or b"\0" in text[:-1]:
             raise Fault("a name does not end")
         return str(text[:-1].decode("utf-8", "replace"))
 
     (version,) = take("<I")
-    spec = name() if version == VERSION else ""
+    spec = name() if version == FORMAT[0] else ""
     revision, count = take("<II")
-    if (version, spec, revision) != (VERSION, SPEC, REVISION):
+    if (version, spec, revision) != FORMAT:
         raise Fault(f"it holds version {version} of {spec or 'the format'}, revision {revision}")
-    variables: dict[str, Variable] = {}
+    arrays: dict[str, Variable] = {}
     for _ in range(count):
         key = name()
-        (rank,) = take("<B")
-        shape = take(f"<{rank}I")
+        shape = take(f"<{take('<B')[0]}I")
         kind, length = take("<BI")
         if kind not in TYPES or length != math.prod(shape) * TYPES[kind]:
             raise Fault(f"{key} has {length} bytes, not those of its shape {shape}")
         if file.tell() + length > size:
             raise Fault("it is cut")
+        if key in arrays:
+            raise Fault(f"{key} is there twice")
         value = None
         if not shape and kind in FORMATS:
             (value,) = take(FORMATS[kind])
         else:
             file.seek(length, 1)
-        if key in variables:
-            raise Fault(f"{key} is there twice")
-        variables[key] = Variable(shape, kind, value)
-    (count,) = take("<I")
-    arrays = dict(variables)
-    for _ in range(count):
+        arrays[key] = Variable(shape, kind, value)
+    variables = dict(arrays)
+    for _ in range(take("<I")[0]):
         alias, key = name(), name()
         if key not in arrays or alias in variables:
             raise Fault(f"the alias {alias} of {key} leads nowhere")
@@ -183,153 +152,157 @@ def read_variables(file: BinaryIO) -> dict[str, Variable]:
     return variables
 
 
-def check_variables(variables: Mapping[str, Variable], source: int, target: int) -> None:
-    """Refuse inconsistent variables; ``source`` and ``target`` are numbers of words.
+class TransformerCheck:
+    """Takes the variables of a transformer one by one and compares them with what they must be.
 
-    Raises:
-        Fault: with the name of the first wrong variable
+    Every fault is raised as a `Fault` with the name of the first wrong variable.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-    optional: set[str] = set()
-    widths = {}
-    for side, words, table in (
-        ("encoder", source, "embeddings_0"),
-        ("decoder", target, "embeddings"),
-    ):
-        embeddings = _matrix(variables, f"{side}/{table}/weight")
-        widths[side] = width = embeddings[1]
-        heads = _check_scalars(variables, side, width)
-        linear = {f"{side}/{table}": (words, width)}
-        norms = [f"{side}/layer_norm", f"{side}/layernorm_embedding"]
-        optional.update(f"{norm}/gamma" for norm in norms)
-        if side == "decoder":
-            linear["decoder/projection"] = (words, width)
-        encodings = f"{side}/position_encodings/encodings"
-        if encodings in variables:
-            shapes[encodings] = (_matrix(variables, encodings)[0], width)
-        for layer in _layers(variables, side):
-            inner = _matrix(variables, f"{layer}/ffn/linear_0/weight")[0]
-            linear |= {
-                f"{layer}/self_attention/linear_0": (3 * width, width),
-                f"{layer}/self_attention/linear_1": (width, width),
-                f"{layer}/ffn/linear_0": (inner, width),
-                f"{layer}/ffn/linear_1": (width, inner),
-            }
-            norms += [f"{layer}/self_attention/layer_norm", f"{layer}/ffn/layer_norm"]
-            if side == "decoder":
-                linear |= {
-                    f"{layer}/attention/linear_0": (width, width),
-                    f"{layer}/attention/linear_1": (2 * width, widths["encoder"]),
-                    f"{layer}/attention/linear_2": (width, width),
-                }
-                norms.append(f"{layer}/attention/layer_norm")
-            shapes |= _positions(variables, layer, side, width, heads)
-        for name, shape in linear.items():
-            shapes |= {f"{name}/weight": shape, f"{name}/bias": shape[:1]}
-            optional.add(f"{name}/bias")
-            weight = variables.get(f"{name}/weight")
-            if weight is not None and weight.type in (INT8, INT16):
-                shapes[f"{name}/weight_scale"] = shape[:1] if weight.type == INT8 else ()
-        for name in norms:
-            shapes |= {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
-            optional.add(f"{name}/beta")
-        shapes |= {f"{side}/{name}": () for name in SCALARS[side]}
-    for name, expected in shapes.items():
-        if name not in variables and name not in optional:
-            raise Fault(f"{name} is missing")
-        if name in variables and variables[name].shape != expected:
-            raise Fault(f"{name} has the shape {variables[name].shape}, not {expected}")
-    for name in variables:
-        if name not in shapes:
-            raise Fault(f"{name} does not belong to such a model")
-    _check_types(variables)
 
+    def __init__(self, variables: Mapping[str, Variable]) -> None:
+        self.variables = dict(variables)  # those that are not taken yet
+        self.matrices: set[int] = set()  # types
+        self.vectors: set[int] = set()
 
-def _matrix(variables: Mapping[str, Variable], name: str) -> tuple[int, int]:
-    """The shape of a matrix that is not empty."""
-    shape = variables[name].shape if name in variables else ()
-    if len(shape) != 2 or not all(shape):
-        raise Fault(f"{name} has the shape {shape}, or is missing")
-    return shape[0], shape[1]
-
-
-def _check_scalars(variables: Mapping[str, Variable], side: str, width: int) -> int:
-    """Check the scalars of the encoder or decoder, and return its number of heads."""
-    for name, (kind, values) in SCALARS[side].items():
-        scalar = variables.get(f"{side}/{name}")
-        if scalar is None or scalar.type != kind or scalar.value is None:
-            raise Fault(f"{side}/{name} is missing, or of another type")
-        if values is not None and scalar.value not in values:
-            raise Fault(f"{side}/{name} is {scalar.value:g}")
-    heads = variables[f"{side}/num_heads"].value or 0
-    if heads < 1 or width % heads:
-        raise Fault(f"{side}/num_heads is {heads:g}, which does not divide the width, {width}")
-    if not math.isfinite(variables[f"{side}/scale_embeddings"].value or 0):
-        raise Fault(f"{side}/scale_embeddings is not finite")
-    return int(heads)
-
-
-def _layers(variables: Mapping[str, Variable], side: str) -> Iterator[str]:
-    """The name prefixes of all layers, which are counted from 0."""
-    matches = (re.match(rf"{side}/layer_(0|[1-9]\d{{0,3}})/", name, re.ASCII) for name in variables)
-    numbers = {int(match[1]) for match in matches if match}
-    if numbers != set(range(len(numbers))) or not 0 < len(numbers) <= MOST_LAYERS:
-        raise Fault(f"the layers of the {side} are not counted from 0")
-    yield from (f"{side}/layer_{number}" for number in range(len(numbers)))
-
-
-def _positions(
-    variables: Mapping[str, Variable], layer: str, side: str, width: int, heads: int
-) -> dict[str, tuple[int, ...]]:
-    """Shapes of a layer's positions, as `export.ctranslate2.positions` writes them, if any."""
-    part, first = f"{layer}/self_attention", f"{side}/layer_0/self_attention"
-    bias, keys = f"{part}/relative_attention_bias", f"{part}/relative_position_keys"
-    for kind in ("relative_attention_bias", "relative_position_keys"):
-        if (f"{part}/{kind}" in variables) != (f"{first}/{kind}" in variables):
-            raise Fault(f"{part}/{kind} is not in all layers")
-    if bias in variables:
-        rows, directions = _matrix(variables, bias)[0], 2 if side == "encoder" else 1
-        name = f"{part}/relative_attention_max_distance"
-        distance = variables.get(name, Variable((), FLOAT32))
+    def check(self, source: int, target: int) -> None:
+        """Check all variables; ``source`` and ``target`` are numbers of words."""
+        width = self.take_stack("encoder", "embeddings_0", source, 0)
+        self.take_stack("decoder", "embeddings", target, width)
+        if self.variables:
+            raise Fault(f"{next(iter(self.variables))} does not belong to such a model")
+        floats = self.matrices & FLOATS
         if (
-            distance.type != INT32
-            or (distance.value or 0) * directions != rows
-            or rows % (2 * directions)
+            len(self.matrices) > 1
+            or not self.matrices <= FLOATS | {INT8, INT16}
+            or not self.vectors <= FLOATS
+            or len(self.vectors - {FLOAT32}) > 1
+            or (floats and not self.vectors <= floats | {FLOAT32})
         ):
-            raise Fault(f"{name} is not that of {rows} buckets")
-        if keys in variables:
-            raise Fault(f"{part} has two kinds of positions")
-        return {bias: (rows, heads), name: ()}
-    if keys in variables:
-        rows = _matrix(variables, keys)[0]
-        if rows % 2 == 0:
-            raise Fault(f"{keys} has {rows} rows, which are not symmetric")
-        values = f"{part}/relative_position_values"
-        shape = (rows, width // heads)
-        return {keys: shape, **({values: shape} if values in variables else {})}
-    return {}
+            raise Fault("its parameters are of types that do not go together")
 
-
-def _check_types(variables: Mapping[str, Variable]) -> None:
-    """Check that all matrices have one type, and all else float32 or the half precision of both."""
-    matrices, others = set(), set()
-    scalars = {f"{side}/{name}" for side, names in SCALARS.items() for name in names}
-    for name, variable in variables.items():
-        if name in scalars or name.endswith("/relative_attention_max_distance"):
-            continue
-        if name.endswith("/weight"):
-            matrices.add(variable.type)
-        elif name.endswith("/weight_scale"):
-            if variable.type != FLOAT32:
-                raise Fault(f"{name} is not of float32")
+    def take_stack(self, side: str, table: str, words: int, source_width: int) -> int:
+        """Take the encoder or the decoder, and return its width."""
+        width = self.matrix(f"{side}/{table}/weight")[1]
+        self.take_linear(f"{side}/{table}", words, width)
+        heads = int(self.take_scalar(f"{side}/num_heads", INT16))
+        if heads < 1 or width % heads:
+            raise Fault(f"{side}/num_heads is {heads}, which does not divide the width, {width}")
+        self.take_positive(f"{side}/scale_embeddings")
+        self.take_scalar(f"{side}/activation", INT8, range(6))
+        self.take_scalar(f"{side}/pre_norm", INT8, (0, 1))
+        if side == "encoder":
+            self.take_scalar("encoder/embeddings_merge", INT8, (1,))
+            self.take_scalar("encoder/multi_query_attention", INT8, (0,))
         else:
-            others.add(variable.type)
-    matrix, *further = matrices
-    if (
-        further
-        or matrix == INT32
-        or not others <= set(FLOATS)
-        or len(others - {FLOAT32}) > 1
-        or (matrix in FLOATS and not others <= {FLOAT32, matrix})
-    ):
-        raise Fault("its parameters are of types that do not go together")
+            self.take_linear("decoder/projection", words, width)
+            for name in (
+                *("alibi", "alibi_use_positive_positions", "scale_alibi"),
+                "start_from_zero_embedding",
+            ):
+                self.take_scalar(f"decoder/{name}", INT8, (0,))
+            self.take_scalar("decoder/alignment_heads", INT16, (0,))
+            self.take_scalar("decoder/alignment_layer", INT16, (-1,))
+        if (name := f"{side}/position_encodings/encodings") in self.variables:
+            self.take_vector(name, self.matrix(name)[0], width)
+        for name in (f"{side}/layer_norm", f"{side}/layernorm_embedding"):
+            if f"{name}/gamma" in self.variables:
+                self.take_norm(name, width)
+        kinds: list[str] = []
+        while f"{side}/layer_{len(kinds)}/ffn/linear_0/weight" in self.variables:
+            layer = f"{side}/layer_{len(kinds)}"
+            kinds.append(self.take_layer(side, layer, width, heads, source_width))
+        if len(set(kinds)) != 1:
+            raise Fault(f"the {side} has no layers, or layers with positions of several kinds")
+        return width
+
+    def take_layer(self, side: str, layer: str, width: int, heads: int, source_width: int) -> str:
+        """Take a layer, and return the kind of its positions."""
+        inner = self.matrix(f"{layer}/ffn/linear_0/weight")[0]
+        self.take_linear(f"{layer}/ffn/linear_0", inner, width)
+        self.take_linear(f"{layer}/ffn/linear_1", width, inner)
+        self.take_norm(f"{layer}/ffn/layer_norm", width)
+        self.take_linear(f"{layer}/self_attention/linear_0", 3 * width, width)
+        self.take_linear(f"{layer}/self_attention/linear_1", width, width)
+        self.take_norm(f"{layer}/self_attention/layer_norm", width)
+        if side == "decoder":
+            self.take_linear(f"{layer}/attention/linear_0", width, width)
+            self.take_linear(f"{layer}/attention/linear_1", 2 * width, source_width)
+            self.take_linear(f"{layer}/attention/linear_2", width, width)
+            self.take_norm(f"{layer}/attention/layer_norm", width)
+        return self.take_positions(f"{layer}/self_attention", side, width, heads)
+
+    def take_positions(self, attention: str, side: str, width: int, heads: int) -> str:
+        """Take a layer's positions, as `export.ctranslate2.positions` writes them, if any."""
+        bias = f"{attention}/relative_attention_bias"
+        keys, values = (f"{attention}/relative_position_{name}" for name in ("keys", "values"))
+        if bias in self.variables:
+            rows, directions = self.matrix(bias)[0], 2 if side == "encoder" else 1
+            name = f"{attention}/relative_attention_max_distance"
+            distance = self.take_scalar(name, INT32)
+            if distance * directions != rows or rows % (2 * directions):
+                raise Fault(f"{name} is not that of {rows} buckets")
+            self.take_vector(bias, rows, heads)
+            return "bias"
+        if keys in self.variables:
+            rows = self.matrix(keys)[0]
+            if rows % 2 == 0:
+                raise Fault(f"{keys} has {rows} rows, which are not symmetric")
+            self.take_vector(keys, rows, width // heads)
+            if values in self.variables:
+                self.take_vector(values, rows, width // heads)
+            return "keys"
+        if f"{attention}/rotary_dim" in self.variables:
+            self.take_scalar(f"{attention}/rotary_dim", INT32, range(2, width // heads + 1, 2))
+            self.take_scalar(f"{attention}/rotary_interleave", INT8, (0,))
+            self.take_positive(f"{attention}/rotary_base")
+            if f"{attention}/rotary_scaling_type" in self.variables:
+                self.take_scalar(f"{attention}/rotary_scaling_type", INT8, (0,))
+                self.take_positive(f"{attention}/rotary_scaling_factor")
+            return "rotary"
+        return "none"
+
+    def take_linear(self, name: str, rows: int, columns: int) -> None:
+        """Take a matrix, with its scale if it is of integers, and its bias if there is one."""
+        weight = self.take(f"{name}/weight", rows, columns)
+        self.matrices.add(weight.type)
+        if weight.type not in FLOATS:
+            scale = self.take(f"{name}/weight_scale", *([rows] if weight.type == INT8 else []))
+            if scale.type != FLOAT32:
+                raise Fault(f"{name}/weight_scale is not of float32")
+        if f"{name}/bias" in self.variables:
+            self.take_vector(f"{name}/bias", rows)
+
+    def take_norm(self, name: str, width: int) -> None:
+        self.take_vector(f"{name}/gamma", width)
+        if f"{name}/beta" in self.variables:
+            self.take_vector(f"{name}/beta", width)
+
+    def take_vector(self, name: str, *shape: int) -> None:
+        """Take a parameter that is no weight of a product: a table, a bias, a norm."""
+        self.vectors.add(self.take(name, *shape).type)
+
+    def take_scalar(self, name: str, kind: int, values: Collection[float] | None = None) -> float:
+        scalar = self.take(name)
+        if scalar.type != kind or scalar.value is None:
+            raise Fault(f"{name} is of another type")
+        if values is not None and scalar.value not in values:
+            raise Fault(f"{name} is {scalar.value:g}")
+        return scalar.value
+
+    def take_positive(self, name: str) -> None:
+        if not 0 < (value := self.take_scalar(name, FLOAT32)) < math.inf:
+            raise Fault(f"{name} is {value:g}, not a number above 0")
+
+    def take(self, name: str, *shape: int) -> Variable:
+        if name not in self.variables:
+            raise Fault(f"{name} is missing")
+        variable = self.variables.pop(name)
+        if variable.shape != shape:
+            raise Fault(f"{name} has the shape {variable.shape}, not {shape}")
+        return variable
+
+    def matrix(self, name: str) -> tuple[int, int]:
+        """The shape of a matrix that is not empty."""
+        shape = self.variables[name].shape if name in self.variables else ()
+        if len(shape) != 2 or not all(shape):
+            raise Fault(f"{name} has the shape {shape}, or is missing")
+        return shape[0], shape[1]

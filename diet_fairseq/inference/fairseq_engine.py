@@ -14,11 +14,11 @@ from torch import Tensor
 from ..checkpoints import report_faults
 from ..errors import UserError, one_line
 from ..model_json import ModelDescription
-from .engine import Hypothesis, Search, search_each
+from .engine import Engine, Hypothesis, Search
 from .model_files import check_temperature, load_state
 
 
-class FairseqEngine:
+class FairseqEngine(Engine):
     """A fairseq checkpoint, or several as an ensemble. One call runs at a time; others wait.
 
     Args:
@@ -44,24 +44,18 @@ class FairseqEngine:
         self.longest_target = min(int(model.max_decoder_positions()) for model in self.models) - 1
         self._lock = threading.Lock()
 
-    def translate(
-        self, sentences: Sequence[Sequence[str]], search: Search
+    def search(
+        self, sentences: Sequence[Sequence[str]], limit: int, options: Search
     ) -> list[list[Hypothesis]]:
-        return search_each(self._search, sentences, self.longest_target, search)
-
-    def _search(
-        self, sentences: Sequence[Sequence[str]], limit: int, search: Search
-    ) -> list[list[Hypothesis]]:
-        """All hypotheses of the beam, of at most ``limit`` subwords."""
         sources = [self._numbers(sentence) for sentence in sentences]
         lengths = torch.tensor([len(source) for source in sources])
         dataset = self.task.build_dataset_for_inference(sources, lengths)
         batch = dataset.collater([dataset[number] for number in range(len(sources))])
         batch = utils.apply_to_sample(lambda tensor: tensor.to(self.device), batch)
-        options = GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=limit)
-        options.lenpen = 0 if search.penalty == "tensor2tensor" else search.lenpen
+        config = GenerationConfig(beam=options.beam, max_len_a=0, max_len_b=limit)
+        config.lenpen = options.engine_lenpen
         with self._lock:
-            generator = self.task.build_generator(self.models, options)
+            generator = self.task.build_generator(self.models, config)
             results = generator.generate(self.models, batch)
         by_number = dict(zip(batch["id"].tolist(), results, strict=True))  # sorted by length
         return [list(map(self._hypothesis, by_number[number])) for number in range(len(sources))]
@@ -80,13 +74,8 @@ class FairseqEngine:
 
 
 def _load(description: ModelDescription, device: torch.device) -> tuple[Any, TranslationTask]:
-    overrides = {
-        "data": str(description.data),
-        "source_lang": description.source_lang,
-        "target_lang": description.target_lang,
-    }
     with report_faults(description.checkpoint):
-        state = load_state(description, overrides)
+        state = load_state(description)
         [model], cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(description.checkpoint)], state=state
         )

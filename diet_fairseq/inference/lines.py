@@ -27,41 +27,34 @@ def windows(file: Any, name: str, longest: int, size: int = WINDOW) -> Iterator[
         UserError: a line is not UTF-8 or too long; all lines before it were yielded
     """
     window: list[str] = []
-    number = 0
-    most_bytes = 4 * longest + 3  # with a byte-order mark
-    for line in _raw_lines(file.fileno(), most_bytes):
-        try:
+    number, most = 0, 4 * longest + 3  # bytes, with a byte-order mark
+    try:
+        for line in _raw_lines(file.fileno(), most):
             if line is not None:
                 number += 1
-                window.append(
-                    _decode(line, f"{name}, line {number}", longest, most_bytes, number == 1)
-                )
-        except UserError:
-            if window:
+                encoding = "utf-8-sig" if number == 1 else "utf-8"
+                errors = "strict" if len(line) <= most else "replace"  # it may be cut
+                text = line.decode(encoding, errors)
+                if len(text) > longest:
+                    if window:
+                        yield window
+                    raise UserError(
+                        f"{name}, line {number} has more than {longest:,} characters: split it "
+                        "into lines, or raise --max-characters; all lines before it are translated"
+                    )
+                window.append(text)
+            if window and (line is None or len(window) == size):
                 yield window
-            raise
-        if window and (line is None or len(window) == size):
+                window = []
+    except UnicodeDecodeError as error:
+        if window:
             yield window
-            window = []
+        raise UserError(
+            f"{name}, line {number}: byte {error.start + 1} (0x{error.object[error.start]:02x}) is "
+            "not UTF-8: convert the text; all lines before it are translated"
+        ) from error
     if window:
         yield window
-
-
-def _decode(line: bytes, place: str, longest: int, most_bytes: int, is_first: bool) -> str:
-    try:
-        text = line.decode("utf-8") if len(line) <= most_bytes else ""
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{place}: byte {error.start + 1} (0x{line[error.start]:02x}) is not "
-            "UTF-8: convert the text; all lines before it are translated"
-        ) from error
-    text = text.removeprefix("\ufeff") if is_first else text
-    if len(line) > most_bytes or len(text) > longest:
-        raise UserError(
-            f"{place} has more than {longest:,} characters: split it into lines, "
-            "or raise --max-characters; all lines before it are translated"
-        )
-    return text
 
 
 def _raw_lines(descriptor: int, most: int) -> Iterator[bytes | None]:

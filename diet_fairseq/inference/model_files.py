@@ -5,7 +5,6 @@ that the checkpoint itself names are never opened (SECURITY.md).
 """
 
 from argparse import Namespace
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,14 @@ from ..checks import positive
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
 from ..stack.attention import PositionalAttention
-from ..text.subwords import FILES, first_subword, kind_of
+from ..text.subwords import FILES, SUBWORD, kind_of
 
 #: value of --subwords where the vocabulary has the words themselves
 NONE = Path("none")
 #: checkpoints are usually in FOLDER/runs/NAME, their data in FOLDER/data-bin
 DATA, LEVELS = "data-bin", 3
+#: fields of the two languages, and their flags
+SIDES = {"source_lang": "--source-lang", "target_lang": "--target-lang"}
 #: file in the folder of an encoder's data, with its `TextOptions`
 MADE_FROM = "made-from.json"
 
@@ -36,12 +37,6 @@ class TextOptions(BaseModel, strict=True):
 
     lower: bool
     language: Language
-
-
-class MadeFrom(BaseModel):
-    """The content of `MADE_FROM`; a task has the options of its encoder as ``text``."""
-
-    text: TextOptions
 
 
 @dataclass(frozen=True)
@@ -76,24 +71,28 @@ def resolve_model(
     Raises:
         UserError: a file is missing or not valid
     """
+    for side, flag in SIDES.items():
+        language = getattr(pieces, side)
+        if language is not None and not model_json.LANGUAGE.fullmatch(language):
+            raise UserError(f"{flag} must be a language's code such as en, but is {language}")
     folder = model if model.is_dir() else model.parent
     if not model.exists():
         raise UserError(f"there is no model {model}: check the path")
     if (folder / model_json.NAME).exists():
         description = model_json.read(folder)
-        if not model.is_dir():
+        if model != folder:
             if description.engine != "fairseq":
                 raise UserError(
                     f"{model} is a file of an exported model: name its folder, {folder}"
                 )
             description = replace(description, checkpoint=model)
-        return _completed(description, pieces)
-    if model.is_dir():
+        return _complete(description, pieces)
+    if model == folder:
         raise UserError(
             f"{model} has no {model_json.NAME}: name a folder that has one, an "
             "exported model, or one checkpoint with --data and --subwords"
         )
-    description = _completed(_of_checkpoint(model, pieces, translates), pieces)
+    description = _complete(_describe_checkpoint(model, pieces, translates), pieces)
     if description.subwords == "none" and pieces.subwords is None:
         _check_words(dictionaries(description)[0])
     return description
@@ -120,17 +119,20 @@ def dictionaries(about: ModelDescription) -> list[Path]:
     return [data / name for name in names]
 
 
-def load_state(about: ModelDescription, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The checkpoint as fairseq loads it, read once per command, with options replaced.
+def load_state(about: ModelDescription) -> dict[str, Any]:
+    """The checkpoint as fairseq loads it, with the options of its description.
 
-    The temperature of its description is one of them.
+    It is read once per command, here or where the description was made.
     """
+    overrides: dict[str, Any] = {"data": str(about.data)}
+    if about.source_lang:
+        overrides |= {"source_lang": about.source_lang, "target_lang": about.target_lang}
     if about.position_temperature is not None:
-        overrides = {**overrides, "position_temperature": about.position_temperature}
+        overrides["position_temperature"] = about.position_temperature
     state = about.state or checkpoint_utils.load_checkpoint_to_cpu(str(about.checkpoint))
     if state.get("args") is not None:
         vars(state["args"]).update(overrides)
-    overwrite_args_by_name(state["cfg"], dict(overrides))
+    overwrite_args_by_name(state["cfg"], overrides)
     return state
 
 
@@ -144,7 +146,8 @@ def check_temperature(about: ModelDescription, model: Any) -> None:
         )
 
 
-def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelDescription:
+def _describe_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelDescription:
+    """The description of a checkpoint without ``model.json``, by the usual places above it."""
     folders = [parent / DATA for parent in checkpoint.absolute().parents[:LEVELS]]
     data = pieces.data or next(filter(Path.is_dir, folders), None)
     if data is None:
@@ -154,11 +157,20 @@ def _of_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> ModelD
         )
     with report_faults(checkpoint):
         state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
-    source, target = _languages(state, checkpoint, data, pieces, translates)
+    task = state["cfg"]["task"] or {}
+    # like fairseq, infer languages from the names of the data's files where no option names them
+    inferred = infer_language_pair(str(data)) if data.is_dir() else (None, None)
+    languages: dict[str, str] = {}
+    for (side, flag), name_of_data in zip(SIDES.items(), inferred, strict=True):
+        language = str(getattr(pieces, side) or task.get(side) or name_of_data or "")
+        if (language or translates) and not model_json.LANGUAGE.fullmatch(language):
+            raise UserError(f"{checkpoint} does not say its languages: give {flag}")
+        languages[side] = language
+    source, target = languages.values()
     description = ModelDescription(
         "fairseq", source, target, checkpoint.parent, checkpoint, data, state=state
     )
-    if not source:
+    if not description.source_lang:
         description = replace(description, **_text_options(data))
     for kind, name in FILES.items():
         model = data.absolute().parent / "subwords" / name
@@ -174,43 +186,18 @@ def _text_options(data: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     content = input_files.read_json(path, advice=advice)
-    is_task = isinstance(content, dict) and "text" in content
-    content = content if is_task else {"text": content}
-    return dict(input_files.validated(content, MadeFrom, f"{path}: ", advice).text)
+    if isinstance(content, dict):
+        content = content.get("text", content)  # a task has the options of its encoder as `text`
+    return dict(input_files.validated(content, TextOptions, f"{path}: ", advice))
 
 
-def _languages(
-    state: dict[str, Any], checkpoint: Path, data: Path, pieces: Pieces, translates: bool
-) -> list[str]:
-    task = state["cfg"]["task"]
-    # like fairseq, infer languages from the names of the data's files where no option names them
-    inferred = infer_language_pair(str(data)) if data.is_dir() else (None, None)
-    languages = []
-    for side, name_of_data in zip(("source_lang", "target_lang"), inferred, strict=True):
-        name = getattr(pieces, side) or (task and task.get(side)) or name_of_data
-        if name is None and not translates:
-            name = ""
-        elif not isinstance(name, str) or not model_json.LANGUAGE.fullmatch(name):
-            flag = "--" + side.replace("_", "-")
-            raise UserError(f"{checkpoint} does not say its languages: give {flag}")
-        languages.append(name)
-    return languages
-
-
-def _completed(description: ModelDescription, pieces: Pieces) -> ModelDescription:
+def _complete(description: ModelDescription, pieces: Pieces) -> ModelDescription:
     """The description with the user's files and options."""
-    for name in ("source_lang", "target_lang"):
-        value = getattr(pieces, name)
-        if value is not None and not model_json.LANGUAGE.fullmatch(value):
-            flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag} must be a language's code such as en, but is {value}")
-    description = replace(
-        description,
-        source_lang=pieces.source_lang or description.source_lang,
-        target_lang=pieces.target_lang or description.target_lang,
-        data=pieces.data or description.data,
-        position_temperature=pieces.position_temperature,
-    )
+    changes: dict[str, Any] = {
+        name: value
+        for name in (*SIDES, "data", "position_temperature")
+        if (value := getattr(pieces, name)) is not None
+    }
     if pieces.position_temperature is not None:
         positive("--position-temperature", pieces.position_temperature)
         if description.engine != "fairseq":
@@ -220,10 +207,11 @@ def _completed(description: ModelDescription, pieces: Pieces) -> ModelDescriptio
             )
     if pieces.subwords:
         model = None if pieces.subwords == NONE else pieces.subwords
-        kind = kind_of(model) if model else "none"
-        description = replace(description, subwords=kind, subword_model=model, preprocessing="none")
+        changes |= {"subwords": kind_of(model) if model else "none", "subword_model": model}
+        changes["preprocessing"] = "none"
     if pieces.tokenizer:
-        description = replace(description, preprocessing=pieces.tokenizer)
+        changes["preprocessing"] = pieces.tokenizer
+    description = replace(description, **changes)
     if description.engine == "fairseq":
         dictionaries(description)
     return description
@@ -233,10 +221,10 @@ def _check_words(dictionary: Path) -> None:
     """Refuse a vocabulary of subwords where there is no subword model."""
     try:
         with input_files.open_text(dictionary, newline="\n") as lines:
-            subword = first_subword([line.rpartition(" ")[0] for line in lines])
+            words = [line.rpartition(" ")[0] for line in lines]
     except UnicodeDecodeError as error:
         raise UserError(f"{dictionary} is not UTF-8: give the dictionary of this model") from error
-    if subword is not None:
+    if subword := next(filter(SUBWORD.fullmatch, words), None):
         raise UserError(
             f"{dictionary} is of subwords (such as {subword}), but their model is not beside it: "
             "give --subwords, or --subwords none to take words as they are"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar
 
 from ..errors import UserError
 from ..text.subwords import check_vocabulary
@@ -14,6 +14,8 @@ from . import engine
 from .engine import Hypothesis, Search
 from .model_files import Pieces, resolve_model
 
+#: one line, or several
+Lines = TypeVar("Lines", str, list[str])
 #: source subwords in a batch, with padding
 MAX_TOKENS = 4000
 #: source subwords in a sentence where the model has no limit: fairseq's default of
@@ -92,24 +94,20 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         any_ctranslate2: bool = False,
     ) -> None:
+        folder, subword_model = (Path(path) if path else None for path in (data, subwords))
         pieces = Pieces(
-            Path(data) if data else None,
-            Path(subwords) if subwords else None,
-            tokenizer,
-            source_lang,
-            target_lang,
-            position_temperature,
+            folder, subword_model, tokenizer, source_lang, target_lang, position_temperature
         )
         models = [model] if isinstance(model, str | PathLike) else model
         descriptions = [resolve_model(Path(path), pieces) for path in models]
-        description, *others = descriptions
+        description = descriptions[0]
         self.source_lang, self.target_lang = description.source_lang, description.target_lang
         self.search = Search(
             description.beam, lenpen=description.lenpen, penalty=description.penalty
         )
         self.max_tokens = max_tokens
         self._source, self._target = tokenizers(description)
-        self._engine = engine.load(description, device, threads, any_ctranslate2, others)
+        self._engine = engine.load(descriptions, device, threads, any_ctranslate2)
         check_vocabulary(
             self._source.subwords,
             self._engine.vocabulary,
@@ -118,29 +116,14 @@ class Translator:
         limits = (self._engine.longest, description.max_source_length, LONGEST)
         self.longest: int = min(limit for limit in limits if limit is not None)
 
-    @overload
-    def translate(
-        self, text: str, *, beam: int | None = None, lenpen: float | None = None, strict: bool = ...
-    ) -> str: ...
-
-    @overload
     def translate(
         self,
-        text: list[str] | tuple[str, ...],
-        *,
-        beam: int | None = None,
-        lenpen: float | None = None,
-        strict: bool = ...,
-    ) -> list[str]: ...
-
-    def translate(
-        self,
-        text: str | list[str] | tuple[str, ...],
+        text: Lines,
         *,
         beam: int | None = None,
         lenpen: float | None = None,
         strict: bool = False,
-    ) -> str | list[str]:
+    ) -> Lines:
         """The translation of one line, or those of several, in their order.
 
         Each text is one line, whatever characters it holds, and so is its translation. A blank line
@@ -172,28 +155,6 @@ class Translator:
         :param done: is called after each batch with the number of lines that it completed
         :raises UserError: ``nbest`` exceeds ``beam``, or either is less than 1
         """
-        search = self._search(beam, nbest, lenpen)
-        parts = [
-            (number, part)
-            for number, line in enumerate(lines)
-            for part in self._parts(line, number + 1, strict)
-        ]
-        pending = Counter(number for number, _ in parts)
-        done(len(lines) - len(pending))
-        hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
-        for batch in self._batches([part for _, part in parts]):
-            results = self._engine.translate([parts[place][1] for place in batch], search)
-            for place, result in zip(batch, results, strict=True):
-                hypotheses[place] = result
-            translated = Counter(parts[place][0] for place in batch)
-            pending -= translated
-            done(sum(number not in pending for number in translated))
-        by_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
-        for (number, _), result in zip(parts, hypotheses, strict=True):
-            by_line[number].append(result)
-        return [[self._joined(line, rank) for rank in range(nbest)] for line in by_line]
-
-    def _search(self, beam: int | None, nbest: int, lenpen: float | None) -> Search:
         search = replace(
             self.search,
             nbest=nbest,
@@ -207,7 +168,24 @@ class Translator:
                 f"nbest must be from 1 to the beam, {search.beam}, but is {nbest}: widen the beam, "
                 "or ask for fewer"
             )
-        return search
+        parts = [
+            (number, part)
+            for number, line in enumerate(lines)
+            for part in self._parts(line, number + 1, strict)
+        ]
+        pending = Counter(number for number, _ in parts)
+        done(len(lines) - len(pending))
+        hypotheses: dict[int, list[Hypothesis]] = {}  # of each part
+        for batch in self._batches([part for _, part in parts]):
+            results = self._engine.translate([parts[place][1] for place in batch], search)
+            hypotheses.update(zip(batch, results, strict=True))
+            translated = Counter(parts[place][0] for place in batch)
+            pending -= translated
+            done(sum(number not in pending for number in translated))
+        by_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
+        for place, (number, _) in enumerate(parts):
+            by_line[number].append(hypotheses[place])
+        return [[self._join(line, rank) for rank in range(nbest)] for line in by_line]
 
     def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
         # JSON may hold unpaired surrogates, which subword models reject.
@@ -229,7 +207,7 @@ class Translator:
         if batch:
             yield batch
 
-    def _joined(self, parts: list[list[Hypothesis]], rank: int) -> Translation:
+    def _join(self, parts: list[list[Hypothesis]], rank: int) -> Translation:
         """A line's translation of this rank, joined from those of its parts."""
         empty = Hypothesis([], 0.0)
         ranked = [part[rank] if rank < len(part) else empty for part in parts]

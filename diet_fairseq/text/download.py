@@ -27,7 +27,6 @@ def fetch(url: str, path: Path, sha256: str | None = None) -> Path:
 
     pooch.get_logger().setLevel(logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
-
     with rephrased(
         lambda error: f"{url} can't be downloaded ({_reason(error)}): run the same command again"
     ):
@@ -49,33 +48,31 @@ def extract(archive: Path, member: str, path: Path) -> None:
     Raises:
         UserError: the archive is damaged, or has no regular file of this name
     """
-    with rephrased(  # damaged archives raise errors of many types
-        lambda error: (
-            f"{archive} can't be unpacked ({_reason(error)}): remove it, and run this again"
-        )
-    ):
+
+    def copy(content: IO[bytes]) -> None:
+        with content, written(path, "wb") as file:
+            shutil.copyfileobj(content, file)
+
+    # damaged archives raise errors of many types
+    advice = "remove it, and run this again"
+    with rephrased(lambda error: f"{archive} can't be unpacked ({_reason(error)}): {advice}"):
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
                 for item in zipped.infolist():
                     if not item.is_dir() and Path(item.filename).name == member:
-                        return _copy(zipped.open(item), path)
+                        return copy(zipped.open(item))
         else:
             with tarfile.open(archive) as tar:
                 for entry in tar:
                     if entry.isreg() and Path(entry.name).name == member:
                         content = tar.extractfile(entry)
                         assert content  # a regular file has content
-                        return _copy(content, path)
+                        return copy(content)
     raise UserError(f"{archive} holds no file {member}: correct its name")
 
 
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _copy(content: IO[bytes], path: Path) -> None:
-    with content, atomic_file(path, "wb") as file:
-        shutil.copyfileobj(content, file)
 
 
 def sha256_of(path: Path) -> str:

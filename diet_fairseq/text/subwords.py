@@ -19,6 +19,8 @@ from .parallel import map_lines
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
+#: entries with a mark of SentencePiece or subword-nmt
+SUBWORD = re.compile(r"▁.*|.*@@", re.DOTALL)
 #: largest share of a vocabulary's subwords that its subword model may lack
 MAX_UNKNOWN_SHARE = 0.05
 #: limit of subword-nmt's cache of words
@@ -33,8 +35,6 @@ class SentencePiece:
     Raises:
         UserError: the file is no model of SentencePiece
     """
-
-    FILE = "sentencepiece.model"
 
     def __init__(self, model: Path) -> None:
         sentencepiece = import_library("sentencepiece")
@@ -58,13 +58,12 @@ class SentencePiece:
     def is_word_start(tokens: list[str], index: int) -> bool:
         return tokens[index].startswith("▁")
 
-    @cached_property
-    def _pieces(self) -> set[str]:
-        return {self.model.id_to_piece(number) for number in range(self.model.get_piece_size())}
+    def _has_piece(self, symbol: str) -> bool:
+        return bool(self.model.piece_to_id(symbol) != self.model.unk_id())
 
     def has(self, symbol: str) -> bool:
         """Whether encoding can give the symbol: a piece, or characters that no piece has."""
-        return symbol in self._pieces or not any(char in self._pieces for char in symbol)
+        return self._has_piece(symbol) or not any(map(self._has_piece, symbol))
 
 
 class SubwordNmt:
@@ -74,18 +73,14 @@ class SubwordNmt:
         UserError: the file holds no codes of subword-nmt
     """
 
-    FILE = "codes"
-
     def __init__(self, codes: Path) -> None:
         library = import_library("subword_nmt.apply_bpe")
-        try:
-            # BPE reports a bad file on stderr, and exits.
-            with open_text(codes, newline="\n") as file, redirect_stderr(io.StringIO()):
+        # BPE reports a bad file on stderr, and exits.
+        with open_text(codes, newline="\n") as file, redirect_stderr(io.StringIO()):
+            try:
                 self.bpe = library.BPE(file)
-        except UserError:
-            raise
-        except (OSError, ValueError, SystemExit) as error:
-            raise UserError(f"{codes} holds no codes of subword-nmt: give others") from error
+            except (OSError, ValueError, SystemExit) as error:
+                raise UserError(f"{codes} holds no codes of subword-nmt: give others") from error
 
     def encode(self, line: str) -> list[str]:
         if len(self.bpe.cache) > CACHED_WORDS:
@@ -111,8 +106,6 @@ class SubwordNmt:
 
 class Words:
     """Words between spaces, without subwords."""
-
-    FILE = ""
 
     def __init__(self, _: Path) -> None:
         pass
@@ -140,7 +133,7 @@ KINDS: dict[str, Callable[[Path], Subwords]] = {
     "none": Words,
 }
 #: name of a subword model's file, by kind
-FILES = {"sentencepiece": SentencePiece.FILE, "subword_nmt": SubwordNmt.FILE}
+FILES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
 
 
 def kind_of(path: Path) -> str:
@@ -171,11 +164,6 @@ def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str
             f"vocabulary (such as {unknown[0]!r}) are none of the subword model's; give the two "
             "that were made together"
         )
-
-
-def first_subword(vocabulary: Collection[str]) -> str | None:
-    """An entry with a mark of SentencePiece or subword-nmt; None if all entries are words."""
-    return next((word for word in vocabulary if word[:1] == "▁" or word[-2:] == "@@"), None)
 
 
 def lines_to_learn_from(text: Path, total: int) -> Iterator[str]:

@@ -24,26 +24,37 @@ from diet_fairseq_cli import COMMANDS, EXTRAS, REPLACED, Command, Group, main
 
 ROOT = Path(__file__).parents[2]
 #: every command as its words
-WORDS = [
-    (name, *rest)
+COMMANDS_BY_WORDS = {
+    (name, *rest): subcommand
     for name, command in COMMANDS.items()
-    for rest in ([(one,) for one in command.commands] if isinstance(command, Group) else [()])
-]
+    for rest, subcommand in (
+        [((key,), value) for key, value in command.commands.items()]
+        if isinstance(command, Group)
+        else [((), command)]
+    )
+}
+WORDS = list(COMMANDS_BY_WORDS)
 
 
-def said(capsys, *words):
-    """What the command prints, which has to end well."""
+def output_of(capsys, *words):
+    """The output of a command that succeeds."""
     assert main([str(word) for word in words]) == 0
     return capsys.readouterr().out
 
 
-def refused(capsys, *words):
-    """The line that the command ends with, and its status."""
+def error_of(capsys, *words):
+    """The line that a command fails with, and its status."""
     with pytest.raises(SystemExit) as end:
         main([str(word) for word in words])
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     return err.strip(), end.value.code
+
+
+def help_of(capsys, *words):
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--help"])
+    return capsys.readouterr().out
 
 
 HELP = """
@@ -84,32 +95,28 @@ def test_the_quantizations_are_those_of_ctranslate2():
     assert exports.QUANTIZATIONS == model_spec.ACCEPTED_MODEL_TYPES
 
 
-def test_help_names_every_command_and_what_it_does(capsys):
-    for words, commands in [((), COMMANDS), *(((n,), c.commands) for n, c in COMMANDS.items()
-                                              if isinstance(c, Group))]:  # fmt: skip
-        with pytest.raises(SystemExit, match="0"):
-            main([*words, "--help"])
-        text = " ".join(capsys.readouterr().out.split())
-        assert all(f" {name} {command.help}" in text for name, command in commands.items())
-
-
-def help_of(capsys, *words):
-    with pytest.raises(SystemExit, match="0"):
-        main([*words, "--help"])
-    return capsys.readouterr().out
-
-
-def test_the_help_fits_on_a_screen(capsys, monkeypatch):
+def test_the_help_names_all_commands_and_fits_on_a_screen(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    lines = help_of(capsys).splitlines()
-    assert len(lines) < 24
-    assert max(map(len, lines)) <= 80
-    assert "examples:" in lines
+    groups = {(): COMMANDS} | {
+        (name,): command.commands
+        for name, command in COMMANDS.items()
+        if isinstance(command, Group)
+    }
+    for words, commands in groups.items():
+        text = help_of(capsys, *words)
+        assert len(text.splitlines()) < 24
+        assert max(map(len, text.splitlines())) <= 80 or words  # examples are not wrapped
+        assert "\nexample" in text
+        plain = " ".join(text.split())
+        assert all(f" {name} {command.help}" in plain for name, command in commands.items())
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_every_help_ends_with_an_example_that_parses(words, capsys, monkeypatch):
-    *_, title, example = help_of(capsys, *words).splitlines()
+def test_every_command_has_a_help_that_ends_with_an_example(words, capsys, monkeypatch):
+    text = help_of(capsys, *words)
+    assert text.startswith(f"usage: diet-fairseq {' '.join(words)} ")
+    assert "\x1b" not in text  # no colors
+    *_, title, example = text.splitlines()
     assert title == "example:"
     program, *typed = shlex.split(example.split(">")[0])
     assert (program, tuple(typed[: len(words)])) == ("diet-fairseq", words)
@@ -117,17 +124,7 @@ def test_every_help_ends_with_an_example_that_parses(words, capsys, monkeypatch)
     monkeypatch.setattr("diet_fairseq_cli.import_command", lambda args: parsed.append)
     assert main(typed) == 0
     assert len(parsed) == 1
-
-
-@pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main([*words, "--help"])
-    text = capsys.readouterr().out
-    command = COMMANDS[words[0]]
-    command = command if isinstance(command, Command) else command.commands[words[1]]
-    assert text.startswith(f"usage: diet-fairseq {' '.join(words)} ")
-    assert callable(command.function(command.run))
+    assert callable(COMMANDS_BY_WORDS[words].import_run())
 
 
 @pytest.mark.parametrize(
@@ -138,27 +135,23 @@ def test_every_command_has_a_help_of_its_own_and_a_function(words, capsys):
         ("export", "error: the following arguments are required: COMMAND"),
         ("schemes --nosuch", "error: unrecognized arguments: --nosuch"),
         ("average --num-epoch-checkpoints x", "error: argument --num-epoch-checkpoints: invalid"),
+        *(
+            (f"{name} train --nosuch", f"error: `{name}` is now a workflow: docs/migrating.md nam")
+            for name in REPLACED
+        ),
     ],
 )
 def test_a_wrong_word_ends_in_one_line(words, line, capsys):
-    found, status = refused(capsys, *words.split())
-    assert found.startswith(line)
+    error, status = error_of(capsys, *words.split())
+    assert error.startswith(line)
     assert status == 2
 
 
-@pytest.mark.parametrize("name", REPLACED)
-def test_a_replaced_command_names_the_workflow(name, capsys):
-    line, status = refused(capsys, name, "train", "--nosuch")
-    assert line == f"error: `{name}` is now a workflow: {REPLACED[name]} (docs/migrating.md)"
-    assert status == 2
-    assert name not in COMMANDS
-
-
-def test_a_package_that_is_not_there_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
+def test_a_missing_package_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for module in [name for name in sys.modules if name.startswith("diet_fairseq.analysis")]:
         monkeypatch.delitem(sys.modules, module)
-    assert refused(capsys, "look", tmp_path / "checkpoint.pt", "--out", tmp_path / "page") == (
+    assert error_of(capsys, "look", tmp_path / "checkpoint.pt", "--out", tmp_path / "page") == (
         "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1
     )  # fmt: skip
 
@@ -198,7 +191,7 @@ def test_interrupts_are_as_before_when_a_command_runs(handler, monkeypatch):
     def run(args):
         handlers.append(signal.getsignal(signal.SIGINT))
 
-    monkeypatch.setattr(Command, "function", lambda self, name: run if name == "run" else id)
+    monkeypatch.setattr(Command, "import_run", lambda self: run)
     before = signal.signal(signal.SIGINT, handler)
     try:
         assert main(["schemes"]) == 0
@@ -211,7 +204,7 @@ def test_interrupts_are_as_before_when_a_command_runs(handler, monkeypatch):
 
 
 @pytest.mark.parametrize("words", ["schemes", "schemes t5"])
-def test_a_command_whose_output_nobody_reads_on_ends_in_silence(words):
+def test_a_closed_output_pipe_ends_a_command_in_silence(words):
     command = [sys.executable, "-m", "diet_fairseq", *words.split()]
     reading, writing = os.pipe()
     os.close(reading)
@@ -222,28 +215,28 @@ def test_a_command_whose_output_nobody_reads_on_ends_in_silence(words):
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
-def test_another_broken_pipe_than_the_output_s_is_no_silent_end(monkeypatch):
+def test_another_broken_pipe_is_an_error(monkeypatch):
     def run(args):
         raise BrokenPipeError("of a worker")
 
-    monkeypatch.setattr(Command, "function", lambda self, name: run if name == "run" else id)
+    monkeypatch.setattr(Command, "import_run", lambda self: run)
     with pytest.raises(BrokenPipeError, match="of a worker"):
         main(["schemes"])
 
 
-def test_every_such_package_is_in_its_extra():
-    asked = [re.sub(r"[\s\"']", "", line) for line in requires("diet_fairseq") or ()]
+def test_optional_packages_are_in_their_extras():
+    requirements = [re.sub(r"[\s\"']", "", line) for line in requires("diet_fairseq") or ()]
     for package, extra in EXTRAS.items():
         name = package.replace("_", "[-_]")  # as the build tool likes it
         line = re.compile(rf"{name}[<>=,.\d]*;extra=={extra}")
-        assert any(map(line.fullmatch, asked)), package
+        assert any(map(line.fullmatch, requirements)), package
 
 
 ROWS = [(row, *reason) for row in TABLE for reason in row.reasons.items()]
 
 
 def test_patches_shows_every_change_with_its_kind(capsys):
-    blocks = said(capsys, "patches").strip().split("\n\n")
+    blocks = output_of(capsys, "patches").strip().split("\n\n")
     assert len(blocks) == len(ROWS)
     for (row, kind, why), block in zip(ROWS, blocks, strict=True):
         head, *rest = block.splitlines()
@@ -252,13 +245,13 @@ def test_patches_shows_every_change_with_its_kind(capsys):
 
 
 def test_patches_are_a_markdown_table_too(capsys):
-    lines = said(capsys, "patches", "--markdown").splitlines()
+    lines = output_of(capsys, "patches", "--markdown").splitlines()
     assert len(lines) == len(ROWS) + 2
     assert {line.count(" | ") for line in lines} == {3}
 
 
 def test_schemes_shows_each_with_its_architectures_and_options(capsys):
-    blocks = said(capsys, "schemes").strip().split("\n\n")
+    blocks = output_of(capsys, "schemes").strip().split("\n\n")
     assert [block.partition(":")[0] for block in blocks[:-1]] == list(SCHEMES)
     for name, block in zip(SCHEMES, blocks, strict=False):
         if SCHEMES[name].in_attention:
@@ -270,7 +263,7 @@ def test_schemes_shows_each_with_its_architectures_and_options(capsys):
 
 def test_every_architecture_of_ours_is_shown(capsys):
     shown = set()
-    for start, sizes in re.findall(r"--arch (\w+)\[(.*)\]", said(capsys, "schemes")):
+    for start, sizes in re.findall(r"--arch (\w+)\[(.*)\]", output_of(capsys, "schemes")):
         shown |= {start, *(start + size for size in sizes.split("|"))}
     ours = {
         name
@@ -283,7 +276,7 @@ def test_every_architecture_of_ours_is_shown(capsys):
 
 
 def test_one_scheme_can_be_asked_for(capsys):
-    text = said(capsys, "schemes", "t5")
+    text = output_of(capsys, "schemes", "t5")
     assert text.startswith("t5: ")
     assert "tupe_a:" not in text
     with pytest.raises(UserError, match="there is no scheme rotary: take one of none, sinusoidal"):

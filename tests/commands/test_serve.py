@@ -1,4 +1,4 @@
-"""`diet-fairseq serve`: it starts, answers, and finishes what it took before it ends."""
+"""`diet-fairseq serve`: it starts, answers, and completes all requests before it ends."""
 
 import http.client
 import json
@@ -21,7 +21,7 @@ from diet_fairseq_cli import main
 from tests.support import browser
 from tests.support.translating import words_only
 
-#: the command with a model that says every word backwards, after half a second
+#: the command with a model that reverses the words of a line, in half a second
 PROGRAM = """
 import sys, time
 from diet_fairseq.inference import engine
@@ -40,7 +40,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture
 def service(tmp_path, request):
-    """A process that serves, with the options that are given, and its port."""
+    """A process that serves, and its port; options are the fixture's parameter."""
     options = ["--port", "0", *getattr(request, "param", ())]
     # PyTorch 2.15 warns of fairseq's use of torch.jit
     python = [sys.executable, "-W", "ignore::FutureWarning"]
@@ -67,22 +67,25 @@ def post(port, text):
     return answer.status, json.loads(answer.read())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_answers_all_that_was_asked_for_before_it_ends(service, number):
-    process, port = service
-    found = {}
-
-    def ask(text):
-        found[text] = post(port, text)
-
-    left = socket.create_connection(("127.0.0.1", port))
-    body = json.dumps({"q": "who leaves"}).encode()
-    left.sendall(
+def raw_request(text):
+    body = json.dumps({"q": text}).encode()
+    return (
         b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n" % len(body) + body
     )
-    left.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_all_requests_are_answered_before_it_ends(service, number):
+    process, port = service
+    answers = {}
+
+    def ask(text):
+        answers[text] = post(port, text)
+
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(raw_request("lines of a client that disconnects"))
     texts = [f"one two{place}" for place in range(6)]
     threads = [threading.Thread(target=ask, args=(text,)) for text in texts]
     for thread in threads:
@@ -92,7 +95,7 @@ def test_it_answers_all_that_was_asked_for_before_it_ends(service, number):
     for thread in threads:
         thread.join()
     expected = {text: (200, {"translatedText": " ".join(reversed(text.split()))}) for text in texts}
-    assert found == expected
+    assert answers == expected
     out, err = process.communicate(timeout=60)
     assert (out, err) == ("stopped: all requests are answered\n", "")
     assert process.returncode == 0
@@ -100,7 +103,7 @@ def test_it_answers_all_that_was_asked_for_before_it_ends(service, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("service", [["--max-seconds", "1"]], indirect=True)
-def test_a_client_that_does_not_read_its_answer_does_not_keep_it_from_ending(service):
+def test_a_client_that_does_not_read_does_not_prevent_the_end(service):
     process, port = service
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -115,10 +118,10 @@ def test_a_client_that_does_not_read_its_answer_does_not_keep_it_from_ending(ser
     assert process.returncode == 0
 
 
-def test_it_ends_after_the_longest_request_and_a_time_to_read_its_answer():
+def test_the_shutdown_waits_for_the_longest_request():
     server = pytest.importorskip("diet_fairseq.inference.service.server")
     limits = server.ConnectionLimits(10, 10, 2.5)
-    config = server.Server.of(None, limits).config
+    config = server.Server(None, limits).config
     assert config.timeout_graceful_shutdown == 3 + server.READING
 
 
@@ -137,7 +140,7 @@ def test_more_connections_than_descriptors_are_refused(few_descriptors):
 
 
 @pytest.mark.parametrize("service", [["--max-idle-seconds", "3"]], indirect=True)
-def test_idle_connections_shut_nobody_out(few_descriptors, service):
+def test_idle_connections_are_closed_for_new_ones(few_descriptors, service):
     """Of 256 descriptors; then all of them are closed."""
     process, port = service
     idle = []
@@ -176,7 +179,7 @@ def read_to_end(connection):
 @pytest.mark.parametrize(
     "service", [["--max-idle-seconds", "1", "--max-seconds", "2"]], indirect=True
 )
-def test_time_counts_from_the_connection(service):
+def test_connections_have_limits_of_time(service):
     """Half headers, slow headers, a slow body, an idle connection after an answer."""
     _, port = service
     head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -227,12 +230,8 @@ def test_headers_are_bounded(service):
 @pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(service):
     process, port = service
-    body = json.dumps({"q": ["slow"] * 2000}).encode()
     with socket.create_connection(("127.0.0.1", port)) as client:
-        client.sendall(
-            b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % len(body) + body
-        )
+        client.sendall(raw_request(["slow"] * 2000))
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
@@ -319,21 +318,16 @@ def test_the_page_fits_phones_and_screens_in_both_color_schemes(page, tmp_path):
         assert page.evaluate(beside) == (width > 700)
 
 
-def test_a_port_that_is_taken_is_named_before_the_model_is_read(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        text = f"^--host 127.0.0.1 --port {port} can't be listened at \\(Address already in use"
-        with pytest.raises(UserError, match=text):
-            main(["serve", str(tmp_path / "nosuch"), "--port", str(port)])
+def test_an_impossible_address_is_named_before_the_model_is_read():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        used = server.getsockname()[1]
+        for host, port in (("127.0.0.1", used), ("nosuch.invalid", 5000), ("127.0.0.1", 70000)):
+            text = rf"^--host {host} --port {port} can't be listened at \("
+            with pytest.raises(UserError, match=text):
+                main(["serve", "nosuch", "--host", host, "--port", str(port)])
 
 
-@pytest.mark.parametrize(("host", "port"), [("nosuch.invalid", 5000), ("127.0.0.1", 70000)])
-def test_an_address_that_can_not_be_is_named(tmp_path, host, port):
-    with pytest.raises(UserError, match=f"^--host {host} --port {port} can't be listened at"):
-        main(["serve", str(tmp_path), "--host", host, "--port", str(port)])
-
-
-def test_what_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "diet_fairseq.inference.service.server", raising=False)
     with pytest.raises(SystemExit, match="1"):

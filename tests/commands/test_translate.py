@@ -1,4 +1,4 @@
-"""`diet-fairseq translate`: as many lines come out as go in, and it ends well if it is cut off."""
+"""`diet-fairseq translate`: a line out for each line in, also if it is interrupted."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def test_a_file_s_lines_come_out_in_order(model, text, capsys):
     assert capsys.readouterr().out == "two one\n\nc b a\nlast\n"
 
 
-def test_several_models_and_a_file_are_told_apart(model, text, tmp_path):
+def test_models_and_the_text_are_told_apart(model, text, tmp_path):
     checkpoint = tmp_path / "checkpoint_last.pt"
     assert translate.separate_file([model]) == ([model], None)
     assert translate.separate_file([model, checkpoint]) == ([model, checkpoint], None)
@@ -57,7 +57,7 @@ def test_standard_input_is_translated(model, monkeypatch, capsys, text):
     assert capsys.readouterr().out.count("\n") == 4
 
 
-def test_every_line_has_as_many_translations_as_are_asked_for(model, text, capsys):
+def test_nbest_gives_so_many_translations_for_each_line(model, text, capsys):
     run(model, text, "--nbest", 2, "--beam", 3)
     assert capsys.readouterr().out == "two one\none\n\n\nc b a\nb a\nlast\n\n"
 
@@ -69,7 +69,7 @@ def test_scores_come_as_json_one_line_for_each(model, text, capsys):
     assert [one["line"] for one in found] == [1, 2, 3, 4]
 
 
-def test_strict_stops_at_a_long_line_when_those_before_it_are_written(model, tmp_path, capsys):
+def test_strict_stops_at_a_long_line_after_those_before_it(model, tmp_path, capsys):
     path = tmp_path / "long"
     path.write_text("a b\n" * 2500 + "x " * 21 + "\nlast\n")
     with pytest.raises(
@@ -79,7 +79,7 @@ def test_strict_stops_at_a_long_line_when_those_before_it_are_written(model, tmp
     assert capsys.readouterr().out == "b a\n" * 2500
 
 
-def test_what_is_no_text_stops_it_when_all_before_it_is_written(model, tmp_path, capsys):
+def test_a_line_that_is_not_utf8_stops_it_after_those_before_it(model, tmp_path, capsys):
     path = tmp_path / "bytes"
     path.write_bytes(b"a b\n\xff\nc\n")
     with pytest.raises(UserError, match=r"bytes, line 2: byte 1 .* is not UTF-8"):
@@ -104,12 +104,12 @@ def test_a_file_may_come_after_the_options(model, text, capsys):
     assert capsys.readouterr().out == 3 * "two one\n\nc b a\nlast\n"
 
 
-def test_a_file_that_can_not_be_read_is_named(model, tmp_path):
+def test_a_missing_text_is_named(model, tmp_path):
     with pytest.raises(UserError, match="nosuch can't be read: No such file or directory"):
         run(model, tmp_path / "nosuch")
 
 
-def test_windows_are_written_as_they_are_done(model, tmp_path, monkeypatch, capsys):
+def test_each_window_is_written_before_the_next_is_translated(model, tmp_path, monkeypatch, capsys):
     path = tmp_path / "many"
     path.write_text("a b\n" * 5)
     seen = []
@@ -125,7 +125,15 @@ def test_windows_are_written_as_they_are_done(model, tmp_path, monkeypatch, caps
     assert seen == [(2, 0), (2, 2), (1, 2)]
 
 
-def test_ctrl_c_ends_it_with_what_is_done(model, text, monkeypatch, capsys):
+@pytest.mark.parametrize("pause", [None, 0.0])
+def test_progress_in_a_log_begins_after_a_pause(model, text, monkeypatch, capsys, pause):
+    if pause is not None:
+        monkeypatch.setattr(translate, "PAUSE", pause)
+    run(model, text)
+    assert ("translating: 4 lines" in capsys.readouterr().err) == (pause is not None)
+
+
+def test_ctrl_c_reports_the_number_of_written_lines(model, text, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 

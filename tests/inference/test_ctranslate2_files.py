@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("ctranslate2")
 from diet_fairseq import Translator
 from diet_fairseq.errors import UserError
+from diet_fairseq.inference import ctranslate2_files
 from diet_fairseq.inference.ctranslate2_files import FORMATS, TYPES
 from diet_fairseq_cli import main
 from tests.support.hostile import attempt
@@ -18,8 +19,12 @@ from tests.support.translating import untrained
 
 QUANTIZATIONS = {
     "diet_rel": "float32", "sinusoidal": "int8", "shaw": "int8_float16", "learned": "int16",
-    "t5": "bfloat16",
+    "t5": "bfloat16", "rope": "float32",
 }  # fmt: skip
+OPTIONS = {
+    "shaw": ["--share-all-embeddings", "--layernorm-embedding", "--encoder-normalize-before"],
+    "rope": ["--position-rope-scaling=linear", "--position-rope-factor=2"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +118,14 @@ def rename(before, after):
     return change
 
 
+def without(prefix):
+    def change(named):
+        for name in [name for name in named if name.startswith(prefix)]:
+            del named[name]
+
+    return change
+
+
 FIRST = "decoder/layer_0"
 FORGERIES = {
     "bias of swapped dimensions": (
@@ -127,7 +140,7 @@ FORGERIES = {
         "relative_attention_max_distance is not that of 2048 buckets",
     ),
     "activation": (number("encoder/activation", 99), "encoder/activation is 99"),
-    "scale": (number("encoder/scale_embeddings", float("nan")), "scale_embeddings is not finite"),
+    "scale": (number("encoder/scale_embeddings", float("nan")), "scale_embeddings is nan"),
     "embeddings": (shape("encoder/embeddings_0/weight", 40, 16), "has the shape (40, 16), not"),
     "rank": (shape("encoder/embeddings_0/weight", 91), "embeddings_0/weight has the shape (91,)"),
     "short bias": (shape(f"{FIRST}/ffn/linear_0/bias", 1), "linear_0/bias has the shape (1,)"),
@@ -140,7 +153,7 @@ FORGERIES = {
     ),
     "layers": (
         rename(f"{FIRST}/ffn/linear_0/bias", "decoder/layer_7/ffn/linear_0/bias"),
-        "the layers of the decoder are not counted from 0",
+        "decoder/layer_7/ffn/linear_0/bias does not belong to such a model",
     ),
 }  # fmt: skip
 
@@ -183,7 +196,7 @@ def test_ctranslate2_itself_divides_by_a_forged_zero(exported, tmp_path):
         ("config.json", lambda config: config | {"layer_norm_epsilon": "x"}, "layer_norm_epsilon"),
     ],
 )
-def test_other_files_of_the_folder_are_checked(exported, tmp_path, name, change, fault):
+def test_vocabularies_and_config_are_checked(exported, tmp_path, name, change, fault):
     folder = tmp_path / "folder"
     shutil.copytree(exported, folder)
     path = folder / name
@@ -199,13 +212,27 @@ def test_other_files_of_the_folder_are_checked(exported, tmp_path, name, change,
 
 
 @pytest.mark.parametrize("scheme", QUANTIZATIONS)
-def test_all_that_is_exported_is_loaded(tmp_path, scheme, capsys):
-    options = ["--share-all-embeddings", "--layernorm-embedding", "--encoder-normalize-before"]
-    given = options if scheme == "shaw" else ["--decoder-layers=2", "--decoder-ffn-embed-dim=24"]
-    out = export(tmp_path / "run", scheme, *given, quantization=QUANTIZATIONS[scheme])
+def test_every_export_is_loaded(tmp_path, scheme, capsys):
+    options = OPTIONS.get(scheme, ["--decoder-layers=2", "--decoder-ffn-embed-dim=24"])
+    out = export(tmp_path / "run", scheme, *options, quantization=QUANTIZATIONS[scheme])
     capsys.readouterr()
     translate(out, tmp_path / "run" / "text")
     assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_forged_rotary_positions_are_refused(tmp_path):
+    out = export(tmp_path / "run", "rope", "--encoder-layers=2")
+    ctranslate2_files.check(out)
+    for change, fault in (
+        (number("decoder/layer_0/self_attention/rotary_dim", 64), "rotary_dim is 64"),
+        (number("decoder/layer_0/self_attention/rotary_base", 0), "rotary_base is 0, not a numb"),
+        (without("encoder/layer_1/self_attention/rotary"), "the encoder has .* of several kinds"),
+    ):
+        folder = tmp_path / "folder"
+        shutil.copytree(out, folder, dirs_exist_ok=True)
+        forge(folder, change)
+        with pytest.raises(UserError, match=fault):
+            ctranslate2_files.check(folder)
 
 
 def test_a_failure_while_translating_is_named(exported):

@@ -1,4 +1,4 @@
-"""Both engines find what fairseq's own search finds."""
+"""Both engines give the translations of fairseq's own search."""
 
 import math
 import shutil
@@ -32,7 +32,7 @@ def translator(folder):
     return Translator(folder)
 
 
-def test_what_fairseq_s_own_interface_says_is_said(folder, translator):
+def test_translations_equal_those_of_from_pretrained(folder, translator):
     hub = TransformerModel.from_pretrained(
         str(folder), "checkpoint_last.pt", str(folder), bpe="sentencepiece",
         sentencepiece_model=str(folder / "sentencepiece.model"),
@@ -87,15 +87,15 @@ def test_an_ensemble_that_prepares_text_differently_is_refused(folder, second, n
     one, other = (replace(resolve_model(path), **{name: value})
                   for path, value in zip((folder, second), values, strict=True))  # fmt: skip
     with pytest.raises(UserError) as error:
-        engine.load(one, ensemble=[other])
+        engine.load([one, other])
     assert str(error.value) == (
         f"an ensemble's models must prepare text alike, but {folder} has {name} {values[0]} and "
         f"{second} {values[1]}: take models of the same data"
     )
 
 
-def test_tokens_and_scores_are_those_of_the_search_whatever_the_batch(folder):
-    model = engine.load(resolve_model(folder))
+def test_hypotheses_are_sorted_and_do_not_depend_on_the_batch(folder):
+    model = engine.load([resolve_model(folder)])
     short, long = ["▁b", "a", "n"], ["▁k", "o", "n", "▁d", "i", "n"]
     search = Search(beam=3, nbest=3)
     [alone] = model.translate([short], search)
@@ -107,7 +107,7 @@ def test_tokens_and_scores_are_those_of_the_search_whatever_the_batch(folder):
 
 
 def test_tensor2tensor_s_penalty_divides_by_its_own_formula(folder):
-    model = engine.load(resolve_model(folder))
+    model = engine.load([resolve_model(folder)])
     plain, other = (
         model.translate([["▁b", "a"]], Search(beam=1, lenpen=alpha, penalty=penalty))[0][0]
         for alpha, penalty in ((0.0, "fairseq"), (0.6, "tensor2tensor"))
@@ -117,14 +117,14 @@ def test_tensor2tensor_s_penalty_divides_by_its_own_formula(folder):
     assert other.score == pytest.approx(plain.score / ((5 + length) / 6) ** 0.6)
 
 
-def test_a_mark_of_fairseq_s_in_the_text_is_an_unknown_word(folder):
-    model = engine.load(resolve_model(folder))
+def test_special_tokens_in_the_text_are_unknown_words(folder):
+    model = engine.load([resolve_model(folder)])
     marks = [["▁b", mark, "a"] for mark in ("</s>", "<pad>", "<s>", "nosuch")]
     found = [hypotheses[0].tokens for hypotheses in model.translate(marks, Search())]
     assert len(set(map(tuple, found))) == 1
 
 
-def test_threads_that_translate_at_once_get_their_own(translator):
+def test_threads_get_their_own_translations(translator):
     expected = {text: translator.translate(text) for text in TEXTS}
     found = {}
 
@@ -149,7 +149,7 @@ def test_a_hostile_checkpoint_is_refused_and_not_run(folder, tmp_path):
     assert not (tmp_path / "marker").exists()
 
 
-def test_a_device_that_is_not_there_is_named(folder):
+def test_a_missing_device_is_named(folder):
     with pytest.raises(UserError, match=r"^--device nosuch can't be used"):
         Translator(folder, device="nosuch")
 
@@ -168,8 +168,8 @@ def exported(tmp_path_factory):
 
 
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
-def test_ctranslate2_says_what_fairseq_says(exported, penalty):
-    engines = [engine.load(resolve_model(folder)) for folder in exported]
+def test_both_engines_give_the_same_hypotheses(exported, penalty):
+    engines = [engine.load([resolve_model(folder)]) for folder in exported]
     sources = [["▁b", "a", "n"], ["▁k", "o", "n", "▁d", "i", "n"], ["▁d", "</s>", "n"]]
     for source in sources:
         search = Search(beam=3, nbest=2, lenpen=0.6, penalty=penalty)
@@ -182,7 +182,7 @@ def test_ctranslate2_says_what_fairseq_says(exported, penalty):
 def test_a_translation_ends_where_the_decoder_has_no_more_positions(scheme, tmp_path):
     """This model never says the end by itself."""
     folders = export(tmp_path, -50, scheme, "--max-target-positions", "12")
-    engines = [engine.load(resolve_model(folder)) for folder in folders]
+    engines = [engine.load([resolve_model(folder)]) for folder in folders]
     for source in (["▁b"], 6 * ["▁b", "a", "n"]):
         ours, theirs = (one.translate([source], Search(beam=2, nbest=1))[0] for one in engines)
         assert (len(ours[0].tokens), len(theirs[0].tokens)) == (11, 11)  # and </s>
@@ -207,7 +207,9 @@ def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
             for some, another in zip(one, other, strict=True):
                 assert some.score == pytest.approx(another.score, abs=1e-4)
     if not ends:
-        engines = [engine.load(resolve_model(path)) for path in request.getfixturevalue("endless")]
+        engines = [
+            engine.load([resolve_model(path)]) for path in request.getfixturevalue("endless")
+        ]
         for source in (["▁b"], 4 * ["▁b", "a", "n"]):
             found = engines[place].translate([source, 9 * source], Search(beam=2))
             assert [len(some[0].tokens) for some in found] == [
@@ -219,7 +221,7 @@ def test_a_translation_does_not_depend_on_its_batch(place, ends, request):
 @pytest.mark.parametrize("penalty", ["fairseq", "tensor2tensor"])
 def test_both_engines_end_a_translation_at_its_limit(endless, penalty, monkeypatch):
     monkeypatch.setattr(engine, "LONGER", 3)
-    engines = [engine.load(resolve_model(folder)) for folder in endless]
+    engines = [engine.load([resolve_model(folder)]) for folder in endless]
     sources = [["▁b"], ["▁k", "o", "n"], ["▁d", "i", "n", "▁b"], 9 * ["a", "n"]]
     search = Search(beam=4, nbest=4, lenpen=0.6, penalty=penalty)
     for ours, theirs in zip(*(one.translate(sources, search) for one in engines), strict=True):
@@ -229,10 +231,10 @@ def test_both_engines_end_a_translation_at_its_limit(endless, penalty, monkeypat
             assert some.steps == others.steps == len(others.tokens) + 1
 
 
-def test_scores_differ_by_what_an_empty_translation_has(tmp_path):
+def test_scores_differ_by_the_probability_of_an_empty_translation(tmp_path):
     """Neither search ends at once. fairseq's scores keep the end's share, CTranslate2's don't."""
     ours, theirs = (
-        engine.load(resolve_model(folder)) for folder in export(tmp_path, towards_end=3)
+        engine.load([resolve_model(folder)]) for folder in export(tmp_path, towards_end=3)
     )
     source, search = ["▁b", "a", "n"], Search(beam=3, nbest=3, lenpen=0)
     [nothing] = theirs.model.score_batch([source], [[]])
@@ -266,7 +268,7 @@ def test_a_damaged_export_is_named(exported, tmp_path):
         Translator(tmp_path)
 
 
-def test_the_plugin_does_not_import_what_translates():
+def test_the_package_has_the_translator_as_an_attribute():
     assert "Translator" in diet_fairseq.__all__
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         diet_fairseq.nosuch  # noqa: B018

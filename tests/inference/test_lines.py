@@ -25,14 +25,14 @@ def test_a_file_comes_in_windows(tmp_path):
     assert lines_of(path) == [[""]]
 
 
-def test_a_line_may_be_longer_than_what_is_read_at_once_and_hold_anything(tmp_path):
+def test_a_line_may_be_longer_than_a_block_and_hold_anything(tmp_path):
     path = tmp_path / "text"
     long = "ä" * 100_001 + ODD + "\r" + "b"
     path.write_text(f"{long}\nx\n", encoding="utf-8", newline="")
     assert lines_of(path) == [[long, "x"]]
 
 
-def test_what_is_no_text_is_named_when_all_before_it_was_given(tmp_path):
+def test_a_line_that_is_not_utf8_is_named_after_those_before_it(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"a\nb\nc\nd\nab\xff\nf\n")
     given = []

@@ -1,4 +1,4 @@
-"""A model is found with what belongs to it; what is missing or does not belong is named."""
+"""A model is resolved with its files; those that are missing or do not belong to it are named."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def checkpoint(tmp_path):
     return tmp_path / "model.pt"
 
 
-def test_a_checkpoint_of_a_run_takes_the_rest_from_the_run(tmp_path):
+def test_a_checkpoint_of_a_run_takes_its_model_json(tmp_path):
     folder = words_only(tmp_path, beam=7)
     other = tmp_path / "checkpoint_best.pt"
     other.touch()
@@ -47,7 +47,7 @@ def test_a_checkpoint_of_a_run_takes_the_rest_from_the_run(tmp_path):
     assert resolve_model(other).beam == 7
 
 
-def test_a_checkpoint_alone_takes_what_is_given(checkpoint):
+def test_a_checkpoint_alone_takes_the_given_files(checkpoint):
     folder = checkpoint.parent
     codes = folder / "codes"
     codes.write_text("#version: 0.2\na b</w>\n")
@@ -62,7 +62,7 @@ def test_a_checkpoint_alone_takes_what_is_given(checkpoint):
     )
 
 
-def test_what_is_missing_is_named(checkpoint):
+def test_missing_files_and_languages_are_named(checkpoint):
     folder = checkpoint.parent
     data = Pieces(folder / "data")
     assert refusal(folder / "nosuch") == f"there is no model {folder / 'nosuch'}: check the path"
@@ -74,7 +74,7 @@ def test_what_is_missing_is_named(checkpoint):
         f"there is no dictionary {folder / 'dict.en.txt'}: give by --data the folder"
     )
     assert refusal(checkpoint, Pieces(folder / "data", target_lang="a/b")) == (
-        f"{checkpoint} does not say its languages: give --target-lang"
+        "--target-lang must be a language's code such as en, but is a/b"
     )
     assert refusal(checkpoint, Pieces(folder / "data", folder / "nosuch")).startswith(
         f"{folder / 'nosuch'} can't be read: No such file"
@@ -85,19 +85,19 @@ def test_what_is_missing_is_named(checkpoint):
     )
 
 
-def test_a_model_for_transformers_is_no_model_for_here(tmp_path):
+def test_a_model_for_transformers_is_refused(tmp_path):
     description = ModelDescription("transformers", "en", "de", tmp_path)
     with pytest.raises(
         UserError, match=r"is a model for transformers: .* `diet-fairseq export ctr"
     ):
-        engine.load(description)
+        engine.load([description])
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "[]", '{"lower": 1, "language": "en"}', '{"lower": true, "language": "../en"}'],
 )
-def test_data_that_does_not_say_how_an_encoder_s_text_was_made_is_refused(tmp_path, content):
+def test_wrong_text_options_of_an_encoder_are_refused(tmp_path, content):
     save(tmp_path / "model.pt", {"_name": "masked_lm"})
     (tmp_path / "dict.txt").write_text("a 1\n")
     assert resolve_model(tmp_path / "model.pt", Pieces(tmp_path), translates=False).lower is False
@@ -134,7 +134,7 @@ def test_a_checkpoint_is_read_once_for_each_command(tmp_path, monkeypatch, capsy
         assert len(reads) == 1
 
 
-def test_a_checkpoint_of_the_recipe_finds_its_data_and_subwords_by_their_places(tmp_path):
+def test_data_and_subwords_of_a_workflow_are_known_by_their_places(tmp_path):
     checkpoint = tmp_path / "runs" / "one" / "model.pt"
     checkpoint.parent.mkdir(parents=True)
     named = {"source_lang": "en", "target_lang": "de", "data": str(tmp_path / "named")}

@@ -1,4 +1,4 @@
-"""The service: who asks gets their own answer, or a status and one line that says why not."""
+"""The service: each client gets its own answer, or a status and one line with the reason."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Mirror:
-    """Says every line backwards; waits at its gate before it does."""
+    """A translator that reverses lines, as soon as its gate is open."""
 
     source_lang, target_lang = "en", "de"
 
@@ -43,7 +43,7 @@ def mirror():
 
 @pytest.fixture
 def serve(mirror):
-    """Starts a service with these limits."""
+    """A function that starts a service with limits, and returns its client."""
     clients = []
 
     def start(**limits):
@@ -68,6 +68,11 @@ def until(true):
     while not true():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def until_waiting(client, lines):
+    """Wait until so many lines are in the queue."""
+    until(lambda: f"diet_fairseq_waiting_lines {lines}.0" in client.get("/metrics").text)
 
 
 def test_libretranslate_s_request_form_is_answered(serve):
@@ -99,7 +104,7 @@ def test_scores_are_answered_on_demand(serve):
 
 
 @pytest.mark.parametrize("how", [{}, {"files": {"other": b"x"}}])
-def test_a_form_may_hold_as_much_as_json(serve, how):
+def test_forms_have_the_limits_of_json(serve, how):
     client = serve()
     texts = ["abc"] * 1500
     many = client.post("/translate", data={"q": texts}, **how)
@@ -128,7 +133,7 @@ def test_a_form_may_hold_as_much_as_json(serve, how):
         ({"q": "\n" * 9}, "q has 10 lines, more than 8: send fewer"),
     ],
 )  # fmt: skip
-def test_a_wrong_request_is_refused_in_one_line(serve, values, text):
+def test_a_wrong_field_is_refused_in_one_line(serve, values, text):
     answer = post(serve(characters=30, waiting=8), **values)
     assert (answer.status_code, answer.json()) == (400, {"error": text})
 
@@ -136,13 +141,13 @@ def test_a_wrong_request_is_refused_in_one_line(serve, values, text):
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"\xff", b'"text"', b"[" * 100_000, b'{"q": "\xe4"}', b"1" * 5000]
 )
-def test_what_is_no_json_is_refused(serve, body):
+def test_a_body_that_is_no_json_is_refused(serve, body):
     answer = serve().post("/translate", content=body, headers=JSON)
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("the body is no JSON")
 
 
-def test_a_body_that_is_too_large_is_refused_however_it_comes(serve, mirror):
+def test_a_body_that_is_too_large_is_refused(serve, mirror):
     client = serve()
     body = json.dumps({"q": "a" * 10_000_000}).encode()
     pieces = (body[start : start + (1 << 20)] for start in range(0, len(body), 1 << 20))
@@ -154,21 +159,23 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(serve, mirror):
     assert mirror.batches == []
 
 
-def test_other_addresses_and_methods_are_refused_in_the_same_form(serve):
+def test_other_addresses_and_methods_are_refused(serve):
     client = serve()
-    assert client.get("/nosuch").json() == {"error": "Not Found"}
+    for path in ("/nosuch", "/health/"):  # without a redirect
+        answer = client.get(path, follow_redirects=False)
+        assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
     answer = client.get("/translate")
     assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
     assert answer.headers["allow"] == "POST"
 
 
-def test_halves_of_characters_reach_the_translator_as_they_are(serve, mirror):
+def test_escaped_surrogate_pairs_are_characters(serve, mirror):
     content = b'{"q": "a\\ud83d\\ude00"}'
     answer = serve().post("/translate", content=content, headers=JSON)
     assert answer.json() == {"translatedText": "\U0001f600a"}
 
 
-def test_requests_that_wait_are_translated_together_and_not_mixed_up(serve, mirror):
+def test_waiting_requests_are_translated_together_and_not_mixed_up(serve, mirror):
     client = serve()
     mirror.gate.clear()
     texts = [f"request {number}\nits end {number}" for number in range(30)]
@@ -176,36 +183,26 @@ def test_requests_that_wait_are_translated_together_and_not_mixed_up(serve, mirr
         first = threads.submit(post, client, q="first")
         until(lambda: mirror.batches)
         answers = [threads.submit(post, client, q=text) for text in texts]
-        until(lambda: "diet_fairseq_waiting_lines 60.0" in client.get("/metrics").text)
+        until_waiting(client, 60)
         mirror.gate.set()
-        found = [answer.result().json()["translatedText"] for answer in answers]
+        translations = [answer.result().json()["translatedText"] for answer in answers]
     assert first.result().json() == {"translatedText": "tsrif"}
-    assert found == ["\n".join(line[::-1] for line in text.split("\n")) for text in texts]
+    assert translations == ["\n".join(line[::-1] for line in text.split("\n")) for text in texts]
     assert [len(batch) for batch in mirror.batches] == [1, 60]
 
 
-def test_a_long_request_holds_up_no_short_one(serve, mirror):
-    client = serve(together=16)
+@pytest.mark.parametrize(
+    ("line", "limits", "waiting"), [("l", {"together": 16}, 85), ("l" * 5000, {}, 98)]
+)
+def test_a_request_of_many_lines_delays_no_short_one(serve, mirror, line, limits, waiting):
+    """Nor one of long lines."""
+    client = serve(**limits)
     mirror.gate.clear()
     with ThreadPoolExecutor(2) as threads:
-        long = threads.submit(post, client, q=[f"l{number}" for number in range(100)])
+        long = threads.submit(post, client, q=[line] * 100)
         until(lambda: mirror.batches)
         short = threads.submit(post, client, q="short")
-        until(lambda: "diet_fairseq_waiting_lines 85.0" in client.get("/metrics").text)
-        mirror.gate.set()
-        assert short.result().json() == {"translatedText": "trohs"}
-        assert len(long.result().json()["translatedText"]) == 100
-    assert "short" in mirror.batches[1]
-
-
-def test_a_request_of_long_lines_holds_up_no_short_one(serve, mirror):
-    client = serve()
-    mirror.gate.clear()
-    with ThreadPoolExecutor(2) as threads:
-        long = threads.submit(post, client, q=["l" * 5000] * 100)
-        until(lambda: mirror.batches)
-        short = threads.submit(post, client, q="short")
-        until(lambda: "diet_fairseq_waiting_lines 98.0" in client.get("/metrics").text)
+        until_waiting(client, waiting)
         mirror.gate.set()
         assert short.result().json() == {"translatedText": "trohs"}
         assert len(long.result().json()["translatedText"]) == 100
@@ -213,20 +210,20 @@ def test_a_request_of_long_lines_holds_up_no_short_one(serve, mirror):
     assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * USUAL + 5000
 
 
-def test_a_line_that_weighs_more_than_a_batch_is_a_batch_by_itself(serve, mirror):
+def test_a_line_that_is_longer_than_a_batch_is_a_batch(serve, mirror):
     answer = post(serve(together=2), q=["a" * 1000, "b" * 1000, "c"])
     assert [len(text) for text in answer.json()["translatedText"]] == [1000, 1000, 1]
     assert [len(batch) for batch in mirror.batches] == [1, 1, 1]
 
 
-def test_beyond_the_queue_s_limit_clients_are_sent_away(serve, mirror):
+def test_a_full_queue_refuses_requests(serve, mirror):
     client = serve(waiting=3)
     mirror.gate.clear()
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(post, client, q="first")
         until(lambda: mirror.batches)
         second = threads.submit(post, client, q="a\nb\nc")
-        until(lambda: "diet_fairseq_waiting_lines 3.0" in client.get("/metrics").text)
+        until_waiting(client, 3)
         answer = post(client, q="one more")
         assert answer.status_code == 503
         assert answer.json() == {"error": "too many lines wait to be translated: try again later"}
@@ -235,7 +232,7 @@ def test_beyond_the_queue_s_limit_clients_are_sent_away(serve, mirror):
         assert first.result().status_code == second.result().status_code == 200
 
 
-def test_a_request_that_takes_too_long_is_ended_and_others_go_on(serve, mirror):
+def test_a_request_that_takes_too_long_fails_alone(serve, mirror):
     client = serve(seconds=0.2)
     mirror.gate.clear()
     with ThreadPoolExecutor(1) as threads:
@@ -249,14 +246,14 @@ def test_a_request_that_takes_too_long_is_ended_and_others_go_on(serve, mirror):
     assert ["waited"] not in mirror.batches  # nobody waited for it any more
 
 
-def test_one_bad_request_fails_no_other_of_its_batch(serve, mirror):
+def test_a_request_that_fails_fails_alone(serve, mirror):
     client = serve()
     mirror.gate.clear()
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(post, client, q="first")
         until(lambda: mirror.batches)
         answers = [threads.submit(post, client, q=text) for text in ("ab\ncd", "fail", "ef")]
-        until(lambda: "diet_fairseq_waiting_lines 4.0" in client.get("/metrics").text)
+        until_waiting(client, 4)
         mirror.gate.set()
         assert [answer.result().status_code for answer in answers] == [200, 500, 200]
         assert answers[0].result().json() == {"translatedText": "ba\ndc"}
@@ -287,12 +284,7 @@ def test_json_of_another_type_is_refused(serve, mirror, kind):
     assert mirror.batches == []
 
 
-def test_no_redirect_is_made(serve):
-    answer = serve().get("/health/", follow_redirects=False)
-    assert answer.status_code == 404
-
-
-def test_two_lengths_of_a_body_are_refused(serve, mirror):
+def test_content_length_beside_transfer_encoding_is_refused(serve, mirror):
     headers = {**JSON, "Content-Length": "10", "Transfer-Encoding": "chunked"}
     answer = serve().post("/translate", content=iter([b'{"q": "a"}']), headers=headers)
     assert answer.status_code == 400
@@ -318,11 +310,11 @@ def multipart(*parts):
     ],
     ids=["fields", "files", "headers", "long header", "urlencoded"],
 )  # fmt: skip
-def test_a_form_of_too_many_parts_is_refused(serve, body):
+def test_forms_of_too_many_parts_are_refused(serve, body):
     assert serve().post("/translate", **body).status_code == 400
 
 
-def test_a_failure_of_the_model_is_told_to_those_concerned_alone(serve, caplog):
+def test_a_failure_of_the_model_is_logged(serve, caplog):
     client = serve()
     answer = post(client, q="fail")
     assert answer.status_code == 500
@@ -331,7 +323,7 @@ def test_a_failure_of_the_model_is_told_to_those_concerned_alone(serve, caplog):
     assert post(client, q="abc").status_code == 200
 
 
-def test_health_and_metrics_say_how_it_is(serve):
+def test_health_and_metrics(serve):
     client = serve()
     assert client.get("/health").json() == {"status": "ok", "source": "en", "target": "de"}
     post(client, q="a\nb")
@@ -347,7 +339,7 @@ def test_health_and_metrics_say_how_it_is(serve):
         assert line in text.splitlines()
 
 
-def test_the_page_needs_nothing_from_elsewhere(serve):
+def test_the_page_loads_nothing_from_elsewhere(serve):
     answer = serve().get("/")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert "<title>Translate en to de</title>" in answer.text

@@ -1,4 +1,4 @@
-"""Lines go in and come out, in order, however long they are and whatever they hold."""
+"""Each line of any content and length has one translation, in order."""
 
 import unicodedata
 
@@ -25,7 +25,7 @@ def translator(backwards, tmp_path):
     return Translator(words_only(tmp_path), max_tokens=30)
 
 
-def test_one_line_gives_one_and_many_give_many(translator):
+def test_a_text_gives_a_text_and_a_list_gives_a_list(translator):
     assert translator.translate("a b c") == "c b a"
     assert translator.translate(["a b", "", "c d"]) == ["b a", "", "d c"]
     assert translator.translate([]) == []
@@ -48,23 +48,23 @@ def test_odd_characters_end_no_line(translator):
     assert found[1] == "y x"
 
 
-def test_half_a_character_is_replaced(translator):
+def test_unpaired_surrogates_are_replaced(translator):
     assert translator.translate("a \ud800 \U0001f600") == "\U0001f600 \ufffd a"
 
 
-def test_a_batch_holds_lines_of_like_length_and_no_more_than_it_may(translator, backwards):
+def test_batches_hold_lines_of_similar_length_within_the_limit(translator, backwards):
     lines = [" ".join("w" * n) for n in (1, 9, 2, 8, 3, 14, 1, 1)]
     assert translator.translate(lines) == lines
     sizes = [[len(one) for one in batch] for batch in backwards.batches]
     assert sizes == [[14, 9], [8, 3, 2], [1, 1, 1]]
 
 
-def test_what_is_done_is_told_line_by_line(translator):
-    told = []
+def test_progress_counts_lines(translator):
+    counts = []
     lines = ["", "a. " * 30, "b", "c"]
-    translator.candidates(lines, done=told.append)
-    assert told[0] == 1
-    assert sum(told) == 4
+    translator.candidates(lines, done=counts.append)
+    assert counts[0] == 1
+    assert sum(counts) == 4
 
 
 def test_a_long_line_is_cut_at_the_ends_of_its_sentences(translator, backwards):
@@ -74,7 +74,7 @@ def test_a_long_line_is_cut_at_the_ends_of_its_sentences(translator, backwards):
     assert found == " ".join(backwards_of)
 
 
-def test_no_word_is_lost_where_a_sentence_alone_is_too_long(translator, backwards):
+def test_no_word_of_a_sentence_that_is_too_long_is_lost(translator, backwards):
     words = [f"w{number}" for number in range(67)]
     found = translator.translate(" ".join(words)).split()
     assert sorted(found) == sorted(words)
@@ -94,7 +94,7 @@ def test_the_shorter_limit_counts(backwards, tmp_path):
     assert Translator(folder).longest == 2
 
 
-def test_candidates_are_as_many_as_were_asked_for_with_scores(translator):
+def test_candidates_are_nbest_translations_with_scores(translator):
     found = translator.candidates(["a b c", ""], nbest=2, beam=2)
     assert found == [
         [Translation("c b a", -1.0), Translation("b a", -2.0)],
@@ -112,23 +112,25 @@ def test_candidates_are_as_many_as_were_asked_for_with_scores(translator):
         ({"beam": 0}, "^beam must be at least 1, but is 0$"),
     ],
 )
-def test_a_search_that_can_not_be_is_refused(translator, options, text):
+def test_an_impossible_search_is_refused(translator, options, text):
     with pytest.raises(UserError, match=text):
         translator.candidates(["a"], **options)
 
 
-def test_the_search_is_the_model_s_own_or_the_one_given(backwards, tmp_path, monkeypatch):
-    asked = []
+def test_the_search_has_the_model_s_options_unless_others_are_given(
+    backwards, tmp_path, monkeypatch
+):
+    searches = []
     translate = backwards.translate
     monkeypatch.setattr(
         backwards,
         "translate",
-        lambda lines, search: asked.append(search) or translate(lines, search),
+        lambda lines, search: searches.append(search) or translate(lines, search),
     )
     translator = Translator(words_only(tmp_path, beam=7, lenpen=0.6, penalty="tensor2tensor"))
     translator.translate("a")
     translator.translate("a", beam=2, lenpen=1.5)
-    assert [(one.beam, one.lenpen, one.penalty) for one in asked] == [
+    assert [(one.beam, one.lenpen, one.penalty) for one in searches] == [
         (7, 0.6, "tensor2tensor"), (2, 1.5, "tensor2tensor")
     ]  # fmt: skip
 

@@ -21,7 +21,7 @@ def test_nothing_but_a_newline_ends_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_normalised_text_has_no_place_at_which_another_program_would_split(odd):
+def test_normalised_text_has_no_other_line_ends(odd):
     for line in [f"one{odd}two", odd, f"{odd}one ", f"one {odd} {odd}two"]:
         plain = normalise(line)
         assert len(plain.splitlines()) <= 1
@@ -52,7 +52,7 @@ def refused(read, *words):
     return said
 
 
-def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path):
+def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
     path = tmp_path / "latin1.de"
     path.write_bytes("schön\n".encode() * 41 + "schön\n".encode("latin1"))
     said = refused(read_lines(path), "latin1.de, line 42: byte 4 (0xf6) is not UTF-8")
@@ -69,7 +69,7 @@ def test_a_truncated_gzip_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"eins", mtime=0)[:6]])
-def test_what_is_no_gzip_is_named(tmp_path, content):
+def test_a_damaged_gzip_is_named(tmp_path, content):
     (tmp_path / "a.gz").write_bytes(content)
     refused(read_lines(tmp_path / "a.gz"), "a.gz is truncated or damaged")
 
@@ -80,12 +80,12 @@ def test_an_empty_file_is_named(tmp_path, name):
     refused(read_lines(tmp_path / name), f"{name} is empty")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     refused(read_lines(tmp_path / "nowhere"), "nowhere can't be read: No such file")
 
 
 @pytest.mark.parametrize(("source", "target"), [(7, 12), (12, 7), (7, 8)])
-def test_different_line_counts_are_named_with_the_line_where_they_part(tmp_path, source, target):
+def test_files_of_different_length_are_refused(tmp_path, source, target):
     paths = [
         write(tmp_path / f"a.{name}", sentences(lines))
         for name, lines in {"de": source, "en": target}.items()
@@ -94,7 +94,7 @@ def test_different_line_counts_are_named_with_the_line_where_they_part(tmp_path,
     assert "they differ in length from line 8 on," in said
 
 
-def test_a_file_has_its_name_only_when_it_is_whole(tmp_path):
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     def lines():
         yield "half"
         raise KeyboardInterrupt

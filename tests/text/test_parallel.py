@@ -33,7 +33,7 @@ def numbered(lines: list[str], mark: str) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_results_come_in_order_however_many_work(workers):
+def test_results_are_in_order_with_any_number_of_workers(workers):
     lines = range(4 * parallel.CHUNK + 1)
     found = parallel.map_lines(numbered, map(str, lines), ">", workers=workers)
     assert list(found) == [f">{number}" for number in lines]
@@ -50,11 +50,11 @@ def test_a_command_that_is_terminated_leaves_no_worker_behind(tmp_path: Path):
                 assert time.monotonic() < end
                 time.sleep(0.05)
             process.terminate()
-            _, said = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=30)
         finally:
             process.kill()
     assert process.returncode == 128 + signal.SIGTERM
-    assert said == "interrupted: run the same command to continue\n"
+    assert err == "interrupted: run the same command to continue\n"
     for pid in map(int, pids.read_text().split()):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -16,7 +16,7 @@ def test_shares_are_powers_of_the_sizes():
     assert sampling.shares(SIZES, 1.0)["sw"] == pytest.approx(0.09)
 
 
-def test_as_much_is_read_as_there_is_and_in_those_shares():
+def test_copies_keep_the_size_and_have_those_shares():
     languages = [name for name, size in SIZES.items() for _ in range(size)]
     times = list(sampling.copies(languages, SIZES, 0.7))
     read = Counter()

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import wraps
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -24,51 +23,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from .batching import Batches, QueueFull
+from .batching import Batches
 from .headers import HeaderChecks
-from .requests import bound_body, read_request
+from .requests import DEFAULT_LIMITS, Limits, read_request
 
 if TYPE_CHECKING:
-    from ..translator import Translation
+    from ..translator import Translation, Translator
 
 logger = logging.getLogger(__name__)
 #: nginx's status of a request whose client has disconnected; only metrics show it
 DISCONNECTED = 499
-#: key of the ASGI scope: the event loop's time at which the request started
-START_TIME = "diet_fairseq.start_time"
 #: the page loads nothing, and talks to this service alone
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-
-class Translates(Protocol):
-    """The part of `Translator` that the service uses."""
-
-    source_lang: str
-    target_lang: str
-
-    def candidates(self, lines: Any) -> "list[list[Translation]]": ...
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of requests.
-
-    Attributes:
-        body: bytes of a request (413)
-        characters: characters in a line (400)
-        waiting: lines of all requests in the queue (503)
-        seconds: for a request, from its connection to its answer (504)
-        together: lines in a batch, fewer where they are long (`batching.weight`)
-    """
-
-    body: int = 10 * 1000 * 1000
-    characters: int = 5000
-    waiting: int = 2000
-    seconds: float = 60
-    together: int = 64
 
 
 class Metrics:
@@ -96,7 +65,7 @@ class Metrics:
 
 
 def application(
-    translator: Translates, limits: Limits = Limits(), host_names: Collection[str] = ()
+    translator: "Translator", limits: Limits = DEFAULT_LIMITS, host_names: Collection[str] = ()
 ) -> Starlette:
     """The service as an ASGI application.
 
@@ -105,14 +74,13 @@ def application(
     """
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    observe = metrics.batch_lines.observe
+    source, target = translator.source_lang, translator.target_lang
 
     def translate_lines(lines: Sequence[str]) -> "list[Translation]":
         return [best for best, *_ in translator.candidates(lines)]
 
-    batches = Batches(translate_lines, limits.waiting, limits.together, observe=observe)
+    batches = Batches(translate_lines, limits.together, metrics.batch_lines.observe)
     metrics.waiting.set_function(lambda: batches.waiting)
-    source, target = translator.source_lang, translator.target_lang
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -125,18 +93,35 @@ def application(
             with suppress(asyncio.CancelledError):
                 await running
 
-    async def translate(request: Request) -> Response:
-        fields, is_list = await read_request(
-            request, source, target, limits.body, limits.characters, limits.waiting
-        )
-        translations = await _while_connected(request, batches.translate(fields.lines))
+    async def answer(request: Request) -> Response:
+        fields = await read_request(request, source, target, limits)
+        lines = fields.lines
+        if batches.waiting + len(lines) > limits.waiting:
+            text = "too many lines wait to be translated: try again later"
+            raise HTTPException(503, text, {"Retry-After": "1"})
+        translations = await _while_connected(request, batches.submit(lines))
         metrics.lines.inc(len(translations))
-        texts = fields.join(translations)
-        answer: dict[str, Any] = {"translatedText": texts if is_list else texts[0]}
-        if fields.scores:
-            scores = fields.scores_by_text(translations)
-            answer["scores"] = scores if is_list else scores[0]
-        return JSONResponse(answer)
+        return JSONResponse(fields.answer(translations))
+
+    async def translate(request: Request) -> Response:
+        start = monotonic()
+        try:
+            async with asyncio.timeout(limits.seconds):
+                response = await answer(request)
+        except HTTPException as error:
+            response = await _refuse(request, error)
+        except TimeoutError:
+            text = f"there is no translation after {limits.seconds:g} seconds: send less text"
+            response = await _refuse(request, HTTPException(504, text))
+        except ClientDisconnect:
+            response = Response(status_code=DISCONNECTED)
+        except Exception:
+            logger.exception("a request failed")
+            text = "this could not be translated: see the service's log"
+            response = await _refuse(request, HTTPException(500, text))
+        metrics.requests.labels(str(response.status_code)).inc()
+        metrics.seconds.observe(monotonic() - start)
+        return response
 
     async def languages(_: Request) -> Response:
         return JSONResponse(
@@ -161,7 +146,7 @@ def application(
     service = Starlette(
         routes=[
             Route("/", home),
-            Route("/translate", _within_limits(translate, limits, metrics), methods=["POST"]),
+            Route("/translate", translate, methods=["POST"]),
             Route("/languages", languages),
             Route("/health", health),
             Route("/metrics", numbers),
@@ -174,62 +159,20 @@ def application(
     return service
 
 
-def _within_limits(
-    answer: Callable[[Request], Awaitable[Response]], limits: Limits, metrics: Metrics
-) -> Callable[[Request], Awaitable[Response]]:
-    """A route with the time limit, failures as a status and one line, and metrics."""
-
-    @wraps(answer)
-    async def wrapper(request: Request) -> Response:
-        now = asyncio.get_running_loop().time
-        start = request.scope.get(START_TIME, now())
-        try:
-            async with asyncio.timeout_at(start + limits.seconds):
-                response = await answer(bound_body(request, limits.body))
-        except QueueFull:
-            response = _error(503, "too many lines wait to be translated: try again later")
-            response.headers["Retry-After"] = "1"
-        except TimeoutError:
-            response = _error(
-                504, f"there is no translation after {limits.seconds:g} seconds: send less text"
-            )
-        except ClientDisconnect:
-            response = Response(status_code=DISCONNECTED)
-        except HTTPException as error:
-            response = await _refuse(request, error)
-        except Exception:
-            logger.exception("a request failed")
-            response = _error(500, "this could not be translated: see the service's log")
-        metrics.requests.labels(str(response.status_code)).inc()
-        metrics.seconds.observe(now() - start)
-        return response
-
-    return wrapper
-
-
-async def _while_connected(
-    request: Request, work: "Awaitable[list[Translation]]"
-) -> "list[Translation]":
-    """The result of ``work``, which is cancelled if the client disconnects."""
-    working = asyncio.ensure_future(work)
+async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> "list[Translation]":
+    """The answer, which is cancelled if the client disconnects."""
     # The body was read to its end: the next message is that the client has disconnected.
-    disconnected = asyncio.ensure_future(request.receive())
+    disconnected: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
     try:
-        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
+        await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
             raise ClientDisconnect
-        return working.result()
+        return answer.result()
     finally:
-        working.cancel()
+        answer.cancel()
         disconnected.cancel()
-
-
-def _error(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status_code=status)
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    response = _error(error.status_code, error.detail)
-    response.headers.update(error.headers or {})
-    return response
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..translator import Translation
 
-TranslateLines = Callable[[Sequence[str]], "list[Translation]"]
 #: characters of a usual line
 USUAL = 200
+#: limit of a request's `weight` in a batch before the others have their turn
+TURN = 8
 
 
 def weight(line: str) -> int:
@@ -24,33 +25,21 @@ def weight(line: str) -> int:
     return 1 + len(line) // USUAL
 
 
-class QueueFull(Exception):
-    """The queue is full."""
-
-
 class _Request:
-    """A request's lines and the translations so far."""
+    """A request's lines in the queue, and the translations of those before them."""
 
-    def __init__(self, lines: Sequence[str], answer: asyncio.Future) -> None:
-        self.lines, self.answer = lines, answer
+    def __init__(self, lines: Sequence[str], answer: "asyncio.Future[list[Translation]]") -> None:
+        self.lines, self.answer = deque(lines), answer
+        self.total = len(lines)
         self.translations: list[Translation] = []
-        self.position = 0  # of the first line in the queue
 
-    @property
-    def waiting(self) -> int:
-        """The number of lines in the queue."""
-        return 0 if self.answer.done() else len(self.lines) - self.position
-
-    def take(self, most: int) -> Sequence[str]:
+    def take(self, most: int) -> list[str]:
         """The next lines until their weight reaches ``most``: at least one."""
-        start = self.position
-        while most > 0 and self.position < len(self.lines):
-            most -= weight(self.lines[self.position])
-            self.position += 1
-        return self.lines[start : self.position]
-
-
-Part = tuple[_Request, Sequence[str]]
+        lines: list[str] = []
+        while most > 0 and self.lines:
+            lines.append(self.lines.popleft())
+            most -= weight(lines[-1])
+        return lines
 
 
 class Batches:
@@ -58,100 +47,74 @@ class Batches:
 
     Args:
         translate: is called in a separate thread, one call at a time
-        most_waiting: the limit of lines in the queue
-        most_together: the limit of a batch's `weight`
-        turn: the limit of a request's `weight` in a batch before others have their turn
+        together: the limit of a batch's `weight`
         observe: is called with the number of lines of every batch
     """
 
     def __init__(
         self,
-        translate: TranslateLines,
-        most_waiting: int,
-        most_together: int = 64,
-        turn: int = 8,
-        observe: Callable[[int], Any] = lambda lines: None,
+        translate: "Callable[[Sequence[str]], list[Translation]]",
+        together: int,
+        observe: Callable[[int], Any],
     ) -> None:
-        self._translate, self.observe = translate, observe
-        self.most_waiting, self.most_together, self.turn = most_waiting, most_together, turn
+        self._translate, self.together, self.observe = translate, together, observe
         self._queue: deque[_Request] = deque()
         self._arrival = asyncio.Event()
 
     @property
     def waiting(self) -> int:
         """The number of lines in the queue, without those of cancelled requests."""
-        return sum(request.waiting for request in self._queue)
+        return sum(len(request.lines) for request in self._queue if not request.answer.done())
 
-    async def translate(self, lines: Sequence[str]) -> "list[Translation]":
-        """The lines' translations, in their order; lines of a cancelled call are dropped.
-
-        Raises:
-            QueueFull: the queue has no room for all of them
-        """
-        if not lines:
-            return []
-        if self.waiting + len(lines) > self.most_waiting:
-            raise QueueFull
-        request = _Request(lines, asyncio.get_running_loop().create_future())
-        self._queue.append(request)
+    def submit(self, lines: Sequence[str]) -> "asyncio.Future[list[Translation]]":
+        """The translations of the lines, in their order; to cancel it drops the lines."""
+        answer = asyncio.get_running_loop().create_future()
+        self._queue.append(_Request(lines, answer))
         self._arrival.set()
-        translations: list[Translation] = await request.answer
-        return translations
+        return answer
 
     async def run(self) -> None:
         """Translate until cancelled."""
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "translating") as thread:
 
-            async def translate(batch: list[Part]) -> None:
+            async def translate(batch: list[tuple[_Request, list[str]]]) -> None:
                 lines = [line for _, part in batch for line in part]
-                translations = await loop.run_in_executor(thread, self._translate, lines)
-                self._deliver(batch, translations)
+                try:
+                    translations = await loop.run_in_executor(thread, self._translate, lines)
+                except Exception as error:
+                    if len(batch) > 1:  # one request may be at fault: each is translated alone
+                        for request_lines in batch:
+                            await translate([request_lines])
+                    elif not batch[0][0].answer.done():
+                        batch[0][0].answer.set_exception(error)
+                    return
+                remaining = iter(translations)
+                for request, part in batch:
+                    request.translations += islice(remaining, len(part))
+                    is_complete = len(request.translations) == request.total
+                    if is_complete and not request.answer.done():
+                        request.answer.set_result(request.translations)
 
             while True:
                 await self._arrival.wait()
-                batch = self._next_batch()
-                if not batch:
-                    self._arrival.clear()
-                    continue
-                self.observe(sum(len(part) for _, part in batch))
-                try:
+                if batch := self._next_batch():
+                    self.observe(sum(len(lines) for _, lines in batch))
                     await translate(batch)
-                except Exception as error:
-                    if len(batch) == 1:
-                        self._fail(batch[0][0], error)
-                        continue
-                    # one request's lines may be at fault: each request is translated alone
-                    for part in batch:
-                        try:
-                            await translate([part])
-                        except Exception as part_error:
-                            self._fail(part[0], part_error)
+                else:
+                    self._arrival.clear()
 
-    def _next_batch(self) -> list[Part]:
+    def _next_batch(self) -> list[tuple[_Request, list[str]]]:
         """The next lines of each request in turn; requests with further lines queue again."""
-        batch: list[Part] = []
-        room = self.most_together
+        batch = []
+        room = self.together
         while room > 0 and self._queue:
             request = self._queue.popleft()
             if request.answer.done():
                 continue
-            lines = request.take(min(room, self.turn))
+            lines = request.take(min(room, TURN))
             room -= sum(map(weight, lines))
             batch.append((request, lines))
-            if request.waiting:
+            if request.lines:
                 self._queue.append(request)
         return batch
-
-    @staticmethod
-    def _deliver(batch: list[Part], translations: "list[Translation]") -> None:
-        remaining = iter(translations)
-        for request, lines in batch:
-            request.translations += islice(remaining, len(lines))
-            if len(request.translations) == len(request.lines) and not request.answer.done():
-                request.answer.set_result(request.translations)
-
-    @staticmethod
-    def _fail(request: _Request, error: Exception) -> None:
-        if not request.answer.done():
-            request.answer.set_exception(error)

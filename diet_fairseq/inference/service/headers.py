@@ -24,21 +24,15 @@ class HeaderChecks:
         self.host_names = {"localhost", *(name.lower().rstrip(".") for name in host_names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
-        fault = self._fault(Headers(scope=scope))
-        if fault is None:
-            await self.app(scope, receive, send_with_headers)
-        else:
-            answer = JSONResponse({"error": fault}, 400, {"Connection": "close"})
-            await answer(scope, receive, send_with_headers)
+        app = self.app
+        if scope["type"] == "http" and (fault := self._fault(Headers(scope=scope))):
+            app = JSONResponse({"error": fault}, 400, {"Connection": "close"})
+        await app(scope, receive, send_with_headers)
 
     def _fault(self, headers: Headers) -> str | None:
         for host in headers.getlist("host"):
@@ -54,9 +48,7 @@ class HeaderChecks:
     def _is_served(self, host: str) -> bool:
         match = HOST.fullmatch(host)
         name = match[1].lower().rstrip(".") if match else ""
-        if name in self.host_names:
-            return True
         try:
-            return bool(ip_address(name.strip("[]")))
+            return name in self.host_names or bool(ip_address(name.strip("[]")))
         except ValueError:
             return False

@@ -1,9 +1,10 @@
 """Requests to translate: LibreTranslate's fields, as JSON or as a form."""
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,83 +22,64 @@ FILES = 8
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Limits of requests."""
+
+    body: int = 10 * 1000 * 1000  # bytes of a request, and so of a form's field (413)
+    characters: int = 5000  # in a line (400)
+    waiting: int = 2000  # lines of all requests in the queue (503)
+    seconds: float = 60  # from the headers of a request to its answer (504)
+    together: int = 64  # lines in a batch, fewer where they are long (`batching.weight`)
+
+
+DEFAULT_LIMITS = Limits()
+
+
 def _texts(q: Any) -> Any:
     if q in ("", []):
         raise ValueError("must be the text to translate")
     return [q] if isinstance(q, str) else q
 
 
-class TranslationRequest(BaseModel):
-    """The fields of a request; unknown ones are ignored.
+class TranslationRequest(BaseModel, strict=True):
+    """The fields of a request; unknown ones are ignored."""
 
-    Attributes:
-        q: texts, each of one line or several
-        source, target: languages; None: the model's
-        scores: whether the answer has a score for each line
-    """
-
-    model_config = ConfigDict(strict=True)
-
-    q: Annotated[list[str], BeforeValidator(_texts)]
-    source: str | None = None
+    q: Annotated[list[str], BeforeValidator(_texts)]  # texts, each of one line or several
+    source: str | None = None  # None: the model's
     target: str | None = None
     format: Literal["text"] = "text"
     scores: Annotated[bool, Field(strict=False)] = False  # forms have strings
+    is_list: bool  # whether the client sent a list of texts
 
     @property
     def lines(self) -> list[str]:
         """All lines of all texts."""
         return [line for text in self.q for line in text.split("\n")]
 
-    def join(self, translations: "list[Translation]") -> list[str]:
-        """Join the lines' translations to texts."""
-        return ["\n".join(line.text for line in lines) for lines in self._by_text(translations)]
-
-    def scores_by_text(self, translations: "list[Translation]") -> list[list[float]]:
-        """The scores of each text's lines."""
-        return [[round(line.score, 6) for line in lines] for lines in self._by_text(translations)]
-
-    def _by_text(self, translations: "list[Translation]") -> "list[list[Translation]]":
-        lines = iter(translations)
-        return [list(islice(lines, text.count("\n") + 1)) for text in self.q]
-
-
-def bound_body(request: Request, most: int) -> Request:
-    """The request with a limit of bytes, beyond which reading its body raises 413."""
-    too_large = HTTPException(413, f"the body has more than {most:,} bytes: send less text")
-    declared = request.headers.get("content-length", "")
-    read = 0
-
-    async def receive() -> Message:
-        nonlocal read
-        if declared.isdecimal() and int(declared) > most:
-            raise too_large
-        message = await request.receive()
-        read += len(message.get("body", b""))
-        if read > most:
-            raise too_large
-        return message
-
-    return Request(request.scope, receive)
+    def answer(self, translations: "list[Translation]") -> dict[str, Any]:
+        """The answer's fields, given the translations of all lines."""
+        remaining = iter(translations)
+        texts = [list(islice(remaining, text.count("\n") + 1)) for text in self.q]
+        fields: dict[str, list[Any]] = {
+            "translatedText": ["\n".join(line.text for line in text) for text in texts]
+        }
+        if self.scores:
+            fields["scores"] = [[round(line.score, 6) for line in text] for text in texts]
+        return fields if self.is_list else {name: value for name, [value] in fields.items()}
 
 
 async def read_request(
-    request: Request, source: str, target: str, body: int, longest: int, most: int
-) -> tuple[TranslationRequest, bool]:
-    """The request's fields, checked, and whether its ``q`` was a list.
-
-    Args:
-        source, target: the model's languages
-        body: limit of bytes in the request, and so in a field
-        longest: limit of characters in a line
-        most: limit of lines
+    request: Request, source: str, target: str, limits: Limits
+) -> TranslationRequest:
+    """The fields of a request, checked against the model's languages and the limits.
 
     Raises:
-        HTTPException: a field is not valid
+        HTTPException: a field is not valid, or the body is too large
     """
-    values = await _values(request, body, most + OTHER_FIELDS)
+    values = await _values(_bounded(request, limits.body), limits)
     try:
-        fields = TranslationRequest.model_validate(values)
+        fields = TranslationRequest(**values | {"is_list": isinstance(values.get("q"), list)})
     except ValidationError as error:
         raise HTTPException(400, broken_rule(error)) from error
     for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
@@ -108,26 +90,42 @@ async def read_request(
                 f"{name} {language[:40]!r} is not supported: this model translates {source} to "
                 f"{target}",
             )
-    lines = fields.lines
-    if len(lines) > most:
-        raise HTTPException(400, f"q has {len(lines):,} lines, more than {most:,}: send fewer")
-    for number, line in enumerate(lines, 1):
-        if len(line) > longest:
+    if (count := len(fields.lines)) > limits.waiting:
+        raise HTTPException(400, f"q has {count:,} lines, more than {limits.waiting:,}: send fewer")
+    for number, line in enumerate(fields.lines, 1):
+        if len(line) > limits.characters:
             raise HTTPException(
                 400,
-                f"line {number} of q has {len(line):,} characters, more than {longest:,}: shorten "
-                "it",
+                f"line {number} of q has {len(line):,} characters, more than "
+                f"{limits.characters:,}: shorten it",
             )
-    return fields, isinstance(values["q"], list)
+    return fields
 
 
-async def _values(request: Request, longest: int, most: int) -> dict[str, Any]:
-    """The request's fields; a form may have ``most``, of ``longest`` bytes each."""
+def _bounded(request: Request, most: int) -> Request:
+    """The request; to read more than ``most`` bytes of its body raises 413."""
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
+        if size > most:
+            raise HTTPException(413, f"the body has more than {most:,} bytes: send less text")
+        return message
+
+    return Request(request.scope, receive)
+
+
+async def _values(request: Request, limits: Limits) -> dict[str, Any]:
+    """The fields of JSON or of a form; several fields ``q`` of a form are a list."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in FORMS:
-        async with request.form(max_part_size=longest, max_fields=most, max_files=FILES) as form:
+        async with request.form(
+            max_part_size=limits.body, max_fields=limits.waiting + OTHER_FIELDS, max_files=FILES
+        ) as form:
             texts = form.getlist("q")
-            return {**form, **({"q": texts[0] if len(texts) == 1 else texts} if texts else {})}
+            return {**form, "q": texts} if len(texts) > 1 else dict(form)
     if kind != "application/json":
         # browsers send other types across sites without a preflight request
         raise HTTPException(415, "send JSON, with Content-Type application/json, or a form")

@@ -9,9 +9,8 @@ import logging
 import os
 import resource
 import socket
-import time
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -19,7 +18,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...errors import UserError
-from .app import START_TIME
 
 logger = logging.getLogger(__name__)
 
@@ -32,27 +30,15 @@ BACKLOG = 128
 #: descriptors beside open connections: the model's, asyncio's, and those of connections that are
 #: being accepted or closed
 RESERVE = 64 + 4 * AT_ONCE
-#: seconds between two log lines about too many connections
-QUIET = 60
 
 
-@dataclass
+@dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits of connections.
+    """Limits of connections."""
 
-    Attributes:
-        connections: number of open connections
-        idle: seconds from the connection or the last response to the end of a request's headers
-        seconds: seconds from the connection or the request's first byte to the response
-        logged: time of the last log line
-        unread: number of connections that the shutdown closed before their response was read
-    """
-
-    connections: int
-    idle: float
-    seconds: float
-    logged: float = field(default=-QUIET, compare=False)
-    unread: int = field(default=0, compare=False)
+    connections: int  # number of open ones
+    idle: float  # seconds from the connection or the last response to the end of headers
+    seconds: float  # from there to the response
 
 
 def connection_limit(connections: int | None) -> int:
@@ -62,37 +48,29 @@ def connection_limit(connections: int | None) -> int:
         UserError: the process's limit of descriptors is too low
     """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = descriptors - RESERVE
     if descriptors == resource.RLIM_INFINITY:
         return connections or 512
-    if most < 1 or (connections or 1) > most:
+    least = (connections or 1) + RESERVE
+    if descriptors < least:
         raise UserError(
-            f"--max-connections {connections or 1:,} needs {(connections or 1) + RESERVE:,} "
-            f"descriptors, but this process may have {descriptors:,}: raise `ulimit -n`, or allow "
-            "fewer connections"
+            f"--max-connections {connections or 1:,} needs {least:,} descriptors, but this process "
+            f"may have {descriptors:,}: raise `ulimit -n`, or allow fewer connections"
         )
-    return connections or min(512, most)
+    return connections or min(512, descriptors - RESERVE)
 
 
 class Connection(H11Protocol):
-    """A connection with a limit of time.
+    """A connection with limits of time, which is idle until a request's headers have arrived.
 
-    It is idle while it waits for a request. If there are too many connections, the one that has
-    been idle longest is closed.
+    If there are too many connections, the one that has been idle longest is closed.
     """
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
-        self.start_time = self.loop.time()
-        self.is_started = True  # whether `start_time` is the next request's
+        self.start_time = self.loop.time()  # of the request, or of the idle time
+        self.timed_cycle: Any = None  # the request whose time the timer limits
         self.timer: asyncio.TimerHandle | None = None
-        app: Any = self.app
-
-        async def app_with_time(scope: Any, receive: Any, send: Any) -> None:
-            await app(scope | {START_TIME: self.start_time}, receive, send)
-
-        self.app = app_with_time
 
     @property
     def is_idle(self) -> bool:
@@ -100,80 +78,72 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait(self.limits.idle)
+        self._limit_time()
         if len(self.connections) > self.limits.connections:
-            idle = [
-                other
-                for other in self.connections
-                if isinstance(other, Connection) and other.is_idle
-            ]
-            longest_idle = min(idle, key=lambda other: other.start_time)
+            _warn_of_many(self.limits.connections)
+            idle = [c for c in self.connections if isinstance(c, Connection) and c.is_idle]
+            longest_idle = min(idle, key=lambda connection: connection.start_time)
             self.connections.discard(longest_idle)  # uvicorn does so later, after further arrivals
             longest_idle.transport.abort()
-            now = time.monotonic()
-            if now - self.limits.logged >= QUIET:
-                self.limits.logged = now
-                logger.warning(
-                    "%s connections are open, as many as may be: idle ones are closed for new ones",
-                    f"{self.limits.connections:,}",
-                )
 
     def data_received(self, data: bytes) -> None:
-        if not self.is_started:
-            self.start_time, self.is_started = self.loop.time(), True
-            self._wait(self.limits.idle)
         super().data_received(data)
-        self._wait_for_answer()
+        self._limit_time()
 
     def on_response_complete(self) -> None:
-        self.start_time, self.is_started = self.loop.time(), False
-        self._wait(self.limits.idle)
         super().on_response_complete()  # may start the next request of a pipeline
-        self._wait_for_answer()
+        self._limit_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.timer is not None:
             self.timer.cancel()
         super().connection_lost(exc)
 
-    def _wait_for_answer(self) -> None:
-        if not self.is_idle:
-            self._wait(self.limits.seconds + READING)
-
-    def _wait(self, seconds: float) -> None:
-        """Close the connection so many seconds after its start or its request's."""
+    def _limit_time(self) -> None:
+        """Restart the timer, which closes the connection, if a request or idle time has begun."""
+        cycle = None if self.is_idle else self.cycle
         if self.timer is not None:
+            if cycle is self.timed_cycle:
+                return
             self.timer.cancel()
-        self.timer = self.loop.call_at(self.start_time + seconds, self._close)
+        self.start_time, self.timed_cycle = self.loop.time(), cycle
+        seconds = self.limits.idle if cycle is None else self.limits.seconds + READING
+        self.timer = self.loop.call_later(seconds, self.transport.abort)
 
-    def _close(self) -> None:
-        self.limits.unread += not self.is_idle
-        self.transport.abort()
+
+@cache
+def _warn_of_many(connections: int) -> None:
+    """Log it once: the log of a busy service would grow without end."""
+    logger.warning(
+        "%s connections are open, as many as may be: idle ones are closed for new ones",
+        f"{connections:,}",
+    )
 
 
 class Server(uvicorn.Server):
-    """A server that ends after its last response, or at the second signal."""
+    """A server that ends after its last response, or at the second signal.
 
-    limits: ConnectionLimits
+    Attributes:
+        unread: number of connections that closed before their last response was read
+    """
 
-    @classmethod
-    def of(cls, app: Any, limits: ConnectionLimits) -> "Server":
-        """A server of an ASGI application."""
+    unread = 0
+
+    def __init__(self, app: Any, limits: ConnectionLimits) -> None:
         protocol: Any = partial(Connection, limits=limits)
-        config = uvicorn.Config(
-            app,
-            http=protocol,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            backlog=AT_ONCE,
-            timeout_keep_alive=max(1, int(limits.idle)),
-            timeout_graceful_shutdown=int(limits.seconds + 1) + READING,
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                backlog=AT_ONCE,
+                timeout_keep_alive=int(limits.idle) + 1,  # `Connection` is earlier
+                timeout_graceful_shutdown=int(limits.seconds + 1) + READING,
+            )
         )
-        server = cls(config)
-        server.limits = limits
-        return server
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -181,9 +151,12 @@ class Server(uvicorn.Server):
             listening.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.limits.unread = 0
+        connections: set[Any] = set(self.server_state.connections)
         await super().shutdown(sockets)
-        self.limits.unread += len(self.server_state.connections)
+        self.unread = sum(
+            connection in self.server_state.connections or not connection.is_idle
+            for connection in connections
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
