@@ -136,7 +136,7 @@ def test_every_command_has_a_help_that_ends_with_an_example(words, capsys, monke
         ("schemes --nosuch", "error: unrecognized arguments: --nosuch"),
         ("average --num-epoch-checkpoints x", "error: argument --num-epoch-checkpoints: invalid"),
         *(
-            (f"{name} train --nosuch", f"error: `{name}` is now a workflow: docs/migrating.md nam")
+            (f"{name} train --nosuch", f"error: `{name}` is now a workflow: docs/migrating.md")
             for name in REPLACED
         ),
     ],
