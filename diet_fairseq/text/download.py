@@ -50,7 +50,7 @@ def extract(archive: Path, member: str, path: Path) -> None:
     """
 
     def copy(content: IO[bytes]) -> None:
-        with content, written(path, "wb") as file:
+        with content, atomic_file(path, "wb") as file:
             shutil.copyfileobj(content, file)
 
     # damaged archives raise errors of many types
