@@ -99,7 +99,7 @@ def write(folder: Path, out: Path, config: Any, final: Path) -> tuple[list[str],
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
     from omegaconf import OmegaConf
 
-    from ..checkpoints.model import no_larger_than
+    from ..checkpoints.configuration import no_larger_than
     from ..checkpoints.plain import reason
     from ..patches import saving
     from . import huggingface

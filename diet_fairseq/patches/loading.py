@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 
 from ..checkpoints import configuration, progress
 from ..checkpoints.file import TRUST, check_regular, load, read
-from ..checkpoints.model import no_larger_than
 from ..errors import UserError
 from ..stack import warm_start
 from . import position_options
@@ -76,7 +75,7 @@ def bound_model_size(load_model_ensemble_and_task: Callable) -> Callable:
             for shard in range(num_shards)
         )  # fmt: skip
         try:
-            with no_larger_than(size):
+            with configuration.no_larger_than(size):
                 return load_model_ensemble_and_task(
                     filenames, arg_overrides, task, strict, suffix, num_shards, state
                 )
