@@ -10,6 +10,7 @@ own, above the memory before; one that needs more than --memory is "out of memor
 """
 
 import argparse
+import logging
 import resource
 import sys
 from argparse import Namespace
@@ -165,6 +166,7 @@ def plot(figures: Figures, args: Namespace, path: Path) -> None:
     """Both axes logarithmic: time above, memory below, a column for each part and pass."""
     from matplotlib.figure import Figure
 
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     columns = list(product(args.parts, args.passes))
     figure = Figure(figsize=(4 * len(columns), 7), layout="constrained")
     axes = figure.subplots(2, len(columns), squeeze=False, sharey="row")
