@@ -218,7 +218,7 @@ def encode(model: LoadedModel, tokens: Tensor) -> Any:
 def add_attention(call: Call, scores: ModelScores) -> None:
     """Add the position score of an attention, and the statistics of its logits."""
     module, schemes, key = call.module, call.schemes, call.key
-    layout = getattr(call.context, "layout", None)
+    layout: Any = getattr(call.context, "layout", None)
     compressed = call.compression is not None
     if compressed:
         key = call.compression(key, layout)

@@ -24,8 +24,11 @@ def heads(scores: ModelScores) -> list[Row]:
     rows: list[Row] = []
     for score in scores.positions:
         weights = measures.attention_weights(score.matrix, score.causal)
-        shares = [share(score.matrix, score.causal) if score.has_offsets else None
-                  for share in (measures.offset_share, measures.first_token_share)]  # fmt: skip
+        shares = [
+            share(score.matrix, score.causal)
+            for share in (measures.offset_share, measures.first_token_share)
+            if score.has_offsets
+        ]
         for head, weight in enumerate(weights):
             row = place_of(score, head="all" if len(weights) == 1 else head + 1)
             row["looks at"] = ""
@@ -89,7 +92,8 @@ def offsets(scores: ModelScores) -> Iterator[Row]:
 
 def singular(scores: ModelScores) -> Iterator[Row]:
     """Singular values of position scores and of logits."""
-    for item in (*scores.positions, *scores.logits):
+    items: list[PositionScore | LogitStatistics] = [*scores.positions, *scores.logits]
+    for item in items:
         kind = "positions" if isinstance(item, PositionScore) else "whole"
         for head, line in enumerate(item.singular.tolist(), 1):
             for number, value in enumerate(line, 1):
