@@ -1,10 +1,9 @@
-"""What ELECTRA's objective costs: its step against a masked language model's of the same encoder.
+"""The cost of ELECTRA's objective: its step against a masked language model's of the same encoder.
 
     python -m benchmarks.electra [--sizes tiny small] [--scheme tupe_r] [--length 128] [--rounds 5]
 
-Both are steps of fairseq's trainer on the same batch of random words, nothing padded. The
-generator's share is its forward and backward pass in the seconds of ELECTRA's step, which has the
-optimizer's, too.
+Both are steps of fairseq's trainer on the same batch of random words, without padding. The
+generator's share is that of its forward and backward pass in ELECTRA's whole step.
 """
 
 import argparse
@@ -57,11 +56,11 @@ def measure(scheme: str, size: str, length: int, sentences: int, rounds: int) ->
     task, model = steps[ELECTRA].task, steps[ELECTRA].model
     batch = batch_of(task, torch.full((sentences,), length))
     tokens, targets = batch["net_input"]["src_tokens"], batch["target"]
-    chosen = targets.ne(task.dictionary.pad())
+    is_masked = targets.ne(task.dictionary.pad())
 
     def generate() -> None:
-        logits = model.generator(tokens, chosen, None)  # (M, V)
-        F.cross_entropy(logits, targets[chosen], reduction="sum").backward()
+        logits = model.generator(tokens, is_masked, None)  # (M, V)
+        F.cross_entropy(logits, targets[is_masked], reduction="sum").backward()
         model.zero_grad()
 
     candidates = {name: partial(trainer.train_step, [batch]) for name, trainer in steps.items()}
@@ -73,11 +72,10 @@ def spread(values: list[float], digits: int = 2) -> str:
 
 
 def line(shape: str, timings: list[Timing]) -> str:
-    """Times as long as the masked language model's step, and the generator's share of ELECTRA's."""
+    """A row: both steps, their ratio, and the generator's share of ELECTRA's."""
     masked, electra, generator = timings
     longer = [1 / ratio for ratio in electra.ratios]
-    pairs = zip(generator.seconds, electra.seconds, strict=True)
-    share = [mine / whole for mine, whole in pairs]
+    share = [part / step for part, step in zip(generator.seconds, electra.seconds, strict=True)]
     cells = [f"{masked.median:.2f} s", f"{electra.median:.2f} s", spread(longer), spread(share)]
     return f"| {shape} | {' | '.join(cells)} |"
 

@@ -2,11 +2,10 @@
 
     python -m benchmarks.encoders [--sizes base small] [--lengths 128 512] [--rounds 5]
 
-A forward pass is one of the encoder without its head, in eval mode and without gradients. A
-training step is one of fairseq's trainer: masked language modelling, dropout 0.1, Adam. The batches
-are the same in every row: random words, nothing padded.
-
-With ``--mixed TEXT`` the sentences of a batch are as long as lines of a text, from all over it.
+A forward pass is that of the encoder without its head, in eval mode and without gradients. A
+training step is that of fairseq's trainer: masked language modelling, dropout 0.1, Adam. The
+batches are the same in every row: random words, without padding. With ``--mixed TEXT`` sentences
+are as long as lines from all over a text.
 """
 
 import argparse
@@ -58,9 +57,9 @@ def trainer_of(
         --encoder-attention-heads {heads} --tokens-per-sample {length}
         --max-positions {length}""".split()
     arch = "roberta" if scheme == STOCK else f"roberta_{scheme}"
-    given = [*argv, "--arch", arch, *(more if scheme != STOCK else [])]
+    argv += ["--arch", arch, *(more if scheme != STOCK else [])]
     cfg = convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(options.get_training_parser(), given)
+        options.parse_args_and_arch(options.get_training_parser(), argv)
     )
     utils.set_torch_seed(1)
     task = MaskedLMTask(cfg.task, words(30_000))
@@ -97,12 +96,12 @@ def batch_of(task: MaskedLMTask, lengths: Tensor) -> dict[str, Any]:
 
 
 def lengths_of(text: Path | None, sentences: int, length: int) -> Tensor:
-    """All the same, or the numbers of words of lines of a text, at most ``length``."""
+    """The same length for all, or the numbers of words in lines of a text, at most ``length``."""
     if text is None:
         return torch.full((sentences,), length)
     words = [len(line.split()) for line in text.read_text(encoding="utf-8").split("\n")]
-    found = [min(number, length) for number in words if number]
-    return torch.tensor(found[:: len(found) // sentences][:sentences])
+    lengths = [min(number, length) for number in words if number]
+    return torch.tensor(lengths[:: len(lengths) // sentences][:sentences])
 
 
 def measure(
@@ -124,10 +123,6 @@ def measure(
     }
 
 
-def batched(schemes: list[str], number: int) -> list[list[str]]:
-    return [schemes[first : first + number] for first in range(0, len(schemes), number)]
-
-
 def line(shape: str, what: str, timings: list[Timing]) -> str:
     ratios = " | ".join(f"{timing.ratio:.2f}" for timing in timings[1:])
     return f"| {shape} | {what} | {timings[0].median:.2f} s | {ratios} |"
@@ -136,7 +131,7 @@ def line(shape: str, what: str, timings: list[Timing]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
-        epilog="What is not known here is passed to our models: --attention-backend reference.",
+        epilog="Unknown options are passed to our models: --attention-backend reference.",
         allow_abbrev=False,
     )
     parser.add_argument("--sizes", nargs="+", default=["small", "base"], choices=SHAPES)
@@ -162,12 +157,13 @@ def main() -> None:
         if args.mixed:
             share = 1 - float(lengths.float().mean() / lengths.max())
             shape = f"{size}, {lengths.min()} to {lengths.max()} tokens, {share:.0%} padding"
-        found: dict[str, list[Timing]] = {}
-        for schemes in batched(args.schemes, args.together):
+        rows: dict[str, list[Timing]] = {}
+        for first in range(0, len(args.schemes), args.together):
+            schemes = args.schemes[first : first + args.together]
             part = measure(size, length, lengths, schemes, args.rounds, more)
             for what, timings in part.items():
-                found[what] = found.get(what, timings[:1]) + timings[1:]
-        for what, timings in found.items():
+                rows[what] = rows.get(what, timings[:1]) + timings[1:]
+        for what, timings in rows.items():
             print(line(shape, what, timings), flush=True)
             if args.out:
                 kind = "mixed" if args.mixed else "full"

@@ -1,4 +1,4 @@
-"""Pairs in turn, medians, ratios: the one way in which anything is timed here."""
+"""Timing of candidates in turn, with medians and ratios, and memory of processes."""
 
 import json
 import multiprocessing
@@ -27,7 +27,7 @@ class Timing:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the baseline: the median over the rounds."""
+        """The speed against the baseline: the median over the rounds."""
         return statistics.median(self.ratios)
 
 
@@ -39,10 +39,10 @@ def in_turn(
 ) -> list[Timing]:
     """Time every candidate once a round, ``rounds`` times; the first one is the baseline.
 
-    A machine's speed drifts; what is compared is therefore measured next to each other, and the
-    ratio is taken within each round. Seconds are those this process computed, on all its threads,
-    so that other programs on the machine don't count; compare at one thread (OMP_NUM_THREADS=1),
-    where nothing waits for anything. A device's time needs another ``clock``.
+    A machine's speed drifts, so candidates are measured next to each other, and the ratio is taken
+    within each round. Seconds are CPU seconds of this process on all its threads, so that other
+    programs don't count; compare with one thread (OMP_NUM_THREADS=1), where nothing waits. A
+    device's time needs another ``clock``.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for round_ in range(-warmup, rounds):
@@ -55,42 +55,39 @@ def in_turn(
 
 
 def against_first(seconds: Mapping[str, list[float]]) -> list[Timing]:
-    """The first is the baseline."""
+    """Timings with the first one as the baseline."""
     baseline = next(iter(seconds.values()))
     return [
-        Timing(name, taken, [base / mine for base, mine in zip(baseline, taken, strict=True)])
-        for name, taken in seconds.items()
+        Timing(name, times, [base / time for base, time in zip(baseline, times, strict=True)])
+        for name, times in seconds.items()
     ]
 
 
 def in_fork(run: Callable[..., Any], *args: object) -> Any:
-    """What ``run(*args)`` returns, in a process of its own.
-
-    A fork, because importing fairseq takes longer than most of what is measured.
-    """
+    """The result of ``run(*args)`` in a fork of this process, which need not import fairseq."""
     forked = multiprocessing.get_context("fork")
     ours, theirs = forked.Pipe(duplex=False)
     process = forked.Process(target=lambda: theirs.send(run(*args)))
     process.start()
     theirs.close()
-    found = ours.recv()
+    result = ours.recv()
     process.join()
-    return found
+    return result
 
 
 def memory(field: str) -> float:
-    """MiB, as Linux counts this process's: "VmRSS", "VmSize", "VmHWM" (the peak of VmRSS)."""
+    """A field of Linux's process status in MiB: "VmRSS", "VmSize", "VmHWM" (the peak of VmRSS)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(x.split()[1]) for x in lines if x.startswith(field + ":")) / 1024
 
 
 def forget_peak() -> None:
-    """From here on "VmHWM" counts anew."""
+    """Reset "VmHWM" of this process."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def machine() -> dict[str, str]:
-    """What a reader must know to place the figures."""
+    """The processor, threads and versions of the figures."""
     from importlib.metadata import version
 
     return {

@@ -2,12 +2,11 @@
 
     python -m benchmarks.linear [--lengths 512 1024 ... 16384] [--rounds 5] [--out FOLDER]
 
-The same number of tokens at every length, none of them padding, Linformer's k fixed. "attention" is
-the attention sub-layers of an encoder one after the other, "layer" its whole layers; a forward pass
-is in eval mode and without gradients, of a model with RoBERTa's dropout, which must not matter
-there; a step goes back to input and parameters, of a model without dropout. What all layers share
-is computed once for all of them, and counted. Peak memory is that of a process of its own, above
-what it had before; one that needs more than --memory is "out of memory".
+Every length has the same number of tokens, without padding; Linformer's k is fixed. "attention" is
+the attention sub-layers of an encoder one after the other, "layer" its whole layers. A forward pass
+is in eval mode and without gradients; a step goes back to input and parameters, without dropout.
+Scores that all layers share are computed once, and counted. Peak memory is that of a process of its
+own, above the memory before; one that needs more than --memory is "out of memory".
 """
 
 import argparse
@@ -41,7 +40,7 @@ NO_MEMORY = "out of memory"
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing that is measured."""
+    """A model (row), length, part and pass to measure."""
 
     row: str
     length: int
@@ -96,12 +95,8 @@ def through(encoder: Any, x: Tensor, part: str) -> Tensor:
     return x
 
 
-def peak_of(cell: Cell, args: Namespace) -> float | None:
-    """Peak MiB of the cell in a process of its own; None: more than it may have."""
-    return in_fork(peak, cell, args)
-
-
 def peak(cell: Cell, args: Namespace) -> float | None:
+    """Peak MiB of the cell in this process; None: more than it may have."""
     run = cell.run(args)
     before, limit = memory("VmRSS"), int((memory("VmSize") + 1024 * args.memory) * 2**20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -115,108 +110,81 @@ def peak(cell: Cell, args: Namespace) -> float | None:
     return memory("VmHWM") - before
 
 
-Found = dict[Cell, tuple[Timing | None, float | None]]
+Figures = dict[Cell, tuple[Timing | None, float | None]]
 
 
-def measure(args: Namespace) -> Found:
+def measure(args: Namespace) -> Figures:
     """Time, and peak memory in MiB, of every cell; neither where memory isn't enough."""
-    found: Found = {}
-    batches = list(product(args.lengths, args.parts, args.passes))
-    # before this process has computed anything, for it to be small
-    peaks = {
-        cell: peak_of(cell, args)
-        for rest in batches
-        for cell in (Cell(row, *rest) for row in args.rows)
-    }
-    for length, part, kind in batches:
-        cells = [Cell(row, length, part, kind) for row in args.rows]
-        fits = {cell.row: cell for cell in cells if peaks[cell] is not None}
-        runs = {row: cell.run(args) for row, cell in fits.items()}
+    figures: Figures = {}
+    groups = [
+        [Cell(row, *group) for row in args.rows]
+        for group in product(args.lengths, args.parts, args.passes)
+    ]
+    # before this process computes anything, so that it is small
+    peaks = {cell: in_fork(peak, cell, args) for cells in groups for cell in cells}
+    for cells in groups:
+        runs = {cell.row: cell.run(args) for cell in cells if peaks[cell] is not None}
         timings = {timing.name: timing for timing in in_turn(runs, args.rounds)}
-        found |= {cell: (timings.get(cell.row), peaks[cell]) for cell in cells}
-        print(f"{part}, {kind}, n = {length:,}", file=sys.stderr, flush=True)
+        figures |= {cell: (timings.get(cell.row), peaks[cell]) for cell in cells}
+        first = cells[0]
+        description = f"{first.part}, {first.kind}, n = {first.length:,}"
+        print(description, file=sys.stderr, flush=True)
         if args.out:
             mib = {cell.row: peaks[cell] for cell in cells}
-            what = f"{part}, {kind}, n = {length}"
-            path = args.out / f"linear-{part}-{kind}-{length}.json"
-            save(path, what, list(timings.values()), mib=mib, arguments=arguments_of(args))
-    return found
+            path = args.out / f"linear-{first.part}-{first.kind}-{first.length}.json"
+            save(path, description, list(timings.values()), mib=mib, arguments=arguments_of(args))
+    return figures
 
 
 def arguments_of(args: Namespace) -> dict[str, Any]:
     return {name: str(v) if isinstance(v, Path) else v for name, v in vars(args).items()}
 
 
-def per_token(found: Found, cell: Cell, args: Namespace) -> tuple[float | None, float | None]:
+def per_token(figures: Figures, cell: Cell, args: Namespace) -> tuple[float | None, float | None]:
     """Microseconds in a layer, and KiB in all of them together."""
-    timing, mib = found[cell]
+    timing, mib = figures[cell]
     time = None if timing is None else 1e6 * timing.median / args.tokens / args.layers
     return time, None if mib is None else 1024 * mib / args.tokens
 
 
-def table(found: Found, args: Namespace, part: str, kind: str) -> Iterator[str]:
+def table(figures: Figures, args: Namespace, part: str, kind: str) -> Iterator[str]:
     """Markdown: lengths against rows; time, then memory."""
     columns = " | ".join(f"{row}, {unit}" for unit in ("µs", "KiB") for row in args.rows)
     yield f"| n | {columns} |"
     yield f"|{' --- |' * (1 + 2 * len(args.rows))}"
     for length in args.lengths:
-        figures = [per_token(found, Cell(row, length, part, kind), args) for row in args.rows]
-        shown = [
-            NO_MEMORY if figure is None else f"{figure:.1f}"
-            for figure in (*(time for time, _ in figures), *(kib for _, kib in figures))
+        cells = [per_token(figures, Cell(row, length, part, kind), args) for row in args.rows]
+        texts = [
+            NO_MEMORY if value is None else f"{value:.1f}"
+            for values in zip(*cells, strict=True)
+            for value in values
         ]
-        yield f"| {length:,} | {' | '.join(shown)} |"
+        yield f"| {length:,} | {' | '.join(texts)} |"
 
 
-def growth(found: Found, args: Namespace, part: str, kind: str) -> Iterator[str]:
-    """What grows from 1,024 to 8,192, and how much faster than stock that is."""
-    first, last = 1024, 8192
-    if not {first, last} <= set(args.lengths):
-        return
-    for row in args.rows:
-        ends = [per_token(found, Cell(row, n, part, kind), args) for n in (first, last)]
-        words = [
-            f"{what} x {after / before:.2f}" if before and after else f"{what}: {NO_MEMORY}"
-            for what, before, after in zip(("time", "memory"), *ends, strict=True)
-        ]
-        timing, _ = found[Cell(row, last, part, kind)]
-        ratio = "" if timing is None else f"; at {last:,} {timing.ratio:.2f} times as fast"
-        yield f"- {row}, {first:,} to {last:,}, per token: {', '.join(words)}{ratio}"
-
-
-def plot(found: Found, args: Namespace, path: Path) -> None:
+def plot(figures: Figures, args: Namespace, path: Path) -> None:
     """Both axes logarithmic: time above, memory below, a column for each part and pass."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     columns = list(product(args.parts, args.passes))
-    figure, axes = pyplot.subplots(
-        2,
-        len(columns),
-        figsize=(4 * len(columns), 7),
-        layout="constrained",
-        squeeze=False,
-        sharey="row",
-    )
+    figure = Figure(figsize=(4 * len(columns), 7), layout="constrained")
+    axes = figure.subplots(2, len(columns), squeeze=False, sharey="row")
     for column, (part, kind) in enumerate(columns):
         for row in args.rows:
-            figures = [per_token(found, Cell(row, n, part, kind), args) for n in args.lengths]
-            for line, values in enumerate(zip(*figures, strict=True)):
-                shown = [float("nan") if value is None else value for value in values]
-                axes[line, column].loglog(args.lengths, shown, "o-", label=row)
+            cells = [per_token(figures, Cell(row, n, part, kind), args) for n in args.lengths]
+            for line, values in enumerate(zip(*cells, strict=True)):
+                numbers = [float("nan") if value is None else value for value in values]
+                axes[line, column].loglog(args.lengths, numbers, "o-", label=row)
         axes[0, column].set(title=f"{part}, {kind}")
-        for line in (0, 1):
-            axes[line, column].set(xlabel="n")
-            axes[line, column].set_xticks(args.lengths, [f"{n:,}" for n in args.lengths])
-            axes[line, column].xaxis.minorticks_off()
-            axes[line, column].grid(alpha=0.3, which="both")
-    for line, unit in enumerate(("µs per token and layer", "KiB per token")):
-        axes[line, 0].set(ylabel=unit)
-        axes[line, 0].yaxis.set_major_formatter("{x:,.0f}")
-    axes[1, 0].yaxis.set_minor_formatter("{x:,.0f}")
+        for panel in axes[:, column]:
+            panel.set(xlabel="n")
+            panel.set_xticks(args.lengths, [f"{n:,}" for n in args.lengths])
+            panel.xaxis.minorticks_off()
+            panel.grid(alpha=0.3, which="both")
+    for panel, unit in zip(axes[:, 0], ("µs per token and layer", "KiB per token"), strict=True):
+        panel.set(ylabel=unit)
+        panel.yaxis.set_major_formatter("{x:,.0f}")
     axes[0, 0].legend()
     figure.savefig(path, dpi=150)
 
@@ -224,26 +192,27 @@ def plot(found: Found, args: Namespace, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     lengths = [512, 1024, 2048, 4096, 8192, 16384]
-    parser.add_argument("--lengths", nargs="+", type=int, default=lengths)
-    parser.add_argument("--tokens", type=int, default=16384, help="in a batch (%(default)s)")
-    parser.add_argument("--size", default="small", choices=SHAPES)
-    parser.add_argument("--layers", type=int, default=4, help="(%(default)s)")
-    parser.add_argument("--projection-length", type=int, default=128, help="k (%(default)s)")
-    parser.add_argument("--projection-sharing", default="none")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
-    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
-    parser.add_argument("--passes", nargs="+", default=list(PASSES), choices=PASSES)
-    parser.add_argument("--memory", type=float, default=8, help="GiB a cell may take (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="folder for the figures as JSON, and the plot")
+    add = parser.add_argument
+    add("--lengths", nargs="+", type=int, default=lengths)
+    add("--tokens", type=int, default=16384, help="tokens in a batch (default: %(default)s)")
+    add("--size", default="small", choices=SHAPES)
+    add("--layers", type=int, default=4, help="(default: %(default)s)")
+    add("--projection-length", type=int, default=128, help="k (default: %(default)s)")
+    add("--projection-sharing", default="none")
+    add("--rows", nargs="+", default=list(ROWS), choices=ROWS)
+    add("--parts", nargs="+", default=list(PARTS), choices=PARTS)
+    add("--passes", nargs="+", default=list(PASSES), choices=PASSES)
+    add("--memory", type=float, default=8, help="GiB for a cell (default: %(default)s)")
+    add("--rounds", type=int, default=5)
+    add("--out", type=Path, help="folder for the figures as JSON, and the plot")
     args = parser.parse_args()
 
-    found = measure(args)
+    figures = measure(args)
     for part, kind in product(args.parts, args.passes):
         print(f"\n{part}, {kind}: µs per token and layer, peak KiB per token\n")
-        print(*table(found, args, part, kind), "", *growth(found, args, part, kind), sep="\n")
+        print(*table(figures, args, part, kind), sep="\n")
     if args.out:
-        plot(found, args, args.out / "linear.png")
+        plot(figures, args, args.out / "linear.png")
     print({**machine(), "diet_fairseq": diet_fairseq.__version__, **arguments_of(args)})
 
 

@@ -1,9 +1,9 @@
-"""Peak memory of a training step without attention dropout, by how attention is computed.
+"""Peak memory of a training step without attention dropout, by attention backend.
 
     python -m benchmarks.memory [--size base] [--length 512] [--batch 8] [--schemes diet_abs tupe_a]
 
-A step of fairseq's trainer on masked language modelling, in a process of its own: the peak of
-resident memory above what the process had before, parameters and optimizer's state included there.
+A process trains one step of masked language modelling with fairseq's trainer. The figure is its
+peak of resident memory above that before the step, which had parameters and optimizer's state.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from .harness import forget_peak, in_fork, machine, memory
 
 
 def peak(scheme: str, backend: str, args: argparse.Namespace) -> float:
-    """MiB"""
+    """The peak in MiB."""
     more = ["--attention-dropout", "0"]
     more += [] if scheme == STOCK else ["--attention-backend", backend]
     trainer = trainer_of(scheme, args.size, args.length, more)

@@ -1,11 +1,10 @@
-"""Requests a second of ``diet-fairseq serve``, and whether each client gets its own answer.
+"""Requests a second of ``diet-fairseq serve``, and a check of every answer.
 
     python -m benchmarks.serving MODEL TEXT [--clients 1 8 64] [--requests 200] [--out FOLDER]
 
-Starts the service on a free port, and has so many clients at once ask for one line of TEXT after
-the other. Every answer is compared with the service's own to the same line, asked for alone before:
-nothing may be lost or mixed up. Seconds are those of the clock, so the machine must be idle; the
-clients are threads of this process, which takes some of its time, too.
+The service runs on a free port, and clients request one line of TEXT after the other. Every answer
+must equal the service's answer to the same line requested alone. Seconds are those of the clock, so
+the machine must be idle; the clients are threads of this process and take some of its time.
 """
 
 import argparse
@@ -28,27 +27,27 @@ from .harness import machine
 
 @contextmanager
 def service(model: str, *options: str) -> Iterator[int]:
-    """The port of a service that runs as long as this lasts."""
+    """The port of a service that runs within this context."""
     command = [sys.executable, "-m", "diet_fairseq", "serve", model, "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        found = re.search(r":(\d+) ", process.stdout.readline())
-        if not found:
+        port = re.search(r":(\d+) ", process.stdout.readline())
+        if not port:
             sys.exit("the service did not start")
         try:
-            yield int(found[1])
+            yield int(port[1])
         finally:
             process.terminate()
             process.wait()
 
 
 class Client:
-    """One connection, which is kept."""
+    """A client with one connection."""
 
     def __init__(self, port: int) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
 
-    def translated(self, line: str) -> str:
+    def translate(self, line: str) -> str:
         headers = {"Content-Type": "application/json"}
         self.connection.request("POST", "/translate", json.dumps({"q": line}), headers)
         answer = self.connection.getresponse()
@@ -58,8 +57,8 @@ class Client:
         return str(json.loads(body)["translatedText"])
 
 
-def measured(port: int, clients: int, lines: list[str], expected: dict[str, str]) -> dict[str, Any]:
-    """Seconds of every request, and how many answers were lost or not the expected ones."""
+def measure(port: int, clients: int, lines: list[str], expected: dict[str, str]) -> dict[str, Any]:
+    """Requests a second, percentiles of their seconds, and numbers of lost and wrong answers."""
     numbers, seconds = itertools.count(), []
     wrong = lost = 0
     lock = threading.Lock()
@@ -70,7 +69,7 @@ def measured(port: int, clients: int, lines: list[str], expected: dict[str, str]
         while (number := next(numbers)) < len(lines):
             start = time.perf_counter()
             try:
-                found = client.translated(lines[number])
+                answer = client.translate(lines[number])
             except (OSError, RuntimeError, http.client.HTTPException) as error:
                 print(error, file=sys.stderr)
                 with lock:
@@ -78,7 +77,7 @@ def measured(port: int, clients: int, lines: list[str], expected: dict[str, str]
                 return
             with lock:
                 seconds.append(time.perf_counter() - start)
-                wrong += found != expected[lines[number]]
+                wrong += answer != expected[lines[number]]
 
     threads = [threading.Thread(target=work) for _ in range(clients)]
     start = time.perf_counter()
@@ -101,7 +100,7 @@ def measured(port: int, clients: int, lines: list[str], expected: dict[str, str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="as `diet-fairseq serve` takes it")
-    parser.add_argument("text", type=Path, help="lines to ask for")
+    parser.add_argument("text", type=Path, help="lines to translate")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--requests", type=int, default=200, help="for each (%(default)s)")
     parser.add_argument("--threads", default="1", help="of the service (%(default)s)")
@@ -113,10 +112,10 @@ def main() -> None:
     rows = []
     with service(args.model, "--threads", args.threads) as port:
         first = Client(port)
-        expected = {line: first.translated(line) for line in dict.fromkeys(lines)}
+        expected = {line: first.translate(line) for line in dict.fromkeys(lines)}
         print("| clients | requests/s | p50, s | p99, s | lost | wrong |\n" + "| --- " * 6 + "|")
         for clients in args.clients:
-            row = measured(port, clients, lines, expected)
+            row = measure(port, clients, lines, expected)
             rows.append(row)
             cells = [clients, *(f"{row[name]:.2f}" for name in ("requests/s", "p50", "p99"))]
             cells += [row["lost"], row["wrong"]]

@@ -1,19 +1,16 @@
-"""Training and generation of every scheme against stock fairseq, one process, the rows in turn.
+"""Training and generation of every scheme against stock fairseq, in turn in one process.
 
     python -m benchmarks.translation [--data DATA-BIN] [--size _tiny] [--rounds 7]
 
-Without ``--data`` (a folder of fairseq-preprocess) sentences of random words stand in, as long as
+Without ``--data`` (a folder of fairseq-preprocess) the sentences are random words, as long as
 Multi30k's. Generation decodes the same number of steps in every row. The baseline is fairseq alone,
-its beam search included; ``stock+`` is fairseq's model with our components, which all rows below it
-have: the optimizer, the criterion and the beam search (``--plain``: the beam search alone).
-``--bf16`` adds each row in bfloat16, for CPUs that have instructions for it.
+its beam search included; ``stock+`` is fairseq's model with the components of the rows below it:
+our optimizer, criterion and beam search (``--plain``: the beam search alone). ``--bf16`` adds each
+row in bfloat16, for CPUs that have instructions for it.
 """
 
 import argparse
 import random
-import resource
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,7 @@ from fairseq.trainer import Trainer
 import diet_fairseq
 from diet_fairseq.config import translation_schemes
 
-from .harness import Timing, against_first, in_turn, machine, save
+from .harness import Timing, against_first, in_fork, in_turn, machine, memory, save
 
 STOCK = "stock"
 WITH_OURS = "stock+"
@@ -142,27 +139,16 @@ def measure_generation(trainers: dict[str, Trainer], rounds: int) -> list[Timing
 
 
 def peak_memory(row: str, size: str, data: str | None) -> float:
-    """Peak resident MiB of a process that trains a few steps of this row alone."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.translation",
-        "--size",
-        size,
-        "--memory-of",
-        row,
-    ]
-    done = subprocess.run(
-        command + (["--data", data] if data else []), check=True, capture_output=True, text=True
-    )
-    return float(done.stdout.splitlines()[-1])
+    """Peak resident MiB of this process, which trains a few steps of one row alone."""
+    measure_training({"": trainer_of(row, size, data)}, rounds=1)
+    return memory("VmHWM")
 
 
-def table(training: list[Timing], generation: list[Timing], memory: dict[str, float]) -> str:
+def table(training: list[Timing], generation: list[Timing], peaks: dict[str, float]) -> str:
     lines = ["| scheme | training | generation | peak memory |", "| --- | --- | --- | --- |"]
     for train, generate in zip(training, generation, strict=True):
-        mib = memory.get(train.name)
-        size = "" if mib is None else f"{mib / memory[STOCK]:.2f} ({mib:.0f} MiB)"
+        mib = peaks.get(train.name)
+        size = "" if mib is None else f"{mib / peaks[STOCK]:.2f} ({mib:.0f} MiB)"
         lines.append(f"| {train.name} | {train.ratio:.2f} | {generate.ratio:.2f} | {size} |")
     return "\n".join(lines)
 
@@ -180,17 +166,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
     parser.add_argument("--no-memory", action="store_true", help="skip peak memory")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     args = parser.parse_args()
-
-    if args.memory_of:
-        measure_training({"": trainer_of(args.memory_of, args.size, args.data)}, rounds=1)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-        return
 
     names = [STOCK, WITH_OURS, *args.schemes]
     if args.bf16:
         names += [name + BF16 for name in names]
+    peaks = {}  # before this process computes anything
+    if not args.no_memory:
+        peaks = {name: in_fork(peak_memory, name, args.size, args.data) for name in names}
     trainers = {
         name: trainer_of(name, args.size, args.data, args.backend, args.plain) for name in names
     }
@@ -200,8 +183,7 @@ def main() -> None:
     generation = measure_generation(trainers, args.rounds)
     if args.out:
         save(args.out / f"generation{args.size}.json", "generation", generation)
-    memory = {} if args.no_memory else {n: peak_memory(n, args.size, args.data) for n in names}
-    print(table(training, generation, memory))
+    print(table(training, generation, peaks))
     if args.bf16:
         training, generation = (
             against_first({t.name: t.seconds for t in timings if t.name.endswith(BF16)})

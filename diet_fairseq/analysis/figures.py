@@ -1,9 +1,8 @@
-"""Figures in grey ink on a transparent ground, which suits a page of any colour."""
+"""Figures in grey ink on a transparent background, for pages of any colour."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from io import BytesIO
-from itertools import groupby
 from typing import Any
 
 import matplotlib
@@ -13,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from . import measures
-from .scores import ModelScores, Scores
+from .scores import ModelScores, PositionScore
 
 INK = "#7d7d7d"
 STYLE: dict[Any, Any] = {
@@ -27,9 +26,9 @@ STYLE: dict[Any, Any] = {
     "legend.labelcolor": INK,
     "font.size": 9,
 }
-#: offsets to either side that line plots show
+#: offsets to either side in line plots
 NEAR = 24
-#: inches: a panel of a head, and the widest picture
+#: inches: the panel of a head, and the widest picture
 PANEL, WIDEST = 1.1, 13.0
 
 
@@ -42,10 +41,8 @@ def png(figure: Figure) -> bytes:
     """A PNG with a palette of 256 colours, which is a sixth of the size of true colours."""
     true_colours, file = BytesIO(), BytesIO()
     figure.savefig(true_colours, format="png", dpi=110, bbox_inches="tight", transparent=True)
-    image = Image.open(true_colours).quantize(
-        256, method=Image.Quantize.FASTOCTREE
-    )  # it keeps alpha
-    image.save(file, format="png")
+    # FASTOCTREE keeps transparency
+    Image.open(true_colours).quantize(256, method=Image.Quantize.FASTOCTREE).save(file, "png")
     return file.getvalue()
 
 
@@ -55,81 +52,72 @@ def row_of_axes(width: float, height: float, columns: int = 1) -> tuple[Figure, 
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
-def centred(scores: Scores) -> Tensor:
-    """(H, T, S): scores less the mean of their row, NaN where the mask hides the key."""
-    matrix = measures.visible(scores.matrix, scores.causal and scores.square)
-    matrix = matrix.masked_fill(matrix.isinf(), float("nan"))
-    return matrix - matrix.nanmean(-1, keepdim=True)
+def centred(score: PositionScore) -> Tensor:
+    """(H, T, S): the score minus the mean of its rows, NaN for hidden keys."""
+    return measures.centre_rows(score.matrix, score.causal and score.has_offsets)
 
 
 def colour_limit(models: Sequence[ModelScores]) -> float:
-    """The score at which the colour scale ends, common to all models that are compared."""
-    scores = [scores for model in models for scores in (*model.positions, *model.segments)]
+    """The score at the end of the colour scale, which all models have in common."""
+    scores = [score for model in models for score in (*model.positions, *model.segments)]
     if not scores:
         return 1.0
-    values = torch.cat([centred(item).flatten() for item in scores]).abs()
+    values = torch.cat([centred(score).flatten() for score in scores]).abs()
     values = values[~values.isnan()]
     values = values[:: max(1, len(values) // 1_000_000)]  # quantile's limit
     return max(float(values.quantile(0.995)), 1e-3)
 
 
-def by_place(items: Sequence[Scores]) -> Iterator[tuple[str, list[Scores]]]:
-    """Groups of consecutive scores at the same place."""
-    for place, group in groupby(items, key=lambda scores: scores.place):
-        yield place, list(group)
+def layer_name(score: PositionScore) -> str:
+    return f"layer {score.layer}" if score.layer else "all layers"
 
 
-def layer_name(scores: Scores) -> str:
-    return f"layer {scores.layer}" if scores.layer else "all layers"
+def heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
+    """Heat maps of the heads at one place: a row per layer, queries downward, keys rightward.
 
-
-def heat_maps(items: list[Scores], largest: float) -> Figure:
-    """A heat map of every head at one place: a row per layer, queries downward, keys rightward.
-
-    One image: drawing a hundred axes takes a minute.
+    They are one image, as a hundred axes take a minute.
     """
-    heads = max(len(scores.matrix) for scores in items)
-    _, queries, keys = items[0].matrix.shape
+    heads = max(len(score.matrix) for score in scores)
+    _, queries, keys = scores[0].matrix.shape
     gap = max(1, keys // 16)
-    canvas = torch.full((len(items) * (queries + gap), heads * (keys + gap)), float("nan"))
-    for row, scores in enumerate(items):
-        for column, matrix in enumerate(centred(scores)):
-            y, x = row * (queries + gap), column * (keys + gap)
+    height, width = queries + gap, keys + gap
+    canvas = torch.full((len(scores) * height, heads * width), float("nan"))
+    for row, score in enumerate(scores):
+        for column, matrix in enumerate(centred(score)):
+            y, x = row * height, column * width
             canvas[y : y + queries, x : x + keys] = matrix
     panel = min(PANEL, WIDEST / heads) if heads > 2 else 2 * PANEL
-    figure, [axes] = row_of_axes(heads * panel + 1.2, len(items) * panel * queries / keys + 0.4)
-    image = axes.imshow(
-        canvas, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="antialiased"
-    )
+    figure, [axes] = row_of_axes(heads * panel + 1.2, len(scores) * panel * queries / keys + 0.4)
+    image = axes.imshow(canvas, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased")
     axes.set_xticks(
-        [column * (keys + gap) + keys / 2 for column in range(heads)],
+        [column * width + keys / 2 for column in range(heads)],
         ["all heads"] if heads == 1 else [f"head {head + 1}" for head in range(heads)],
     )
     axes.xaxis.tick_top()
     axes.set_yticks(
-        [row * (queries + gap) + queries / 2 for row in range(len(items))],
-        [layer_name(scores) for scores in items],
+        [row * height + queries / 2 for row in range(len(scores))], map(layer_name, scores)
     )
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    bar = figure.colorbar(image, ax=axes, fraction=0.02, pad=0.01)
-    bar.set_label("score, nats")
+    figure.colorbar(image, ax=axes, fraction=0.02, pad=0.01).set_label("score, nats")
     return figure
 
 
-def curves(items: list[Scores], limits: tuple[float, float] | None = None) -> Figure:
+def offset_curves(
+    scores: Sequence[PositionScore], limits: tuple[float, float] | None = None
+) -> Figure:
     """The mean score at each offset: a line per head, a panel per layer."""
-    figure, axes = row_of_axes(min(WIDEST, max(3.2, 2.4 * len(items))), 2.6, len(items))
-    for panel, scores in zip(axes, items, strict=True):
-        tokens = scores.matrix.size(-1)
+    figure, axes = row_of_axes(min(WIDEST, max(3.2, 2.4 * len(scores))), 2.6, len(scores))
+    for panel, score in zip(axes, scores, strict=True):
+        tokens = score.matrix.size(-1)
         near = min(NEAR, tokens - 1)
-        offsets = range(-near, 1 if scores.causal else near + 1)
+        offsets = range(-near, 1 if score.causal else near + 1)
         middle = slice(tokens - 1 - near, tokens - 1 + offsets.stop)
-        lines = measures.mean_of_offset(scores.matrix)[:, middle]
+        lines = measures.mean_by_offset(score.matrix)[:, middle]
         for head, line in enumerate(lines, 1):
             panel.plot(offsets, line, linewidth=1.2, label=f"head {head}")
         panel.axvline(0, color=INK, linewidth=0.5)
-        panel.set_title(layer_name(scores), fontsize=9)
+        panel.set_title(layer_name(score), fontsize=9)
         panel.set_xlabel("offset j - i")
         if limits:
             panel.set_ylim(limits)
@@ -143,9 +131,9 @@ def curves(items: list[Scores], limits: tuple[float, float] | None = None) -> Fi
     return figure
 
 
-def curve_limits(frames: Sequence[list[Scores]]) -> tuple[float, float]:
-    """The common y limits of the `curves` of all frames."""
-    lines = [measures.mean_of_offset(scores.matrix) for frame in frames for scores in frame]
+def offset_limits(frames: Sequence[Sequence[PositionScore]]) -> tuple[float, float]:
+    """The common y limits of the `offset_curves` of all frames."""
+    lines = [measures.mean_by_offset(score.matrix) for frame in frames for score in frame]
     lowest = min(float(line.min()) for line in lines)
     highest = max(float(line.max()) for line in lines)
     margin = 0.05 * (highest - lowest) + 1e-3
@@ -153,36 +141,34 @@ def curve_limits(frames: Sequence[list[Scores]]) -> tuple[float, float]:
 
 
 def spectra(scores: ModelScores) -> Figure:
-    """Singular values, as shares of the largest, of position scores and of whole scores."""
-    figure, [positions, whole] = row_of_axes(10, 3.2, 2)
-    colours = matplotlib.colormaps["viridis"]
-    of_positions: list[Any] = [
-        (item, measures.singular_values(item.matrix), item.rank) for item in scores.positions
+    """Singular values, as shares of the largest, of position scores and of attention logits."""
+    figure, axes = row_of_axes(10, 3.2, 2)
+    positions = [
+        (f"{score.place}, {layer_name(score)}", score.singular, score.rank)
+        for score in scores.positions
     ]
-    of_whole: list[Any] = [
-        (item, item.singular, item.bound) for item in scores.whole if item.place == "encoder"
+    logits = [
+        (f"layer {item.layer}", item.singular, item.bound)
+        for item in scores.logits
+        if item.place == "encoder"
     ]
-    for panel, items, title in (
-        (positions, of_positions, "scores of positions"),
-        (whole, of_whole, "whole scores on the text, encoder"),
-    ):
-        for number, (item, values, bound) in enumerate(items):
-            shares = values / values[:, :1].clamp(min=1e-30)
-            colour = colours(number / max(1, len(items) - 1))
-            place = f"{item.place}, " if panel is positions else ""
-            for head, line in enumerate(shares):
-                label = None if head else f"{place}layer {item.layer or 'all'}"
-                panel.plot(range(1, len(line) + 1), line.clamp(min=1e-9), color=colour,
-                           linewidth=0.8, alpha=0.7, label=label)  # fmt: skip
+    titles = ("position scores", "attention logits on the text, encoder")
+    for panel, lines, title in zip(axes, (positions, logits), titles, strict=True):
+        for number, (name, values, bound) in enumerate(lines):
+            shares = (values / values[:, :1].clamp(min=1e-30)).clamp(min=1e-9)  # (H, r)
+            colour = matplotlib.colormaps["viridis"](number / max(1, len(lines) - 1))
+            labels = [name] + [None] * (len(shares) - 1)
+            panel.plot(range(1, shares.size(1) + 1), shares.T, color=colour, linewidth=0.8,
+                       alpha=0.7, label=labels)  # fmt: skip
             if bound is not None:
                 panel.axvline(bound + 0.5, color="#c44e52", linewidth=1, linestyle="--")
         panel.set_yscale("log")
         panel.set_ylim(1e-8, 2)
         panel.set_title(title, fontsize=9)
-        panel.set_xlabel("number of the singular value; dashed: the largest rank possible")
-        if 0 < len(items) <= 8:
+        panel.set_xlabel("index of the singular value (dashed: highest possible rank)")
+        if 0 < len(lines) <= 8:
             panel.legend(fontsize=6, frameon=False)
-    positions.set_ylabel("share of the largest")
+    axes[0].set_ylabel("share of the largest value")
     return figure
 
 
@@ -194,7 +180,7 @@ def cosines(embeddings: Tensor) -> Figure:
     heat_map.set_xlabel("position")
     heat_map.set_ylabel("position")
     figure.colorbar(image, ax=heat_map, fraction=0.046)
-    histogram.hist(measures.pairs(matrix), bins=50, range=(-1, 1), color="#4c72b0")
+    histogram.hist(measures.upper_triangle(matrix), bins=50, range=(-1, 1), color="#4c72b0")
     histogram.set_xlabel("cosine similarity of two positions")
     histogram.set_ylabel("pairs")
     return figure

@@ -1,7 +1,6 @@
 """A checkpoint's model for analysis, and the windows of text that it reads."""
 
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,16 @@ from ..positions import PositionScheme
 from ..text.lines import read_lines
 from ..text.tokenizer import tokenizers
 
-#: number of windows
 WINDOWS = 8
-#: upper bounds of the default length, of encoders and of translation models
-LONGEST = {True: 128, False: 64}
-#: the largest --length: larger pictures show nothing more, and take memory
-MOST = 1024
+#: largest default length of a window, of encoders and of translation models
+DEFAULT_LENGTHS = {True: 128, False: 64}
+#: largest --length: larger pictures show nothing more, and take memory
+LONGEST = 1024
 
 
 @dataclass(frozen=True)
 class LoadedModel(checkpoint.TrainedModel):
-    """A checkpoint's model, and its parts that have positions."""
+    """A checkpoint's model and its stacks, which have positions."""
 
     @property
     def path(self) -> Path:
@@ -53,6 +51,12 @@ class LoadedModel(checkpoint.TrainedModel):
         return min(int(stack.max_positions()) for stack in self.stacks.values())
 
     @property
+    def trained_length(self) -> int | None:
+        """The length of an encoder's inputs in training, if the checkpoint says it."""
+        length = getattr(self.task.cfg, "tokens_per_sample", None)
+        return int(length) if length else None
+
+    @property
     def scheme(self) -> str:
         """The position scheme of each stack, in words."""
         schemes = []
@@ -67,52 +71,61 @@ class LoadedModel(checkpoint.TrainedModel):
         return "; ".join(schemes)
 
     @property
-    def numbers(self) -> dict[str, int]:
-        """The number of parameters, and of those of positions."""
-        of_positions = {
+    def position_parameters(self) -> int:
+        """The number of parameters of positions."""
+        sizes = {
             id(parameter): parameter.numel()
             for name, module in self.model.named_modules()
             if isinstance(module, PositionScheme) or name.endswith("embed_positions")
             for parameter in module.parameters()
         }
-        return {
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "of positions": sum(of_positions.values()),
-        }
+        return sum(sizes.values())
 
     @property
-    def sizes(self) -> str:
-        shapes = []
+    def facts(self) -> dict[str, str]:
+        """The model's description at the top of the page."""
+        sizes = []
         for name, stack in self.stacks.items():
             attention = stack.layers[0].self_attn
             layers, width, heads = len(stack.layers), attention.embed_dim, attention.num_heads
-            shapes.append(f"{name}: {layers} layers, {width} wide, {heads} heads")
-        return "; ".join(shapes)
+            sizes.append(f"{name}: {layers} layers of width {width} with {heads} heads")
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return {
+            "architecture": self.arch,
+            "positions": self.scheme,
+            "size": "; ".join(sizes),
+            "parameters": f"{parameters:,}, of which {self.position_parameters:,} for positions",
+            "updates": f"{self.updates:,}",
+        }
 
 
 def load(about: ModelDescription) -> LoadedModel:
-    """The model of a checkpoint, with positions or without.
+    """The model of a checkpoint.
 
     Raises:
-        UserError: it can't be read
+        UserError: the checkpoint can't be read
     """
     return LoadedModel(**vars(checkpoint.load(about)))
 
 
 def load_with_positions(path: Path, pieces: Pieces, reads_text: bool) -> LoadedModel:
-    """The model of a checkpoint, or of its run's folder.
+    """The model of a checkpoint, or of a run's folder.
 
     Args:
         pieces: its files, as the command line names them
-        reads_text: whether it needs its subword model
+        reads_text: whether the model needs its subword model
 
     Raises:
-        UserError: it or its files can't be read, or it has no positions anywhere
+        UserError: the model or its files can't be read, or it has no positions anywhere
     """
     if not reads_text and pieces.subwords is None:
         pieces = replace(pieces, subwords=NONE)
     model = load(resolve_model(path, pieces, translates=False))
-    if not any(has_positions(stack) for stack in model.stacks.values()):
+    if not any(
+        getattr(stack, "embed_positions", None) is not None
+        or any(isinstance(module, PositionScheme) for module in stack.modules())
+        for stack in model.stacks.values()
+    ):
         raise UserError(
             f"{model.path} has no positions (--arch {model.arch}): there is nothing to look at; "
             "give a model with a position scheme"
@@ -120,81 +133,73 @@ def load_with_positions(path: Path, pieces: Pieces, reads_text: bool) -> LoadedM
     return model
 
 
-def has_positions(stack: Any) -> bool:
-    """Whether a stack has positions, at its input or in its attention, or scores of segments."""
-    if getattr(stack, "embed_positions", None) is not None:
-        return True
-    return any(isinstance(module, PositionScheme) for module in stack.modules())
-
-
 def window_length(models: list[LoadedModel], length: int | None) -> int:
     """The number of tokens in a window, for all models: ``--length``, or the default."""
     shortest = min(models, key=lambda model: model.limit)
-    limit = shortest.limit
     if length is None:
-        bounds = [LONGEST[model.is_encoder] for model in models]
-        trained_at = [getattr(model.task.cfg, "tokens_per_sample", None) for model in models]
-        return min(limit, *bounds, *(int(tokens) for tokens in trained_at if tokens))
-    if not 4 <= length <= MOST:
-        raise UserError(f"--length must be 4 to {MOST}, but is {length}")
-    if length > limit:
+        lengths = [DEFAULT_LENGTHS[model.is_encoder] for model in models]
+        lengths += [model.trained_length for model in models if model.trained_length]
+        return min(shortest.limit, *lengths)
+    if not 4 <= length <= LONGEST:
+        raise UserError(f"--length must be 4 to {LONGEST}, but is {length}")
+    if length > shortest.limit:
         raise UserError(
-            f"--length {length} is more than the {limit} positions of {shortest.path}: give at "
-            f"most {limit}"
+            f"--length {length} is more than the {shortest.limit} positions of {shortest.path}: "
+            f"give at most {shortest.limit}"
         )
     return length
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Windows of tokens, (B, T) int64, without padding, and a description of their source."""
-
-    tokens: Tensor
-    source: str
-
-
-def read_batch(model: LoadedModel, length: int, text: Path | None = None) -> Batch:
-    """`WINDOWS` windows of a text or, without one, of random words of the vocabulary.
+def read_windows(model: LoadedModel, length: int, text: Path | None = None) -> Tensor:
+    """(B, T) int64: `WINDOWS` windows of a text or of random words, without padding.
 
     Raises:
         UserError: the text can't be read, or is shorter than one window
     """
     words = model.dictionary
-    inside = length - (2 if model.is_encoder else 1)
+    tokens = length - (2 if model.is_encoder else 1)
     if text is None:
-        generator = torch.Generator().manual_seed(1)
-        real = [
+        vocabulary = torch.tensor([
             number
             for number in range(words.nspecial, len(words))
             if not words[number].startswith("madeupword") and words[number] != "<mask>"
-        ]
-        vocabulary = torch.tensor(real or [words.unk()])
-        draws = torch.randint(len(vocabulary), (WINDOWS, inside), generator=generator)
-        ids, source = vocabulary[draws], "words of the vocabulary, drawn at random (seed 1)"
+        ] or [words.unk()])  # fmt: skip
+        draws = torch.randint(
+            len(vocabulary), (WINDOWS, tokens), generator=torch.Generator().manual_seed(1)
+        )
+        ids = vocabulary[draws]
     else:
-        tokenizer, _ = tokenizers(model.about)
-        pieces = (piece for line in read_lines(text) for piece in tokenizer.encode(line))
-        first = islice(pieces, WINDOWS * inside)  # a long text is not read to its end
-        stream = torch.tensor([words.index(piece) for piece in first])
-        number = len(stream) // inside
+        stream = read_ids(model, text, WINDOWS * tokens)
+        number = len(stream) // tokens
         if not number:
             raise UserError(
-                f"{text} has {len(stream)} subwords, which is less than one window of {inside}: "
+                f"{text} has {len(stream)} subwords, which is less than one window of {tokens}: "
                 "give a longer text, or a smaller --length"
             )
-        ids = stream[: number * inside].view(number, inside)
-        check_known(ids, model, text)
-        source = f"the first {number} times {inside} subwords of {text.name}"
+        ids = stream[: number * tokens].view(number, tokens)
     ends = ids.new_full((len(ids), 1), words.eos())
     starts = [ids.new_full((len(ids), 1), words.bos())] if model.is_encoder else []
-    return Batch(torch.cat([*starts, ids, ends], 1), source)
+    return torch.cat([*starts, ids, ends], 1)
 
 
-def check_known(ids: Tensor, model: LoadedModel, text: Path) -> None:
-    """Refuse a text most of whose subwords are not in the model's vocabulary."""
-    unknown = float((ids == model.dictionary.unk()).float().mean())
+def read_ids(model: LoadedModel, text: Path, most: int, line_ends: bool = False) -> Tensor:
+    """(n,) int64: at most ``most`` subwords of a text, on request with </s> after each line.
+
+    Raises:
+        UserError: the text can't be read, or most of its subwords are not in the vocabulary
+    """
+    words, (tokenizer, _) = model.dictionary, tokenizers(model.about)
+    ids: list[int] = []
+    for line in read_lines(text):
+        subwords = [words.index(piece) for piece in tokenizer.encode(line)]
+        ids += [*subwords, words.eos()] if subwords and line_ends else subwords
+        if len(ids) >= most:
+            break
+    stream = torch.tensor(ids[:most], dtype=torch.int64)
+    unknown = float(stream.eq(words.unk()).float().mean())
     if unknown > 0.5:
         raise UserError(
             f"{unknown:.0%} of the subwords of {text} are not in the vocabulary of "
             f"{model.path}: give its subword model by --subwords"
         )
+    return stream

@@ -1,7 +1,7 @@
 """Masked language modelling by input length: loss and accuracy in windows of several lengths.
 
 The text is one stream of subwords, whose masked tokens are drawn once. So all lengths, and all
-checkpoints with the same subwords, predict the same words, in windows that differ in length alone.
+checkpoints with the same subwords, predict the same words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,15 +10,14 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from ..attention.compressed import Compression
 from ..errors import UserError
 from ..models.diet_electra import DietElectraModel
-from ..text.lines import read_lines
-from ..text.tokenizer import tokenizers
-from .lengths import Point, Reading
-from .loaded_model import LoadedModel, check_known
+from .lengths import Curve, Point
+from .loaded_model import LoadedModel, read_ids
 
 #: the share of masked tokens, and the seed of their draw
 SHARE, SEED = 0.15, 1
@@ -26,13 +25,13 @@ SHARE, SEED = 0.15, 1
 BATCH_TOKENS = 4096
 
 
-def reading(
-    name: str, model: LoadedModel, text: Path, lengths: Sequence[int], most: int
-) -> Reading:
-    """One checkpoint at all lengths, in ascending order.
+def measure(
+    name: str, model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int
+) -> Curve:
+    """The quality of a checkpoint at all lengths, in ascending order.
 
     Args:
-        most: the number of subwords to read
+        tokens: the number of subwords to read
 
     Raises:
         UserError: the model predicts no words, or the text can't be read or is too short
@@ -44,24 +43,22 @@ def reading(
             f"{model.path} predicts no masked words (--arch {model.arch}): give a model that was "
             "trained with --task masked_lm, or for translation"
         )
-    stream = subwords(model, text, most)
+    stream = read_ids(model, text, tokens, line_ends=True)
     if len(stream) < lengths[-1] - 1:
         raise UserError(
             f"{text} has {len(stream):,} subwords, which is less than one window of "
             f"{lengths[-1]:,}: give a longer text, or smaller --lengths"
         )
     is_masked = draw_mask(stream, words.eos())
-    whole, places = [], []
+    points, places = [], []
     for length in tqdm(lengths, desc=name, unit=" lengths", disable=None):
         edges = [0, *(edge for edge in lengths if edge <= length)]
         sums = evaluate(model, stream, is_masked, length, mask) if length <= model.limit else None
-        whole.append(point(length, 0, length, sums))
-        places += [point(length, *span, sums) for span in pairwise(edges)]
-    trained_at = getattr(model.task.cfg, "tokens_per_sample", None)
-    return Reading(
-        name, model.scheme.removeprefix("encoder: "), int(trained_at) if trained_at else None,
-        model.limit, " ".join(lengthening_flags(model.model, lengths[-1])), whole, places,
-    )  # fmt: skip
+        points.append(mean(length, 0, length, sums))
+        places += [mean(length, *span, sums) for span in pairwise(edges)]
+    flag = " ".join(lengthening_flags(model.model, lengths[-1]))
+    scheme = model.scheme.removeprefix("encoder: ")
+    return Curve(name, scheme, model.trained_length, model.limit, flag, points, places)
 
 
 def lengthening_flags(model: torch.nn.Module, positions: int) -> Iterator[str]:
@@ -69,21 +66,6 @@ def lengthening_flags(model: torch.nn.Module, positions: int) -> Iterator[str]:
     yield f"--max-positions {positions}"
     keys = {module.length for module in model.modules() if isinstance(module, Compression)}
     yield from (f"--projection-length {number}" for number in keys)
-
-
-def subwords(model: LoadedModel, text: Path, most: int) -> Tensor:
-    """(n,) int64, n <= most: lines with </s> after each, as fairseq-preprocess stores them."""
-    words, (tokenizer, _) = model.dictionary, tokenizers(model.about)
-    ids: list[int] = []
-    for line in read_lines(text):
-        pieces = tokenizer.encode(line)
-        if pieces:
-            ids += [*(words.index(piece) for piece in pieces), words.eos()]
-        if len(ids) >= most:
-            break
-    stream = torch.tensor(ids[:most], dtype=torch.int64)
-    check_known(stream, model, text)
-    return stream
 
 
 def draw_mask(stream: Tensor, eos: int) -> Tensor:
@@ -98,32 +80,28 @@ def evaluate(
 ) -> Tensor:
     """(length, 3): at each place the number of masked tokens, the sum of their losses, and hits.
 
-    Windows are <s> and ``length - 1`` tokens of the stream; the rest at its end is not read.
+    Windows are <s> and ``length - 1`` tokens of the stream, whose rest is not read.
     """
-    inside = length - 1
-    number = len(stream) // inside
-    original = stream[: number * inside].view(number, inside)
-    hidden = is_masked[: number * inside].view(number, inside)
-    starts = original.new_full((number, 1), model.dictionary.bos())
-    original = torch.cat([starts, original], 1)  # (N, T)
-    hidden = torch.cat([torch.zeros_like(starts, dtype=torch.bool), hidden], 1)
+    number = len(stream) // (length - 1)
+    windows, hidden = (
+        torch.nn.functional.pad(x[: number * (length - 1)].view(number, -1), (1, 0), value=start)
+        for x, start in ((stream, model.dictionary.bos()), (is_masked, False))
+    )  # (N, T)
     sums = torch.zeros(length, 3, dtype=torch.float64)
     for rows in torch.arange(number).split(max(1, BATCH_TOKENS // length)):
-        is_hidden, tokens = hidden[rows], original[rows]
+        is_hidden, tokens = hidden[rows], windows[rows]
         if not is_hidden.any():
             continue
-        logits = model.model(tokens.masked_fill(is_hidden, mask), masked_tokens=is_hidden)[
-            0
-        ]  # (M, V)
-        targets = tokens[is_hidden]
-        losses = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+        inputs, targets = tokens.masked_fill(is_hidden, mask), tokens[is_hidden]
+        logits, _ = model.model(inputs, masked_tokens=is_hidden)  # (M, V)
+        losses = cross_entropy(logits.float(), targets, reduction="none")
         hits = logits.argmax(-1).eq(targets)
         values = torch.stack([torch.ones_like(losses), losses, hits.to(losses)], 1)  # (M, 3)
         sums.index_add_(0, is_hidden.nonzero()[:, 1], values.double())
     return sums
 
 
-def point(length: int, first: int, last: int, sums: Tensor | None) -> Point:
+def mean(length: int, first: int, last: int, sums: Tensor | None) -> Point:
     """Means over the places first to last - 1; without ``sums`` the model can't read the window."""
     if sums is None:
         return Point(length, first + 1, last, 0, {})
@@ -133,6 +111,5 @@ def point(length: int, first: int, last: int, sums: Tensor | None) -> Point:
             f"no token at places {first + 1} to {last} of windows of {length} was masked, there "
             "are so few: give a longer text or more --tokens"
         )
-    return Point(
-        length, first + 1, last, int(number), {"loss": loss / number, "accuracy": hits / number}
-    )
+    values = {"loss": loss / number, "accuracy": hits / number}
+    return Point(length, first + 1, last, int(number), values)

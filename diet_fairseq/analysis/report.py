@@ -1,63 +1,78 @@
-"""The report on one or two models: the page, its pictures and its tables."""
+"""The report on one or two models: a self-contained HTML page, its pictures and its tables."""
 
-import json
+from base64 import b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import jinja2
 import torch
+from torch import Tensor
 
 from ..atomic import atomic_file
 from ..version import __version__
 from . import figures, tables
-from .loaded_model import Batch, LoadedModel
-from .page import Item, ModelFacts, Section, data_url, render
-from .scores import ModelScores, Scores
+from .loaded_model import LoadedModel
+from .scores import ModelScores, PositionScore
 
+TEMPLATE = Path(__file__).with_name("page.html")
 INTRODUCTION = (
-    "What this model's attention has learned about positions. A score is what is added before "
-    "softmax, in nats: one nat more is 2.7 times the weight. Softmax is blind to a number added to "
-    "a whole row, so pictures show scores less the mean of their row."
+    "This page shows what attention has learned about positions. A score is a number in nats that "
+    "is added before the softmax: one nat more multiplies the weight by 2.7. The softmax ignores a "
+    "number that is added to a whole row, so the pictures show scores minus the mean of their row."
 )
-POSITIONS = (
-    "What positions add to the score of every head, with the term of words left out (DIET, figures "
-    "4, 6 and 7): queries downward, keys to the right, red where a query is drawn to a key, on one "
-    "scale. A band along the diagonal is a score of the offset; a column at the left "
-    "is the first token. Positions at the input are projected by layer 1's W_Q and W_K; deeper "
-    "layers see them mixed with words."
-)
-OFFSETS = "The mean score along each diagonal: offset -1 is the token before the query."
-SEGMENTS = (
-    "Positions and segments together, where the second half of the window is a second segment "
-    "(DIET, figure 6)."
-)
-HEADS = (
-    "How far a head looks by positions alone: the mean distance in tokens and the entropy of the "
-    "weights that its scores would give, in nats; the share of its variance within rows that is "
-    "explained by the offset (1: it is Toeplitz) and by the first token. A head is named by the "
-    "first token, or an offset, that gets much of its weight; it is local where it looks clearly "
-    "less far than equal weights do."
-)
-RANKS = (
-    "Singular values, as shares of the largest: of the scores of positions (DIET, figure 8) and of "
-    "whole scores, of words and positions, on the text (figure 2). Dashed: the largest rank that "
-    "is possible. With positions at the input it is the head's width d_h; a score of rank d_p in "
-    "the head makes it d_h + d_p (DIET, theorem 1). A score of offsets has no such limit."
-)
-COSINES = (
-    "The cosine similarity of position embeddings at the input (DIET, figure 5). Where all pairs "
-    "are alike the embeddings say nothing of positions."
-)
-GROWTH = "The scores of offsets at every checkpoint of the run, on one scale."
+POSITIONS, OFFSETS, GROWTH = "Position scores", "Position scores by offset", "Scores in training"
+HEADS, SEGMENTS, RANKS = "Heads", "Position and segment scores", "Ranks"
+COSINES = "Position embeddings at the input"
+#: the sections of the page
+TEXTS = {
+    POSITIONS: (
+        "The heat maps show the score that positions add in every head, without the score of "
+        "words (DIET, figures 4, 6 and 7). Queries run downward and keys to the right, and all "
+        "maps have one colour scale; red draws a query to a key. A band along the diagonal is a "
+        "score of the offset, a column at the left is a score of the first token. Positions at the "
+        "input are multiplied by W_Q and W_K of layer 1; deeper layers see them mixed with words."
+    ),
+    OFFSETS: (
+        "The curves show the mean score along each diagonal. Offset -1 is the token before the "
+        "query."
+    ),
+    GROWTH: "The slider shows the scores by offset at every checkpoint of the run, on one scale.",
+    HEADS: (
+        "The table shows where heads look if positions alone decide: the mean distance in tokens "
+        "and the entropy of the weights in nats. The offset and the first token each explain a "
+        "share of the score's variance within rows; the offset explains all of a Toeplitz matrix. "
+        "A head is named after the first token or an offset if that gets much of the weight. "
+        "Other heads are local if they look much less far than equal weights do, else global."
+    ),
+    SEGMENTS: (
+        "The heat maps show the scores of positions and segments together, for a window whose "
+        "second half is a second segment (DIET, figure 6)."
+    ),
+    RANKS: (
+        "The curves show singular values as shares of the largest one: those of position scores "
+        "(DIET, figure 8), and those of attention logits on the text, which words and positions "
+        "make up (figure 2). Dashed lines mark the highest possible rank. It is the head's width "
+        "d_h for positions at the input, and d_h + d_p for a score of rank d_p in the head (DIET, "
+        "theorem 1). A score of offsets has no such limit."
+    ),
+    COSINES: (
+        "The pictures show the cosine similarity of position embeddings at the input (DIET, "
+        "figure 5). If all pairs are alike, the embeddings say nothing about positions."
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A model, the batch that it read, and its scores."""
+    """A model, the windows (B, T) that it read, their source in words, and its scores."""
 
     model: LoadedModel
-    batch: Batch
+    tokens: Tensor
+    source: str
     scores: ModelScores
 
     @cached_property
@@ -66,145 +81,140 @@ class Analysis:
 
     @property
     def facts(self) -> dict[str, str]:
-        model, numbers, tokens = self.model, self.model.numbers, self.batch.tokens
-        positions = numbers["of positions"]
-        return {
-            "architecture": model.arch,
-            "positions": model.scheme,
-            "size": model.sizes,
-            "parameters": f"{numbers['parameters']:,}, {positions:,} of them positions'",
-            "updates": f"{model.updates:,}",
-            "read": f"{len(tokens)} windows of {tokens.size(1)} tokens: {self.batch.source}",
-        }
+        windows, tokens = self.tokens.shape
+        return self.model.facts | {"text": f"{windows} windows of {tokens} tokens: {self.source}"}
 
 
-class Report:
-    """Writes the page, and the pictures and tables behind it, to a folder."""
+@dataclass(frozen=True)
+class Item:
+    """A picture, a series of pictures, or a table, with its caption.
 
-    def __init__(self, analyses: Sequence[Analysis], folder: Path) -> None:
-        self.analyses, self.folder = list(analyses), folder
-        self.colour_limit = figures.colour_limit([analysis.scores for analysis in analyses])
+    Attributes:
+        picture: a PNG as a data: address
+        frames: pictures of a slider, which starts at the last
+        rows: the rows of a table, by column
+    """
 
-    def prefix(self, number: int) -> str:
-        return f"{number + 1}-" if len(self.analyses) > 1 else ""
+    caption: str
+    picture: str = ""
+    frames: list["Item"] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def picture(self, name: str, figure: figures.Figure, caption: str) -> Item:
-        """A picture of the page, which is also a file."""
-        png = figures.png(figure)
-        with atomic_file(self.folder / f"{name}.png", "wb") as file:
-            file.write(png)
-        return Item(caption, data_url(png))
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(column for row in self.rows for column in row))
 
-    def cells(self, items_of: Callable[[int, Analysis], list[Item]]) -> list[list[Item]]:
-        return [items_of(number, analysis) for number, analysis in enumerate(self.analyses)]
 
-    def pictures(
-        self, name: str, draw: Callable[[list[Scores]], figures.Figure], scores: list[Scores]
-    ) -> list[Item]:
-        """A picture for each place."""
-        return [
-            self.picture(
-                f"{name}-{place.replace(chr(39), '').replace(' ', '-')}", draw(group), place
-            )
-            for place, group in figures.by_place(scores)
-        ]
+def write(analyses: Sequence[Analysis], runs: Sequence[Sequence[Analysis]], folder: Path) -> None:
+    """Write all files, the page last.
 
-    def heat_maps(self, items: list[Scores]) -> figures.Figure:
-        return figures.heat_maps(items, self.colour_limit)
-
-    def positions(self, number: int, analysis: Analysis) -> list[Item]:
-        name = f"{self.prefix(number)}positions"
-        return self.pictures(name, self.heat_maps, analysis.scores.positions)
-
-    def segments(self, number: int, analysis: Analysis) -> list[Item]:
-        name = f"{self.prefix(number)}segments"
-        return self.pictures(name, self.heat_maps, analysis.scores.segments)
-
-    def offsets(self, number: int, analysis: Analysis) -> list[Item]:
-        square = [scores for scores in analysis.scores.positions if scores.square]
-        return self.pictures(f"{self.prefix(number)}offsets", figures.curves, square)
-
-    def ranks(self, number: int, analysis: Analysis) -> list[Item]:
-        figure = figures.spectra(analysis.scores)
-        picture = self.picture(f"{self.prefix(number)}ranks", figure, analysis.batch.source)
-        return [picture, Item("Whole scores", rows=by_layer(tables.whole(analysis.scores)))]
-
-    def cosines(self, number: int, analysis: Analysis) -> list[Item]:
-        return [
-            self.picture(
-                f"{self.prefix(number)}cosines-{stack}",
-                figures.cosines(embeddings),
-                f"{stack}; the median of all pairs is {tables.median_cosine(embeddings):.2f}",
-            )
-            for stack, embeddings in analysis.scores.input.items()
-        ]
-
-    def growth(self, number: int, run: Sequence[Analysis]) -> list[Item]:
-        """The curves of a run's checkpoints, oldest first."""
-        frames = [
-            [item for item in analysis.scores.positions if item.square and item.place == "encoder"]
-            for analysis in run
-        ]
-        if len(run) < 2 or not all(frames):
-            return []
-        limits = figures.curve_limits(frames)
-        pictures = [
-            self.picture(
-                f"{self.prefix(number)}frame-{place}",
-                figures.curves(frame, limits),
-                f"{analysis.model.updates} updates ({analysis.model.path.name})",
-            )
-            for place, (analysis, frame) in enumerate(zip(run, frames, strict=True))
-        ]
-        return [Item("checkpoint", frames=pictures)]
-
-    def write(self, runs: Sequence[Sequence[Analysis]] = ()) -> None:
-        """Write all files, the page last; ``runs`` are the checkpoints of each model's run."""
+    Args:
+        runs: the checkpoints of each model's run, oldest first; may be empty
+    """
+    limit = figures.colour_limit([analysis.scores for analysis in analyses])
+    cells = []
+    for number, analysis in enumerate(analyses):
+        prefix = f"{number + 1}-" if len(analyses) > 1 else ""
         with figures.style():
-            sections = [
-                Section("Scores of positions", POSITIONS, self.cells(self.positions)),
-                Section("Scores of offsets", OFFSETS, self.cells(self.offsets)),
-                Section("What heads look at", HEADS, self.cells(head_table)),
-                Section("Two segments", SEGMENTS, self.cells(self.segments)),
-                Section("Ranks", RANKS, self.cells(self.ranks)),
-                Section("Positions at the input", COSINES, self.cells(self.cosines)),
-            ]
-            if runs:
-                growth = [self.growth(number, run) for number, run in enumerate(runs)]
-                sections.insert(2, Section("How they grew", GROWTH, growth))
-        for number, analysis in enumerate(self.analyses):
-            tables.write_all(analysis.scores, analysis.heads, self.folder, self.prefix(number))
-        facts = {str(analysis.model.path): analysis.facts for analysis in self.analyses}
-        html = render(
-            " and ".join(analysis.model.path.name for analysis in self.analyses),
-            INTRODUCTION,
-            [ModelFacts(str(analysis.model.path), analysis.facts) for analysis in self.analyses],
-            [section for section in sections if any(section.cells)],
-            f"diet_fairseq {__version__}, PyTorch {torch.__version__}. The numbers are in the CSV "
-            "files beside this page.",
-        )
-        with atomic_file(self.folder / "look.json") as file:
-            json.dump(facts, file, indent=1)
-        with atomic_file(self.folder / "index.html") as file:
-            file.write(html)
+            cells.append(draw(analysis, runs[number] if runs else (), limit, folder, prefix))
+        tables.write_all(analysis.scores, analysis.heads, folder, prefix)
+    html = render(
+        " and ".join(analysis.model.path.name for analysis in analyses),
+        [(str(analysis.model.path), analysis.facts) for analysis in analyses],
+        [(title, text, [items[title] for items in cells]) for title, text in TEXTS.items()],
+    )
+    with atomic_file(folder / "index.html") as file:
+        file.write(html)
 
 
-def head_table(_: int, analysis: Analysis) -> list[Item]:
-    return [Item("Heads", rows=analysis.heads)] if analysis.heads else []
+def draw(
+    analysis: Analysis, run: Sequence[Analysis], limit: float, folder: Path, prefix: str
+) -> dict[str, list[Item]]:
+    """The pictures and tables of one model by the titles of `TEXTS`; pictures are files, too."""
+    scores = analysis.scores
+
+    def picture(name: str, figure: figures.Figure, caption: str) -> Item:
+        png = figures.png(figure)
+        with atomic_file(folder / f"{prefix}{name}.png", "wb") as file:
+            file.write(png)
+        return Item(caption, f"data:image/png;base64,{b64encode(png).decode()}")
+
+    def by_place(
+        name: str, figure: Callable[..., figures.Figure], scores: Sequence[PositionScore]
+    ) -> list[Item]:
+        groups = [(place, list(group)) for place, group in groupby(scores, lambda s: s.place)]
+        return [
+            picture(f"{name}-{place.replace(chr(39), '').replace(' ', '-')}", figure(group), place)
+            for place, group in groups
+        ]
+
+    heat_maps = partial(figures.heat_maps, limit=limit)
+    with_offsets = [score for score in scores.positions if score.has_offsets]
+    frames = [
+        [score for score in checkpoint.scores.positions
+         if score.has_offsets and score.place == "encoder"]
+        for checkpoint in run
+    ]  # fmt: skip
+    growth = []
+    if len(run) > 1 and all(frames):
+        limits = figures.offset_limits(frames)
+        pictures = [
+            picture(
+                f"frame-{number}",
+                figures.offset_curves(frame, limits),
+                f"{checkpoint.model.updates} updates ({checkpoint.model.path.name})",
+            )
+            for number, (checkpoint, frame) in enumerate(zip(run, frames, strict=True))
+        ]
+        growth = [Item("checkpoint", frames=pictures)]
+    return {
+        POSITIONS: by_place("positions", heat_maps, scores.positions),
+        OFFSETS: by_place("offsets", figures.offset_curves, with_offsets),
+        GROWTH: growth,
+        HEADS: [Item("all heads with a position score", rows=analysis.heads)]
+        if analysis.heads
+        else [],
+        SEGMENTS: by_place("segments", heat_maps, scores.segments),
+        RANKS: [
+            picture("ranks", figures.spectra(scores), f"text: {analysis.source}"),
+            Item("attention logits, mean over heads", rows=tables.logits_by_layer(scores)),
+        ],
+        COSINES: [
+            picture(
+                f"cosines-{stack}",
+                figures.cosines(embeddings),
+                f"{stack}: the median over all pairs is {tables.median_cosine(embeddings):.2f}",
+            )
+            for stack, embeddings in scores.embeddings.items()
+        ],
+    }
 
 
-def by_layer(rows: list[tables.Row]) -> list[tables.Row]:
-    """Means over the heads of each layer."""
-    layers: dict[tuple[str, int], list[tables.Row]] = {}
-    for row in rows:
-        layers.setdefault((row["place"], row["layer"]), []).append(row)
-    numbers = ("distance", "entropy", "rank", "effective rank")
-    return [
-        {"place": place, "layer": layer, "rank at most": heads[0]["rank at most"]}
-        | {
-            name: sum(row[name] for row in heads) / len(heads)
-            for name in numbers
-            if heads[0][name] is not None
-        }
-        for (place, layer), heads in layers.items()
-    ]
+def render(
+    title: str,
+    models: Sequence[tuple[str, dict[str, str]]],
+    sections: Sequence[tuple[str, str, list[list[Item]]]],
+) -> str:
+    """The page as HTML, with all text escaped.
+
+    Args:
+        models: name and facts of each model
+        sections: title, text, and the items of each model
+    """
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True)
+    environment.filters["cell"] = _format_cell
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        title=title,
+        introduction=INTRODUCTION,
+        models=models,
+        sections=[section for section in sections if any(section[2])],
+        footer=f"diet_fairseq {__version__}, PyTorch {torch.__version__}. The CSV files beside "
+        "this page have the numbers.",
+    )
+
+
+def _format_cell(value: Any) -> str:
+    """The text of a table's cell; empty for None and undefined values."""
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return str(value) if isinstance(value, str | int) else ""

@@ -1,13 +1,12 @@
-"""Scores of every layer and head of a model: of positions alone, and of whole attention on a text.
+"""Attention scores of every layer and head of a model.
 
-A hook records the inputs of each attention, and the reference backend computes the scores of them.
-Stock fairseq's attention is the same without positions.
+Hooks record the inputs of each attention, and the reference backend computes the scores. Stock
+fairseq's attention is the same without positions.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,70 +14,74 @@ from torch import Tensor
 
 from ..attention.backends import AttentionCall
 from ..attention.backends.reference import attention_scores
-from ..attention.context import Schemes, query_scale, scores_of, transformed, without_none
+from ..attention.context import Schemes, query_scale, scores_of, transformed
 from ..attention.rows import row_scores
-from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
 from ..stack.attention import LinformerAttention, PositionalAttention
 from . import measures
 from .loaded_model import LoadedModel
 
-#: kinds of terms that depend on what the tokens are
-READING = frozenset({"query_rows", "key_rows", "content_score"})
+#: kinds of terms that depend on the words
+WORD_KINDS = frozenset({"query_rows", "key_rows", "content_score"})
 
 # Notation: B windows of T tokens, H heads, S keys (T, or k compressed ones), d = H d_h.
 
 
 @dataclass(frozen=True)
-class Scores:
-    """The score of positions in one attention, in nats; layers that share it have it once.
+class PositionScore:
+    """The score of positions in one attention, in nats.
 
     Attributes:
-        place: "encoder", "decoder", "cross-attention", or "encoder's input", "decoder's input"
-        layer: counted from 1; 0: all layers share it
-        matrix: (H, T, S); H is 1 where heads share it. Of Shaw's, which reads queries, the mean
-            over the queries of the text
-        causal: later keys are not seen
-        rank: no rank of ``matrix`` is above it
+        place: "encoder", "decoder", "cross-attention", "encoder's input" or "decoder's input"
+        layer: counted from 1; 0: all layers share the score
+        matrix: (H, T, S); H is 1 if heads share the score. Shaw's score depends on the query: its
+            mean over the text
+        rank: a bound of the rank of ``matrix``, if there is one
         compressed: keys are mixtures of tokens
     """
 
     place: str
     layer: int
     matrix: Tensor
-    causal: bool = False
     rank: int | None = None
     compressed: bool = False
 
     @property
-    def square(self) -> bool:
-        """Whether queries and keys are the same tokens, so that an offset has a meaning."""
-        return self.place != "cross-attention" and not self.compressed
+    def causal(self) -> bool:
+        """Whether later keys are hidden."""
+        return self.place.startswith("decoder")
+
+    @cached_property
+    def singular(self) -> Tensor:
+        """(H, min(T, S)), singular values."""
+        return measures.singular_values(self.matrix)
 
     @property
-    def title(self) -> str:
-        return f"{self.place}, layer {self.layer}" if self.layer else f"{self.place}, all layers"
+    def has_offsets(self) -> bool:
+        """Whether queries and keys are the same tokens."""
+        return self.place != "cross-attention" and not self.compressed
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The whole scores of one attention on a text, reduced to what is shown of them.
+class LogitStatistics:
+    """Statistics of one attention's logits on a text, which words and positions make up.
 
     Attributes:
-        place, layer: as of `Scores`, but for the layer, which is never 0
+        place, layer: as in `PositionScore`; the layer is never 0
         singular: (H, min(T, S)), singular values, the mean over windows
-        rank: (H,), the mean over windows of the rank; ``effective``: of the effective rank
-        distance: (H,), how many tokens away queries look; None where that has no meaning
-        entropy: (H,), of their weights, in nats
-        bound: the rank that theorem 1 allows; None: none below T
+        rank: (H,), the mean over windows of the rank
+        effective_rank: (H,), likewise
+        distance: (H,), mean distance in tokens of the weights; None without offsets
+        entropy: (H,), of the weights, in nats
+        bound: the rank that theorem 1 allows; None: all ranks
     """
 
     place: str
     layer: int
     singular: Tensor
     rank: Tensor
-    effective: Tensor
+    effective_rank: Tensor
     distance: Tensor | None
     entropy: Tensor
     bound: int | None
@@ -90,20 +93,23 @@ class ModelScores:
 
     Attributes:
         positions: scores of positions
-        segments: positions and segments where the window's second half is a second segment
-        whole: scores of words and positions
-        input: (T, d) by stack, the position embeddings that are added to the input
+        segments: scores of positions and segments in a window of two segments
+        logits: statistics of words and positions
+        embeddings: (T, d) by stack, position embeddings at the input
     """
 
-    positions: list[Scores]
-    segments: list[Scores]
-    whole: list[Whole]
-    input: dict[str, Tensor]
+    positions: list[PositionScore] = field(default_factory=list)
+    segments: list[PositionScore] = field(default_factory=list)
+    logits: list[LogitStatistics] = field(default_factory=list)
+    embeddings: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Call:
-    """The inputs of one attention: its place, and (T, B, d) queries and keys."""
+    """The inputs of one attention at a place and layer: queries and keys (T, B, d), and a context.
+
+    The context is that of our attention, and a mask in fairseq's own.
+    """
 
     place: str
     layer: int
@@ -111,67 +117,88 @@ class Call:
     query: Tensor
     key: Tensor
     context: Any
-    causal: bool
 
     @property
-    def compressed(self) -> bool:
-        return isinstance(self.module, LinformerAttention)
+    def layer_schemes(self) -> Schemes:
+        """The schemes of this layer alone."""
+        ours = isinstance(self.module, PositionalAttention)
+        return self.module.layer_schemes() if ours else ()
+
+    @property
+    def schemes(self) -> Schemes:
+        """The schemes that act."""
+        ours = isinstance(self.module, PositionalAttention)
+        return self.layer_schemes or (self.context.shared if ours else ())
+
+    @property
+    def compression(self) -> Any:
+        """The compression of keys, (T, B, d) -> (k, B, d); None: they are not compressed."""
+        if not isinstance(self.module, LinformerAttention):
+            return None
+        return self.module.compress_k or self.context.compress
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(T, B, d) -> (B, H, T, d_h)."""
+        return x.unflatten(-1, (self.module.num_heads, -1)).permute(1, 2, 0, 3)
 
 
 @torch.no_grad()
 def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
-    """Read windows (B, T) of tokens, and take the scores of every attention that reads them.
+    """The scores of every attention that reads windows (B, T) of tokens.
 
     Raises:
         ValueError: some token is padding, whose rows and columns would count as a word's
     """
     if tokens.eq(model.dictionary.pad()).any():
         raise ValueError("look takes windows without padding")
-    found = ModelScores([], [], [], {})
-    target = None if model.is_encoder else decoded(model, tokens)
-    with recorded(model) as calls:
-        run(model, tokens, target)
+    calls = record_calls(model, tokens)
+    scores = ModelScores()
     for call in calls:
-        if isinstance(call.module, PositionalAttention):
-            own(call, found)
-        else:
-            stock(call, found)
-    for name, stack in model.stacks.items():
-        at_input(name, stack, tokens, found)
-    return found
+        add_attention(call, scores)
+    for place, stack in model.stacks.items():
+        if getattr(stack, "embed_positions", None) is not None:
+            scores.embeddings[place] = stack.embed_positions(tokens[:1])[0].float()  # (T, d)
+            first = next(call for call in calls if call.place == place)
+            add_input(first, stack, scores)
+    return scores
 
 
-@contextmanager
-def recorded(model: LoadedModel) -> Iterator[list[Call]]:
-    """The calls of all attentions that have scores to show, in their order."""
+def record_calls(model: LoadedModel, tokens: Tensor) -> list[Call]:
+    """The calls of all attentions with scores to show, in the order of one forward pass."""
+    target = None if model.is_encoder else translate_greedily(model, tokens)
     calls: list[Call] = []
 
-    def record(place: str, layer: int, module: Any, _: Any, given: dict[str, Any]) -> None:
-        calls.append(
-            Call(place, layer, module, given["query"], given["key"], given["key_padding_mask"],
-                 place == "decoder")
-        )  # fmt: skip
+    def record(place: str, layer: int, module: Any, _: Any, inputs: dict[str, Any]) -> None:
+        inputs = {name: inputs[name] for name in ("query", "key", "key_padding_mask")}
+        calls.append(Call(place, layer, module, *inputs.values()))
 
-    hooks = []
-    for name, stack in model.stacks.items():
-        for number, layer in enumerate(stack.layers, 1):
-            attentions = {name: layer.self_attn}
-            crossing = getattr(layer, "encoder_attn", None)
-            if getattr(crossing, "positions", None) or getattr(stack, "cross_positions", None):
-                attentions["cross-attention"] = crossing
-            hooks += [
-                module.register_forward_pre_hook(partial(record, place, number), with_kwargs=True)
-                for place, module in attentions.items()
-            ]
+    hooks = [
+        module.register_forward_pre_hook(partial(record, place, layer), with_kwargs=True)
+        for place, layer, module in attentions(model)
+    ]
     try:
-        yield calls
+        with torch.enable_grad():  # without gradients stock fairseq's layers call no attention
+            encoded = encode(model, tokens)
+            if target is not None:
+                model.stacks["decoder"](target, encoder_out=encoded)
     finally:
         for hook in hooks:
             hook.remove()
+    return calls
 
 
-def decoded(model: LoadedModel, tokens: Tensor) -> Tensor:
-    """(B, T): what a translation model writes of a source (B, T), word by word, without an end."""
+def attentions(model: LoadedModel) -> Iterator[tuple[str, int, Any]]:
+    """Place, layer and module of each self-attention, and of cross-attention with positions."""
+    for place, stack in model.stacks.items():
+        for number, layer in enumerate(stack.layers, 1):
+            yield place, number, layer.self_attn
+            cross = getattr(layer, "encoder_attn", None)
+            if getattr(cross, "positions", None) or getattr(stack, "cross_positions", None):
+                yield "cross-attention", number, cross
+
+
+def translate_greedily(model: LoadedModel, tokens: Tensor) -> Tensor:
+    """(B, T): translations of (B, T) tokens by greedy search, without their ends."""
     words, decoder = model.task.target_dictionary, model.stacks["decoder"]
     encoded = encode(model, tokens)
     state: dict[str, Any] = {}
@@ -188,145 +215,101 @@ def encode(model: LoadedModel, tokens: Tensor) -> Any:
     return model.stacks["encoder"](tokens, src_lengths=lengths)
 
 
-def run(model: LoadedModel, tokens: Tensor, target: Tensor | None) -> None:
-    """One pass. Gradients are on: without them stock fairseq's layers call no attention."""
-    with torch.enable_grad():
-        encoded = encode(model, tokens)
-        if target is not None:
-            model.stacks["decoder"](target, encoder_out=encoded)
-
-
-def split(x: Tensor, heads: int) -> Tensor:
-    """(T, B, d) -> (B, H, T, d_h)."""
-    return x.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3).detach()
-
-
-def own(call: Call, found: ModelScores) -> None:
-    """An attention of ours: the terms of its schemes, and its whole score."""
-    module, context = call.module, call.context
-    layout, key = context.layout, call.key
-    if call.compressed:
-        key = (module.compress_k or context.compress)(key, layout)
+def add_attention(call: Call, scores: ModelScores) -> None:
+    """Add the position score of an attention, and the statistics of its logits."""
+    module, schemes, key = call.module, call.schemes, call.key
+    layout: Any = getattr(call.context, "layout", None)
+    compressed = call.compression is not None
+    if compressed:
+        key = call.compression(key, layout)
         layout = layout.compressed(len(key))
-    of_layer = module.layer_schemes()
-    schemes, shared = of_layer or context.shared, not of_layer
-    q = split(module.q_proj(call.query), module.num_heads) * query_scale(schemes, module.head_dim)
-    k = split(module.k_proj(key), module.num_heads)
+    q = call.split_heads(module.q_proj(call.query)) * query_scale(schemes, module.head_dim)
+    k = call.split_heads(module.k_proj(key))
     positions = tuple(scheme for scheme in schemes if not isinstance(scheme, SegmentScores))
-    matrix, rank = added(module, positions, layout, q, k)
-    called = reference_call(module, schemes, layout, q, k)
-    scores = attention_scores(called, masked=False)  # (B, H, T, S)
-    bounded = rank is not None or matrix is None
-    bound = measures.theorem_1(q.size(2), module.head_dim, rank) if bounded else None
-    if any("transform" in scheme.kinds for scheme in schemes):
-        bound = measures.theorem_1(q.size(2), module.head_dim)  # words and positions meet
-    reads_queries = any(scheme.kinds & READING for scheme in schemes)
-    found.whole.append(reduced(call, scores, None if reads_queries else bound))
-    if shared and call.layer > 1 and not reads_queries:
+    matrix, rank = position_term(attention_call(module, positions, layout, q, k))
+    reads_words = any(scheme.kinds & WORD_KINDS for scheme in schemes)
+    bound = None
+    if any("transform" in scheme.kinds for scheme in schemes):  # words and positions meet
+        bound = measures.theorem_1(q.size(2), module.head_dim)
+    elif matrix is None or rank is not None:
+        bound = measures.theorem_1(q.size(2), module.head_dim, rank)
+    temperature = getattr(call.context, "temperature", 1.0)
+    whole = attention_call(module, schemes, layout, q, k, temperature)
+    logits = attention_scores(whole, masked=False)  # (B, H, T, S)
+    scores.logits.append(statistics(call, logits, None if reads_words else bound))
+    is_shared = not call.layer_schemes and not reads_words
+    if is_shared and call.layer > 1:
         return
-    layer = 0 if shared and not reads_queries else call.layer
+    score = partial(PositionScore, call.place, 0 if is_shared else call.layer)
     if matrix is not None:
-        found.positions.append(
-            Scores(call.place, layer, matrix, call.causal, rank, call.compressed)
-        )
-    segments = tuple(scheme for scheme in schemes if isinstance(scheme, SegmentScores))
-    if segments:
+        scores.positions.append(score(matrix, rank, compressed))
+    if len(positions) < len(schemes):
         half = torch.arange(q.size(2)).ge(q.size(2) // 2).long().unsqueeze(0)  # (1, T)
-        both, _ = added(module, (*positions, *segments), replace(layout, segments=half), q, k)
+        layout = replace(layout, segments=half)
+        both, _ = position_term(attention_call(module, schemes, layout, q, k))
         if both is not None:
-            found.segments.append(Scores(call.place, layer, both, compressed=call.compressed))
+            scores.segments.append(score(both, compressed=compressed))
 
 
-def reference_call(
-    module: Any, schemes: Schemes, layout: Layout, q: Tensor, k: Tensor
+def attention_call(
+    module: Any, schemes: Schemes, layout: Any, q: Tensor, k: Tensor, temperature: float = 1.0
 ) -> AttentionCall:
-    """The attention call of queries (B, H, T, d_h), scaled, and keys, not transformed yet."""
-    scores = scores_of(schemes, layout)
+    """The call of queries (B, H, T, d_h), scaled, and keys (B, H, S, d_h), not transformed yet."""
+    if not schemes:
+        return AttentionCall(q, k, k, (), (), layout, 0.0, temperature)
     turned, k = transformed(schemes, q, k, layout)
     scale = query_scale(schemes, module.head_dim)
-    scores += row_scores(schemes, q, k, layout, module.projections(), scale)
-    return AttentionCall(turned, k, k, scores, schemes, layout, dropout=0.0)
-
-
-def added(
-    module: Any, schemes: Schemes, layout: Layout, q: Tensor, k: Tensor
-) -> tuple[Tensor | None, int | None]:
-    """The mean score of schemes apart from words', (H|1, T, S), and a bound of its rank."""
-    typed = [score for scheme in schemes if (score := scheme.score(layout)) is not None]
-    scale = query_scale(schemes, module.head_dim)
     rows = row_scores(schemes, q, k, layout, module.projections(), scale)
-    parts = [score.dense().mean(0) for score in (*typed, *rows)]
-    ranks = [score.query.size(-1) for score in typed if isinstance(score, Factors)]
-    nothing = torch.zeros_like(q), torch.zeros_like(k)
-    query, key = transformed(schemes, *nothing, layout)
-    if query.any() or key.any():  # what is added to queries and keys
-        parts.append((query.float() @ key.float().mT)[0])
-        ranks.append(query.size(-1))
-    if not parts:
+    scores = scores_of(schemes, layout, Factors) + rows
+    return AttentionCall(turned, k, k, scores, schemes, layout, 0.0, temperature)
+
+
+def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
+    """The mean over windows of the score that positions add, (H|1, T, S), and a bound of its rank.
+
+    Vectors that a scheme adds to queries and keys count, without their products with words.
+    """
+    terms = list(call.scores)
+    zeros = torch.zeros_like(call.q), torch.zeros_like(call.k)
+    query, key = transformed(call.schemes, *zeros, call.layout)
+    if query.any() or key.any():
+        terms.append(Factors(query, key))
+    if not terms:
         return None, None
-    rank = sum(ranks) if len(ranks) == len(parts) else None
-    return torch.stack(torch.broadcast_tensors(*parts)).sum(0), rank
+    matrices = torch.broadcast_tensors(*(term.dense().mean(0) for term in terms))
+    ranks = [term.query.size(-1) for term in terms if isinstance(term, Factors)]
+    return torch.stack(matrices).sum(0), sum(ranks) if len(ranks) == len(terms) else None
 
 
-def stock(call: Call, found: ModelScores) -> None:
-    """An attention of fairseq's own: words alone, which have positions in them."""
-    module = call.module
-    q = split(module.q_proj(call.query), module.num_heads) * module.head_dim**-0.5
-    k = split(module.k_proj(call.key), module.num_heads)
-    bound = measures.theorem_1(q.size(2), module.head_dim)
-    found.whole.append(reduced(call, q @ k.mT, bound))
-
-
-def reduced(call: Call, scores: Tensor, bound: int | None) -> Whole:
-    """(B, H, T, S) -> `Whole`."""
-    singular = measures.singular_values(scores)  # (B, H, r)
-    weights = measures.attention(scores, call.causal)
-    square = call.place != "cross-attention" and not call.compressed
-    return Whole(
+def statistics(call: Call, logits: Tensor, bound: int | None) -> LogitStatistics:
+    """Statistics of logits (B, H, T, S)."""
+    singular = measures.singular_values(logits)  # (B, H, r)
+    weights = measures.attention_weights(logits, call.place == "decoder")
+    has_offsets = call.place != "cross-attention" and call.compression is None
+    return LogitStatistics(
         call.place,
         call.layer,
         singular.mean(0).float(),
         measures.rank(singular).float().mean(0),
         measures.effective_rank(singular).mean(0).float(),
-        measures.mean_distance(weights).mean(0) if square else None,
+        measures.mean_distance(weights).mean(0) if has_offsets else None,
         measures.entropy(weights).mean(0),
         bound,
     )
 
 
-def at_input(name: str, stack: Any, tokens: Tensor, found: ModelScores) -> None:
-    """Positions at the input P (T, d): P W_Q W_K^T P^T / sqrt(d_h) of every head of layer 1.
+def add_input(call: Call, stack: Any, scores: ModelScores) -> None:
+    """Add P W_Q W_K^T P^T / sqrt(d_h), the score of positions P (T, d) at the input, in layer 1.
 
-    As in DIET's figure 8: biases, words and the LayerNorm between input and layer are left out.
+    As in DIET's figure 8, biases, words and the LayerNorm between input and layer are left out.
     """
-    embed = getattr(stack, "embed_positions", None)
-    if embed is None:
-        return
-    rows = embed(tokens[:1])[0].detach().float()  # (T, d)
-    found.input[name] = rows
-    project_in = getattr(stack, "project_in", None)
-    if project_in is not None:
-        rows = rows @ project_in.weight.T
-    attention = stack.layers[0].self_attn
-    keys = rows
-    if isinstance(attention, LinformerAttention):
-        compress = attention.compress_k or stack.compress_layer
-        keys = compress.weight[:, : len(rows)] @ rows  # (k, d)
-    scale = attention.head_dim**-0.5
-    if isinstance(attention, PositionalAttention):
-        scale = query_scale(
-            attention.layer_schemes() or without_none(stack.positions), attention.head_dim
-        )
-    query = (rows @ attention.q_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
-    key = (keys @ attention.k_proj.weight.T).unflatten(-1, (attention.num_heads, -1))
-    matrix = torch.einsum("thd,shd->hts", query, key) * scale
-    found.positions.append(
-        Scores(
-            f"{name}'s input",
-            1,
-            matrix.detach(),
-            name == "decoder",
-            attention.head_dim,
-            isinstance(attention, LinformerAttention),
-        )
-    )
+    module, rows = call.module, scores.embeddings[call.place].unsqueeze(1)  # (T, 1, d)
+    if getattr(stack, "project_in", None) is not None:
+        rows = rows @ stack.project_in.weight.T
+    compressed = call.compression is not None
+    keys = call.compression(rows, call.context.layout) if compressed else rows
+    q = call.split_heads(rows @ module.q_proj.weight.T) * query_scale(call.schemes, module.head_dim)
+    k = call.split_heads(keys @ module.k_proj.weight.T)
+    matrix = attention_scores(attention_call(module, (), None, q, k), masked=False)[0]
+    place = f"{call.place}'s input"
+    scores.positions.append(PositionScore(place, 1, matrix, module.head_dim, compressed))

@@ -1,4 +1,4 @@
-"""A translation model's quality by length: BLEU and chrF of sources of several lengths."""
+"""Translation by source length: BLEU and chrF of sentences in bins of several lengths."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,15 +14,15 @@ from ..model_json import ModelDescription
 from ..text.lines import read_lines
 from ..text.scores import score
 from ..text.tokenizer import tokenizers
-from .lengths import Point, Reading
+from .lengths import Curve, Point
 from .loaded_model import LoadedModel
 
 
-def pairs(text: Path, reference: Path) -> list[tuple[str, str]]:
+def read_pairs(text: Path, reference: Path) -> list[tuple[str, str]]:
     """Pairs of source and reference, without those of which either is blank.
 
     Raises:
-        UserError: a file can't be read, the numbers of lines differ, or no pair is left
+        UserError: a file can't be read, the numbers of lines differ, or all pairs have a blank line
     """
     sources, references = list(read_lines(text)), list(read_lines(reference))
     if len(sources) != len(references):
@@ -30,35 +30,31 @@ def pairs(text: Path, reference: Path) -> list[tuple[str, str]]:
             f"{text} has {len(sources):,} lines, but {reference} has {len(references):,}: give the "
             "translations of its lines"
         )
-    lines = [
-        (source, target)
-        for source, target in zip(sources, references, strict=True)
-        if source.strip() and target.strip()
-    ]
+    lines = [pair for pair in zip(sources, references, strict=True) if all(map(str.strip, pair))]
     if not lines:
         raise UserError(f"{text} has no line to translate: give another text")
     return lines
 
 
-def sizes(about: ModelDescription, lines: Sequence[tuple[str, str]]) -> list[int]:
+def source_lengths(about: ModelDescription, lines: Sequence[tuple[str, str]]) -> list[int]:
     """The number of subwords in the source of each pair."""
     tokenizer, _ = tokenizers(about)
     return [len(tokenizer.encode(source)) for source, _ in lines]
 
 
-def bins(sizes: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
+def bins(lengths: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
     """First and last length of each bin with sources: up to each end, and one beyond."""
-    longest = max(sizes)
+    longest = max(lengths)
     edges = [0, *ends, *([longest] if longest > ends[-1] else [])]
     spans = [(low + 1, high) for low, high in pairwise(edges)]
-    return [(low, high) for low, high in spans if any(low <= size <= high for size in sizes)]
+    return [(low, high) for low, high in spans if any(low <= n <= high for n in lengths)]
 
 
-def reading(
+def measure(
     name: str, model: LoadedModel, pieces: Pieces, lines: Sequence[tuple[str, str]],
     lengths: Sequence[int], spans: Sequence[tuple[int, int]], beam: int | None,
-) -> Reading:  # fmt: skip
-    """One checkpoint at all lengths.
+) -> Curve:  # fmt: skip
+    """The quality of a checkpoint at all lengths.
 
     Args:
         lengths: subwords in the source of each line, the same for all checkpoints
@@ -68,25 +64,24 @@ def reading(
     translator = Translator(model.path, **files)
     limit = min(model.limit, *model.task.max_positions())
     translator.longest = limit - 1  # without </s>; model.json's limit may be lower
-    model_sizes = sizes(model.about, lines)
-    whole, signatures = [], {}
+    model_lengths = source_lengths(model.about, lines)
+    points, signatures = [], {}
     for first, last in tqdm(spans, desc=name, unit=" lengths", disable=None):
-        inside = [n for n, length in enumerate(lengths) if first <= length <= last]
+        members = [n for n, length in enumerate(lengths) if first <= length <= last]
         values: dict[str, float] = {}
-        if max(model_sizes[n] for n in inside) <= translator.longest:
-            out = translator.translate([lines[n][0] for n in inside], beam=beam)
-            scores = score(out, [lines[n][1] for n in inside], pair=f"-{translator.target_lang}")
+        if max(model_lengths[n] for n in members) <= translator.longest:
+            out = translator.translate([lines[n][0] for n in members], beam=beam)
+            scores = score(out, [lines[n][1] for n in members], pair=f"-{translator.target_lang}")
             values = {metric: scores[metric] for metric in ("BLEU", "chrF")}
             signatures = {metric: scores[f"{metric} signature"] for metric in values}
-        whole.append(Point(last, first, last, len(inside), values))
-    positions = max(model_sizes) + 1
+        points.append(Point(last, first, last, len(members), values))
+    positions = max(model_lengths) + 1
     flag = f"--max-source-positions {positions} --max-target-positions {positions}"
-    return Reading(
-        name, model.scheme, trained_at(model.about), limit, flag, whole, signatures=signatures
-    )
+    length = trained_length(model.about)
+    return Curve(name, model.scheme, length, limit, flag, points, signatures=signatures)
 
 
-def trained_at(about: ModelDescription) -> int | None:
+def trained_length(about: ModelDescription) -> int | None:
     """The longest source in the training data, without </s>; None if the data is missing."""
     parents = (about.checkpoint or about.folder).absolute().parents[:LEVELS]
     name = f"train.{about.source_lang}-{about.target_lang}.{about.source_lang}"

@@ -1,4 +1,4 @@
-"""Checkpoints are data: nothing in them is executed, and none makes fairseq open another file.
+"""Checkpoints as data: nothing in them is executed, and none makes fairseq open another file.
 
 A hostile checkpoint can act in three ways. Its pickle can name any function: PyTorch's
 ``weights_only`` refuses all types but those of `file.CHECKPOINT_TYPES`. fairseq calls ``eval`` on
@@ -8,18 +8,6 @@ download: `configuration` refuses both before fairseq sees them.
 
 import fairseq  # noqa: F401  # first of all: it imports the plugin
 
-from . import configuration, progress
-from .file import CHECKPOINT_TYPES, TRUST, check_regular, load, read, report_faults
-from .model import no_larger_than
+from .file import read, report_faults
 
-__all__ = [
-    "CHECKPOINT_TYPES",
-    "TRUST",
-    "check_regular",
-    "configuration",
-    "load",
-    "no_larger_than",
-    "progress",
-    "read",
-    "report_faults",
-]
+__all__ = ["read", "report_faults"]

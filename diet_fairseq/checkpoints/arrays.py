@@ -1,7 +1,7 @@
-"""NumPy's numbers in a checkpoint: int64 and float64, built from bytes only.
+"""NumPy's numbers in a checkpoint: int64 and float64, built from bytes alone.
 
-NumPy's own types take whatever a file gives to their ``__setstate__``, bytes in the place of
-pointers included. So the names in NumPy's pickles stand for our own classes here.
+NumPy's types pass whatever a file holds to their ``__setstate__``, even bytes as pointers. So the
+names in NumPy's pickles stand for the classes and functions here.
 """
 
 from pickle import UnpicklingError
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 
-class Kind:
+class DType:
     """``numpy.dtype`` in a pickle."""
 
     def __init__(self, code: str, *_: Any) -> None:
@@ -23,39 +23,39 @@ class Kind:
         if order != "<":
             raise UnpicklingError(f"numbers in the byte order {order!r}")
 
-    def numbers(self, raw: Any) -> np.ndarray:
-        """The numbers whose memory is ``raw``, which are not changed."""
+    def from_bytes(self, raw: Any) -> np.ndarray:
+        """A read-only array on the memory of ``raw``."""
         if type(raw) is not bytes:
             raise UnpicklingError("numbers that are not made of bytes")
         return np.frombuffer(raw, f"<{self.code}")
 
 
 class Array:
-    """``numpy.ndarray`` in a pickle; its `numbers` take its place when all is read."""
+    """``numpy.ndarray`` in a pickle; `plain.plain` replaces it by its ``numbers``."""
 
     numbers: np.ndarray
 
     def __setstate__(self, state: Any) -> None:
-        _, shape, kind, by_columns, raw = state
-        numbers = kind.numbers(raw).reshape(shape, order="F" if by_columns else "C")
+        _, shape, dtype, by_columns, raw = state
+        numbers = dtype.from_bytes(raw).reshape(shape, order="F" if by_columns else "C")
         self.numbers = numbers.copy(order="K")
 
 
-def begin_array(*_: Any) -> Array:
-    """``_reconstruct`` in a pickle; what the array is made of follows."""
+def reconstruct(*_: Any) -> Array:
+    """``_reconstruct`` in a pickle: an array whose state follows."""
     return Array()
 
 
-def number(kind: Kind, raw: Any) -> Any:
+def scalar(dtype: DType, raw: Any) -> Any:
     """``scalar`` in a pickle: a numpy.int64 or numpy.float64."""
-    (result,) = kind.numbers(raw)
-    return result
+    (number,) = dtype.from_bytes(raw)
+    return number
 
 
-#: What ``weights_only`` is to take for NumPy's names, as NumPy 2 and NumPy 1 write them.
+#: what ``weights_only`` takes for NumPy's names, as NumPy 2 and NumPy 1 write them
 TYPES: list[tuple[Any, str]] = [
     (Array, "numpy.ndarray"),
-    (Kind, "numpy.dtype"),
-    *((begin_array, f"numpy.{core}.multiarray._reconstruct") for core in ("_core", "core")),
-    *((number, f"numpy.{core}.multiarray.scalar") for core in ("_core", "core")),
+    (DType, "numpy.dtype"),
+    *((reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("_core", "core")),
+    *((scalar, f"numpy.{core}.multiarray.scalar") for core in ("_core", "core")),
 ]

@@ -1,39 +1,47 @@
-"""A checkpoint's configuration comes from a stranger: it is data, and nothing that it names opens.
+"""A checkpoint's configuration, which comes from a stranger: data that runs and opens nothing.
 
-It stands in a checkpoint as ``cfg``, one dictionary a section, or, in old ones, as ``args``, one
-namespace of all options.
+A checkpoint has it as ``cfg``, a dictionary of sections, or, if it is old, as ``args``, a namespace
+of all options.
 """
 
 import ast
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from functools import cache
 from typing import Any
 
 from fairseq.data.encoders import gpt2_bpe
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.registry import REGISTRIES
+from torch.nn import Parameter
+from torch.nn.modules import module as modules
 
 from ..checks import LARGEST
 from ..literals import literal
-from .plain import quoted, shown
+from .plain import Refused, quoted, shown
 
-_LARGEST = 1_000_000  # characters and values, those of shared lists counted each time
+_LARGEST = 1_000_000  # characters and values; shared lists count each time
 
-#: Sections that describe a model and the preparation of its text. The others are about the run
-#: that wrote the checkpoint: fairseq doesn't follow them when it reads one.
+#: sections that describe a model and the preparation of its text; the others are about the run that
+#: wrote the checkpoint, and fairseq does not follow them when it reads one
 _USED = ("model", "task", "criterion", "generation", "scoring", "bpe", "tokenizer")
-#: Options that name an entry of a registry of fairseq's.
+_RUN_OPTIONS = {
+    option.name
+    for section in fields(FairseqConfig)
+    if is_dataclass(section.type) and section.name not in _USED
+    for option in fields(section.type)
+}
+#: options that name an entry of one of fairseq's registries
 _REGISTERED = ("bpe", "tokenizer", "scoring")
-#: Where a downloaded file comes from by fairseq's own default.
+#: fairseq's own defaults for files to download
 _DEFAULT_URLS = {gpt2_bpe.DEFAULT_ENCODER_JSON, gpt2_bpe.DEFAULT_VOCAB_BPE}
 _URL = re.compile(r"://|^\s*(https?|s3):", re.IGNORECASE)
-#: A place in the file system: begins with a slash, or has one after a letter before any quotes and
-#: parentheses ("</s>" is none, nor is a program, which is refused elsewhere).
-_PLACE = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
-#: Syntax that computes nothing and calls nothing, whatever the names in it stand for.
+#: a path of a file begins with a slash, or has one after a letter and before any quotes and
+#: parentheses ("</s>" is none, and programs are refused elsewhere)
+_PATH = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
+#: syntax that computes nothing and calls nothing, whatever its names stand for
 _HARMLESS = (
     *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.expr_context),
     *(ast.Tuple, ast.List, ast.Set, ast.Dict),
@@ -41,19 +49,15 @@ _HARMLESS = (
 )
 
 
-class Refused(ValueError):
-    """A configuration asks for what it may not. The caller adds the name of the file."""
-
-
 def check(args: Any, cfg: Any) -> None:
     """Refuse a configuration that does more than describe the model.
 
-    fairseq evaluates some strings as Python, and Hydra looks up what is named in others. Which
-    ones, depends on the model: so all of them are checked.
+    fairseq evaluates some strings as Python, and Hydra looks up names in others. Which ones depends
+    on the model, so all are checked.
     """
     for place, value in values(args, cfg):
         for name, most in LARGEST.items():
-            if name in place.rpartition(".")[2] and _is_beyond(most, value):
+            if name in place.rpartition(".")[2] and _exceeds(most, value):
                 raise Refused(
                     f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint's "
                     f"may be at most {most:,}"
@@ -66,19 +70,16 @@ def _check_text(place: str, text: str | bytes) -> None:
     where = f"{shown(place)} of its configuration is {quoted(text)}"
     if isinstance(text, bytes):
         raise Refused(f"{where}, but must be text")
-    for string in _strings(text):
-        # fairseq writes configurations with everything looked up. Hydra, which reads old ones,
-        # takes "$\\{" for "${", too.
-        if "$" in string and "{" in string:
-            raise Refused(f"{where}, which asks to look something up")
+    # fairseq writes configurations with everything looked up; Hydra, which reads old ones, takes
+    # "$\\{" for "${", too
+    if any("$" in string and "{" in string for string in _strings(text)):
+        raise Refused(f"{where}, which asks to look something up")
     option = place.removesuffix("._name").rpartition(".")[2]
-    if option in _REGISTERED:
-        known = REGISTRIES[option]["registry"]
-        if text not in known:
-            raise Refused(
-                f"its {option} is {quoted(text)}, which fairseq doesn't have: take one of "
-                f"{', '.join(sorted(known))}, or give the --user-dir that has it"
-            )
+    if option in _REGISTERED and text not in (known := REGISTRIES[option]["registry"]):
+        raise Refused(
+            f"its {option} is {quoted(text)}, which fairseq doesn't have: take one of "
+            f"{', '.join(sorted(known))}, or give the --user-dir that has it"
+        )
     if not _is_used(place):
         return
     if option != "data" and is_program(text):
@@ -88,22 +89,22 @@ def _check_text(place: str, text: str | bytes) -> None:
 
 
 def _strings(text: str) -> Iterator[str]:
-    """The text, and the strings in the literal that it is, which fairseq may read in turn."""
+    """The text, and the strings in it if it is a literal, which fairseq may evaluate in turn."""
     yield text
     try:
         value = literal(text)
     except ValueError:
         return
-    for _, inside in values(value, None):
-        if isinstance(inside, str) and inside != text:
-            yield from _strings(inside)
+    for _, string in values(value, None):
+        if isinstance(string, str) and string != text:
+            yield from _strings(string)
 
 
 def is_program(text: str) -> bool:
     """Whether Python's ``eval`` of the text could do anything but give a small value.
 
-    A literal of a bounded size is none, nor is text that is no Python, nor one of names that no
-    operation but plus, minus and slash joins ("gelu", "data-bin/iwslt").
+    It could not if the text is a literal of a bounded size, no Python at all, or names joined by
+    plus, minus and slash alone ("gelu", "data-bin/iwslt").
     """
     text = text.strip()
     try:
@@ -112,7 +113,7 @@ def is_program(text: str) -> bool:
         pass
     else:
         return any(is_program(string) for string in _strings(text) if string.strip() != text)
-    # Hydra, which reads old configurations, takes backslashes before quotes away.
+    # Hydra, which reads old configurations, removes backslashes before quotes
     if re.search(r"\\['\"]", text):
         return True
     try:
@@ -134,9 +135,10 @@ def is_program(text: str) -> bool:
 
 
 def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
-    """Every value of a configuration, keys included, with the place where it stands.
+    """Every value and key of a configuration with its place, such as "cfg.model.dropout".
 
-    It always ends: more than fairseq's configurations ever hold is `Refused`.
+    Raises:
+        Refused: the configuration is larger than any of fairseq's
     """
     waiting: list[tuple[str, Any]] = [("args", args), ("cfg", cfg)]
     size = 0
@@ -147,10 +149,10 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
             raise Refused(f"its configuration comes to more than {_LARGEST:,} characters")
         if isinstance(value, (Mapping, Namespace)):
             items = value.items() if isinstance(value, Mapping) else vars(value).items()
-            for key, inside in items:
-                waiting += [(f"{place}.keys()", key), (f"{place}.{str(key)[:200]}", inside)]
+            for key, item in items:
+                waiting += [(f"{place}.keys()", key), (f"{place}.{str(key)[:200]}", item)]
         elif isinstance(value, (list, tuple, set)):
-            waiting += [(place, inside) for inside in value]
+            waiting += [(place, item) for item in value]
         else:
             yield place, value
 
@@ -158,33 +160,43 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
 def without_files(config: Any) -> tuple[Any, str]:
     """The configuration without names of files in the sections that are used, and those names.
 
-    A model's parameters come from its checkpoint, so the files it was started from are not needed;
-    those that cut text must be given anew: to omegaconf, "???" is an option not given yet.
+    A model's parameters come from its checkpoint, so the files that it was started from are not
+    needed. The user must name the files that cut text: omegaconf takes "???" for a missing option.
     """
     removed: list[str] = []
 
-    def cleaned(value: Any, place: str) -> Any:
+    def clean(value: Any, place: str) -> Any:
         if isinstance(value, Namespace):
-            return Namespace(**cleaned(vars(value), place))
+            return Namespace(**clean(vars(value), place))
         if isinstance(value, dict):
-            return {key: cleaned(inside, f"{place}.{key}") for key, inside in value.items()}
+            return {key: clean(item, f"{place}.{key}") for key, item in value.items()}
         if isinstance(value, (list, tuple, set)):
-            return type(value)(cleaned(inside, place) for inside in value)
+            return type(value)(clean(item, place) for item in value)
         option = place.rpartition(".")[2]
-        # The folder with the dictionaries: fairseq reads `dict.*.txt` of it where none is given.
+        # "data" is the folder of the dictionaries: fairseq reads `dict.*.txt` in it by default
         if not isinstance(value, str) or option == "data" or not _is_used(place):
             return value
-        if not _PLACE.search(value) or value in _DEFAULT_URLS:
+        if not _PATH.search(value) or value in _DEFAULT_URLS:
             return value
         removed.append(f"{shown(option)} ({quoted(value)})")
-        return "???" if option in _options_of(_text_sections()) else None
+        return "???" if option in _text_options() else None
 
-    kind = "args" if isinstance(config, Namespace) else "cfg"
-    return cleaned(config, kind), ", ".join(dict.fromkeys(removed))
+    cleaned = clean(config, "args" if isinstance(config, Namespace) else "cfg")
+    return cleaned, ", ".join(dict.fromkeys(removed))
 
 
-def _is_beyond(limit: int, value: Any) -> bool:
-    """Whether ``value`` is a larger number, or text that may become one: types come later."""
+def _text_options() -> set[str]:
+    """The options of fairseq's subwords, tokenizers and scorers."""
+    return {
+        option.name
+        for part in _REGISTERED
+        for section in REGISTRIES[part]["dataclass_registry"].values()
+        for option in fields(section)
+    }
+
+
+def _exceeds(limit: int, value: Any) -> bool:
+    """Whether ``value`` is a larger number, or text that fairseq may convert to one."""
     try:
         return isinstance(value, (int, float, str)) and not float(value) <= limit
     except ValueError:
@@ -194,28 +206,43 @@ def _is_beyond(limit: int, value: Any) -> bool:
 
 
 def _is_used(place: str) -> bool:
-    """Whether an option is followed when a checkpoint is read. Its place is "cfg.model.dropout"."""
+    """Whether fairseq follows the option at this place when it reads a checkpoint."""
     kind, *sections = place.split(".")
     if kind == "cfg" and sections and sections.pop(0) not in _USED:
         return False
-    # A namespace is a copy of all options, those of the run among them.
-    return not (sections and sections[0] in _options_of(_run_sections()))
+    # a namespace is a copy of all options, those of the run among them
+    return not (sections and sections[0] in _RUN_OPTIONS)
 
 
-def _run_sections() -> tuple[Any, ...]:
-    return tuple(
-        field.type
-        for field in fields(FairseqConfig)
-        if is_dataclass(field.type) and field.name not in _USED
-    )
+@contextmanager
+def no_larger_than(size: int) -> Iterator[None]:
+    """Within this context, a model that is built must fit, with its buffers, into ``size`` bytes.
 
+    Every number of a model takes at least a byte of its checkpoint, every parameter a hundred.
+    Numbers that are not saved get four times as much, and room for 16 million.
 
-def _text_sections() -> tuple[Any, ...]:
-    return tuple(
-        kind for part in _REGISTERED for kind in REGISTRIES[part]["dataclass_registry"].values()
-    )
+    Raises:
+        Refused: a configuration asks for more, such as 10**8 layers
+    """
+    numbers, parameters = 4 * size + (1 << 24), 4 * size // 100 + 1000
 
+    def count(_module: Any, name: str, tensor: Any) -> None:
+        nonlocal numbers, parameters
+        if tensor is None:  # a buffer may be None
+            return
+        numbers -= tensor.numel()
+        parameters -= isinstance(tensor, Parameter)
+        if numbers < 0 or parameters < 0:
+            raise Refused(
+                "its configuration asks for a larger model than the file can hold the parameters of"
+            )
 
-@cache
-def _options_of(dataclasses: tuple[Any, ...]) -> frozenset[str]:
-    return frozenset(field.name for dataclass in dataclasses for field in fields(dataclass))
+    hooks = [
+        modules.register_module_parameter_registration_hook(count),
+        modules.register_module_buffer_registration_hook(count),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

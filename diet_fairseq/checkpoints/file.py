@@ -1,4 +1,4 @@
-"""Reading a checkpoint: nothing in it is executed, and a faulty one gives a clear error."""
+"""Checkpoint files: nothing in one is executed, and a faulty one raises a clear error."""
 
 import os
 import pickle
@@ -18,15 +18,15 @@ from .. import input_files
 from ..errors import UserError
 from ..modes import VARIABLE, active_kinds
 from . import arrays, configuration
-from .plain import Odd, plain, reason, shown
+from .plain import Refused, plain, reason, shown
 
-#: What fairseq's checkpoints hold besides tensors and plain containers, type by type: the options
-#: of architectures, tasks and optimizers that still take argparse's namespace, and the arrays in
-#: which `--eval-bleu` sums n-gram counts for the meters.
+#: The types in fairseq's checkpoints besides tensors and plain containers: the options of
+#: architectures, tasks and optimizers that still take argparse's namespace, and the arrays in which
+#: `--eval-bleu` sums n-gram counts for the meters.
 CHECKPOINT_TYPES: list[Any] = [Namespace, *arrays.TYPES]
 TRUST = "use a checkpoint from a source that you trust"
-#: held while a file is read: what torch.load lets through is said once for all threads
-READING = threading.RLock()
+#: held while a file is read: PyTorch has one list of allowed types for all threads
+_ALLOWED_TYPES_LOCK = threading.RLock()
 
 
 def check_protection() -> None:
@@ -44,7 +44,7 @@ def check_protection() -> None:
 
 @contextmanager
 def report_faults(path: Any) -> Iterator[None]:
-    """Within this context, the model of a checkpoint is built for a command of ours.
+    """Within this context, a command of ours builds the model of a checkpoint.
 
     Raises:
         UserError: it has a fault, or a file that it needs is missing; see also `check_protection`
@@ -60,7 +60,7 @@ def report_faults(path: Any) -> Iterator[None]:
             "--data the folder that fairseq-preprocess wrote for it"
         ) from error
     except Exception as error:
-        if lacks_memory(error):
+        if _is_out_of_memory(error):
             raise
         raise UserError(
             f"{path} holds a model that can't be built ({reason(error)}): give another checkpoint"
@@ -73,11 +73,14 @@ def check_regular(path: Any) -> None:
         input_files.check_regular(path, advice="give a checkpoint, such as checkpoint_best.pt")
 
 
-def read(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
-    """A checkpoint's state, of plain data and dense tensors, with its configuration checked.
+def read(file: Any, map_location: Any = None) -> dict[str, Any]:
+    """A checkpoint's state: plain data and dense tensors, with its configuration checked.
 
-    ``file`` is open or a path. Whatever the environment says, nothing in it is run. Every fault
-    is a `UserError`.
+    Args:
+        file: a path, or an open file
+
+    Raises:
+        UserError: the file has any fault; nothing in it was run
     """
     name = _name_of(file)
     state = load(file, map_location)
@@ -97,40 +100,40 @@ def read(file: Any, map_location: Any = None, **_: Any) -> dict[str, Any]:
             )
     try:
         configuration.check(args, cfg)
-    except configuration.Refused as error:
+    except Refused as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
     return state
 
 
-def load(file: Any, map_location: Any = None, others: tuple[type, ...] = ()) -> Any:
-    """The content of a file, checkpoint or not; ``others`` are further types to let through."""
+def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()) -> Any:
+    """The content of a file, checkpoint or not, of `CHECKPOINT_TYPES` and ``other_types``."""
     check_protection()
     name = _name_of(file)
     if not hasattr(file, "read"):
         check_regular(file)
     try:
         with (
-            READING,
-            _allowed([*CHECKPOINT_TYPES, *others]) as theirs,
+            _ALLOWED_TYPES_LOCK,
+            _allow([*CHECKPOINT_TYPES, *other_types]) as user_types,
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
             _check_archive(file)
             state = torch.load(file, map_location=map_location, weights_only=True)
-            return plain(state, (*others, *theirs))
-    except Odd as error:
+            return plain(state, (*other_types, *user_types))
+    except Refused as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
-    except UserError as error:  # of opening the file
+    except UserError as error:
         if not isinstance(error.__cause__, OSError):
             raise
-        raise UserError(f"{name} {_fault(name, error.__cause__)}") from error
-    # Damage shows as errors of any kind, even as OSError from a place beyond the end of the file.
+        raise UserError(f"{name} {_describe_fault(name, error.__cause__)}") from error
+    # Damage raises errors of any kind, even OSError for a place beyond the end of the file.
     except Exception as error:
-        raise UserError(f"{name} {_fault(name, error)}") from error
+        raise UserError(f"{name} {_describe_fault(name, error)}") from error
 
 
 def _check_archive(file: Any) -> None:
-    """Refuse an archive that unpacks to more than it is: torch.save never compresses."""
+    """Refuse an archive that unpacks to more than its size: torch.save never compresses."""
     with nullcontext(file) if hasattr(file, "read") else input_files.open_regular(file) as archive:
         start = archive.tell()
         try:
@@ -138,40 +141,43 @@ def _check_archive(file: Any) -> None:
             if zipfile.is_zipfile(archive):
                 with zipfile.ZipFile(archive) as entries:
                     if sum(entry.file_size for entry in entries.infolist()) > size:
-                        raise Odd("unpacks to more than its size")
+                        raise Refused("what it holds unpacks to more than its size")
         finally:
             archive.seek(start)
 
 
 def _name_of(file: Any) -> str:
-    """A path's or an open file's; what lies in memory has none."""
+    """The path of a file for messages; a file in memory has none."""
     return str(getattr(file, "name", "a checkpoint")) if hasattr(file, "read") else str(file)
 
 
 @contextmanager
-def _allowed(types: list[Any]) -> Iterator[list[type]]:
-    """While this lasts, ``types`` are allowed, and so is what the user allowed: those are yielded.
+def _allow(types: list[Any]) -> Iterator[list[type]]:
+    """Within this context, PyTorch loads ``types`` and those that the user allowed.
 
-    Ours come before theirs: a name that both allow would mean one or the other, as chance has it.
+    A name in both lists means the type in ``types``.
+
+    Yields:
+        the types that the user allowed
     """
 
     def name_of(kind: Any) -> str:
         return kind[1] if isinstance(kind, tuple) else f"{kind.__module__}.{kind.__qualname__}"
 
     before = torch.serialization.get_safe_globals()
-    ours = {name_of(kind) for kind in types}
-    theirs = [kind for kind in before if name_of(kind) not in ours]
+    names = {name_of(kind) for kind in types}
+    user_types = [kind for kind in before if name_of(kind) not in names]
     torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals([*types, *theirs])
+    torch.serialization.add_safe_globals([*types, *user_types])
     try:
-        yield [kind for kind in theirs if isinstance(kind, type)]
+        yield [kind for kind in user_types if isinstance(kind, type)]
     finally:
         torch.serialization.clear_safe_globals()
         torch.serialization.add_safe_globals(before)
 
 
-def _fault(name: str, error: Exception) -> str:
-    """What is wrong with the file ``name`` that raised ``error`` on loading, and what to do."""
+def _describe_fault(name: str, error: Exception) -> str:
+    """The fault of the file ``name``, which raised ``error``, and the advice for it."""
     path = Path(name)
     if isinstance(error, FileNotFoundError):
         return "is not there: check the path"
@@ -179,16 +185,16 @@ def _fault(name: str, error: Exception) -> str:
         return "is empty: give another checkpoint"
     if isinstance(error, PermissionError):
         return "can't be read: fix its permissions, or name another"
-    if lacks_memory(error):  # what a damaged file says of its sizes may be anything
+    if _is_out_of_memory(error):  # a damaged file may claim any size
         return "asks for more memory than there is: free some, or, if it is small, give another"
-    found = re.search(r"\bGLOBAL (\S+)", str(error))
-    if found:
+    text = str(error)
+    if match := re.search(r"\bGLOBAL (\S+)", text):
         return (
-            f"is refused: it holds {shown(found[1])}, which no checkpoint needs and which could "
+            f"is refused: it holds {shown(match[1])}, which no checkpoint needs and which could "
             f"run a program; nothing of it was run; {TRUST}"
         )
-    if isinstance(error, pickle.UnpicklingError) and "WeightsUnpickler error" in str(error):
-        fault = str(error).split("WeightsUnpickler error:")[1].strip().splitlines()[0]
+    if isinstance(error, pickle.UnpicklingError) and "WeightsUnpickler error" in text:
+        fault = text.split("WeightsUnpickler error:")[1].strip().splitlines()[0]
         return (
             "is refused: it is not a checkpoint, or was tampered with "
             f"({shown(fault)}); give another file"
@@ -196,10 +202,8 @@ def _fault(name: str, error: Exception) -> str:
     return "is not a checkpoint, or is truncated or damaged: give another, or train again"
 
 
-def lacks_memory(error: BaseException) -> bool:
-    """Whether memory ran out, that of a GPU included."""
-    text = str(error)
+def _is_out_of_memory(error: Exception) -> bool:
+    texts = ("out of memory", "can't allocate memory")
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and ("out of memory" in text or "can't allocate memory" in text)
+        isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
     )

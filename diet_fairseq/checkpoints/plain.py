@@ -1,8 +1,8 @@
-"""Plain data: what a checkpoint may be made of, copied piece by piece.
+"""Plain data: a copy of a checkpoint's content that is safe to walk through.
 
-PyTorch's ``weights_only`` keeps programs out, but not oddities: values that contain themselves,
-lists shared so often that a walk through them never ends, tensors without memory, objects with
-attributes in place of their methods. The copy has none of these.
+PyTorch's ``weights_only`` keeps programs out, but not values that contain themselves, lists that
+are shared so often that a walk through them never ends, tensors without memory, and objects with
+attributes in place of their methods.
 """
 
 from argparse import Namespace
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import one_line
 from .arrays import Array
 
 _VALUES = (
@@ -22,102 +23,99 @@ _VALUES = (
 )
 _KEYS = (type(None), bool, int, float, str)
 _DEEPEST = 50
-_LARGEST = 20_000_000  # values, those in shared containers counted each time
+_LARGEST = 20_000_000  # values; shared containers count each time
 
 
-class Odd(ValueError):
-    """A value that no checkpoint of fairseq's holds: where it stands, and what it is."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.place: list[str] = []
-
-    def __str__(self) -> str:
-        return f"{shown('.'.join(reversed(self.place))) or 'what it holds'} {self.args[0]}"
+class Refused(ValueError):
+    """A checkpoint holds a value that none may hold. The caller adds the name of the file."""
 
 
-def plain(state: Any, others: tuple[type, ...] = ()) -> Any:
-    """A copy of ``state`` of plain containers, numbers, text and dense tensors.
+def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
+    """A copy made of plain containers, numbers, text and dense tensors.
 
-    What is shared stays shared, tensors keep their memory. ``others`` are types to let through.
-    Whatever else is there is an `Odd`.
+    Shared values stay shared, and tensors keep their memory. Values of ``other_types`` stay as they
+    are.
+
+    Raises:
+        Refused: ``state`` holds anything else
     """
-    copies: dict[int, tuple[Any, int]] = {}  # the copy, and its size with all that is in it
-    inside: set[int] = set()
+    # id of a value -> its copy and the number of values in it; None: the copy is not complete
+    copies: dict[int, tuple[Any, int] | None] = {}
 
-    def copied(value: Any, depth: int) -> tuple[Any, int]:
-        if type(value) in _VALUES or isinstance(value, others):
+    def copy(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
+        if type(value) in _VALUES or isinstance(value, other_types):
             return value, 1
-        if id(value) in copies:
-            return copies[id(value)]
-        if id(value) in inside:
-            raise Odd("contains itself")
-        if depth > _DEEPEST:
-            raise Odd(f"is nested more than {_DEEPEST} deep")
-        inside.add(id(value))
-        result, size = container(value, depth + 1)
-        inside.remove(id(value))
-        if size > _LARGEST:
-            raise Odd(f"comes to more than {_LARGEST:,} values")
-        copies[id(value)] = result, size
-        return result, size
+        if id(value) not in copies:
+            copies[id(value)] = None
+            copies[id(value)] = copy_object(value, path)
+        result = copies[id(value)]
+        if result is None:
+            raise _refused(path, "contains itself")
+        return result
 
-    def container(value: Any, depth: int) -> tuple[Any, int]:
+    def copy_object(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
         kind = type(value)
+        if len(path) > _DEEPEST:
+            raise _refused(path, f"is nested more than {_DEEPEST} deep")
         if kind in (Tensor, torch.nn.Parameter):
-            return _dense(value), 1
+            return _dense(value, path), 1
         if kind is Array:
             return value.numbers, 1
         if kind in (list, tuple, set):
-            items, size = of(enumerate(value), depth)
+            items, size = copy_items(enumerate(value), path)
             return kind(item for _, item in items), size
         if kind in (dict, OrderedDict):
-            items, size = of(dict.items(value), depth)
+            items, size = copy_items(dict.items(value), path)
             return kind(items), size
         if kind is Namespace:
-            items, size = of(vars(value).items(), depth)
+            items, size = copy_items(vars(value).items(), path)
             return Namespace(**dict(items)), size
-        raise Odd(f"is of the type {kind.__name__}, which no checkpoint needs")
+        raise _refused(path, f"is of the type {kind.__name__}, which no checkpoint needs")
 
-    def of(items: Iterable[tuple[Any, Any]], depth: int) -> tuple[list[tuple[Any, Any]], int]:
+    def copy_items(
+        items: Iterable[tuple[Any, Any]], path: tuple[str, ...]
+    ) -> tuple[list[tuple[Any, Any]], int]:
         result, size = [], 1
         for key, value in items:
-            try:
-                # An attribute `__deepcopy__`, say, would be called where a method is looked for.
-                if not isinstance(key, _KEYS) or str(key).startswith("__"):
-                    raise Odd("is not a name")
-                copy, more = copied(value, depth)
-            except Odd as error:
-                error.place.append(str(key))
-                raise
-            result.append((key, copy))
-            size += more
+            place = (*path, str(key))
+            # an attribute such as `__deepcopy__` would be called as a method
+            if not isinstance(key, _KEYS) or place[-1].startswith("__"):
+                raise _refused(place, "is not a name")
+            item, values = copy(value, place)
+            result.append((key, item))
+            size += values
+        if size > _LARGEST:
+            raise _refused(path, f"comes to more than {_LARGEST:,} values")
         return result, size
 
-    return copied(state, 0)[0]
+    return copy(state, ())[0]
 
 
-def _dense(tensor: Tensor) -> Tensor:
-    """The tensor without its Python attributes; one that isn't numbers in memory is `Odd`."""
+def _refused(path: tuple[str, ...], reason: str) -> Refused:
+    return Refused(f"{shown('.'.join(path)) or 'what it holds'} {reason}")
+
+
+def _dense(tensor: Tensor, path: tuple[str, ...]) -> Tensor:
+    """The tensor without its Python attributes; only numbers in memory are accepted."""
     if tensor.layout is not torch.strided or tensor.is_nested:
-        raise Odd("is a sparse or nested tensor")
+        raise _refused(path, "is a sparse or nested tensor")
     if tensor.is_quantized:
-        raise Odd("is a quantized tensor")
+        raise _refused(path, "is a quantized tensor")
     if tensor.is_meta:
-        raise Odd("is a tensor without numbers (on the device meta)")
+        raise _refused(path, "is a tensor without numbers (on the device meta)")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise Odd("is a tensor of more numbers than are in the file")
+        raise _refused(path, "is a tensor of more numbers than are in the file")
     return tensor.detach()
 
 
 def shown(text: str, longest: int = 200) -> str:
-    """Text from a checkpoint, on one line and without characters that control a terminal."""
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: longest + 1])
+    """Text from a checkpoint for a message: one line of at most ``longest`` characters."""
+    text = one_line(text[: longest + 1])
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def quoted(value: Any) -> str:
-    """The same, as Python writes it."""
+    """A value from a checkpoint for a message, as Python writes it."""
     return shown(repr(value[:1000] if isinstance(value, str) else value))
 
 

@@ -1,6 +1,6 @@
-"""Average the parameters of several checkpoints into one.
+"""``diet-fairseq average``: the mean of several checkpoints' parameters.
 
-The command takes the flags of fairseq's script of this name, which its packages leave out.
+The command takes the flags of fairseq's script of this name, which fairseq's packages leave out.
 """
 
 import re
@@ -24,17 +24,18 @@ _KINDS = {
 def find_checkpoints(
     folder: Path, kind: str, count: int, upper_bound: int | None = None
 ) -> list[Path]:
-    """The last ``count`` checkpoints in ``folder``, newest first.
+    """The last ``count`` checkpoints in a folder, newest first.
 
-    ``kind`` is "epoch" or "update", and ``upper_bound`` the last epoch or update to consider.
+    Args:
+        kind: "epoch" or "update"
+        upper_bound: the last epoch or update to consider
     """
     if count < 1:
         raise UserError(f"--num-{kind}-checkpoints {count}: give a number of at least 1")
-    numbered = []
-    for path in folder.iterdir():
-        match = _KINDS[kind].fullmatch(path.name)
-        if match and (upper_bound is None or int(match[1]) <= upper_bound):
-            numbered.append((int(match[1]), path))
+    matches = [(_KINDS[kind].fullmatch(path.name), path) for path in folder.iterdir()]
+    numbered = [(int(match[1]), path) for match, path in matches if match]
+    if upper_bound is not None:
+        numbered = [(number, path) for number, path in numbered if number <= upper_bound]
     if len(numbered) < count:
         bound = "" if upper_bound is None else f" up to {kind} {upper_bound}"
         raise UserError(
@@ -59,12 +60,12 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     for name in ("ema", "ema_fp32_params"):
         result.get("extra_state", {}).pop(name, None)
     first = result["model"]
-    places = {name: [_place(name, tensor)] for name, tensor in first.items()}
     sums = {
         name: tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
         for name, tensor in first.items()
         if tensor.is_floating_point()
     }
+    identities = {name: [_identity(name, first[name])] for name in sums}  # in every file
     for path in paths[1:]:
         model = checkpoints.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
@@ -80,18 +81,16 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
                     f"in {path}: average checkpoints of one run"
                 )
             total += model[name]
-            places[name].append(_place(name, model[name]))
+            identities[name].append(_identity(name, model[name]))
     means: dict[Any, torch.Tensor] = {}  # parameters that every file ties stay tied
     for name, total in sums.items():
-        tied = tuple(places[name])
-        if tied not in means:
-            means[tied] = (total / len(paths)).to(first[name].dtype)
-        first[name] = means[tied]
+        mean = (total / len(paths)).to(first[name].dtype)
+        first[name] = means.setdefault(tuple(identities[name]), mean)
     return result
 
 
-def _place(name: str, tensor: "torch.Tensor") -> tuple[Any, ...]:
-    """The identity of a tensor, which tied parameters of one file share."""
+def _identity(name: str, tensor: "torch.Tensor") -> tuple[Any, ...]:
+    """The place of a tensor in memory, which tied parameters have in common."""
     if not tensor.numel():
         return (name,)
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()

@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .arguments import (
@@ -12,10 +11,6 @@ from .arguments import (
     at_least,
     silence_logs,
 )
-
-if TYPE_CHECKING:
-    from ..analysis.lengths import Reading
-    from ..model_json import ModelDescription
 
 WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
 
@@ -37,65 +32,55 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="encoders, or translation models; of ours or of stock fairseq")  # fmt: skip
     add("--text", type=Path, metavar="FILE", required=True,
         help="plain text to read, in the source language")  # fmt: skip
-    add("--reference", type=Path, metavar="FILE", help="its translation, line by line")
+    add("--reference", type=Path, metavar="FILE", help="translation of the text, line by line")
     add("--lengths", type=lengths, metavar="N,N,...",
-        help="tokens of a window (64,128,256,512); of a source at most, for translation "
-             "(10,20,30,40,60,80, and what is longer)")  # fmt: skip
+        help="numbers of tokens in a window (default: 64,128,256,512); in translation largest "
+             "numbers in a source (default: 10,20,30,40,60,80)")  # fmt: skip
     add("--tokens", type=at_least(2), default=32768, metavar="N",
-        help="subwords of the text that encoders read (%(default)s)")  # fmt: skip
-    add("--beam", type=at_least(1), metavar="N", help="of translation (the model's own)")
+        help="number of subwords that encoders read (default: %(default)s)")  # fmt: skip
+    add("--beam", type=at_least(1), metavar="N",
+        help="beam of translation (default: the model's)")  # fmt: skip
     add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
-        help="for the table (CSV) and the picture (%(default)s)")  # fmt: skip
+        help="folder for the table (CSV) and the picture (default: %(default)s)")  # fmt: skip
     add_force(parser, "FOLDER")
     add_position_temperature(parser)
     add_model_files(parser)
 
 
 def run(args: Namespace) -> None:
-    from ..analysis import lengths as measured
     from ..export import folder
     from ..inference import model_files
 
     folder.check(args.out, args.force)
+    from ..analysis import lengths, masked_words, translations
+    from ..analysis.loaded_model import load
+
     silence_logs()
     pieces = model_files.Pieces.of(args)
     abouts = [model_files.resolve_model(path, pieces, translates=False) for path in args.checkpoint]
-    encoders = {not about.source_lang for about in abouts}
-    if len(encoders) > 1:
-        raise UserError("extrapolate compares encoders or translation models: give those of a kind")
-    readings = (_encoders if encoders == {True} else _translation)(args, abouts)
+    are_encoders = {not about.source_lang for about in abouts}
+    if len(are_encoders) > 1:
+        raise UserError("extrapolate compares encoders or translation models: give one kind")
+    named = list(zip(lengths.names(args.checkpoint), abouts, strict=True))
+    if are_encoders == {True}:
+        if args.reference or args.beam:
+            raise UserError("--reference and --beam are for translation models: leave them out")
+        windows = args.lengths or WINDOWS
+        curves = [
+            masked_words.measure(name, load(about), args.text, windows, args.tokens)
+            for name, about in named
+        ]
+    else:
+        if args.reference is None:
+            raise UserError("translation models need --reference FILE: the translation of --text")
+        lines = translations.read_pairs(args.text, args.reference)
+        sizes = translations.source_lengths(abouts[0], lines)
+        bins = translations.bins(sizes, args.lengths or SOURCES)
+        curves = [
+            translations.measure(name, load(about), pieces, lines, sizes, bins, args.beam)
+            for name, about in named
+        ]
     with folder.create(args.out, args.force) as new:
-        measured.write(readings, new)
-    print(measured.markdown(readings))
-    print(f"\nwrote {args.out / measured.CSV} and {args.out / measured.PNG}")
-
-
-def _encoders(args: Namespace, abouts: "list[ModelDescription]") -> "list[Reading]":
-    from ..analysis import loaded_model, masked_words
-    from ..analysis.lengths import names
-
-    if args.reference or args.beam:
-        raise UserError("--reference and --beam are for translation models: leave them out")
-    lengths = args.lengths or WINDOWS
-    return [
-        masked_words.reading(name, loaded_model.load(about), args.text, lengths, args.tokens)
-        for name, about in zip(names(args.checkpoint), abouts, strict=True)
-    ]
-
-
-def _translation(args: Namespace, abouts: "list[ModelDescription]") -> "list[Reading]":
-    from ..analysis import loaded_model, translations
-    from ..analysis.lengths import names
-    from ..inference.model_files import Pieces
-
-    if args.reference is None:
-        raise UserError("translation models need --reference FILE: the translation of --text")
-    lines = translations.pairs(args.text, args.reference)
-    sizes = translations.sizes(abouts[0], lines)
-    bins = translations.bins(sizes, args.lengths or SOURCES)
-    return [
-        translations.reading(
-            name, loaded_model.load(about), Pieces.of(args), lines, sizes, bins, args.beam
-        )
-        for name, about in zip(names(args.checkpoint), abouts, strict=True)
-    ]
+        lengths.write(curves, new)
+    print(lengths.markdown(curves))
+    print(f"\nwrote {args.out / lengths.CSV} and {args.out / lengths.PNG}")

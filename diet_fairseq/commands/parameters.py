@@ -1,12 +1,12 @@
-"""Parameter counts of the papers' models, by building them.
+"""``diet-fairseq parameters``: parameter counts of the papers' models beside the papers' counts.
 
-``diet-fairseq parameters`` prints them beside the papers'. DIET's Table 6: BERT-base for 512
-positions with pooler, next-sentence head and two segments, with the vocabularies of the English and
-the multilingual model. TUPE's tables 3 and 4: BERT-Large and ELECTRA-base. Nothing is allocated.
+DIET's Table 6 has BERT-base for 512 positions with pooler, next-sentence head and two segments, and
+the vocabularies of the English and the multilingual model. TUPE's tables 3 and 4 have BERT-Large
+and ELECTRA-base. The models are built without memory for their parameters.
 """
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .arguments import silence_logs
@@ -14,6 +14,8 @@ from .arguments import silence_logs
 #: solved from the paper's rounded counts; its text has "30,000" and 120,000
 VOCABULARIES = {"English": 30_522, "multilingual": 120_000}
 POSITIONS = 512
+#: fairseq's learned table has two rows more than positions
+LEARNED = {"max_positions": POSITIONS - 2}
 
 
 @dataclass(frozen=True)
@@ -23,35 +25,23 @@ class Row:
     name: str
     paper: tuple[float, float]
     arch: str
-    options: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
     remark: str = ""
 
 
 TABLE_6 = [
-    # fairseq's learned table has two rows more than positions: 510 give BERT's 512 rows
-    Row("Devlin et al.", (110.1, 178.9), "bert_learned", {"max_positions": POSITIONS - 2}),
-    Row(
-        "Shaw et al.",
-        (112.9, 181.7),
-        "bert_shaw",
+    Row("Devlin et al.", (110.1, 178.9), "bert_learned", LEARNED),
+    Row("Shaw et al.", (112.9, 181.7), "bert_shaw",
         {"position_clip": 1023, "position_values": True},
-        "the paper does not state its configuration; keys and values, heads sharing, clip 1023 fit",
-    ),
-    Row("DIET-REL", (109.9, 178.7), "bert_diet_rel", {}),
+        "the paper does not state its configuration; keys and values, heads sharing, clip 1023 "
+        "fit"),
+    Row("DIET-REL", (109.9, 178.7), "bert_diet_rel"),
     Row("DIET-REL, share", (109.7, 178.5), "bert_diet_rel", {"position_sharing": "layer"}),
-    Row(
-        "DIET-ABS, rank 128",
-        (128.6, 197.4),
-        "bert_diet_abs",
-        {"position_rank": 128, "position_sharing": "none"},
-    ),
-    Row(
-        "DIET-ABS, rank 128, share",
-        (111.3, 180.1),
-        "bert_diet_abs",
-        {"position_rank": 128, "position_sharing": "layer"},
-    ),
-]
+    Row("DIET-ABS, rank 128", (128.6, 197.4), "bert_diet_abs",
+        {"position_rank": 128, "position_sharing": "none"}),
+    Row("DIET-ABS, rank 128, share", (111.3, 180.1), "bert_diet_abs",
+        {"position_rank": 128, "position_sharing": "layer"}),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,15 +58,14 @@ class Pretrained:
 #: TUPE's models have no segments, and a vocabulary of 32,768
 TUPE: dict[str, Any] = {"nsp": False, "segment_scheme": "none"}
 #: with positions and segments at the input, like BERT's
-CLARK: dict[str, Any] = {"max_positions": POSITIONS - 2, "num_segments": 2}
+CLARK: dict[str, Any] = {**LEARNED, "num_segments": 2}
 TABLES_3_AND_4 = [
-    Pretrained("BERT-Large", "bert_learned_large", 32_768, "330 M (Ke et al.)",
-               TUPE | {"max_positions": POSITIONS - 2}),
+    Pretrained("BERT-Large", "bert_learned_large", 32_768, "330 M (Ke et al.)", TUPE | LEARNED),
     Pretrained("TUPE-Large", "bert_tupe_r_large", 32_768, "330 M (Ke et al.)", TUPE),
     Pretrained("ELECTRA-small", "electra_learned_small", 30_522, "14 M (Clark et al.)", CLARK),
     Pretrained("ELECTRA-base", "electra_learned_base", 30_522, "110 M (Clark et al.)", CLARK),
     Pretrained("ELECTRA-TUPE, base", "electra_tupe_r_base", 32_768, "", TUPE),
-]  # fmt: skip
+]
 
 
 class _Dictionary:
@@ -121,7 +110,7 @@ def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add nothing: the command has no arguments."""
+    """The command has no arguments."""
 
 
 def run(_: Namespace) -> None:
@@ -150,6 +139,6 @@ def print_tables_3_and_4() -> None:
     for model in TABLES_3_AND_4:
         cells = [f"{count(model.arch, model.vocabulary, **model.options):,}", "", model.stated]
         if model.arch.startswith("electra"):
-            whole = count(model.arch, model.vocabulary, pretraining=True, **model.options)
-            cells[1] = f"{whole:,}"
+            parameters = count(model.arch, model.vocabulary, pretraining=True, **model.options)
+            cells[1] = f"{parameters:,}"
         print(f"| {model.name} | {' | '.join(cells)} |")

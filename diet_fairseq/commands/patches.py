@@ -1,4 +1,4 @@
-"""``patches``: the attributes of fairseq that importing the plugin changes, and why."""
+"""``diet-fairseq patches``: the attributes of fairseq that the plugin changes, and why."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator

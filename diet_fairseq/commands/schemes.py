@@ -64,7 +64,7 @@ def sizes_of(family: str, name: str) -> list[str]:
 
     if family == "transformer" and name not in translation_schemes():
         return []
-    longer = tuple(f"{family}_{other}" for other in SCHEMES if other.startswith(f"{name}_"))
+    longer = tuple(f"{family}_{scheme}" for scheme in SCHEMES if scheme.startswith(f"{name}_"))
     return [
         arch.removeprefix(f"{family}_{name}")
         for arch in ARCH_CONFIG_REGISTRY

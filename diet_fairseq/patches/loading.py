@@ -15,7 +15,6 @@ from omegaconf import OmegaConf
 
 from ..checkpoints import configuration, progress
 from ..checkpoints.file import TRUST, check_regular, load, read
-from ..checkpoints.model import no_larger_than
 from ..errors import UserError
 from ..stack import warm_start
 from . import position_options
@@ -84,7 +83,7 @@ def bound_model_size(load_model_ensemble_and_task: Callable) -> Callable:
         names = (name_of(n, suffix, i, num_shards) for n in filenames for i in range(num_shards))
         files = filter(os.path.isfile, map(PathManager.get_local_path, names))
         try:
-            with no_larger_than(sum(map(os.path.getsize, files))):
+            with configuration.no_larger_than(sum(map(os.path.getsize, files))):
                 return load_model_ensemble_and_task(
                     filenames, arg_overrides, task, strict, suffix, num_shards, state
                 )

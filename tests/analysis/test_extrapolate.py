@@ -14,7 +14,7 @@ from fairseq.data import indexed_dataset
 from sacrebleu.metrics import BLEU, CHRF
 
 from diet_fairseq.analysis import lengths, loaded_model, masked_words, translations
-from diet_fairseq.analysis.lengths import Point, Reading
+from diet_fairseq.analysis.lengths import Curve, Point
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import model_files
 from diet_fairseq.inference.translator import Translator
@@ -63,23 +63,23 @@ def call(*words):
 
 
 @pytest.fixture(scope="module")
-def measured(encoders, text, tmp_path_factory):
-    out = tmp_path_factory.mktemp("measured") / "out"
+def out_of_encoders(encoders, text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("lengths") / "out"
     call(*encoders, "--text", text, "--lengths", "16,8,32,8", "--tokens", 700, "--out", out)
     return out
 
 
-def opened(path):
+def load(path):
     return loaded_model.load(
         model_files.resolve_model(path, model_files.Pieces(), translates=False)
     )
 
 
 @torch.no_grad()
-def test_losses_are_those_of_each_window_read_by_itself(encoders, text, measured):
+def test_losses_are_those_of_each_window_read_by_itself(encoders, text, out_of_encoders):
     """An oracle that knows neither batches nor sums by place."""
-    model = opened(encoders[0])
-    stream = masked_words.subwords(model, text, 700)
+    model = load(encoders[0])
+    stream = loaded_model.read_ids(model, text, 700, line_ends=True)
     hidden = masked_words.draw_mask(stream, model.dictionary.eos())
     losses = {}  # (length, place) -> losses
     for length in LENGTHS:
@@ -88,10 +88,11 @@ def test_losses_are_those_of_each_window_read_by_itself(encoders, text, measured
             here = hidden[start : start + length - 1]
             read = torch.where(here, model.dictionary.index("<mask>"), part)
             window = torch.cat([torch.tensor([model.dictionary.bos()]), read])
-            said = model.model(window.unsqueeze(0))[0][0].log_softmax(-1)  # (T, V)
+            log_probabilities = model.model(window.unsqueeze(0))[0][0].log_softmax(-1)  # (T, V)
             for place in here.nonzero()[:, 0].tolist():
-                losses.setdefault((length, place + 1), []).append(-said[place + 1, part[place]])
-    mine = [row for row in rows_of(measured) if row["positions"].startswith("diet_rel")]
+                loss = -log_probabilities[place + 1, part[place]]
+                losses.setdefault((length, place + 1), []).append(loss)
+    mine = [row for row in rows_of(out_of_encoders) if row["positions"].startswith("diet_rel")]
     assert [(row["length"], row["first"], row["last"]) for row in mine] == [
         ("8", "1", "8"), ("16", "1", "16"), ("32", "1", "32"),
         ("8", "1", "8"), ("16", "1", "8"), ("16", "9", "16"),
@@ -105,30 +106,30 @@ def test_losses_are_those_of_each_window_read_by_itself(encoders, text, measured
 
 
 def test_every_length_and_checkpoint_has_the_same_words_to_find(encoders, text):
-    streams = [masked_words.subwords(opened(path), text, 700) for path in encoders]
+    streams = [loaded_model.read_ids(load(path), text, 700, line_ends=True) for path in encoders]
     assert torch.equal(*streams)
-    one, other = (masked_words.draw_mask(stream, 2) for stream in streams)
-    assert torch.equal(one, other)
-    assert not streams[0][one].eq(2).any()
-    assert 0.1 < one.float().mean() < 0.2
+    mask, second = (masked_words.draw_mask(stream, 2) for stream in streams)
+    assert torch.equal(mask, second)
+    assert not streams[0][mask].eq(2).any()
+    assert 0.1 < mask.float().mean() < 0.2
     assert streams[0].eq(2).sum() >= 20  # lines end as in training
 
 
 def test_accuracy_is_the_share_of_hits():
     sums = torch.tensor([[0.0, 0, 0], [4, 2, 3], [1, 1, 0]], dtype=torch.float64)
-    assert masked_words.point(3, 0, 2, sums).values == {"loss": 0.5, "accuracy": 0.75}
+    assert masked_words.mean(3, 0, 2, sums).values == {"loss": 0.5, "accuracy": 0.75}
     with pytest.raises(UserError, match=r"^no token at places 1 to 1 of windows of 3 was masked"):
-        masked_words.point(3, 0, 1, sums)
+        masked_words.mean(3, 0, 1, sums)
 
 
 def test_an_absolute_model_stops_in_words(encoders, text, tmp_path, capsys):
     call(*encoders, "--text", text, "--lengths", "8,16,32", "--out", tmp_path / "out")
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
     name = encoders[1].parent.name
-    assert f"{name} stops at 16 positions: --max-positions 32 with --finetune-from-model" in said
-    [line] = [line for line in said.splitlines() if line.endswith("| stops |")]
+    assert f"{name} stops at 16 positions: --max-positions 32 with --finetune-from-model" in out
+    [line] = [line for line in out.splitlines() if line.endswith("| stops |")]
     assert line.startswith(f"| {name} | tupe_a, sharing layer | 16 | ")
-    assert "By place in windows of 16, the longest that all of them read:" in said
+    assert "By place in windows of 16, the longest that all checkpoints read:" in out
     assert (tmp_path / "out" / lengths.PNG).read_bytes()[:4] == b"\x89PNG"
     last = [row for row in rows_of(tmp_path / "out") if row["checkpoint"] == name][2]
     assert (last["length"], last["masked tokens"], last["loss"]) == ("32", "0", "")
@@ -136,21 +137,19 @@ def test_an_absolute_model_stops_in_words(encoders, text, tmp_path, capsys):
 
 def test_a_compressed_model_stops_with_its_number_of_keys(text, tmp_path):
     """More of them would be refused."""
-    model = opened(hugging.checkpoint(tmp_path, "roberta_linformer", "masked_lm",
-                                      tokens_per_sample=16, max_positions=16))  # fmt: skip
-    stops = masked_words.reading("some", model, text, [8, 32], 700).stops
-    assert stops.startswith(
-        "some stops at 16 positions: --max-positions 32 --projection-length 4 with --finetune-from"
-    )
+    model = load(hugging.checkpoint(tmp_path, "roberta_linformer", "masked_lm",
+                                    tokens_per_sample=16, max_positions=16))  # fmt: skip
+    curve = masked_words.measure("some", model, text, [8, 32], 700)
+    flags = "--max-positions 32 --projection-length 4 with --finetune-from"
+    assert f"\n\nsome stops at 16 positions: {flags}" in lengths.markdown([curve])
 
 
 def test_training_s_length_is_drawn_for_every_line():
     points = [Point(64, 1, 64, 5, {"loss": 1.0, "accuracy": 0.5}), Point(128, 1, 128, 0, {})]
-    one = Reading("a", "shaw", 64, 64, "--max-positions 128", points, points[:1])
-    figure = lengths.picture([one, Reading("b", "t5", None, 9, "", points, points[:1])])
+    curve = Curve("a", "shaw", 64, 64, "--max-positions 128", points, points[:1])
+    figure = lengths.picture([curve, Curve("b", "t5", None, 9, "", points, points[:1])])
     for panel in figure.axes:
-        drawn = [line.get_linestyle() for line in panel.lines]
-        assert drawn == ["-", "--", "-"]
+        assert [line.get_linestyle() for line in panel.lines] == ["-", "--", "-"]
         assert list(panel.lines[0].get_xdata()) == [64]
 
 
@@ -170,7 +169,7 @@ def models(tmp_path_factory):
 def pairs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     lines = translating.sentences(6)
-    lines = [*lines, "", *(f"{one} {other}" for one, other in pairwise(lines))]
+    lines = [*lines, "", *map(" ".join, pairwise(lines))]
     (folder / "en").write_text("\n".join(lines) + "\n")
     (folder / "de").write_text("\n".join(line[::-1] for line in lines) + "\n")
     return folder / "en", folder / "de"
@@ -180,10 +179,10 @@ def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_pat
     source, target = pairs
     call(*models, "--text", source, "--reference", target, "--lengths", "6,11", "--out",
          tmp_path / "out", "--beam", 1)  # fmt: skip
-    lines = translations.pairs(source, target)
+    lines = translations.read_pairs(source, target)
     assert all(line for line, _ in lines)
     about = model_files.resolve_model(models[0])
-    sizes = translations.sizes(about, lines)
+    sizes = translations.source_lengths(about, lines)
     mine = [
         row for row in rows_of(tmp_path / "out") if row["positions"].startswith("encoder: diet")
     ]
@@ -195,14 +194,14 @@ def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_pat
             for pair, size in zip(lines, sizes, strict=True)
             if int(row["first"]) <= size <= int(row["last"])
         ]
-        out = Translator(models[0]).translate([one for one, _ in inside], beam=1)
-        references = [[other for _, other in inside]]
+        sources, references = zip(*inside, strict=True)
+        out = Translator(models[0]).translate(sources, beam=1)
         for name, metric in {"BLEU": BLEU(trg_lang="de"), "chrF": CHRF()}.items():
-            expected = metric.corpus_score(out, references).score
+            expected = metric.corpus_score(out, [references]).score
             assert float(row[name]) == pytest.approx(expected, rel=1e-4)
-    said = capsys.readouterr().out
-    assert f"{models[1].name} stops at 12 positions: --max-source-positions" in said
-    assert "BLEU: `nrefs:1|case:mixed" in said
+    printed = capsys.readouterr().out
+    assert f"{models[1].name} stops at 12 positions: --max-source-positions" in printed
+    assert "BLEU: `nrefs:1|case:mixed" in printed
 
 
 def test_the_longest_source_of_training_is_read_from_its_data(tmp_path):
@@ -214,8 +213,8 @@ def test_the_longest_source_of_training_is_read_from_its_data(tmp_path):
     data.finalize(f"{path}.idx")
     checkpoint = tmp_path / "runs" / "one" / "checkpoint.pt"
     about = ModelDescription("fairseq", "en", "de", checkpoint.parent, checkpoint, tmp_path)
-    assert translations.trained_at(about) == 8  # without </s>
-    assert translations.trained_at(replace(about, source_lang="fr")) is None
+    assert translations.trained_length(about) == 8  # without </s>
+    assert translations.trained_length(replace(about, source_lang="fr")) is None
 
 
 def test_bins_are_those_that_have_sentences():
@@ -269,7 +268,7 @@ def test_an_electra_predicts_no_words(text):
     model = loaded_model.LoadedModel(about, electra.build("electra_t5"), config, electra.TASK)
     match = r"^checkpoint.pt predicts no masked words \(--arch electra_t5\): give a model that was "
     with pytest.raises(UserError, match=match):
-        masked_words.reading("electra", model, text, LENGTHS, 100)
+        masked_words.measure("electra", model, text, LENGTHS, 100)
 
 
 def test_a_hostile_checkpoint_is_refused_and_not_run(encoders, text, tmp_path):

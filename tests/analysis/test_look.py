@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import json
 import os
 import re
 import shutil
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from diet_fairseq.analysis import loaded_model, masked_words, measures, tables
-from diet_fairseq.analysis.page import Item, ModelFacts, Section, render
+from diet_fairseq.analysis import loaded_model, measures, tables
+from diet_fairseq.analysis.report import Item, render
 from diet_fairseq.analysis.scores import look
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference.model_files import NONE, Pieces
@@ -30,43 +29,47 @@ class Task(tiny.Task):
     cfg = Namespace()
 
 
-def of(model) -> loaded_model.LoadedModel:
+def loaded(model) -> loaded_model.LoadedModel:
     """A tiny model as if it had been read from a checkpoint."""
     about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
     return loaded_model.LoadedModel(about, model, Namespace(), Task)
 
 
-def seen(model):
-    one = of(model)
-    return one, look(one, loaded_model.read_batch(one, LENGTH).tokens)
+def scores_of(model):
+    analysed = loaded(model)
+    return analysed, look(analysed, loaded_model.read_windows(analysed, LENGTH))
 
 
-@tiny.each(tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(tiny.ENCODERS))
-def test_whole_scores_are_those_that_the_model_attends_by(case):
-    """softmax of what `look` computes is what the model's own attention computes."""
-    model = tiny.model_of(case)
-    one = of(model)
-    tokens = loaded_model.read_batch(one, LENGTH).tokens
-    found = look(one, tokens)
-    if case.family == "transformer":
-        attention = model.encoder.layers[0].self_attn
-    else:
-        attention = model.encoder.sentence_encoder.layers[0].self_attn
-    weights = []
+def case_named(name):
+    [case] = [case for case in tiny.CASES if str(case) == name]
+    return case
+
+
+WARM = Case("diet_rel", family="roberta").but(position_temperature=0.5)
+
+
+@tiny.each([
+    *tiny.first_of_each_scheme(tiny.TRANSLATION), *tiny.first_of_each_scheme(tiny.ENCODERS), WARM,
+])  # fmt: skip
+def test_logits_are_those_that_the_model_attends_by(case):
+    """softmax of the logits that `look` computes gives the weights of the model's attention."""
+    model, scores = scores_of(tiny.model_of(case))
+    stack = model.stacks["encoder"]
+    attention, weights = stack.layers[0].self_attn, []
     forward = type(attention).forward
 
-    def watched(module, *args, **given):
-        given["need_weights"] = given["need_head_weights"] = True
-        out, found_weights = forward(module, *args, **given)
-        weights.append(found_weights)  # (H, B, Tq, Tk)
-        return out, found_weights
+    def with_weights(module, *args, **options):
+        options["need_weights"] = options["need_head_weights"] = True
+        out, head_weights = forward(module, *args, **options)
+        weights.append(head_weights)  # (H, B, Tq, Tk)
+        return out, head_weights
 
-    attention.forward = watched.__get__(attention)
+    attention.forward = with_weights.__get__(attention)
     try:
-        one.stacks["encoder"](tokens, src_lengths=None)
+        stack(loaded_model.read_windows(model, LENGTH), src_lengths=None)
     finally:
         del attention.forward
-    first = found.whole[0]
+    first = scores.logits[0]
     assert (first.place, first.layer) == ("encoder", 1)
     torch.testing.assert_close(
         first.entropy, measures.entropy(weights[0]).mean(1), **tiny.TOLERANCE
@@ -75,8 +78,7 @@ def test_whole_scores_are_those_that_the_model_attends_by(case):
 
 @pytest.mark.parametrize("scheme", sorted({"diet_rel", "t5"}))
 def test_relative_scores_are_explained_by_the_offset(scheme):
-    [case] = [case for case in tiny.CASES if str(case) == f"{scheme}-roberta"]
-    rows = tables.heads(seen(tiny.model_of(case))[1])
+    rows = tables.heads(scores_of(tiny.model_of(case_named(f"{scheme}-roberta")))[1])
     assert len(rows) == tiny.HEADS * (1 if scheme == "t5" else tiny.LAYERS)
     assert {round(row["offset share"], 3) for row in rows} == {1.0}
 
@@ -90,7 +92,7 @@ def test_the_first_token_stands_out_where_tupe_unties_it():
             and case.option("position_untie_cls") == untie
             and dict(case.options).get("position_untie_cls")
         ]  # fmt: skip
-        matrix = seen(tiny.model_of(case))[1].positions[0].matrix
+        matrix = scores_of(tiny.model_of(case))[1].positions[0].matrix
         return matrix[:, 1:, 0].std(1).max()
 
     assert share("paper") == 0
@@ -99,55 +101,53 @@ def test_the_first_token_stands_out_where_tupe_unties_it():
 
 def test_no_rank_passes_the_bound_of_theorem_1():
     for name in ("diet_abs-roberta", "learned-roberta", "bert_ad-roberta", "tupe_a-roberta"):
-        [case] = [case for case in tiny.CASES if str(case) == name]
-        found = seen(tiny.fresh(case, encoder_embed_dim=4))[1]
-        assert found.whole
-        for one in found.whole:
-            assert one.bound is not None
-            assert one.bound < LENGTH
-            assert one.rank.max() <= one.bound
-        for scores in found.positions:
-            assert scores.rank is not None
-            assert measures.rank(measures.singular_values(scores.matrix)).max() <= scores.rank
+        _, scores = scores_of(tiny.fresh(case_named(name), encoder_embed_dim=4))
+        assert scores.logits
+        for statistics in scores.logits:
+            assert statistics.bound is not None
+            assert statistics.bound < LENGTH
+            assert statistics.rank.max() <= statistics.bound
+        for score in scores.positions:
+            assert score.rank is not None
+            assert measures.rank(score.singular).max() <= score.rank
 
 
 @pytest.mark.parametrize("scheme", ["shaw", "transformer_xl", "deberta", "cope"])
 def test_scores_that_read_the_words_have_no_bound_of_rank(scheme):
-    [case] = [case for case in tiny.CASES if str(case) == f"{scheme}-roberta"]
-    found = seen(tiny.fresh(case, encoder_embed_dim=4))[1]
-    assert [one.bound for one in found.whole] == [None] * tiny.LAYERS
+    _, scores = scores_of(tiny.fresh(case_named(f"{scheme}-roberta"), encoder_embed_dim=4))
+    assert [statistics.bound for statistics in scores.logits] == [None] * tiny.LAYERS
 
 
 def test_stock_models_show_their_input_positions():
     for family in ("roberta", "transformer"):
-        one, found = seen(tiny.stock(family))
-        assert {scores.place for scores in found.positions} == {
-            f"{name}'s input" for name in one.stacks
-        }
-        assert len(found.whole) == tiny.LAYERS * len(one.stacks)
-        for scores in found.positions:
-            assert scores.matrix.shape == (tiny.HEADS, LENGTH, LENGTH)
-        assert {len(rows) for rows in found.input.values()} == {LENGTH}
+        model, scores = scores_of(tiny.stock(family))
+        places = {score.place for score in scores.positions}
+        assert places == {f"{name}'s input" for name in model.stacks}
+        assert len(scores.logits) == tiny.LAYERS * len(model.stacks)
+        for score in scores.positions:
+            assert score.matrix.shape == (tiny.HEADS, LENGTH, LENGTH)
+        assert {len(rows) for rows in scores.embeddings.values()} == {LENGTH}
 
 
 def test_input_positions_are_projected_as_in_figure_8():
     model = tiny.stock("roberta")
-    _, found = seen(model)
+    _, scores = scores_of(model)
     attention = model.encoder.sentence_encoder.layers[0].self_attn
-    rows, size = found.input["encoder"], tiny.DIM // tiny.HEADS
+    rows, size = scores.embeddings["encoder"], tiny.DIM // tiny.HEADS
     for head in range(tiny.HEADS):
         part = slice(head * size, (head + 1) * size)
         expected = (rows @ attention.q_proj.weight[part].T) @ (
             rows @ attention.k_proj.weight[part].T
         ).T
-        torch.testing.assert_close(found.positions[0].matrix[head], expected / size**0.5)
+        torch.testing.assert_close(
+            scores.positions[0].matrix[head], (expected / size**0.5).detach()
+        )
 
 
 def test_two_segments_make_blocks():
-    [case] = [case for case in tiny.CASES if str(case) == "diet_rel-bert"]
-    model = tiny.model_of(case)
-    found = seen(model)[1]
-    blocks = found.segments[0].matrix - found.positions[0].matrix
+    model = tiny.model_of(case_named("diet_rel-bert"))
+    _, scores = scores_of(model)
+    blocks = scores.segments[0].matrix - scores.positions[0].matrix
     weight = model.encoder.sentence_encoder.layers[0].self_attn.segments
     expected = weight.gained(weight.weight).detach()  # (H, 2, 2)
     half = LENGTH // 2
@@ -158,15 +158,13 @@ def test_two_segments_make_blocks():
 
 def test_positions_in_cross_attention_are_seen():
     [case] = [
-        case for case in tiny.of_scheme("diet_abs") if dict(case.options) == CROSS
+        case for case in tiny.of_scheme("diet_abs")
+        if dict(case.options) == {"position_cross_attention": True}
     ]  # fmt: skip
-    found = seen(tiny.model_of(case))[1]
-    crossing = [one for one in found.positions if one.place == "cross-attention"]
-    assert [one.layer for one in crossing] == [0]
-    assert not crossing[0].square
-
-
-CROSS = {"position_cross_attention": True}
+    _, scores = scores_of(tiny.model_of(case))
+    [cross] = [score for score in scores.positions if score.place == "cross-attention"]
+    assert cross.layer == 0
+    assert not cross.has_offsets
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -201,12 +199,14 @@ def test_the_page_needs_nothing_beside_it(page):
     html = (page / "index.html").read_text()
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)"', html)
     assert len(pictures) == 6
-    assert sorted(base64.b64decode(one) for one in pictures) == sorted(
+    assert sorted(map(base64.b64decode, pictures)) == sorted(
         path.read_bytes() for path in page.glob("*.png")
     )
     assert set(re.findall(r'(?:src|href)="([^":]+:)', html)) == {"data:"}
     assert "http" not in re.sub(r"data:image/png;base64,[^\"]+", "", html)
     assert "7 updates (checkpoint_best.pt)" in html
+    assert "<dd>bert_diet_rel</dd>" in html
+    assert "8 windows of 16 tokens: text.txt" in html
 
 
 def test_tables_of_numbers_stand_beside_the_page(page):
@@ -216,22 +216,19 @@ def test_tables_of_numbers_stand_beside_the_page(page):
     assert {row["offset share"] for row in rows} == {"1"}
     for name in ("text", "offsets", "singular", "scores"):
         assert (page / f"{name}.csv").read_text().count("\n") > 2
-    [facts, *_] = json.loads((page / "look.json").read_text()).values()
-    assert facts["architecture"] == "bert_diet_rel"
-    assert "text.txt" in facts["read"]
 
 
 def test_names_in_a_checkpoint_are_text_and_no_markup():
     item = Item("<i>", rows=[{"a": "<script>", "b": 0.5, "c": None}])
-    html = render("<b>", "", [ModelFacts("<u>", {"x": "</dl>"})], [Section("", "", [[item]])], "")
-    assert "<b>" not in html
+    html = render("<b>", [("<u>", {"x": "</dl><u>"})], [("", "", [[item]])])
+    assert not re.search("<[biu]>", html)
     assert "&lt;script&gt;" in html
     assert "<td>0.50</td>" in html
 
 
 def test_windows_with_padding_are_refused():
-    model = of(tiny.own(Case("diet_rel", family="roberta")))
-    tokens = loaded_model.read_batch(model, LENGTH).tokens
+    model = loaded(tiny.own(Case("diet_rel", family="roberta")))
+    tokens = loaded_model.read_windows(model, LENGTH)
     look(model, tokens)
     for place in (0, 5, LENGTH - 1):
         padded = tokens.clone()
@@ -247,12 +244,10 @@ def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
     for word in ("<pad>", "</s>", "nosuch"):
         texts.append(tmp_path / word.strip("</>"))
         texts[-1].write_text(" ".join(3 * [*known, word, *known]))
-    for read in (lambda text: loaded_model.read_batch(model, 8, text).tokens,
-                 lambda text: masked_words.subwords(model, text, 99)):  # fmt: skip
-        pad, end, unknown = map(read, texts)
-        assert torch.equal(pad, unknown)
-        assert torch.equal(end, unknown)
-        assert model.dictionary.unk() in unknown
+    pad, end, unknown = (loaded_model.read_ids(model, text, 99) for text in texts)
+    assert torch.equal(pad, unknown)
+    assert torch.equal(end, unknown)
+    assert model.dictionary.unk() in unknown
 
 
 def refused(*words, match):
@@ -278,9 +273,8 @@ def test_what_can_not_be_looked_at_is_one_line(encoder, text, tmp_path):
 
 
 def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
-    [absolute] = [case for case in tiny.CASES if str(case) == "diet_abs-roberta"]
-    [relative] = [case for case in tiny.CASES if str(case) == "diet_rel-roberta"]
-    models = [of(tiny.model_of(case)) for case in (relative, absolute)]
+    names = ("diet_rel-roberta", "diet_abs-roberta")
+    models = [loaded(tiny.model_of(case_named(name))) for name in names]
     assert loaded_model.window_length(models[:1], 40) == 40
     assert loaded_model.window_length(models, None) == tiny.LIMIT
     match = f"^--length 40 is more than the {tiny.LIMIT} positions of checkpoint.pt: give at most"
@@ -324,6 +318,12 @@ def test_a_browser_shows_two_models_on_phones_and_screens(page, encoder, text, t
         unloaded = "[...document.images].filter(image => !image.naturalWidth).length"
         assert tab.evaluate("document.images.length") > 0
         assert tab.evaluate(unloaded) == 0
+        focused = []
+        while "range" not in focused or "wide" not in focused:
+            tab.press("Tab")
+            focused.append(tab.evaluate("document.activeElement.className || "
+                                        "document.activeElement.type"))  # fmt: skip
+            assert len(focused) < 20
         tab.evaluate("document.querySelector('.frames input').focus()")
         tab.press("Home")
         frame = tab.evaluate("document.querySelector('.frames output').textContent")

@@ -9,7 +9,7 @@ from diet_fairseq.analysis import measures
 from diet_fairseq.positions.layout import toeplitz
 
 T = 16
-OFFSETS = measures.distances(T, T)
+OFFSETS = measures.offsets(T, T)
 
 
 def peaked(offset: int, height: float = 30.0) -> torch.Tensor:
@@ -17,7 +17,7 @@ def peaked(offset: int, height: float = 30.0) -> torch.Tensor:
 
 
 def test_weights_of_causal_scores_are_zero_after_the_query():
-    weights = measures.attention(torch.zeros(3, 3), causal=True)
+    weights = measures.attention_weights(torch.zeros(3, 3), causal=True)
     torch.testing.assert_close(
         weights, torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3, 1 / 3, 1 / 3]])
     )
@@ -38,45 +38,62 @@ def test_distance_and_entropy_of_equal_weights():
 
 def test_the_weight_of_an_offset_is_the_mean_of_its_diagonal():
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.4, 0.6]])
-    found = measures.mean_of_offset(weights)
-    assert found.tolist() == pytest.approx([0.0, 0.25, 1.9 / 3, 0.2, 0.2])
+    assert measures.mean_by_offset(weights).tolist() == pytest.approx(
+        [0.0, 0.25, 1.9 / 3, 0.2, 0.2]
+    )
 
 
 def test_the_first_tokens_share_leaves_out_its_own_query():
     weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
-    assert measures.first_share(weights) == 0.25
+    assert measures.first_token_weight(weights) == 0.25
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_toeplitz_score_is_explained_by_offset_alone_whatever_is_added_to_its_rows(causal):
+def test_the_offset_alone_explains_a_toeplitz_score_with_shifted_rows(causal):
     score = toeplitz(torch.randn(3, 2 * T - 1), T) + 5 * torch.randn(3, T, 1)
-    found = measures.shares(score, causal)
-    torch.testing.assert_close(found.offset, torch.ones(3), atol=1e-4, rtol=0)
-    assert (found.first < 0.9).all()
+    share = measures.offset_share(score, causal)
+    torch.testing.assert_close(share, torch.ones(3), atol=1e-4, rtol=0)
+    assert (measures.first_token_share(score, causal) < 0.9).all()
 
 
-def test_a_score_of_the_first_token_is_explained_by_it_and_hardly_by_offset():
+@pytest.mark.parametrize("causal", [False, True])
+def test_shares_are_those_of_least_squares(causal):
+    score = torch.randn(2, T, T)
+    visible = OFFSETS <= 0 if causal else torch.ones(T, T, dtype=torch.bool)
+    i, j = visible.nonzero().T
+    y = score[:, visible].double()
+    rows = torch.nn.functional.one_hot(i).double()
+    y = y - y @ torch.linalg.pinv(rows).T @ rows.T  # what rows don't explain
+    keys_of_first = torch.nn.functional.one_hot(j) * (i == 0).unsqueeze(1)
+    first = torch.cat([(j == 0).unsqueeze(1), keys_of_first], 1)
+    offset = torch.nn.functional.one_hot(j - i + T - 1)
+    for share, columns in ((measures.offset_share, offset), (measures.first_token_share, first)):
+        x = torch.cat([rows, columns], 1).double()
+        fit = y @ torch.linalg.pinv(x, rtol=1e-10).T @ x.T
+        expected = (fit.square().sum(1) / y.square().sum(1)).float()
+        torch.testing.assert_close(share(score, causal), expected, atol=1e-5, rtol=0)
+
+
+def test_the_first_token_explains_its_score_and_the_offset_hardly():
     score = torch.zeros(1, T, T)
     score[:, :, 0] = 3.0
     score[:, 0] = torch.randn(T)
-    found = measures.shares(score)
-    torch.testing.assert_close(found.first, torch.ones(1), atol=1e-4, rtol=0)
-    assert found.offset < 0.7
-    found = measures.shares(score + toeplitz(torch.randn(1, 2 * T - 1), T))
-    torch.testing.assert_close(found.both, torch.ones(1), atol=1e-4, rtol=0)
-    assert found.first < 0.9
+    share = measures.first_token_share(score)
+    torch.testing.assert_close(share, torch.ones(1), atol=1e-4, rtol=0)
+    assert measures.offset_share(score) < 0.7
 
 
 def test_of_noise_offsets_explain_their_part_of_the_degrees_of_freedom():
     score = torch.randn(200, T, T)
     # 2 T - 1 offsets, one of which rows take up, among T (T - 1) degrees within rows
     expected = (2 * T - 2) / (T * (T - 1))
-    assert measures.shares(score).offset.mean() == pytest.approx(expected, rel=0.1)
+    assert measures.offset_share(score).mean() == pytest.approx(expected, rel=0.1)
 
 
 def test_a_score_that_softmax_is_blind_to_has_no_shares():
-    found = measures.shares(torch.randn(2, T, 1).expand(2, T, T))
-    assert found.offset.tolist() == found.first.tolist() == found.both.tolist() == [0, 0]
+    score = torch.randn(2, T, 1).expand(2, T, T)
+    assert measures.offset_share(score).tolist() == [0, 0]
+    assert measures.first_token_share(score).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -93,13 +110,13 @@ def test_a_score_that_softmax_is_blind_to_has_no_shares():
     ],
 )
 def test_heads_are_named_by_what_they_look_at(score, name):
-    assert measures.name(measures.attention(score)) == name
+    assert measures.name_head(measures.attention_weights(score)) == name
 
 
 @pytest.mark.parametrize("name", ["previous token", "global"])
 def test_causal_heads_are_compared_with_equal_weights_on_the_past(name):
     score = peaked(-1) if name == "previous token" else torch.zeros(T, T)
-    assert measures.name(measures.attention(score, causal=True), causal=True) == name
+    assert measures.name_head(measures.attention_weights(score, causal=True), causal=True) == name
 
 
 def test_the_effective_rank_counts_equal_singular_values():
@@ -126,5 +143,5 @@ def test_the_bound_of_theorem_1_is_reached_and_not_passed():
 
 
 def test_cosines_of_parallel_right_angled_and_opposite_vectors():
-    found = measures.cosines(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]))
-    assert found[0].tolist() == pytest.approx([1, 1, 0, -1])
+    cosines = measures.cosines(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]))
+    assert cosines[0].tolist() == pytest.approx([1, 1, 0, -1])

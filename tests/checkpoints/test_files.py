@@ -244,10 +244,10 @@ def test_nothing_that_is_broadcast_is_run(tmp_path, monkeypatch):
 def test_buffers_count_among_the_numbers_of_a_model():
     module, numbers = torch.nn.Module(), torch.empty(1 << 30, device="meta")
     with (
-        checkpoints.no_larger_than(1000),
+        configuration.no_larger_than(1000),
         pytest.raises(configuration.Refused, match="a larger model than the file can"),
     ):
         module.register_buffer("table", numbers)
-    with checkpoints.no_larger_than(1000):
+    with configuration.no_larger_than(1000):
         module.register_buffer("none", None)
         module.register_buffer("small", torch.empty(9))

@@ -67,9 +67,7 @@ def test_tied_parameters_stay_one(folder):
 
 
 @pytest.mark.parametrize("numbers", [(1, 2, 9), (9, 2, 1), (2, 9, 1)])
-def test_parameters_that_are_tied_in_some_checkpoints_alone_have_means_of_their_own(
-    numbers, folder
-):
+def test_parameters_that_only_some_checkpoints_tie_get_separate_means(numbers, folder):
     untied = torch.full((2, 3), 30.0)
     checkpoint(folder / "checkpoint9.pt", 9.0, second=untied)
     model = average([folder / f"checkpoint{number}.pt" for number in numbers])["model"]

@@ -6,7 +6,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from diet_fairseq.analysis.scores import READING
+from diet_fairseq.analysis.scores import WORD_KINDS
 from diet_fairseq.attention import packing
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants, tiny
@@ -167,7 +167,7 @@ def test_weights_sum_to_1_and_are_0_at_padding_and_in_the_future(case):
 @torch.no_grad()
 def check_extremes(case: Case) -> None:
     """Learned scores of millions: the mask still holds, and all stays finite."""
-    scores = (1e3, -1e3) if case.kind.absolute or case.kind.kinds & READING else (1e7, -1e7)
+    scores = (1e3, -1e3) if case.kind.absolute or case.kind.kinds & WORD_KINDS else (1e7, -1e7)
     padding = padded(SOURCES, left=True).eq(PAD)
     x = tiny.vectors(*padding.shape, tiny.DIM)
     model = tiny.own(case)
