@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from .. import input_files, model_json
-from ..checkpoints.model import no_larger_than
+from ..checkpoints.configuration import no_larger_than
 from ..checkpoints.plain import reason, shown
 from ..errors import UserError
 from ..hf import DietEncoderConfig, DietTransformerConfig
