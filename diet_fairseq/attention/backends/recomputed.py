@@ -1,4 +1,4 @@
-"""Attention whose backward pass computes the weights again: no Tq x Tk score is kept for it."""
+"""The backend "recompute": the backward pass computes the weights again, so none are kept."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ from .reference import reference
 class RecomputedAttention(torch.autograd.Function):
     """softmax(q k^T + score, masked) v, with a gradient for the score.
 
-    PyTorch's fused attention does the forward pass, but has no gradient for what is added, at
+    PyTorch's fused attention does the forward pass, but has no gradient for an added score, at
     least on a CPU. The backward pass goes head by head, so that its matrices stay in the cache.
 
     Args:
         q: (B, H, Tq, d_h), scaled; k, v: (B, H, Tk, d_h)
         score: (B|1, H|1, Tq, Tk)
-        mask: (B|1, 1, Tq|1, Tk) bool, True at what is not seen, or None
+        mask: (B|1, 1, Tq|1, Tk) bool, True at masked keys, or None
     """
 
     @staticmethod
@@ -33,13 +33,14 @@ class RecomputedAttention(torch.autograd.Function):
     ) -> Tensor:
         if mask is None:
             out = F.scaled_dot_product_attention(q, k, v, score.to(q.dtype), scale=1.0)
-        else:  # a sentence at a time: together with its mask the score is of that sentence alone
+        else:  # a sentence at a time, as a score with its mask takes memory for each sentence
             scores, masks = (x.expand(len(q), *x.shape[1:]) for x in (score, mask))
             out = torch.empty_like(q)
             for first in range(len(q)):
                 b = slice(first, first + 1)
-                seen = scores[b].to(q.dtype).masked_fill(masks[b], float("-inf"))  # (1, H, Tq, Tk)
-                out[b] = F.scaled_dot_product_attention(q[b], k[b], v[b], seen, scale=1.0)
+                # (1, H, Tq, Tk)
+                masked = scores[b].to(q.dtype).masked_fill(masks[b], float("-inf"))
+                out[b] = F.scaled_dot_product_attention(q[b], k[b], v[b], masked, scale=1.0)
         ctx.save_for_backward(q, k, v, score, mask)
         return out
 
@@ -47,8 +48,8 @@ class RecomputedAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, score, mask = ctx.saved_tensors
-        of_q, of_k, of_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        of_score = torch.zeros_like(score, dtype=torch.float32)
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        grad_score = torch.zeros_like(score, dtype=torch.float32)
         shape = q.shape[:2] + score.shape[2:]
         scores = score.expand(shape)  # no copy, as below
         masks = None if mask is None else mask.expand(shape)
@@ -62,20 +63,20 @@ class RecomputedAttention(torch.autograd.Function):
                 if masks is not None:
                     weights.masked_fill_(masks[b, h], float("-inf"))
                 torch.softmax(weights, dim=1, out=weights)
-                of_v[b, h] = weights.T @ g
+                grad_v[b, h] = weights.T @ g
                 torch.mm(g, values.T, out=change)
                 # the gradient of a softmax: w (dw - sum w dw)
                 change.sub_(torch.linalg.vecdot(change, weights).unsqueeze(1)).mul_(weights)
-                of_q[b, h] = change @ keys
-                of_k[b, h] = change.T @ queries
-                of_score[b % len(score), h % score.size(1)] += change
-        return of_q, of_k, of_v, of_score.to(score.dtype), None
+                grad_q[b, h] = change @ keys
+                grad_k[b, h] = change.T @ queries
+                grad_score[b % len(score), h % score.size(1)] += change
+        return grad_q, grad_k, grad_v, grad_score.to(score.dtype), None
 
 
 def recomputed(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """`RecomputedAttention` on a CPU; it goes head by head, which is slow on a GPU.
 
-    With dropout, whose mask it would draw anew, it is the reference.
+    With dropout, whose mask the backward pass would draw anew, it is the reference.
     """
     if call.dropout:
         return reference(call)
