@@ -74,7 +74,7 @@ def matches_reference(backend: Backend, request: Request) -> bool:
         shape=(1, *request.shape[1:]),
         dropout=0.0,
     )
-    results, expected = (run(each, single) for each in (backend, Backend(reference, KINDS)))
+    results, expected = (run(side, single) for side in (backend, Backend(reference, KINDS)))
     norms = [result.float().norm() for result in expected]
     return all(
         # entries of the smallest gradients may cancel

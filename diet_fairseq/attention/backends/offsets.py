@@ -55,7 +55,7 @@ TILES = {
         (Tile(32, 64, 4, 2),),
     ),
     "backward_queries": ((Tile(128, 64, 8, 2),), (Tile(64, 64, 8, 2),), (Tile(64, 32, 4, 2),)),
-    "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 2),)),
+    "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 1),)),
 }
 #: tiles of all kernels in float32, and for wide heads with dropout
 SMALL = Tile(32, 32, 4, 2)
