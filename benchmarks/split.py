@@ -1,8 +1,8 @@
 """Attention by PyTorch's fused kernels with a detached score, and our kernel for the line alone.
 
-A cheaper-to-build rival of `backends.offsets`, which only `benchmarks.device` times, as "split":
-the matrix of scores is kept, but PyTorch's backward pass returns no gradient for it. Nothing may be
-masked or dropped.
+A simpler alternative to `backends.offsets`, which only `benchmarks.device` times, as "split": it
+keeps the matrix of scores, but PyTorch's backward pass returns no gradient for it. It supports
+neither masks nor dropout.
 """
 
 import math
