@@ -106,7 +106,8 @@ tests() { # files with the mark only: other tests may need packages that are not
     else # our kernels in the interpreter and one compiled model; the tests elsewhere need CUDA
         run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q --collect-only "${files[@]}"
         REHEARSAL=1 run kernels.log "$python" -m pytest -m gpu -p no:cacheprovider -q \
-            -k "offsets or tile or candidate or compiled and t5" tests/attention/test_on_a_gpu.py
+            -k 'candidate and t5 or tile and True or two_runs and 0.1 or buckets and offsets or compiled and t5' \
+            tests/attention/test_on_a_gpu.py
     fi
 }
 
