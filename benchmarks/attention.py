@@ -1,13 +1,13 @@
-"""The attention backends beside each other: what ``--attention-backend auto`` goes by.
+"""Timings of attention backends, the figures behind ``--attention-backend auto``.
 
     python -m benchmarks.attention [--lengths 32 64 128 256 512 1024 2048] [--rounds 7]
     python -m benchmarks.attention --choices [--device cuda] [--bf16] [--tokens 4096]
 
-One attention call of BERT-base's shape (12 heads of 64) on 4,096 tokens, with what a scheme adds
-for all sentences alike: a score, or for "factors" a product of rank 64. A training call goes back
-to q, k, v and what is added, with dropout and without. ``--choices``: the backend that ``auto``
-takes for four schemes, beside the quickest of all that can compute the call, timed in turn, with
-the times of all; on a GPU always in bfloat16.
+One attention call of BERT-base's shape (12 heads of 64) on 4,096 tokens, with the terms that a
+scheme adds to all sentences alike: a score, or for "factors" a product of rank 64. A training call
+computes the gradients of q, k, v and the added terms, with dropout and without. ``--choices``
+prints for four schemes the backend that ``auto`` takes, the quickest of all that can compute the
+call, and the times of all, measured in turn; on a GPU always in bfloat16.
 """
 
 import argparse
@@ -47,7 +47,7 @@ CALLS = {"inference": None, "training, dropout 0.1": 0.1, "training": 0.0}
 
 
 def call(backend: str, length: int, dropout: float | None) -> Callable[[], object]:
-    """A training call with so much dropout; None: one at inference."""
+    """A training call with this dropout probability; None: a call at inference."""
     sentences = TOKENS // length
     inputs = [torch.randn(sentences, HEADS, length, HEAD_DIM) for _ in range(3)]
     inputs[0] *= HEAD_DIM**-0.5  # weights that vanish would be denormal, and slow
@@ -76,28 +76,28 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
 def request(
     scheme: str, length: int, dropout: float | None, tokens: int, device: str, dtype: torch.dtype
 ) -> Request:
-    """The same call, of a layer with a scheme of its own."""
+    """The request of the same call, for a layer with this scheme."""
     limit = Limit(length, "--max-positions")
     shape = AttentionShape(HEADS, HEAD_DIM, HEADS * HEAD_DIM, limit, limit)
     sentences = tokens // length
     padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
     layout = Layout.of_self_attention(padding)
-    some = (SCHEMES[scheme].create(shape).to(device),) if SCHEMES[scheme].in_attention else ()
-    return Request(some, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
+    schemes = (SCHEMES[scheme].create(shape).to(device),) if SCHEMES[scheme].in_attention else ()
+    return Request(schemes, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
 
 
 def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: torch.dtype) -> None:
-    """Print the backend chosen and the quickest, the share of its speed, and all times."""
+    """Print the chosen backend, the quickest, their ratio of speeds, and all times."""
     print("| scheme | call | n | chosen | quickest | its speed | ms |\n|" + " --- |" * 7)
     for scheme in ("none", "diet_rel", "t5", "diet_abs"):
         for what, dropout in CALLS.items():
             for length in lengths:
-                asked = request(scheme, length, dropout, tokens, device, dtype)
+                call_request = request(scheme, length, dropout, tokens, device, dtype)
                 with torch.set_grad_enabled(dropout is not None):
-                    chosen = quickest(asked)
+                    chosen = quickest(call_request)
                     runs = {
-                        name: partial(run, BACKENDS[name], asked)
-                        for name in (chosen, *candidates(asked))
+                        name: partial(run, BACKENDS[name], call_request)
+                        for name in (chosen, *candidates(call_request))
                     }
                     timings = in_turn(runs, rounds, clock=CLOCKS[device])
                     best = min(timings, key=lambda timing: timing.median)

@@ -2,10 +2,9 @@
 
     python -m benchmarks.breakdown [--data DATA-BIN] [--size _tiny] [--rows stock stock+ diet_rel]
 
-The steps are those of `benchmarks.translation`. Times are those of
-operators, from PyTorch's profiler, and in the end the CPU seconds of a call without it, Python
-included; take one thread. The rate of matrix products stands beside that of one large product,
-which is what the machine can do.
+The steps are those of `benchmarks.translation`. PyTorch's profiler gives the operators' times; the
+last row of times is the CPU seconds of a call without it, Python included. Take one thread. The
+rate of matrix products stands beside that of one large product, the most the machine can do.
 """
 
 import argparse
@@ -42,8 +41,8 @@ KINDS = {
 
 
 def kind_of(operator: str) -> str:
-    found = (kind for kind, names in KINDS.items() if any(fnmatch(operator, n) for n in names))
-    return next(found, OTHERS)
+    kinds = (kind for kind, names in KINDS.items() if any(fnmatch(operator, n) for n in names))
+    return next(kinds, OTHERS)
 
 
 def breakdown(run: Callable[[], object]) -> tuple[float, Counter[str], float]:
@@ -84,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=rows, choices=names)
     args = parser.parse_args()
 
-    found = {}
+    results = {}
     for row in args.rows:
         trainer = trainer_of(row, args.size, args.data)
         samples = batches_of(trainer.task, 4096)
@@ -93,18 +92,18 @@ def main() -> None:
             for sample in samples:
                 trainer.train_step([sample])
 
-        found[row] = breakdown(steps)
-    kinds = sum((kinds for _, kinds, _ in found.values()), Counter())
-    print(f"| ms | {' | '.join(found)} |\n|{' --- |' * (1 + len(found))}")
+        results[row] = breakdown(steps)
+    kinds = sum((kinds for _, kinds, _ in results.values()), Counter())
+    print(f"| ms | {' | '.join(results)} |\n|{' --- |' * (1 + len(results))}")
     for kind, _ in kinds.most_common():
-        print(f"| {kind} | {' | '.join(f'{1000 * k[kind]:.0f}' for _, k, _ in found.values())} |")
+        print(f"| {kind} | {' | '.join(f'{1000 * k[kind]:.0f}' for _, k, _ in results.values())} |")
     lines = {
-        "all, with the profiler": [f"{1000 * k.total():.0f}" for _, k, _ in found.values()],
-        "all, without it": [f"{1000 * whole:.0f}" for whole, _, _ in found.values()],
+        "all, with the profiler": [f"{1000 * k.total():.0f}" for _, k, _ in results.values()],
+        "all, without it": [f"{1000 * whole:.0f}" for whole, _, _ in results.values()],
         "share of matrix products": [
-            f"{k[PRODUCTS] / k.total():.0%}" for _, k, _ in found.values()
+            f"{k[PRODUCTS] / k.total():.0%}" for _, k, _ in results.values()
         ],
-        "their GFLOP/s": [f"{flop / k[PRODUCTS]:.0f}" for _, k, flop in found.values()],
+        "their GFLOP/s": [f"{flop / k[PRODUCTS]:.0f}" for _, k, flop in results.values()],
     }
     for name, cells in lines.items():
         print(f"| {name} | {' | '.join(cells)} |")

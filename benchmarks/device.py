@@ -61,7 +61,7 @@ def candidates(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def computes(scheme: str, backend: str) -> bool:
-    """Whether the backend computes the scheme, and not as another one does."""
+    """Whether the backend computes the scheme, and in another way than the other backends."""
     needed = {"factors": "factors", "offsets": "offsets", SPLIT: "offsets"}.get(backend)
     serves = BACKENDS["offsets" if backend == SPLIT else backend].serves
     limit = Limit(8, "--max-positions")
@@ -90,7 +90,7 @@ def trainer_with(kind: str, scheme: str, args: argparse.Namespace) -> Trainer:
 
 
 def step(trainer: Trainer, backend: str, batch: dict[str, Any]) -> None:
-    """A training step with this backend, which is no part of the model's state."""
+    """A training step with this backend."""
     rival = {"offsets": replace(BACKENDS["offsets"], compute=split)} if backend == SPLIT else {}
     for module in trainer.get_model().modules():
         if isinstance(module, PositionalEncoder):
@@ -100,7 +100,7 @@ def step(trainer: Trainer, backend: str, batch: dict[str, Any]) -> None:
 
 
 def flop_of(trainer: Trainer, size: str, sentences: int, length: int) -> float:
-    """The products of a step: those of the head, of masked tokens alone, left out."""
+    """The FLOP of a step's matrix products, without the output layer's."""
     layers, width, _, _ = SHAPES[size]
     weights = sum(
         module.weight.numel()
@@ -117,7 +117,7 @@ def now() -> float:
 
 
 def fits(run: Callable[[], None]) -> bool:
-    """Run it once, and forget what it took if the device's memory is too small."""
+    """Run once; free the memory and return False if the device's memory is too small."""
     try:
         run()
     except torch.OutOfMemoryError:
@@ -144,7 +144,7 @@ def kernels_of(run: Callable[[], None], device: str) -> dict[str, tuple[float, i
 def profiles(
     args: argparse.Namespace, steps: dict[str, Callable[[], None]], length: int
 ) -> dict[str, dict[str, tuple[float, int]]]:
-    """Print the attention kernels of every row, and keep all kernels where --out says."""
+    """Print the attention kernels of every row, and write the times of all kernels to --out."""
     kernels: dict[str, dict[str, tuple[float, int]]] = {}
     print(f"\n| n = {length:,} | attention's kernels: ms in a step, calls | all |\n|{' --- |' * 3}")
     for name, run in steps.items():

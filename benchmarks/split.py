@@ -1,8 +1,8 @@
 """Attention by PyTorch's fused kernels with a detached score, and our kernel for the line alone.
 
-A cheaper-to-build rival of `backends.offsets`, which only `benchmarks.device` times, as "split":
-the matrix of scores is kept, but PyTorch's backward pass returns no gradient for it. Nothing may be
-masked or dropped.
+A simpler alternative to `backends.offsets`, which only `benchmarks.device` times, as "split": it
+keeps the matrix of scores, but PyTorch's backward pass returns no gradient for it. It supports
+neither masks nor dropout.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from diet_fairseq.attention.backends import AttentionCall
-from diet_fairseq.attention.backends.offsets import EVERYWHERE, Launch, token_major
+from diet_fairseq.attention.backends.offsets import UNLIMITED, Launch, token_major
 from diet_fairseq.positions.layout import toeplitz
 from diet_fairseq.positions.scores import Offsets
 
@@ -56,11 +56,11 @@ class SplitAttention(torch.autograd.Function):
                 gradient, q, k, v, out, norm, 0.0, False, attn_mask=score, scale=1.0
             )
         q, k, v = (token_major(x) for x in (q, k, v))
-        launch = Launch(q, k, v, line, None, None, EVERYWHERE, False, 0.0)
+        launch = Launch(q, k, v, line, None, None, UNLIMITED, False, 0.0)
         g = token_major(gradient)
         logs = (norm[..., : q.size(2)] * math.log2(math.e)).contiguous()  # (B, H, Tq)
         delta, far = launch.delta(g, token_major(out)), {"BM": 0, "BN": 0}  # there are no far tiles
-        return *grads, launch.of_line(g, logs, delta, logs, far)
+        return *grads, launch.line_gradient(g, logs, delta, logs, far)
 
 
 def split(call: AttentionCall) -> tuple[Tensor, None]:

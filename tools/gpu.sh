@@ -98,11 +98,17 @@ run() { # run LOG COMMAND...: within the time that is left; the log grows as the
     return "$ended"
 }
 
-tests() { # of files with the mark alone: others may need packages that are not here
-    local files=() more=(-v --continue-on-collection-errors)
+tests() { # files with the mark only: other tests may need packages that are not here
+    local files=()
     mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.gpu' tests)
-    [ "$device" = cuda ] || more=(-q --collect-only)
-    run tests.log "$python" -m pytest -m gpu -p no:cacheprovider "${more[@]}" "${files[@]}"
+    if [ "$device" = cuda ]; then
+        run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -v --continue-on-collection-errors "${files[@]}"
+    else # our kernels in the interpreter and one compiled model; the tests elsewhere need CUDA
+        run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q --collect-only "${files[@]}"
+        REHEARSAL=1 run kernels.log "$python" -m pytest -m gpu -p no:cacheprovider -q \
+            -k 'candidate and t5 or tile and True or two_runs and 0.1 or buckets and offsets or compiled and t5' \
+            tests/attention/test_on_a_gpu.py
+    fi
 }
 
 speed() {

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import commands
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -62,6 +64,31 @@ def test_the_speed_part_writes_calls_steps_and_kernels(tmp_path):
     assert "| diet_rel, offsets |" in (tmp_path / "step.md").read_text()
     kernels = json.loads((tmp_path / "kernels-tiny-8.json").read_text())
     assert any("softmax" in kernel for kernel in kernels["none, reference"])
+
+
+@pytest.mark.slow
+def test_the_tests_part_rehearses_the_tests_of_attention(tmp_path):
+    done = run("tests", OUT=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in (tmp_path / "kernels.log").read_text()
+
+
+@pytest.mark.slow
+def test_the_step_part_compares_trainers(tmp_path):
+    done = run("step", OUT=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| none, sdpa, fused_adamw |" in (tmp_path / "trainers.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_training_part_trains_every_row(tmp_path):
+    variables = {"ROWS": "none t5", "OPTIONS": "--max-update 2 --lr 0.001"}
+    variables |= {"DATA": str(commands.corpus(tmp_path)), "RUNS": str(tmp_path / "runs")}
+    done = run("training", OUT=str(tmp_path), **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = (tmp_path / "training.txt").read_text().splitlines()
+    assert [row.split()[0] for row in rows] == ["none", "t5"]
+    assert all('"valid_loss"' in row for row in rows)
 
 
 @pytest.mark.slow

@@ -240,15 +240,15 @@ class TheFutureForgotten(Mutant):
 
 
 class GradientsOnTheNextDiagonal(Mutant):
-    def of_line(self, *given: Any) -> Tensor:
-        return super().of_line(*given).roll(1, 1)
+    def line_gradient(self, *given: Any) -> Tensor:
+        return super().line_gradient(*given).roll(1, 1)
 
 
 class FarTilesForgotten(Mutant):
-    def of_line(
-        self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor, far: dict[str, int]
+    def line_gradient(
+        self, g: Tensor, norm: Tensor, delta: Tensor, grad_far: Tensor, far: dict[str, int]
     ) -> Tensor:
-        return super().of_line(g, norm, delta, of_far.zero_(), far)
+        return super().line_gradient(g, norm, delta, grad_far.zero_(), far)
 
 
 SMALL = Call("diet_rel", (6, 4), causal=True, left=True)
@@ -280,11 +280,46 @@ def opcheck() -> None:
         torch.library.opcheck(offsets.offset_attention, given)
 
 
+class Attention(torch.nn.Module):
+    """Self-attention with one trained line, on tokens (T, B, H d_h)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.projection = torch.nn.Linear(16, 48)
+        self.line = torch.nn.Parameter(torch.randn(2, 9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.projection(x).view(5, 1, 3, 2, 8).permute(2, 1, 3, 0, 4)
+        return offsets.offset_attention(q, k, v, self.line, None, None, 2**30, True, 0.0)[0]
+
+
+def compile_and_fsdp() -> None:
+    """`torch.compile` and FSDP2, of one process here, take the operator as it is."""
+    from torch.distributed import HashStore, destroy_process_group, init_process_group
+    from torch.distributed.fsdp import fully_shard
+
+    x, models = torch.randn(5, 1, 16), [Attention() for _ in range(3)]
+    models[1].compile(backend="aot_eager", fullgraph=True)
+    init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    fully_shard(models[2], mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+    with kernels_with(16):
+        outputs = [model(x) for model in models]
+        for out in outputs:
+            out.square().sum().backward()
+    gradients = [[p.grad for p in model.parameters()] for model in models]
+    gradients[2] = [grad.full_tensor() for grad in gradients[2]]  # type: ignore[union-attr, misc]
+    destroy_process_group()
+    for out, grads in zip(outputs[1:], gradients[1:], strict=True):
+        torch.testing.assert_close([out, *grads], [outputs[0], *gradients[0]])
+
+
 def checks_of(more: bool) -> dict[str, Callable[[], None]]:
     calls = MORE if more else CALLS
     checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n]) for n in calls}
     if more:
         others = (cross_attention, dropout, two_runs, timed_tiles, split_attention, opcheck)
+        others += (compile_and_fsdp,)
         return checks | {other.__name__: other for other in others}
     return checks | {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
 

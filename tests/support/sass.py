@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 POINTERS = {
-    **dict.fromkeys(["q", "k", "v", "g", "o", "of_q", "of_k", "of_v"], "*bf16"),
-    **dict.fromkeys(["line", "norm", "delta", "pad", "of_line", "of_far"], "*fp32"),
+    **dict.fromkeys(["q", "k", "v", "g", "o", "grad_q", "grad_k", "grad_v"], "*bf16"),
+    **dict.fromkeys(["line", "norm", "delta", "pad", "grad_line", "grad_far"], "*fp32"),
     "seed": "*i64",
 }
 
@@ -77,7 +77,7 @@ def compiled(
     signature = {name: types.get(name, "i32") for name in names}
     even = [n for n, t in signature.items() if t[0] == "*" or re.fullmatch("[a-z]_[bht]", n)]
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in even}
-    options = {"num_warps": warps, "num_stages": stages}
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
     source = ASTSource(kernel, signature, known, attributes)
     code = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     cubin = folder / f"{kernel.__name__}-{arch}.cubin"

@@ -1,4 +1,4 @@
-"""Ways to compute attention: one a file, each given an `AttentionCall`."""
+"""Backends of attention, one a file: each computes an `AttentionCall`."""
 
 from .call import AttentionCall, Backend, Request
 from .choice import BACKENDS, candidates, quickest, select_backend

@@ -1,4 +1,4 @@
-"""What every backend is given, and what it returns."""
+"""The attention call that a backend computes, and the backend as an entry of a table."""
 
 import os
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class AttentionCall:
     Attributes:
         q: (B, H, Tq, d_h), scaled and transformed
         k: (B, H, Tk, d_h), transformed; v: likewise, not transformed
-        scores: what is added to q k^T, rows' scores included
-        schemes: those that act; they may also change the logits, and add to the values
-        layout: where queries and keys stand, and what is masked
+        scores: the terms that are added to q k^T, rows' scores included
+        schemes: the active schemes; they may also change the logits, and add to the values
+        layout: the positions of queries and keys, and the mask
         dropout: the probability that a weight is dropped
-        temperature: what the logits are divided by
+        temperature: the divisor of the logits
     """
 
     q: Tensor
@@ -38,7 +38,7 @@ class AttentionCall:
     temperature: float = 1.0
 
     def at_temperature(self) -> "AttentionCall":
-        """The call with its temperature in queries and scores, for what can't divide logits."""
+        """The call with its temperature moved into queries and scores."""
         if self.temperature == 1:
             return self
         factor = 1 / self.temperature
@@ -48,15 +48,15 @@ class AttentionCall:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A call to come: B sentences, H heads, Tq queries, Tk keys of width d_h.
+    """A future call, for which a backend is chosen: B sentences, H heads, Tq queries, Tk keys.
 
     Attributes:
-        schemes: what acts in it
-        layout: of its queries and keys
+        schemes: the active schemes
+        layout: the layout of its queries and keys
         shape: B, H, d_h
         dtype: of q, k and v
         dropout: the probability that a weight is dropped
-        layers: how many share what the schemes add
+        layers: the number of layers that share the schemes' scores
     """
 
     schemes: Schemes
@@ -80,14 +80,14 @@ class Request:
 
     @property
     def inner_layout(self) -> Layout:
-        """Of the keys that attention has: compressed ones are no tokens, and none is masked."""
+        """The layout of attention's keys: compressed ones are no tokens, and none is masked."""
         if self.keys == self.layout.key_positions.size(1):
             return self.layout
         return self.layout.compressed(self.keys)
 
     @property
     def training(self) -> bool:
-        """Whether gradients are wanted."""
+        """Whether the call needs gradients."""
         return torch.is_grad_enabled()
 
 
@@ -95,9 +95,11 @@ def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether Triton's kernels for offsets can run on vectors of this type and width."""
     types = {torch.float32, torch.float16, torch.bfloat16}
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if interpreted:  # on a CPU, too; it takes bfloat16's bits for integers in products (3.9)
+    if (
+        interpreted
+    ):  # on a CPU, too; Triton 3.9's interpreter reads bfloat16 in products as integers
         types.remove(torch.bfloat16)
-    # wider ones don't fit into the memory that a program has
+    # wider vectors don't fit into a program's shared memory
     return (interpreted or device.type == "cuda") and dtype in types and width <= 128
 
 
@@ -107,7 +109,7 @@ def has_triton() -> bool:
 
 
 def keys_of(schemes: Schemes, layout: Layout) -> int:
-    """How many keys attention has: tokens, or the k that any number of them is compressed to."""
+    """The number of attention's keys: tokens, or the k that any number of them is compressed to."""
     compressed = (scheme.shape.keys.positions for scheme in schemes if scheme.compressed)
     return next(compressed, layout.key_positions.size(1))
 
@@ -119,8 +121,8 @@ class Backend:
     Attributes:
         compute: an `AttentionCall` -> (B, H, Tq, d_h), and the weights before dropout
             (B, H, Tq, Tk) if it has them
-        serves: the kinds of terms that schemes may have, of `positions.base.KINDS`
-        reads: the type of scores that it reads as they are; others it gets as one `Dense`
+        serves: the kinds of terms that it can compute, of `positions.base.KINDS`
+        reads: the type of scores that it reads directly; it gets others as one `Dense`
     """
 
     compute: Callable[[AttentionCall], tuple[Tensor, Tensor | None]]

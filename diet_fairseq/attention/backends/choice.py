@@ -11,7 +11,7 @@ from .fused import factors, sdpa
 from .offsets import offsets
 from .reference import reference
 
-#: terms that fused attention knows nothing of, as it gets q, k and a mask
+#: terms that fused attention can't compute, as it gets q, k, v and a mask
 UNFUSED = frozenset({"value_rows", "content_score"})
 
 #: ``--attention-backend``
@@ -29,7 +29,7 @@ def select_backend(setting: str, request: Request) -> str:
 
 
 def candidates(request: Request) -> list[str]:
-    """The backends that can compute a call, and differ from the others for it."""
+    """The backends that can compute a call; one that would do the same as another is left out."""
     kinds = kinds_of(request.schemes)
     differs = {
         "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
@@ -49,8 +49,8 @@ def candidates(request: Request) -> list[str]:
 def quickest(request: Request) -> str:
     """The key of `BACKENDS` that "auto" takes, by figures of CPUs and an H100.
 
-    They stand in docs/performance.md. "offsets" is chosen on a GPU by what was computed, not
-    measured, and only if its results are the reference's (`is_trusted`).
+    The figures stand in docs/performance.md. On a GPU "offsets" is chosen by computed figures, not
+    by measured ones, and only if its results are the reference's (`is_trusted`).
     """
     names = candidates(request)
     if names == ["reference"]:
@@ -63,7 +63,7 @@ def quickest(request: Request) -> str:
 def on_a_gpu(request: Request, names: list[str]) -> str:
     shorter, kinds = min(request.queries, request.keys), kinds_of(request.schemes)
     if request.training and kinds & {"query_rows", "key_rows"}:
-        return "reference"  # sdpa has not been measured
+        return "reference"  # sdpa was not measured
     if "factors" in names and shorter >= (512 if request.training else 2048):
         return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels
@@ -76,9 +76,9 @@ def on_a_gpu(request: Request, names: list[str]) -> str:
 def on_a_cpu(request: Request, names: list[str]) -> str:
     """PyTorch's fused attention or the reference, which is quicker in most training.
 
-    The fused one is quicker for many keys, but has neither dropout nor a gradient for a score that
-    is added: it then falls back to something slower than the plain equation. Factors have a
-    gradient, but make vectors longer. The fused backward pass in bfloat16 is slow.
+    Fused attention is quicker for many keys, but supports neither dropout nor a gradient for an
+    added score: PyTorch then takes a path slower than the plain equation. Factors have a gradient,
+    but make vectors longer. The fused backward pass in bfloat16 is slow.
     """
     inference = not request.training
     if request.dropout:

@@ -15,17 +15,17 @@ from .reference import reference
 
 logger = logging.getLogger(__name__)
 
-#: error that half precision and TF32 may have, relative to a result's norm; a fault's is larger
+#: largest error by half precision and TF32, relative to a result's norm; a fault's is larger
 ROUNDING = 0.05
 #: kinds of calls, and whether the backend's results were the reference's
 compared: dict[tuple[Any, ...], bool] = {}
 
 
 def is_trusted(name: str, backend: Backend, request: Request) -> bool:
-    """Whether the backend equals the reference, which is tried at the first call of each kind.
+    """Whether the backend equals the reference, by a comparison at the first call of each kind.
 
-    Under torch.compile, CUDA graphs and fake tensors nothing can be tried: only what was tried
-    before is trusted there.
+    Under torch.compile, CUDA graphs and fake tensors no comparison can run: a kind that was not
+    compared before is not trusted there.
     """
     kind = kind_of(name, request)
     if kind not in compared and can_run(request):
@@ -43,7 +43,7 @@ def is_trusted(name: str, backend: Backend, request: Request) -> bool:
 
 
 def kind_of(name: str, request: Request) -> tuple[Any, ...]:
-    """What a kernel is compiled for, lengths aside."""
+    """The properties of a call that kernels are compiled for, lengths aside."""
     layout, schemes = request.layout, request.schemes
     reach = max((getattr(scheme, "outermost", 0) for scheme in schemes), default=0)
     return (
@@ -74,8 +74,8 @@ def matches_reference(backend: Backend, request: Request) -> bool:
         shape=(1, *request.shape[1:]),
         dropout=0.0,
     )
-    results, expected = (run(one, single) for one in (backend, Backend(reference, KINDS)))
-    norms = [other.float().norm() for other in expected]
+    results, expected = (run(side, single) for side in (backend, Backend(reference, KINDS)))
+    norms = [result.float().norm() for result in expected]
     return all(
         # entries of the smallest gradients may cancel
         (a.float() - b.float()).norm() <= ROUNDING * torch.maximum(norm, max(norms) / 10)

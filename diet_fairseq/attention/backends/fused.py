@@ -1,4 +1,4 @@
-"""PyTorch's fused attention, which keeps no weights."""
+"""The backends "sdpa" and "factors": PyTorch's fused attention, which keeps no weights."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -13,10 +13,10 @@ from .call import AttentionCall
 
 
 def kernel_width(width: int, dtype: torch.dtype, device: str, masked: bool) -> int:
-    """The width that vectors must have for PyTorch's flash attention, or their own.
+    """The width to which vectors are padded for PyTorch's flash attention, or ``width``.
 
-    It takes those of at most 256 numbers in half precision, a multiple of 8, on CUDA, if nothing is
-    masked (PyTorch 2.6 to 2.13, ``sdp_utils.cpp``); otherwise zeros would be wasted.
+    Flash attention takes a multiple of 8, at most 256, in half precision on CUDA, if nothing is
+    masked (PyTorch 2.6 to 2.13, ``sdp_utils.cpp``). Padding for another kernel would be a waste.
     """
     halves = (torch.float16, torch.bfloat16)
     wide = -(-width // 8) * 8
@@ -38,7 +38,7 @@ def safe_kernels(masked: bool, device: str) -> AbstractContextManager[None]:
 
 
 def widened(x: Tensor, width: int) -> Tensor:
-    """x with zeros at the end of its vectors; as it is, and no copy, if it has that width."""
+    """x with zeros at the end of its vectors; x itself, and no copy, if it has that width."""
     return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
 
 
@@ -49,7 +49,7 @@ def sdpa(call: AttentionCall) -> tuple[Tensor, None]:
 
 
 def factors(call: AttentionCall) -> tuple[Tensor, None]:
-    """The same with the factors of the score appended to queries and keys: no score is built."""
+    """Fused attention with the score's factors appended to queries and keys: no score is built."""
     call = call.at_temperature()
     q, k, v = call.q, call.k, call.v
     products = [score for score in call.scores if isinstance(score, Factors)]
@@ -59,7 +59,7 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
             for side in zip(*((score.query, score.key) for score in products), strict=True)
         )
         q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
-        # PyTorch's fused kernels want one width, or it takes one that builds the score
+        # with several widths PyTorch would take a kernel that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
         q, k, v = (widened(x, wide) for x in (q, k, v))  # (B, H, T, wide)
     others = tuple(score for score in call.scores if not isinstance(score, Factors))
@@ -67,12 +67,12 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
 
 
 def fused(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, score: Tensor | None) -> Tensor:
-    """Queries, keys and values of one width, and a score (B|1, H|1, Tq, Tk) -> (B, H, Tq, d_h)."""
+    """PyTorch's attention for q, k, v of one width and a score (B|1, H|1, Tq, Tk) or None."""
     mask = call.layout.mask  # (B|1, 1, Tq|1, Tk)
     if score is not None:
         score = score.to(q.dtype)
         mask = score if mask is None else score.masked_fill(mask, float("-inf"))
     elif mask is not None:
-        mask = ~mask  # PyTorch's boolean masks are True at keys that are seen
+        mask = ~mask  # PyTorch's boolean masks are True at visible keys
     with safe_kernels(mask is not None, q.device.type):
         return F.scaled_dot_product_attention(q, k, v, mask, call.dropout, scale=1.0)

@@ -26,7 +26,7 @@ LOWEST = tl.constexpr(-1.0e30)  # finite, so that no difference of two is NaN
 
 
 @triton.jit
-def at(x, b, h, x_b, x_h):
+def head_pointer(x, b, h, x_b, x_h):
     return x + tl.cast(b, tl.int64) * x_b + tl.cast(h, tl.int64) * x_h
 
 
@@ -38,34 +38,34 @@ def load_rows(
     row, column = tl.arange(0, S)[:, None], tl.arange(0, W)[None, :]
     if EDGE:
         row = tl.minimum(row, tokens - 1 - start)
-    place = x + tl.cast(start, tl.int64) * x_t + (row * x_t + column)
+    pointers = x + tl.cast(start, tl.int64) * x_t + (row * x_t + column)
     if d == W:
-        return tl.load(place)
-    return tl.load(place, mask=column < d, other=0.0)
+        return tl.load(pointers)
+    return tl.load(pointers, mask=column < d, other=0.0)
 
 
 @triton.jit
 def store_rows(x, start, values, tokens, S: tl.constexpr, d: tl.constexpr, W: tl.constexpr):
     """Store values (S, W) in this program's rows of x, (T, B, H, d) in memory."""
     row, column = start + tl.arange(0, S)[:, None], tl.arange(0, W)[None, :]
-    place = x + (row.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * d + column
-    tl.store(place, values.to(x.dtype.element_ty), mask=(row < tokens) & (column < d))
+    pointers = x + (row.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * d + column
+    tl.store(pointers, values.to(x.dtype.element_ty), mask=(row < tokens) & (column < d))
 
 
 @triton.jit
-def toeplitz(
-    line, far, place, last, R: tl.constexpr, C: tl.constexpr, SIGN: tl.constexpr, FAR: tl.constexpr
+def load_bias(
+    line, far, entry, last, R: tl.constexpr, C: tl.constexpr, SIGN: tl.constexpr, FAR: tl.constexpr
 ):
-    """(R, C): line[place + SIGN (column - row)], SIGN 1 or -1; line[far] in a far tile.
+    """(R, C): line[entry + SIGN (column - row)], SIGN 1 or -1; line[far] in a far tile.
 
-    Every number is loaded once and then taken from shared memory: Triton would copy a tile that is
+    Every entry is loaded once and then gathered in shared memory: Triton would copy a tile that is
     loaded as a whole to shared memory element by element, with bank conflicts.
     """
     if FAR:
         return tl.zeros((R, C), tl.float32) + tl.load(line + far)
     before: tl.constexpr = R - 1 if SIGN > 0 else C - 1
     number = tl.arange(0, 2 * R if R > C else 2 * C)
-    numbers = tl.load(line + tl.maximum(tl.minimum(place - before + number, last), 0))
+    numbers = tl.load(line + tl.maximum(tl.minimum(entry - before + number, last), 0))
     index = SIGN * (tl.arange(0, C)[None, :] - tl.arange(0, R)[:, None]) + before
     return tl.reshape(tl.gather(numbers, tl.reshape(index, (R * C,)), 0), (R, C))
 
@@ -97,28 +97,37 @@ def drop(weight, seed, row, i, j, dropout):
 
 
 @triton.jit
-def runs_of_keys(
-    first, queries, keys, reach,
-    BM: tl.constexpr, BN: tl.constexpr, NEAR: tl.constexpr, CAUSAL: tl.constexpr,
-):  # fmt: skip
-    """The keys where a tile of queries begins its four runs, the end, where far tiles begin."""
-    place = first + keys - queries  # the first query's, among the keys
-    far = keys
-    edge, end = keys // BN * BN, keys
-    if CAUSAL:
-        edge = tl.minimum(edge, tl.maximum(place, 0) // BN * BN)
-        end = tl.minimum(keys, place + BM)
-    left, right = 0, edge
-    if NEAR:
-        left = tl.minimum(tl.maximum(place - reach + 1, 0) // BN * BN, edge)
-        if not CAUSAL:
-            far = tl.cdiv(tl.maximum(place + BM - 1 + reach, 0), BN) * BN
-            right = tl.maximum(tl.minimum(far, edge), left)
-    return 0, left, right, edge, end, far
+def score_gradients(weight, grad, value, delta, seed, row, i, j, dropout, P: tl.constexpr):
+    """d_ij; a product that starts from -delta saves an instruction a score on 8.0."""
+    if seed is None:
+        start = tl.zeros_like(weight) - delta
+        return weight * tl.dot(grad, tl.trans(value), start, input_precision=P)
+    products = tl.dot(grad, tl.trans(value), input_precision=P)
+    return drop(weight, seed, row, i, j, dropout) * products - weight * delta
 
 
 @triton.jit
-def forward_run(
+def split_keys(
+    first, queries, keys, reach,
+    BM: tl.constexpr, BN: tl.constexpr, HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """The keys where the four runs of a tile of queries start, their end, where far tiles start."""
+    position = first + keys - queries  # of the first query, among the keys
+    edge, end, far = keys // BN * BN, keys, keys
+    if CAUSAL:
+        edge = tl.minimum(edge, tl.maximum(position, 0) // BN * BN)
+        end = tl.minimum(keys, position + BM)
+    near, second_far = 0, edge
+    if HAS_FAR:
+        near = tl.minimum(tl.maximum(position - reach + 1, 0) // BN * BN, edge)
+        if not CAUSAL:
+            far = tl.cdiv(tl.maximum(position + BM - 1 + reach, 0), BN) * BN
+            second_far = tl.maximum(tl.minimum(far, edge), near)
+    return 0, near, second_far, edge, end, far
+
+
+@triton.jit
+def accumulate_output(
     highest, total, out, query, k, v, k_t, v_t, line, pad, seed, i, begin, end, far,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
@@ -127,8 +136,8 @@ def forward_run(
         j = (start + tl.arange(0, BN))[None, :]
         key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
         products = tl.dot(query, tl.trans(key), input_precision=P)
-        place = start - first + queries - 1
-        bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
+        entry = start - first + queries - 1
+        bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
         padding = pad
         if pad is not None:
             padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
@@ -148,7 +157,7 @@ def offset_forward(
     q, k, v, line, pad, seed, o, norm,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """BM rows of o, and of norm (B, H, Tq): the log2 of what their softmax divides by."""
     tile, row = tl.program_id(0), tl.program_id(1)
@@ -157,26 +166,26 @@ def offset_forward(
     b, h, first = row // heads, row % heads, tile * BM
     i = first + tl.arange(0, BM)
     inside = tl.minimum(i, queries - 1)[:, None]
-    query = load_rows(at(q, b, h, q_b, q_h), first, q_t, queries, BM, d, W, True)
-    k, v = at(k, b, h, k_b, k_h), at(v, b, h, v_b, v_h)
+    query = load_rows(head_pointer(q, b, h, q_b, q_h), first, q_t, queries, BM, d, W, True)
+    k, v = head_pointer(k, b, h, k_b, k_h), head_pointer(v, b, h, v_b, v_h)
     line += h * (queries + keys - 1)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
     # entries that stand for all far offsets, if there are any
     low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
-    ends = runs_of_keys(first, queries, keys, reach, BM, BN, NEAR, CAUSAL)
+    ends = split_keys(first, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
     highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
-    for side in tl.static_range(0 if NEAR else 1, 4):
-        if side != 2 or (NEAR and not CAUSAL):
-            highest, total, out = forward_run(
+    for side in tl.static_range(0 if HAS_FAR else 1, 4):
+        if side != 2 or (HAS_FAR and not CAUSAL):
+            highest, total, out = accumulate_output(
                 highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
                 ends[side + 1], low if side == 0 else high, first, queries, keys, dropout,
                 BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
             )  # fmt: skip
     store_rows(o, first, out / total[:, None], queries, BM, d, W)
-    norm += tl.cast(row, tl.int64) * queries
-    tl.store(norm + i, highest + tl.log2(total), mask=i < queries)
+    norm += tl.cast(row, tl.int64) * queries + i
+    tl.store(norm, highest + tl.log2(total), mask=i < queries)
 
 
 @triton.jit
@@ -192,8 +201,8 @@ def offset_delta(g, o, delta, queries, d: tl.constexpr, W: tl.constexpr, BM: tl.
 
 
 @triton.jit
-def keys_run(
-    of_k, of_v, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end, far,
+def accumulate_key_gradients(
+    dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j, begin, end, far,
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -202,36 +211,35 @@ def keys_run(
         inside = tl.minimum(i, queries - 1) if EDGE else i
         query = load_rows(q, start, step, queries, BM, d, W, EDGE)
         products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
-        place = first - start + queries - 1
-        bias = toeplitz(line, far, place, queries + keys - 2, BN, BM, -1, FAR)
+        entry = first - start + queries - 1
+        bias = load_bias(line, far, entry, queries + keys - 2, BN, BM, -1, FAR)
         score = scores(products, bias, padding, i[None, :], j, queries, keys, EDGE, CAUSAL)
         weight = tl.exp2(score - tl.load(norm + inside)[None, :])
         grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
         # before the next product, so that fewer numbers are in registers at a time
         output_weight = drop(weight, seed, tl.program_id(1), i[None, :], j, dropout)
-        of_v = tl.dot(output_weight.to(grad.dtype), grad, of_v, input_precision=P)
+        dv = tl.dot(output_weight.to(grad.dtype), grad, dv, input_precision=P)
         products = tl.dot(value, tl.trans(grad), input_precision=P)
         score_grad = output_weight * products - weight * tl.load(delta + inside)[None, :]
-        of_k = tl.dot(score_grad.to(query.dtype), query, of_k, input_precision=P)
-    return of_k, of_v
+        dk = tl.dot(score_grad.to(query.dtype), query, dk, input_precision=P)
+    return dk, dv
 
 
 @triton.jit
 def offset_backward_keys(
-    g, q, k, v, line, pad, seed, norm, delta, of_k, of_v,
+    g, q, k, v, line, pad, seed, norm, delta, grad_k, grad_v,
     length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """BN rows of the gradients of k and v; no key of a tile is at an edge, its copies are."""
+    """BN rows of the gradients of k and v; keys past the end are copies of the last key."""
     row, first = tl.program_id(1), tl.program_id(0) * BN
     b, h = row // heads, row % heads
     j = tl.minimum(first + tl.arange(0, BN), keys - 1)[:, None]
     step = tl.num_programs(1) * d
     key = load_rows(k + row * d, first, step, keys, BN, d, W, True)
     value = load_rows(v + row * d, first, step, keys, BN, d, W, True)
-    q += row * d
-    g += row * d
+    q, g = q + row * d, g + row * d
     line += h * (queries + keys - 1)
     norm += tl.cast(row, tl.int64) * queries
     delta += tl.cast(row, tl.int64) * queries
@@ -239,36 +247,35 @@ def offset_backward_keys(
     if pad is not None:
         padding = tl.load(pad + tl.cast(b, tl.int64) * keys + j)
     low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
-    # Queries right of near ones see these keys on their left; ``place`` is the first key's.
-    place = first - (keys - queries)
-    begin, right, edge = 0, 0, queries // BM * BM
+    position = first - (keys - queries)  # of the first key, among the queries
+    begin, near, edge = 0, 0, queries // BM * BM
     if CAUSAL:
-        begin = tl.maximum(place, 0) // BM * BM
-        right = tl.minimum(tl.cdiv(tl.maximum(place + BN, 0), BM) * BM, tl.cdiv(queries, BM) * BM)
-        edge = tl.maximum(edge, right)
-    left = edge
-    if NEAR:
+        begin = tl.maximum(position, 0) // BM * BM
+        near = tl.minimum(tl.cdiv(tl.maximum(position + BN, 0), BM) * BM, tl.cdiv(queries, BM) * BM)
+        edge = tl.maximum(edge, near)
+    second_far = edge
+    if HAS_FAR:
         if not CAUSAL:
-            right = tl.minimum(tl.maximum(place - reach + 1, 0) // BM * BM, edge)
-        left = tl.cdiv(tl.maximum(place + BN - 1 + reach, 0), BM) * BM
-        left = tl.maximum(tl.minimum(left, edge), right)
-    ends = (begin, right, left, edge, queries)
-    to_k, to_v = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
-    for side in tl.static_range(0 if NEAR or CAUSAL else 1, 4):
-        if NEAR or side != 2:
-            to_k, to_v = keys_run(
-                to_k, to_v, key, value, q, g, step, line, padding, seed, norm, delta, j,
+            near = tl.minimum(tl.maximum(position - reach + 1, 0) // BM * BM, edge)
+        second_far = tl.cdiv(tl.maximum(position + BN - 1 + reach, 0), BM) * BM
+        second_far = tl.maximum(tl.minimum(second_far, edge), near)
+    ends = (begin, near, second_far, edge, queries)
+    dk, dv = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
+    for side in tl.static_range(0 if HAS_FAR or CAUSAL else 1, 4):
+        if HAS_FAR or side != 2:
+            dk, dv = accumulate_key_gradients(
+                dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j,
                 ends[side], ends[side + 1], high if side == 0 else low, first, queries, keys,
                 dropout, BM, BN, d, W, CAUSAL, P,
                 (side == 0 and not CAUSAL) or side == 2, (side == 0 and CAUSAL) or side == 3,
             )  # fmt: skip
-    store_rows(of_k, first, to_k, keys, BN, d, W)
-    store_rows(of_v, first, to_v, keys, BN, d, W)
+    store_rows(grad_k, first, dk, keys, BN, d, W)
+    store_rows(grad_v, first, dv, keys, BN, d, W)
 
 
 @triton.jit
-def queries_run(
-    to_q, sums, query, grad, k, v, step, line, pad, seed, norm, delta, i, begin, end, far,
+def accumulate_query_gradients(
+    dq, sums, query, grad, k, v, step, line, pad, seed, norm, delta, i, begin, end, far,
     far_start, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -276,33 +283,32 @@ def queries_run(
         j = (start + tl.arange(0, BN))[None, :]
         key = load_rows(k, start, step, keys, BN, d, W, EDGE)
         products = tl.dot(query, tl.trans(key), input_precision=P)
-        place = start - first + queries - 1
-        bias = toeplitz(line, far, place, queries + keys - 2, BM, BN, 1, FAR)
+        entry = start - first + queries - 1
+        bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
         padding = pad
         if pad is not None:
             padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
         score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
         weight = tl.exp2(score - norm[:, None])
         value = load_rows(v, start, step, keys, BN, d, W, EDGE)
-        products = tl.dot(grad, tl.trans(value), input_precision=P)
-        output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
-        score_grad = output_weight * products - weight * delta[:, None]
-        to_q = tl.dot(score_grad.to(key.dtype), key, to_q, input_precision=P)
+        row, deltas = tl.program_id(1), delta[:, None]
+        score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
+        dq = tl.dot(score_grad.to(key.dtype), key, dq, input_precision=P)
         if FAR:
             sums += tl.sum(score_grad, 1)
         if EDGE and far_start is not None:
             sums += tl.where(start >= far_start, tl.sum(score_grad, 1), 0.0)
-    return to_q, sums
+    return dq, sums
 
 
 @triton.jit
 def offset_backward_queries(
-    g, q, k, v, line, pad, seed, norm, delta, of_q, of_far,
+    g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_far,
     length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of the gradient of q, and of of_far (2, B, H, Tq): sums of d_ij over far tiles."""
+    """BM rows of the gradient of q, and of grad_far (2, B, H, Tq): sums of d_ij over far tiles."""
     tile, row = tl.program_id(0), tl.program_id(1)
     if CAUSAL:
         tile = tl.num_programs(0) - 1 - tile  # the longest first
@@ -312,50 +318,49 @@ def offset_backward_queries(
     step = tl.num_programs(1) * d
     query = load_rows(q + row * d, first, step, queries, BM, d, W, True)
     grad = load_rows(g + row * d, first, step, queries, BM, d, W, True)
-    k += row * d
-    v += row * d
+    k, v = k + row * d, v + row * d
     line += h * (queries + keys - 1)
     norms = tl.load(norm + tl.cast(row, tl.int64) * queries + inside)
     deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
     if pad is not None:
         pad += tl.cast(b, tl.int64) * keys
     low, high = tl.maximum(keys - 1 - reach, 0), tl.minimum(keys - 1 + reach, queries + keys - 2)
-    ends = runs_of_keys(first, queries, keys, reach, BM, BN, NEAR, CAUSAL)
-    to_q, sums = tl.zeros((BM, W), tl.float32), tl.zeros((BM,), tl.float32)
-    of_far += tl.cast(row, tl.int64) * queries + i
-    for side in tl.static_range(0 if NEAR else 1, 4):
-        if side != 2 or (NEAR and not CAUSAL):
-            to_q, sums = queries_run(
-                to_q, sums, query, grad, k, v, step, line, pad, seed, norms, deltas,
+    ends = split_keys(first, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
+    dq, sums = tl.zeros((BM, W), tl.float32), tl.zeros((BM,), tl.float32)
+    grad_far += tl.cast(row, tl.int64) * queries + i
+    for side in tl.static_range(0 if HAS_FAR else 1, 4):
+        if side != 2 or (HAS_FAR and not CAUSAL):
+            dq, sums = accumulate_query_gradients(
+                dq, sums, query, grad, k, v, step, line, pad, seed, norms, deltas,
                 inside[:, None], ends[side], ends[side + 1], low if side == 0 else high,
-                ends[5] if NEAR and not CAUSAL else None, first, queries, keys,
+                ends[5] if HAS_FAR and not CAUSAL else None, first, queries, keys,
                 dropout, BM, BN, d, W, CAUSAL, P, side == 0 or side == 2, side == 3,
             )  # fmt: skip
             if side == 0:
-                tl.store(of_far, sums, mask=i < queries)
+                tl.store(grad_far, sums, mask=i < queries)
                 sums = tl.zeros((BM,), tl.float32)
-    if NEAR and not CAUSAL:
-        tl.store(of_far + tl.cast(tl.num_programs(1), tl.int64) * queries, sums, mask=i < queries)
-    store_rows(of_q, first, to_q, queries, BM, d, W)
+    if HAS_FAR and not CAUSAL:
+        tl.store(grad_far + tl.cast(tl.num_programs(1), tl.int64) * queries, sums, mask=i < queries)
+    store_rows(grad_q, first, dq, queries, BM, d, W)
 
 
 @triton.jit
 def offset_backward_line(
-    g, q, k, v, line, pad, seed, norm, delta, of_line, length, heads, queries, keys, reach, dropout,
-    batch, lowest, sentences,
+    g, q, k, v, line, pad, seed, norm, delta, grad_line,
+    length, heads, queries, keys, reach, dropout, batch, lowest, sentences,
     d: tl.constexpr, W: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    EDGE: tl.constexpr, NEAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+    EDGE: tl.constexpr, HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """Sums of d_ij over the diagonals of all S x S tiles of one block diagonal, in some sentences.
 
-    Far tiles, which are BM x BN, are left to `offset_backward_queries`. of_line (parts, H, block
+    Far tiles, which are BM x BN, belong to `offset_backward_queries`. grad_line (parts, H, block
     diagonals, 2 S): entry x is the sum over column - row = x - S + 1. EDGE: tiles need checks.
     """
     diagonal, h, part = tl.program_id(0) + lowest, tl.program_id(1), tl.program_id(2)
     r = tl.arange(0, S)
     offset = diagonal * S - (keys - queries) + r[None, :] - r[:, None]
     line += h * (queries + keys - 1)
-    bias = toeplitz(line, 0, diagonal * S + queries - 1, queries + keys - 2, S, S, 1, False)
+    bias = load_bias(line, 0, diagonal * S + queries - 1, queries + keys - 2, S, S, 1, False)
     if CAUSAL:
         bias = tl.where(offset <= 0, bias, -float("inf"))
     begin = tl.maximum(0, -diagonal)  # of the tiles along the block diagonal
@@ -363,11 +368,11 @@ def offset_backward_line(
     total, step = tl.zeros((S, S), tl.float32), batch * heads * d
     for x in range(part * sentences * tiles, tl.minimum(batch, (part + 1) * sentences) * tiles):
         b = x // tiles
-        top = (begin + x % tiles) * S
-        left = top + diagonal * S
-        i, j, row = (top + r)[:, None], (left + r)[None, :], b * heads + h
-        query = load_rows(q + row * d, top, step, queries, S, d, W, EDGE)
-        key = load_rows(k + row * d, left, step, keys, S, d, W, EDGE)
+        first_query = (begin + x % tiles) * S
+        first_key = first_query + diagonal * S
+        i, j, row = (first_query + r)[:, None], (first_key + r)[None, :], b * heads + h
+        query = load_rows(q + row * d, first_query, step, queries, S, d, W, EDGE)
+        key = load_rows(k + row * d, first_key, step, keys, S, d, W, EDGE)
         products = tl.dot(query, tl.trans(key), input_precision=P)
         padding = pad
         if pad is not None:
@@ -375,21 +380,19 @@ def offset_backward_line(
         score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
         inside = tl.cast(row, tl.int64) * queries + (tl.minimum(i, queries - 1) if EDGE else i)
         norms = tl.load(norm + inside)
-        if NEAR:
-            ends = runs_of_keys(top // BM * BM, queries, keys, reach, BM, BN, NEAR, CAUSAL)
-            norms = tl.where((left < ends[1]) | (left >= ends[5]), float("inf"), norms)
+        if HAS_FAR:
+            ends = split_keys(first_query // BM * BM, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
+            norms = tl.where((first_key < ends[1]) | (first_key >= ends[5]), float("inf"), norms)
         weight = tl.exp2(score - norms)
-        grad = load_rows(g + row * d, top, step, queries, S, d, W, EDGE)
-        value = load_rows(v + row * d, left, step, keys, S, d, W, EDGE)
-        products = tl.dot(grad, tl.trans(value), input_precision=P)
-        output_weight = drop(weight, seed, row, i, j, dropout)
-        # in this order a score takes two fused multiplications and additions
-        total = total + output_weight * products - weight * tl.load(delta + inside)
+        grad = load_rows(g + row * d, first_query, step, queries, S, d, W, EDGE)
+        value = load_rows(v + row * d, first_key, step, keys, S, d, W, EDGE)
+        deltas = tl.load(delta + inside)
+        total += score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
     # row r is moved by S - 1 - r columns, so that a column is a diagonal; one half at a time
-    place = (part * heads + h) * tl.num_programs(0) + tl.program_id(0)
+    block = (part * heads + h) * tl.num_programs(0) + tl.program_id(0)
     for half in range(2):
         column = half * S + r[None, :] + r[:, None] - (S - 1)
         has_column = (column >= 0) & (column < S)
         diagonals = tl.gather(total, tl.where(has_column, column, 0), 1)
         sums = tl.sum(tl.where(has_column, diagonals, 0.0), 0)
-        tl.store(of_line + (tl.cast(place, tl.int64) * 2 + half) * S + r, sums)
+        tl.store(grad_line + (tl.cast(block, tl.int64) * 2 + half) * S + r, sums)

@@ -1,8 +1,8 @@
 """Attention with a score for every offset, in Triton kernels that keep no Tq x Tk matrix.
 
-They add no number by atomics, so that two runs give the same bits. No GPU has run these kernels
-yet: they equal the reference in Triton's interpreter (``TRITON_INTERPRET=1``) on a CPU, and compile
-for compute capabilities 8.0 to 10.0 (docs/performance.md).
+The kernels add nothing by atomics, so that two runs give the same bits. No GPU has run them yet:
+they equal the reference in Triton's interpreter (``TRITON_INTERPRET=1``) on a CPU, and compile for
+compute capabilities 8.0 to 10.0 (docs/performance.md).
 """
 
 import math
@@ -23,48 +23,46 @@ from .reference import reference
 
 # Notation: B sentences, H heads, Tq queries, Tk keys, d_h width of a head.
 
-#: a ``reach`` without far offsets
-EVERYWHERE = 2**30
+#: the ``reach`` of scores without far offsets
+UNLIMITED = 2**30
 
 
 class Tile(NamedTuple):
-    """A kernel's work: queries and keys in a tile, warps, stages of its pipeline."""
+    """A kernel's work: queries and keys in a tile, warps, and stages of its pipeline.
+
+    GPUs of the compute capabilities ``spills`` have too few registers for it.
+    """
 
     queries: int
     keys: int
     warps: int
     stages: int
+    spills: tuple[int, ...] = ()
 
 
-#: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. The first
-#: is taken where tiles are not timed. None makes its kernel spill registers, but those for keys and
-#: queries of wide heads on 10.0 (tests/attention/test_compiled_kernels.py). The line's divide the
-#: queries' in both directions.
+#: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. A call may
+#: take the first two that spill no register (tests/attention/test_compiled_kernels.py). The line's
+#: tiles divide the queries' in both directions.
 TILES = {
     "forward": (
-        (Tile(128, 64, 8, 3), Tile(128, 128, 8, 2)),
+        (Tile(128, 64, 8, 3), Tile(128, 128, 8, 2, spills=(10,))),
         (Tile(128, 64, 8, 2),),
         (Tile(128, 64, 8, 2),),
     ),
     "backward_keys": (
-        (Tile(64, 128, 8, 2), Tile(32, 128, 8, 2)),
-        (Tile(64, 64, 8, 2), Tile(32, 32, 4, 2)),
+        (Tile(64, 128, 8, 2, spills=(8,)), Tile(32, 128, 8, 2)),
+        (Tile(64, 64, 8, 2, spills=(8, 10)), Tile(32, 64, 4, 2, spills=(8,)), Tile(32, 32, 4, 2)),
         (Tile(32, 64, 4, 2),),
     ),
     "backward_queries": ((Tile(128, 64, 8, 2),), (Tile(64, 64, 8, 2),), (Tile(64, 32, 4, 2),)),
-    "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 2),)),
+    "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 1),)),
 }
-#: kernels and tiles that would spill registers on GPUs of a compute capability
-SPILLS = {
-    8: [("backward_keys", Tile(64, 128, 8, 2)), ("backward_keys", Tile(64, 64, 8, 2))],
-    10: [("forward", Tile(128, 128, 8, 2))],
-}
-#: all kernels in float32, and for wide heads with dropout
+#: tiles of all kernels in float32, and for wide heads with dropout
 SMALL = Tile(32, 32, 4, 2)
-#: tiles are timed for calls with so many queries, over sentences and heads: fewer leave a GPU idle
-TUNED = 2**16
-#: programs of `backward_line`, which splits the batch to have at least so many
-PROGRAMS = 2048
+#: queries, over sentences and heads, from which tiles are timed: fewer leave a GPU idle
+AUTOTUNED = 2**16
+#: `backward_line` splits the batch to have at least so many programs
+MIN_PROGRAMS = 2048
 
 
 def tiles_of(
@@ -73,15 +71,15 @@ def tiles_of(
     """The tiles of a kernel for a GPU of compute capability ``major``."""
     if dtype == torch.float32 or (dropout and width > 64):
         return (SMALL,)
-    tiles, spills = TILES[kernel][2 if dropout else width > 64], SPILLS.get(major, [])
-    return tuple(tile for tile in tiles if (kernel, tile) not in spills)
+    tiles = TILES[kernel][2 if dropout else width > 64]
+    return tuple(tile for tile in tiles if major not in tile.spills)[:2]
 
 
 def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """`offset_attention`, or the reference where other scores or `kernels_fit` forbid it.
+    """The backend "offsets": `offset_attention`, or the reference where the kernels can't run.
 
     Raises:
-        UserError: Triton is needed and can't be imported
+        UserError: Triton can't be imported
     """
     call = call.at_temperature()
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
@@ -106,7 +104,7 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         line,
         pad,
         seed,
-        EVERYWHERE if summed.reach is None else summed.reach,
+        UNLIMITED if summed.reach is None else summed.reach,
         causal,
         call.dropout,
     )
@@ -121,30 +119,30 @@ def offset_attention(
     q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None, seed: Tensor | None,
     reach: int, causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """softmax(q k^T + toeplitz(line), masked) v.
+    """softmax(q k^T + toeplitz(line) + mask) v.
 
     Args:
         q: (B, H, Tq, d_h), scaled; k, v: (B, H, Tk, d_h)
         line: (H, Tq + Tk - 1) float32, ascending: the score of each offset
         pad: (B, Tk) float32, -inf at keys that are padding, 0 at others; None: no padding
         seed: (1,) int64, of dropout; None: no dropout
-        reach: the scores of all offsets from ``reach`` on are one number, and those up to
-            ``-reach`` are another. Their gradients may be put together in one entry of the line.
+        reach: all offsets from ``reach`` on have one score, and all up to ``-reach`` another.
+            One entry of the line's gradient may have the sum of theirs.
         causal: keys after the query are masked, too, as in `Layout.mask`
         dropout: the probability that a weight is dropped
 
     Returns:
-        (B, H, Tq, d_h), and log2 of what each softmax divides by, (B, H, Tq) float32
+        (B, H, Tq, d_h), and log2 of each softmax's denominator, (B, H, Tq) float32
     """
     launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout)
-    out, norm = activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    out, norm = empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
     launch.forward(out, norm)
     return out, norm
 
 
 @offset_attention.register_fake
 def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.custom_op("diet_fairseq::offset_attention_backward", mutates_args=())
@@ -159,26 +157,31 @@ def offset_attention_backward(
 
 @offset_attention_backward.register_fake
 def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return activations(q), activations(k), activations(v), line.new_empty(line.shape)
+    return (
+        empty_activations(q),
+        empty_activations(k),
+        empty_activations(v),
+        line.new_empty(line.shape),
+    )
 
 
-def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, reach, causal, dropout = inputs
     ctx.options = reach, causal, dropout
     ctx.save_for_backward(*tensors, *output)
 
 
-def gradients(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *inputs, out, norm = ctx.saved_tensors
     results = offset_attention_backward(gradient, *inputs, *ctx.options, out, norm)
     return *results, *[None] * 5
 
 
-offset_attention.register_autograd(gradients, setup_context=save)
+offset_attention.register_autograd(backward, setup_context=save_for_backward)
 
 
-def activations(x: Tensor) -> Tensor:
-    """Without values, of x's shape (B, H, T, d_h), and in memory as fairseq's (T, B, H d_h)."""
+def empty_activations(x: Tensor) -> Tensor:
+    """An empty tensor of x's shape (B, H, T, d_h), in memory as fairseq's (T, B, H d_h)."""
     batch, heads, tokens, width = x.shape
     return x.new_empty(tokens, batch, heads, width).permute(1, 2, 0, 3)
 
@@ -214,32 +217,32 @@ class Launch:
         self.q, self.k, self.v = (token_major(x) for x in (self.q, self.k, self.v))
         g = token_major(gradient)
         delta = self.delta(g, token_major(out))
-        of_q, of_k, of_v = (activations(x) for x in (self.q, self.k, self.v))
-        of_far = norm.new_empty(1 if self.causal else 2, *norm.shape)
+        grad_q, grad_k, grad_v = (empty_activations(x) for x in (self.q, self.k, self.v))
+        grad_far = norm.new_empty(1 if self.causal else 2, *norm.shape)
         keys, queries = self.grid(self.keys, "BN"), self.grid(self.queries, "BM")
-        self.start("backward_keys", keys, (g,), (norm, delta, of_k, of_v))
-        far = self.start("backward_queries", queries, (g,), (norm, delta, of_q, of_far))
-        return of_q, of_k, of_v, self.of_line(g, norm, delta, of_far, far)
+        self.start("backward_keys", keys, (g,), (norm, delta, grad_k, grad_v))
+        far = self.start("backward_queries", queries, (g,), (norm, delta, grad_q, grad_far))
+        return grad_q, grad_k, grad_v, self.line_gradient(g, norm, delta, grad_far, far)
 
-    def of_line(
-        self, g: Tensor, norm: Tensor, delta: Tensor, of_far: Tensor, far: dict[str, int]
+    def line_gradient(
+        self, g: Tensor, norm: Tensor, delta: Tensor, grad_far: Tensor, far: dict[str, int]
     ) -> Tensor:
         """The gradient of the line, (H, Tq + Tk - 1).
 
         Args:
-            of_far: (1 or 2, B, H, Tq), what `offset_backward_queries` summed over far tiles
-            far: the size of these tiles, BM and BN
+            grad_far: (1 or 2, B, H, Tq), the sums of `offset_backward_queries` over far tiles
+            far: the size of far tiles, BM and BN
         """
         size, shift = self.tiles("backward_line")[0].queries, self.keys - self.queries
         lowest, highest = 1 - -(-self.queries // size), -(-self.keys // size) - 1
-        if self.near:  # a far tile's offsets are so many more at most
+        if self.has_far:  # beyond these diagonals all tiles are far
             reach = self.reach + far["BM"] + far["BN"] + size
             lowest = max(lowest, (shift - reach) // size)
             highest = min(highest, -(-(shift + reach) // size))
         if self.causal:
             highest = min(highest, (shift + size - 1) // size)
         diagonals = highest - lowest + 1
-        parts = min(self.batch, -(-PROGRAMS // (diagonals * self.heads)))
+        parts = min(self.batch, -(-MIN_PROGRAMS // (diagonals * self.heads)))
         sentences = -(-self.batch // parts)
         parts = -(-self.batch // sentences)
         sums = norm.new_empty(parts, self.heads, diagonals, 2 * size)
@@ -249,22 +252,22 @@ class Launch:
             "backward_line", (diagonals, self.heads, parts), (g,), (norm, delta, sums),
             (self.batch, lowest, sentences), {**far, "EDGE": edge},
         )  # fmt: skip
-        # neighbours overlap by half: one's second half has the same offsets as the next's first
+        # neighbours overlap: the second half of a block has the offsets of the next block's first
         blocks = F.pad(sums.sum(0), (0, 0, 0, 1))  # (H, diagonals + 1, 2 S)
         line = blocks[..., :size] + blocks[..., size:].roll(1, 1)
         first = lowest * size - size + self.queries  # the line's entry for its first number
         entries = self.queries + self.keys - 1
         ends = (first, entries - first - line.size(1) * size)
         gradient = F.pad(line.flatten(1), ends)
-        if self.near:
-            for side, offset in zip(of_far, (-self.reach, self.reach), strict=False):
+        if self.has_far:
+            for side, offset in zip(grad_far, (-self.reach, self.reach), strict=False):
                 entry = self.keys - 1 + offset
                 if 0 <= entry < entries:
                     gradient[:, entry] += side.sum((0, 2))
         return gradient
 
     def delta(self, g: Tensor, out: Tensor) -> Tensor:
-        """(B, H, Tq): the products of g and out, which lie in memory as (T, B, H, d_h)."""
+        """(B, H, Tq): the products of g and out, which are token-major (`token_major`)."""
         delta = g.new_empty(g.shape[:3], dtype=torch.float32)
         grid = (-(-self.queries // 64), self.batch * self.heads)
         with torch.cuda.device_of(g):
@@ -272,24 +275,24 @@ class Launch:
         return delta
 
     @property
-    def near(self) -> bool:
+    def has_far(self) -> bool:
         """Whether there may be far offsets."""
         return self.reach < max(self.queries, self.keys)
 
     @property
     def columns(self) -> dict[str, int]:
-        """The width, and the power of 2 that holds it; products want at least 16."""
+        """The width, and the next power of 2, at least 16 as products need."""
         return {"d": self.width, "W": max(16, 1 << (self.width - 1).bit_length())}
 
     def tiles(self, kernel: str) -> tuple[Tile, ...]:
-        """The tiles to choose from: the first alone, where timing them is not worth it."""
+        """The tiles to choose from; only the first one where timing is not worth it."""
         capability = torch.cuda.get_device_capability(self.q.device) if self.q.is_cuda else (9, 0)
         tiles = tiles_of(kernel, self.q.dtype, self.width, capability[0], bool(self.dropout))
-        small = self.batch * self.heads * self.queries < TUNED
+        small = self.batch * self.heads * self.queries < AUTOTUNED
         return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
 
     def grid(self, tokens: int, size: str) -> Callable[[dict[str, int]], tuple[int, int]]:
-        """Programs that have a tile of so many tokens, for every sentence and head."""
+        """The programs of a kernel: tiles of ``size`` tokens, sentences and heads."""
         return lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)
 
     def start(
@@ -305,25 +308,26 @@ class Launch:
                 *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
                 *(*sizes, *extra),
                 **((constants or {}) | self.columns),
-                NEAR=self.near,
+                HAS_FAR=self.has_far,
                 CAUSAL=self.causal,
                 P=precision(),
+                enable_fp_fusion=True,  # a default until Triton 3.9
             )
         return kernel.best_config.kwargs
 
 
 def token_major(x: Tensor) -> Tensor:
-    """x (B, H, T, d_h), in memory as fairseq's projections (T, B, H d_h): most are already."""
+    """x (B, H, T, d_h), in memory as fairseq's projections (T, B, H d_h); most need no copy."""
     return x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
 
 
 @cache
 def tuned(name: str, tiles: tuple[Tile, ...]) -> Any:
-    """A kernel with the fastest of these tiles, timed once for each width, length and causality.
+    """A kernel that takes the fastest of these tiles, timed once for each width, length and mask.
 
-    Triton times them when it meets the first such call, and keeps its choice in a file (from
-    Triton 3.4 on), so that later runs on the machine choose the same and return the same bits.
-    Lengths are rounded up to powers of 2. A CUDA graph can't be recorded before that.
+    Triton times them at the first such call, and keeps its choice in a file (from Triton 3.4 on),
+    so that later runs on the machine choose the same and return the same bits. Lengths are rounded
+    up to powers of 2. No CUDA graph can be recorded before the tiles are timed.
     """
     module = kernels()
     sizes = ("S",) if name == "backward_line" else ("BM", "BN")
@@ -345,7 +349,7 @@ def kernels() -> ModuleType:
         from . import offset_kernels
 
         if not hasattr(offset_kernels.tl, "gather"):
-            raise ImportError("this one is older")
+            raise ImportError("this version is older")
     except ImportError as error:
         raise UserError(
             f"--attention-backend offsets needs Triton 3.3 or newer ({error}): pip install "
@@ -355,7 +359,7 @@ def kernels() -> ModuleType:
 
 
 def precision() -> str:
-    """Of products of float32, as PyTorch's flags say."""
+    """The precision of float32 products, by PyTorch's flags."""
     matmul = torch.backends.cuda.matmul
     if hasattr(matmul, "fp32_precision"):  # from PyTorch 2.9 on
         return "tf32" if matmul.fp32_precision == "tf32" else "ieee"

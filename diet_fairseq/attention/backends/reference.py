@@ -1,4 +1,4 @@
-"""Attention's equation, which all other backends must match."""
+"""The backend "reference": attention's equation, which all other backends must match."""
 
 from functools import reduce
 
@@ -12,7 +12,7 @@ from .call import AttentionCall
 
 
 def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """softmax(q k^T + scores + mask) v, and what schemes add to the values.
+    """softmax(q k^T + scores + mask) v, plus the schemes' terms for values.
 
     Returns:
         (B, H, Tq, d_h), and the weights before dropout, (B, H, Tq, Tk)
@@ -23,9 +23,9 @@ def reference(call: AttentionCall) -> tuple[Tensor, Tensor]:
     dropped = drop(weights, call.dropout) if call.dropout else weights
     out = dropped @ call.v  # (B, H, Tq, Tk) @ (B, H, Tk, d_h) -> (B, H, Tq, d_h)
     for scheme in call.schemes:
-        of_values = scheme.value_rows(call.layout) if "value_rows" in scheme.kinds else None
-        if of_values is not None:
-            out = out + value_sums(dropped, of_values)
+        rows = scheme.value_rows(call.layout) if "value_rows" in scheme.kinds else None
+        if rows is not None:
+            out = out + value_sums(dropped, rows)
     return out, weights
 
 
@@ -37,16 +37,16 @@ def attention_scores(call: AttentionCall, masked: bool = True) -> Tensor:
             score = scheme.content_score(score, call.q, call.layout)
     for added in added_scores(call):
         score = score + added
-    if call.temperature != 1:  # of what schemes have changed, too
+    if call.temperature != 1:  # after the schemes' changes
         score = score / call.temperature
     if masked and call.layout.mask is not None:
-        # after all else: no learned score beats -inf
+        # the last step, as no learned score can raise -inf
         score = score.masked_fill(call.layout.mask, float("-inf"))
     return score
 
 
 def attention_bias(call: AttentionCall) -> Tensor | None:
-    """(B|1, H|1, Tq|1, Tk): the sum of what is added to q k^T; None: nothing is added."""
+    """(B|1, H|1, Tq|1, Tk): the sum of the scores and the mask's -inf; None: neither exists."""
     scores, mask = added_scores(call), call.layout.mask
     if not scores:
         return None if mask is None else call.q.new_zeros(mask.shape).masked_fill(mask, -torch.inf)
