@@ -4,7 +4,6 @@ Those that a line `<!-- run -->` marks are also run, by test_walks.py.
 """
 
 import ast
-import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -194,17 +193,6 @@ def test_commands_within_sentences_exist(page):
             check([program, word])
         else:
             assert word in names, word
-
-
-@pytest.mark.parametrize("page", MARKDOWN)
-def test_python_blocks_import_what_exists(page):
-    for language, block in BLOCK.findall(text_of(page)):
-        if language != "python":
-            continue
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                module = importlib.import_module(node.module)
-                assert all(hasattr(module, alias.name) for alias in node.names), node.module
 
 
 @pytest.mark.parametrize("page", MARKDOWN)
