@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +40,13 @@ class Block(NamedTuple):
     language: str
     text: str
 
+    def changed(self, changes: Mapping[str, str]) -> "Block":
+        """The block with other values."""
+        text = self.text
+        for value, other in changes.items():
+            text = text.replace(value, other)
+        return self._replace(text=text)
+
 
 def text_of(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
@@ -53,21 +60,18 @@ def section_of(page: str, heading: str) -> str:
     return section
 
 
-def marked_blocks(text: str) -> list[Block]:
-    return [Block(*match) for match in MARKED.findall(text)]
+def marked_blocks(text: str, changes: Mapping[str, str] | None = None) -> list[Block]:
+    """The marked blocks, with a tiny experiment's values for those that they must have."""
+    changes = changes or {}
+    blocks = [Block(*match) for match in MARKED.findall(text)]
+    for value in changes:
+        assert any(value in block.text for block in blocks), value
+    return [block.changed(changes) for block in blocks]
 
 
 def first_block(text: str, language: str) -> str:
     """The first block in a language."""
     return next(block for name, block in BLOCK.findall(text) if name == language)
-
-
-def replaced(text: str, changes: Mapping[str, str]) -> str:
-    """The text with a tiny experiment's values; each value that they replace must be there."""
-    for value, smaller in changes.items():
-        assert value in text, value
-        text = text.replace(value, smaller)
-    return text
 
 
 def environment() -> dict[str, str]:
@@ -92,7 +96,7 @@ def run_block(block: Block, folder: Path) -> str:
         words_of(block), cwd=folder, env=environment(), text=True, timeout=900, capture_output=True
     )
     assert done.returncode == 0, f"{block.text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 @contextmanager
@@ -112,7 +116,7 @@ def serving(block: Block, folder: Path) -> Iterator[str]:
         if line.startswith("translating "):
             break
     try:
-        assert f":{port} (Ctrl-C ends it)" in lines[-1], lines
+        assert f":{port} (Ctrl-C ends it)" in "".join(lines[-1:]), lines
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGINT)
@@ -120,28 +124,15 @@ def serving(block: Block, folder: Path) -> Iterator[str]:
     assert output.endswith("stopped: all requests are answered\n"), output
 
 
-def run_blocks(
-    blocks: Iterable[Block], folder: Path, changes: Mapping[str, str] | None = None
-) -> list[str]:
+def run_blocks(blocks: Iterable[Block], folder: Path) -> list[str]:
     """The outputs of blocks from top to bottom; a server answers the block behind its own."""
-    changes = changes or {}
-    texts = [block.text for block in blocks]
-    replaced("".join(texts), changes)
     outputs = []
     server = None
     for block in blocks:
-        text = block.text
-        for value, smaller in changes.items():
-            text = text.replace(value, smaller)
-        block = block._replace(text=text)
         if block.mark == "serve":
             server = block
-        elif server:
-            assert ADDRESS in text
-            with serving(server, folder) as address:
-                asking = block._replace(text=text.replace(ADDRESS, address))
-                outputs.append(run_block(asking, folder))
-            server = None
-        else:
-            outputs.append(run_block(block, folder))
+            continue
+        with serving(server, folder) if server else nullcontext(ADDRESS) as address:
+            outputs.append(run_block(block.changed({ADDRESS: address}), folder))
+        server = None
     return outputs
