@@ -76,7 +76,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
 @pytest.mark.parametrize(
     "link", ["docs/no-such.md", "docs/results.md#no-such-heading", "#no-such", "../outside"]
 )
-def test_a_link_that_leads_nowhere_is_found(link):
+def test_a_broken_link_is_reported(link):
     assert broken_links("README.md", f"[text]({link})") == [link]
 
 
@@ -96,7 +96,7 @@ def test_every_position_option_is_documented():
 
 
 @pytest.mark.parametrize("page", ["docs/options.md", ".github/ISSUE_TEMPLATE/bug.yml"])
-def test_the_line_that_names_a_run_is_shown_as_it_is_logged(page):
+def test_the_line_that_names_a_run_is_documented_as_logged(page):
     line = str(PositionConfig.of(Namespace(position_scheme="diet_rel")))
     assert f" {line}|version:" in text_of(page)
 
@@ -132,7 +132,7 @@ def tables_of(text: str) -> list[list[list[str]]]:
     return tables
 
 
-def test_the_scores_of_multi30k_are_those_that_were_measured():
+def test_the_scores_of_multi30k_are_the_measured_ones():
     with open(ROOT / "results/translation/multi30k.csv", encoding="utf-8", newline="") as file:
         measured = list(csv.DictReader(file))
     tables = [

@@ -23,7 +23,7 @@ FAIRSEQ_PARSERS = {
     "fairseq-preprocess": options.get_preprocessing_parser,
 }
 #: programs whose words say nothing about this package
-SHELL_PROGRAMS = {".", "cat", "do", "done", "echo", "for", "head", "subword-nmt", "tail"}
+SHELL_PROGRAMS = {".", "awk", "cat", "do", "done", "echo", "for", "head", "subword-nmt", "tail"}
 INLINE = re.compile(r"`(diet-fairseq|make) (\w+)")
 
 
@@ -179,7 +179,7 @@ def test_commands_have_no_unknown_option_target_or_file(page):
         "no-such-program",
     ],
 )
-def test_a_command_with_a_mistake_is_found(command):
+def test_a_command_with_a_mistake_is_reported(command):
     [words] = commands(f"```sh\n{command}\n```\n")
     with pytest.raises((SystemExit, AssertionError, FileNotFoundError)):
         check(words)
