@@ -33,11 +33,12 @@ test: setup ## the tests, but for the slow ones and those for a GPU (5 minutes)
 test-slow: override PYTEST += -m "slow and not gpu"
 test-slow: test ## the slow tests
 
-lint: setup ## style, types and spelling
+lint: setup ## style, types, spelling and prose
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	$(PY) -m codespell_lib
+	$(PY) -m proselint check --config proselint.json *.md docs examples results
 
 docs: setup ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build

@@ -84,6 +84,7 @@ setup(
             "build",
             "codespell==2.4.3",
             "mypy==2.4.1",
+            "proselint==0.16.0",
             "pytest>=8",
             "pytest-xdist",
             "snakemake-executor-plugin-cluster-generic",  # a fake cluster in tests

@@ -9,6 +9,7 @@ attention equation are the package's own.
 """
 
 import sys
+from importlib import import_module
 from typing import Any
 
 
@@ -19,7 +20,7 @@ def hide_broken_torchaudio() -> None:
     imports it wherever it is installed, and fails with it.
     """
     try:
-        import torchaudio  # noqa: F401
+        import_module("torchaudio")
     except ModuleNotFoundError:
         return
     except (OSError, ImportError, RuntimeError):

@@ -124,10 +124,10 @@ class DietPreTrainedModel(PreTrainedModel):
             shape = module.shape
             schemes = nn.ModuleDict(schemes_of(self.config, shape.causal, shape.cross, shape.layer))
             new = next(part for part in schemes.modules() if type(part) is type(module))
-            for name, value in module.named_parameters():
-                init.copy_(value, new.get_parameter(name))
-            for name, value in module.named_buffers():
-                init.copy_(value, new.get_buffer(name))
+            for name, parameter in module.named_parameters():
+                init.copy_(parameter, new.get_parameter(name))
+            for name, buffer in module.named_buffers():
+                init.copy_(buffer, new.get_buffer(name))
         else:
             super()._init_weights(module)
 

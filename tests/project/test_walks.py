@@ -1,0 +1,131 @@
+"""README, and the pages that it links to, lead a reader from nothing to a result.
+
+The commands are run as printed, from top to bottom, in an empty folder, with numbers for a corpus
+of two hundred sentences.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import validate  # type: ignore[import-untyped]
+
+from tests.support.pages import (
+    MARKDOWN,
+    ROOT,
+    Block,
+    first_block,
+    marked_blocks,
+    run_block,
+    run_blocks,
+    section_of,
+    text_of,
+)
+from tests.support.texts import corpus, sentences, write
+
+USING, GUIDE = "docs/using-a-model.md", "CONTRIBUTING.md"
+OWN_DATA = "Train on your own data"
+OTHER_POSITIONS = "Start from another model"
+OWN_SCHEME = "A new scheme is one file"
+#: pages whose blocks run with the files of docs/training.md
+PAGES = (USING, "docs/schemes.md", "docs/look.md", "docs/design.md")
+WALKS = ("README.md", "docs/quickstart.md", "docs/training.md", GUIDE)
+SMALLER = {"--max-tokens 4096": "--max-tokens 400", "--max-update 5000": "--max-update 6"}
+SMALLER_CONFIG = "vocabulary: 100\nbatch: 400\nwarmup: 4\n"
+#: a stock model of the size `_tiny`
+STOCK = """
+fairseq-train data-bin --arch transformer --share-all-embeddings --optimizer adam --lr 0.001 \
+    --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
+    --encoder-attention-heads 4 --decoder-layers 4 --decoder-embed-dim 128 \
+    --decoder-ffn-embed-dim 256 --decoder-attention-heads 4 --max-tokens 400 --max-update 4 \
+    --save-dir stock
+mv stock/checkpoint_last.pt stock.pt
+"""
+
+
+def test_the_config_has_eight_lines():
+    assert first_block(section_of("README.md", OWN_DATA), "yaml").count("\n") == 8
+
+
+def test_the_config_of_the_quickstart_fits_the_schema():
+    config = first_block(text_of("docs/quickstart.md"), "yaml")
+    schema = text_of("examples/rules/translation.schema.yaml")
+    validate(yaml.safe_load(config), yaml.safe_load(schema))
+
+
+def test_every_marked_block_is_run_by_a_test():
+    marked = {page for page in MARKDOWN if marked_blocks(text_of(page))}
+    assert marked == {*PAGES, *WALKS}
+
+
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [
+        ("docs/training.md", "Translation"),
+        (USING, OTHER_POSITIONS),
+        (GUIDE, OWN_SCHEME),
+    ],
+)
+def test_the_readme_links_to_the_pages_of_the_walks(page, section):
+    assert f"({page}" in text_of("README.md")
+    assert section_of(page, section)
+
+
+@pytest.mark.slow
+def test_from_two_text_files_to_a_served_model(tmp_path):
+    section = section_of("README.md", OWN_DATA)
+    for language, seed in (("en", 1), ("de", 2)):
+        write(tmp_path / f"text.{language}", sentences(124, seed=seed))
+    config = first_block(section, "yaml") + SMALLER_CONFIG
+    (tmp_path / "mine.yaml").write_text(re.sub(r"updates: \d+", "updates: 6", config))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    blocks = marked_blocks(section, {"2000": "24", "1000": "12"})
+    _, trained, answer = run_blocks(blocks, tmp_path)
+    assert "| diet_rel, tiny |" in trained
+    assert '{"translatedText":"' in answer
+
+    (tmp_path / "demo").symlink_to("mine")  # the quickstart goes on with such a folder
+    outputs = run_blocks(marked_blocks(text_of("docs/quickstart.md")), tmp_path)
+    assert len(outputs) == 5
+    assert (tmp_path / "heads" / "index.html").exists()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder in which a reader has followed docs/training.md."""
+    folder = corpus(tmp_path_factory.mktemp("docs"), train=200, odd=False)
+    section = section_of("docs/training.md", "Translation")
+    smaller = {"-s 8000": "-s 60", "--save-interval-updates 250": "--save-interval-updates 1"}
+    run_blocks(marked_blocks(section, SMALLER | smaller), folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_from_a_fairseq_checkpoint_to_other_positions(folder):
+    run_block(Block("run", "sh", STOCK), folder)
+    blocks = marked_blocks(section_of(USING, OTHER_POSITIONS), SMALLER | {"_iwslt_de_en": "_tiny"})
+    swapped, generated = run_blocks(blocks, folder)
+    assert "loading pretrained model from stock.pt" in swapped
+    assert len((folder / "rope.out").read_text().splitlines()) == 12
+    assert len(re.findall(r"^H-", generated, re.MULTILINE)) == 12
+
+
+@pytest.mark.slow
+def test_from_an_idea_to_a_new_scheme(folder):
+    section = section_of(GUIDE, OWN_SCHEME)
+    [path] = re.findall(r"The file `(\S+)`", section)
+    (folder / path).parent.mkdir()
+    (folder / path).write_text(first_block(section, "python"))
+    listed, _ = run_blocks(marked_blocks(section, SMALLER), folder)
+    assert "turn: q and k are turned pair by pair" in listed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_marked_blocks_of_a_page_run_from_top_to_bottom(page, folder):
+    text = text_of(page)
+    if page == USING:  # a walk of its own
+        text = text.replace(section_of(page, OTHER_POSITIONS), "")
+    blocks = marked_blocks(text)
+    assert run_blocks(blocks, folder)
