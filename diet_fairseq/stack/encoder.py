@@ -85,6 +85,9 @@ class PositionalEncoder(TransformerEncoderBase):
             layout = self.sampling.draw(layout, len(src_tokens))
         tokens = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
         embedded = self.embed_scale * tokens  # (B, T, d)
+        if self.embed_segments is not None:
+            ids = torch.zeros_like(src_tokens) if segments is None else segments
+            embedded = embedded + look_up(ids, self.embed_segments.weight).to(embedded.dtype)
         x = self._embed(embedded, layout)
         if layout.padding_mask is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
@@ -118,12 +121,7 @@ class PositionalEncoder(TransformerEncoderBase):
         }
 
     def _embed(self, x: Tensor, layout: Layout) -> Tensor:
-        """Embedded tokens (B, T, d) -> the layers' input, with segments and positions."""
-        if self.embed_segments is not None:
-            segments = layout.segments
-            if segments is None:
-                segments = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
-            x = x + look_up(segments, self.embed_segments.weight).to(x.dtype)
+        """Embedded tokens and segments (B, T, d) -> the layers' input, with positions."""
         if self.embed_positions is not None:
             x = x + forward_context.input_positions(self.embed_positions, layout.query_positions)
         if self.layernorm_embedding is not None:
