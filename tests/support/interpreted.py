@@ -308,7 +308,7 @@ def compile_and_fsdp() -> None:
         for out in outputs:
             out.square().sum().backward()
     gradients = [[p.grad for p in model.parameters()] for model in models]
-    gradients[2] = [grad.full_tensor() for grad in gradients[2]]  # type: ignore[union-attr, misc]
+    gradients[2] = [grad.full_tensor() for grad in gradients[2]]  # type: ignore[union-attr]
     destroy_process_group()
     for out, grads in zip(outputs[1:], gradients[1:], strict=True):
         torch.testing.assert_close([out, *grads], [outputs[0], *gradients[0]])
@@ -318,8 +318,10 @@ def checks_of(more: bool) -> dict[str, Callable[[], None]]:
     calls = MORE if more else CALLS
     checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n]) for n in calls}
     if more:
-        others = (cross_attention, dropout, two_runs, timed_tiles, split_attention, opcheck)
-        others += (compile_and_fsdp,)
+        others = (
+            *(cross_attention, dropout, two_runs, timed_tiles, split_attention, opcheck),
+            compile_and_fsdp,
+        )
         return checks | {other.__name__: other for other in others}
     return checks | {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
 
