@@ -1,6 +1,5 @@
 """The workflows' scripts: tables, published figures."""
 
-import csv
 import importlib.util
 import json
 import re
@@ -8,6 +7,8 @@ import sys
 import zipfile
 
 import pytest
+from pandas import DataFrame, Series, read_csv
+from pandas.testing import assert_frame_equal
 
 from diet_fairseq.errors import UserError
 from tests.support.texts import write
@@ -29,11 +30,12 @@ outputs = script("wmt18/score_outputs")
 
 
 def test_spreads_and_differences_are_those_of_the_seeds():
-    assert table.spread([1.0]) == "1.00"
-    assert table.spread([1.0, 2.0, 3.0]) == "2.00 ± 1.00"
+    assert table.spread(Series([1.0])) == "1.00"
+    assert table.spread(Series([1.0, 2.0, 3.0])) == "2.00 ± 1.00"
+    ours, theirs = Series([2.0, 4.0, 6.0]), Series([1.0, 2.0, 3.0])
     # t(0.975, 2) / sqrt(3) = 2.4842; scipy.stats.ttest_rel gives the p
-    assert table.difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]) == "+2.00 ± 2.48 (p = 0.074)"
-    assert table.difference([2.0, 3.0], [1.0, 2.0]) == "+1.00"
+    assert table.difference(ours, theirs) == "+2.00 ± 2.48 (p = 0.074)"
+    assert table.difference(theirs + 1, theirs) == "+1.00"
 
 
 def grid(folder):
@@ -47,54 +49,50 @@ def grid(folder):
             (run / "evaluation-test").mkdir(parents=True)
             lines = references if offset else [line.replace("sentence", "x") for line in references]
             write(run / "evaluation-test" / "translations.txt", lines)
-            row = dict.fromkeys(table.COLUMNS, "")
-            row |= {"folder": str(run), "scheme": scheme, "size": "tiny", "seeds": seed}
-            row |= {"test": "test", "BLEU": str(20 + offset + 0.5 * len(seed) * int(seed[0])),
-                    "chrF": "50", "BLEU signature": "s", "chrF signature": "t"}  # fmt: skip
+            row = {"folder": str(run), "scheme": scheme, "size": "tiny", "seeds": seed}
+            row |= {"test": "test", "BLEU": 20 + offset + 0.5 * len(seed) * int(seed[0]),
+                    "chrF": 50.0, "BLEU signature": "s", "chrF signature": "t"}  # fmt: skip
             if " " not in seed:
-                row |= {"parameters": "1000", "minutes": "1.5"}
+                row |= {"parameters": 1000, "minutes": 1.5}
             rows.append(row)
-    return rows, reference
+    rows = DataFrame(rows, columns=table.COLUMNS.split(","))
+    return rows.astype({"parameters": "Int64"}), reference
 
 
 def test_a_table_has_rows_for_schemes_and_ensembles(tmp_path):
     rows, reference = grid(tmp_path)
-    text = table.markdown(rows, reference, "shaw")
+    text = table.markdown(rows, "test", reference, "shaw")
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if "tiny" in line]
     assert [line[0] for line in lines] == [
         "shaw, tiny", "shaw, tiny, ensemble", "t5, tiny", "t5, tiny, ensemble"
     ]  # fmt: skip
     assert lines[2][1:3] == ["25.75 ± 0.35", "50.00 ± 0.00"]
-    assert lines[2][3] == "+5.00"
-    assert lines[2][4].count("(p = 0.001)") == 2
-    assert lines[2][5:] == ["1,000", "1.5", "1, 2"]
-    assert "against" not in table.markdown(rows, reference, "")
+    assert lines[2][3:7] == ["1,000", "1.5", "1, 2", "+5.00"]
+    assert lines[2][7].count("(p = 0.001)") == 2
+    assert [line[3:6] for line in lines[1::2]] == [["", "", "1 2"]] * 2
+    assert "against" not in table.markdown(rows, "test", reference, "")
 
 
 def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     rows, reference = grid(tmp_path)
-    for row in rows:
+    for row in rows.to_dict("records"):
         run = tmp_path / row["folder"]
         (run / "evaluation-test" / "scores.json").write_text(json.dumps(
-            {"BLEU": float(row["BLEU"]), "chrF": 50, "BLEU signature": "s", "chrF signature": "t"}
+            {"BLEU": row["BLEU"], "chrF": 50.0, "BLEU signature": "s", "chrF signature": "t"}
         ))  # fmt: skip
-        if row["minutes"]:
+        if " " not in row["seeds"]:
             (run / "train.log").write_text(
                 'num. shared model params: 1,000 (num. trained: 1,000)\n{"train_wall": "90"}\n'
             )
-    names = ("scheme", "size", "seeds")
-    models = {row["folder"]: {name: row[name] for name in names} for row in rows}
+    models = rows.set_index("folder")[["scheme", "size", "seeds"]].to_dict("index")
     output = tmp_path / "table.md"
     words = [tmp_path / "results.csv", output, "--test", "test", reference]
     words += ["--models", json.dumps(models), "--baseline", "shaw"]
     monkeypatch.setattr("sys.argv", ["table.py", *map(str, words)])
     table.main()
-    assert output.read_text() == table.markdown(rows, reference, "shaw")
-    with open(tmp_path / "results.csv", newline="") as file:
-        written = list(csv.DictReader(file))
-    for ours, theirs in zip(written, rows, strict=True):
-        assert float(ours.pop("BLEU")) == float(theirs["BLEU"])
-        assert ours == {name: theirs[name] for name in ours}
+    assert output.read_text() == table.markdown(rows, "test", reference, "shaw")
+    csv = read_csv(tmp_path / "results.csv", dtype={"parameters": "Int64", "seeds": str})
+    assert_frame_equal(csv, rows, check_dtype=False)
 
 
 def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
