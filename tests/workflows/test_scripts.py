@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import zipfile
+from runpy import run_path
 
 import pytest
 from pandas import DataFrame, Series, read_csv
@@ -168,3 +169,23 @@ def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, c
 def test_a_folder_without_outputs_is_named(tmp_path):
     with pytest.raises(UserError, match=r"has no newstest2017_outputs"):
         list(outputs.rows(tmp_path))
+
+
+def imports(path):
+    """Top-level modules that a script or a file of rules imports."""
+    pattern = r"^ *(?:import (\w+)|from (\w+)[\w.]* import )"
+    return {a or b for a, b in re.findall(pattern, path.read_text(), re.MULTILINE)}
+
+
+def test_what_the_examples_import_is_required(monkeypatch):
+    monkeypatch.setattr("setuptools.setup", lambda **settings: required.update(settings))
+    required = {}
+    run_path(str(EXAMPLES.parent / "setup.py"))
+    lines = [*required["install_requires"], *required["extras_require"]["workflows"]]
+    names = {re.match(r"[\w-]+", line)[0].lower().replace("-", "_") for line in lines}
+    files = [path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".smk")]
+    files += EXAMPLES.rglob("Snakefile")
+    modules = set.union(*map(imports, files)) - sys.stdlib_module_names
+    modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq_cli"}
+    other_names = {"sklearn": "scikit_learn", "yaml": "pyyaml"}
+    assert {other_names.get(module, module) for module in modules} - names == set()
