@@ -76,8 +76,8 @@ class Task(BaseModel, extra="forbid"):
 
     @field_validator("positive")
     @classmethod
-    def check_positive(cls, label: str, info: ValidationInfo) -> str:
-        if label not in info.data.get("labels", ()):
+    def check_positive(cls, label: str | None, info: ValidationInfo) -> str | None:
+        if label is not None and label not in info.data.get("labels", ()):
             raise ValueError("must be one of the labels")
         return label
 

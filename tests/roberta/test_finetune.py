@@ -148,6 +148,29 @@ def test_a_task_of_ones_own_trains_and_predicts_offline(
     run(monkeypatch, finetune, "predict", out / "model", "--tsv", task / "train.tsv",
         "--out", tmp_path / "labels")  # fmt: skip
     assert len((tmp_path / "labels").read_text().split()) == 4 * len(ROWS)
+    description = json.loads((out / "model" / "task.json").read_text())
+    (out / "model" / "task.json").write_text(json.dumps(description | {"submission": "xtreme"}))
+    run(monkeypatch, finetune, "predict", out / "model", "--data", task, "--out", tmp_path / "sub")
+    assert (tmp_path / "sub" / "own" / "test-own.tsv").read_text().strip() == lines[3]
+
+
+def test_a_regression_predicts_numbers_of_its_range(
+    script, task, pretrained, tmp_path, monkeypatch
+):
+    finetune = script("finetune")
+    own = TASK | {"labels": [], "metrics": ["spearman"], "positive": None, "range": [0.25, 0.3]}
+    (task / "own.yaml").write_text(yaml.safe_dump(own))
+    for path in task.glob("*.tsv"):
+        path.write_text(path.read_text().replace("\tno\n", "\t0\n").replace("\tyes\n", "\t1.5\n"))
+    out = tmp_path / "run"
+    run(monkeypatch, finetune, "train", "--task", task / "own.yaml", "--data", task, "--model",
+        pretrained, "--out", out, "--epochs", 1, "--batch", 8, "--length", 32)  # fmt: skip
+    result = json.loads((out / "result.json").read_text())
+    assert result["tests"]["own"].keys() == {"spearman"}
+    run(monkeypatch, finetune, "predict", out / "model", "--data", task, "--out", tmp_path / "sub")
+    [number, value] = (tmp_path / "sub" / "own.tsv").read_text().split()[2:]
+    assert number == "0"
+    assert 0.25 <= float(value) <= 0.3
 
 
 def test_an_unfinished_checkpoint_is_not_resumed(script, task, pretrained, tmp_path, monkeypatch):

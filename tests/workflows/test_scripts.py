@@ -12,6 +12,7 @@ from pandas import DataFrame, Series, read_csv
 from pandas.testing import assert_frame_equal
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.text.lines import read_lines
 from tests.support.texts import write
 from tests.workflows.conftest import EXAMPLES
 
@@ -114,6 +115,15 @@ def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
     download.main()
     assert output.read_text() == "{}"
     assert requests == [("https://a.b/MLQA_V1.zip", "0" * 64)]
+
+
+def test_no_test_sentence_of_the_demo_is_in_its_training_text():
+    data = EXAMPLES / "demo" / "data"
+    for lang in ("en", "de"):
+        train, test = (set(read_lines(data / f"{split}.{lang}.gz")) for split in ("train", "test"))
+        assert len(train) > 30_000
+        assert train.isdisjoint(test)
+    assert sum(path.stat().st_size for path in data.glob("*.gz")) < 1_500_000
 
 
 # Published figures of real systems come out to the digit
