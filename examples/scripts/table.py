@@ -16,7 +16,7 @@ from diet_fairseq.text.scores import paired_bootstrap
 COLUMNS = "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,BLEU signature,chrF signature"
 
 
-def read_row(folder: str, description: dict[str, str], test: str) -> dict[str, object]:
+def read_row(test: str, folder: str, description: dict[str, str]) -> dict[str, object]:
     """The scores of a model on a test set; its parameters and minutes, from fairseq-train's log."""
     scores = Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
     row = {"folder": folder, "test": test, **description, **json.loads(scores)}
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
     args = parser.parse_args()
-    rows = [read_row(*model, test) for model in args.models.items() for test, _ in args.test]
+    rows = [read_row(test, *model) for model in args.models.items() for test, _ in args.test]
     table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})
     with written(args.results) as file:
         table.round({"minutes": 1}).to_csv(file, index=False, lineterminator="\n")
