@@ -4,9 +4,9 @@
 
 RUNS/parity holds start.pt (the checkpoint after 500 updates of glue-small.yaml), its dict.txt, and
 hf, which `diet-fairseq export hf` makes of it, with all dropouts of config.json set to 0; RUNS/data
-is the folder of data. Both ways start from the same encoder and the same head, see the same batches of
-16 in the same order, decay all parameters, clip gradients to 1 and have AdamW at 0.001. Losses in
-nats, not rounded, go to RUNS/parity/WAY-TYPE.json.
+is the folder of data. Both ways start from the same encoder and the same head, see the same batches
+of 16 in the same order, decay all parameters, clip gradients to 1 and have AdamW at 0.001. Losses,
+not rounded, go to RUNS/parity/WAY-TYPE.json.
 """
 
 import gzip
