@@ -9,8 +9,9 @@ HERE = Path(__file__).parent
 PLOTS = ["jinja2", "matplotlib"]  # `look`, `extrapolate`, the workflows' curves
 DOCS = ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"]  # `make docs`
 DATA = ["sacremoses", "tqdm"]  # words split by Moses; progress bars
-FINE_TUNING = ["accelerate", "datasets>=4", "pyyaml", "torchmetrics>=1.4"]  # examples/roberta
-WORKFLOWS = ["snakemake>=9.27,<10", "pooch>=1.9", *FINE_TUNING, *PLOTS, *DATA]  # examples/
+FINE_TUNING = ["accelerate", "datasets>=4", "torchmetrics>=1.4"]  # examples/roberta
+RULES = ["jsonschema", "pandas", "pooch>=1.9", "pyyaml", "snakemake>=9.27,<10"]
+WORKFLOWS = [*RULES, *FINE_TUNING, *PLOTS, *DATA]  # examples/
 # `serve`; older versions bound neither the headers of a form's part nor a form's fields
 SERVE = ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uvicorn>=0.54"]
 CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why

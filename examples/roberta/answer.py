@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from datasets import Dataset
 from scores import question_scores
-from squad_files import Question, read_squad, unique_ids
+from squad_files import Question, read_squad, right_answers, unique_ids
 from torch import Tensor
 from training import (
     MODEL,
@@ -41,8 +41,16 @@ from diet_fairseq.input_files import read_json
 HELD_OUT = 20
 #: tokens of an answer, and of a question (Devlin et al. 2019, run_squad.py)
 LONGEST_ANSWER, LONGEST_QUESTION = 30, 64
-#: a test set: its benchmark, its language or pair of languages, its file
-Test = tuple[str, str, Path]
+#: the characters (begin, end) of a token in the context; none of other tokens: (0, 0)
+Span = tuple[int, int]
+
+
+class TestSet(NamedTuple):
+    """The questions of a benchmark in a language, or a pair such as ``de-en``."""
+
+    benchmark: str
+    language: str
+    questions: list[Question]
 
 
 class Answer(NamedTuple):
@@ -58,8 +66,8 @@ class Windows:
 
     Attributes:
         features: for the model, a sample for each window
-        owners: of each sample, the place of its question
-        offsets: of each sample, the characters (begin, end) of each token of the context, or None
+        owners: the number of each sample's question
+        offsets: a span for each token of each sample
     """
 
     def __init__(
@@ -76,44 +84,43 @@ class Windows:
                 f"--stride {stride} must be below {max(room, 1)}, what --length {length} leaves "
                 "of a context beside the longest question: take a smaller one"
             )
-        asked = tokenizer(
-            [question["question"] for question in questions],
-            add_special_tokens=False, truncation=True, max_length=LONGEST_QUESTION,
+        texts = [question["question"] for question in questions]
+        question_offsets = tokenizer(
+            texts, add_special_tokens=False, truncation=True, max_length=LONGEST_QUESTION,
             return_offsets_mapping=True,
         )["offset_mapping"]  # fmt: skip
         encoded = tokenizer(
-            [question["question"][: offsets[-1][1] if offsets else 0]
-             for question, offsets in zip(questions, asked, strict=True)],
+            [text[: spans[-1][1] if spans else 0]
+             for text, spans in zip(texts, question_offsets, strict=True)],
             [question["context"] for question in questions],
             truncation="only_second", max_length=length, stride=stride,
             return_overflowing_tokens=True, return_offsets_mapping=True,
         )  # fmt: skip
         self.owners: list[int] = encoded.pop("overflow_to_sample_mapping")
-        mapping = encoded.pop("offset_mapping")
+        self.offsets: list[list[Span]] = []
+        for number, spans in enumerate(encoded.pop("offset_mapping")):
+            context = questions[self.owners[number]]["context"]
+            sides = zip(spans, encoded.sequence_ids(number), strict=True)
+            self.offsets.append(
+                [trimmed(context, *span) if side else (0, 0) for span, side in sides]
+            )
         self.features: dict[str, list[Any]] = dict(encoded)
-        self.offsets: list[list[tuple[int, int] | None]] = [
-            [
-                trimmed(questions[owner]["context"], *span) if side == 1 else None
-                for span, side in zip(spans, encoded.sequence_ids(number), strict=True)
-            ]
-            for number, (owner, spans) in enumerate(zip(self.owners, mapping, strict=True))
-        ]
 
     def with_targets(self, questions: Sequence[Question]) -> Dataset:
         """The samples with the columns of the answer's first and last token.
 
         Both are 0, ``<s>``, in a window without the whole answer, as in BERT.
         """
-        spans = []
+        targets = []
         for owner, offsets in zip(self.owners, self.offsets, strict=True):
-            right = questions[owner]["answers"]
-            begin = right["answer_start"][0]
-            spans.append(columns_of(offsets, begin, begin + len(right["text"][0])))
-        first, last = zip(*spans, strict=True)
+            answers = questions[owner]["answers"]
+            begin = answers["answer_start"][0]
+            targets.append(columns_of(offsets, begin, begin + len(answers["text"][0])))
+        first, last = zip(*targets, strict=True)
         return Dataset.from_dict(self.features | {"start_positions": first, "end_positions": last})
 
 
-def trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
+def trimmed(context: str, begin: int, end: int) -> Span:
     """A token's characters without white space around them, and with all marks on the last."""
     while begin < end and context[begin].isspace():
         begin += 1
@@ -124,15 +131,12 @@ def trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def columns_of(offsets: Sequence[tuple[int, int] | None], begin: int, end: int) -> tuple[int, int]:
+def columns_of(offsets: Sequence[Span], begin: int, end: int) -> tuple[int, int]:
     """The first and last column whose token has a part of the characters, or (0, 0)."""
-    inside = [
-        column for column, span in enumerate(offsets)
-        if span is not None and span[0] < end and span[1] > begin
-    ]  # fmt: skip
-    here = [span for span in offsets if span is not None]
-    whole = bool(inside) and here[0][0] <= begin and here[-1][1] >= end
-    return (inside[0], inside[-1]) if whole else (0, 0)
+    context = [column for column, (first, last) in enumerate(offsets) if first < last]
+    inside = [n for n in context if offsets[n][0] < end and offsets[n][1] > begin]
+    is_whole = inside and offsets[context[0]][0] <= begin and offsets[context[-1]][1] >= end
+    return (inside[0], inside[-1]) if is_whole else (0, 0)
 
 
 @torch.no_grad()
@@ -152,55 +156,42 @@ def best_answers(
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
         samples = [{name: column[row] for name, column in windows.features.items()} for row in rows]
-        inputs = collate(samples).to(model.device)
-        output = model(**inputs)
+        output = model(**collate(samples).to(model.device))
         for row, first, last in zip(rows, output.start_logits, output.end_logits, strict=True):
             answers[windows.owners[row]].update(
                 spans_of(first.float().cpu(), last.float().cpu(), windows.offsets[row], count)
             )
     model.train(was_training)
-    return [sorted(some, reverse=True)[:count] for some in answers]
+    return [sorted(candidates, reverse=True)[:count] for candidates in answers]
 
 
-def spans_of(
-    first: Tensor, last: Tensor, offsets: Sequence[tuple[int, int] | None], count: int
-) -> list[Answer]:
+def spans_of(first: Tensor, last: Tensor, offsets: Sequence[Span], count: int) -> list[Answer]:
     """The best answers within a window, out of the scores (T,) of first and last tokens."""
-    outside = torch.tensor([span is None or span[0] == span[1] for span in offsets])  # (T,)
-    padding = len(first) - len(offsets)
-    outside = torch.nn.functional.pad(outside, (0, padding), value=True)
-    first = first.masked_fill(outside, -torch.inf)  # (T,)
-    last = last.masked_fill(outside, -torch.inf)
+    outside = torch.tensor([begin == end for begin, end in offsets])  # (T,) without padding
+    first = first[: len(offsets)].masked_fill(outside, -torch.inf)
+    last = last[: len(offsets)].masked_fill(outside, -torch.inf)
     last = torch.nn.functional.pad(last, (0, LONGEST_ANSWER - 1), value=-torch.inf)
     scores = first[:, None] + last.unfold(0, LONGEST_ANSWER, 1)  # (T, longest)
     values, places = scores.flatten().topk(min(count, scores.numel()))
     answers = []
     for value, place in zip(values.tolist(), places.tolist(), strict=True):
-        column, more = divmod(place, LONGEST_ANSWER)
-        if value > -float("inf"):
-            begin, end = offsets[column], offsets[column + more]
-            if begin is not None and end is not None:
-                answers.append(Answer(value, begin[0], end[1]))
+        column, distance = divmod(place, LONGEST_ANSWER)
+        if value > -torch.inf:
+            answers.append(Answer(value, offsets[column][0], offsets[column + distance][1]))
     return answers
 
 
-def score(
-    model: Any, tokenizer: Any, test: Test, questions: Sequence[Question], args: Namespace
-) -> tuple[dict[str, str], dict[str, float]]:
-    """Answers by id, and F1 and exact match where there are right ones."""
-    benchmark, language, _ = test
-    ids = unique_ids(questions)
-    best = best_answers(model, tokenizer, questions, args.length, args.stride)
-    answers = {
-        name: question["context"][some[0].begin : some[0].end] if some else ""
-        for name, some, question in zip(ids, best, questions, strict=True)
-    }
-    right = {
-        name: question["answers"]["text"] for name, question in zip(ids, questions, strict=True)
-    }
-    if not all(right.values()):
-        return answers, {}
-    return answers, question_scores(benchmark, language, answers, right)
+def answers_by_id(
+    model: Any, tokenizer: Any, questions: Sequence[Question], args: Namespace
+) -> dict[str, str]:
+    """The best answer to each question; "" where the context has no subword."""
+    candidates = best_answers(model, tokenizer, questions, args.length, args.stride)
+    spans = [answers[0][1:] if answers else (0, 0) for answers in candidates]
+    texts = [
+        question["context"][begin:end]
+        for question, (begin, end) in zip(questions, spans, strict=True)
+    ]
+    return dict(zip(unique_ids(questions), texts, strict=True))
 
 
 class AnswerTrainer(Trainer):
@@ -212,10 +203,9 @@ class AnswerTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        test = ("SQuAD", "en", Path())
-        model, tokenizer = self.model, self.processing_class
-        _, values = score(model, tokenizer, test, self.held_out, self.options)
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
+        answers = answers_by_id(self.model, self.processing_class, self.held_out, self.options)
+        scores = question_scores("SQuAD", "en", answers, right_answers(self.held_out))
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
@@ -236,39 +226,40 @@ def split_contexts(questions: Sequence[Question]) -> tuple[list[Question], list[
     return sides
 
 
-def read_tests(given: Sequence[Sequence[str]]) -> list[tuple[Test, list[Question]]]:
-    """``BENCHMARK LANGUAGE=FILE...`` as tests with their questions."""
+def read_tests(options: Sequence[Sequence[str]], answered: bool) -> list[TestSet]:
+    """``BENCHMARK LANGUAGE=FILE...`` as tests; ``answered``: whether all questions must be."""
     tests = []
-    for benchmark, *files in given:
-        for one in files:
-            language, equals, path = one.partition("=")
+    for benchmark, *files in options:
+        for file in files:
+            language, equals, path = file.partition("=")
             if not equals:
                 raise UserError(
-                    f"--test {benchmark} {one} must be LANGUAGE=FILE, such as de=xquad.de.json"
+                    f"--test {benchmark} {file} must be LANGUAGE=FILE, such as de=xquad.de.json"
                 )
-            tests.append(((benchmark, language, Path(path)), read_squad(Path(path), False)))
+            tests.append(TestSet(benchmark, language, read_squad(Path(path), answered)))
     return tests
 
 
 @in_locked_folder
 def train(args: Namespace) -> None:
-    kept, held_out = split_contexts(read_squad(args.train, language=args.train_language))
-    tests = read_tests(args.test)
+    questions, held_out = split_contexts(read_squad(args.train, language=args.train_language))
+    tests = read_tests(args.test, answered=True)
     arguments = training_arguments(args, "f1")
     set_seed(args.seed)
     model, tokenizer = load(AutoModelForQuestionAnswering, args.model)
     check_length(args.length, model)
-    samples = Windows(kept, tokenizer, args.length, args.stride).with_targets(kept)
+    windows = Windows(questions, tokenizer, args.length, args.stride)
     trainer = AnswerTrainer(
-        model=model, args=arguments, train_dataset=samples, eval_dataset=[],
-        processing_class=tokenizer, data_collator=DataCollatorWithPadding(tokenizer),
+        model=model, args=arguments, train_dataset=windows.with_targets(questions),
+        eval_dataset=[], processing_class=tokenizer,
+        data_collator=DataCollatorWithPadding(tokenizer),
     )  # fmt: skip
     trainer.held_out, trainer.options = held_out, args
     result = {"task": args.train.name, **run(trainer, args), "tests": {}}
-    for test, questions in tests:
-        benchmark, language, _ = test
-        _, values = score(trainer.model, tokenizer, test, questions, args)
-        result["tests"].setdefault(benchmark, {})[language] = values
+    for benchmark, language, questions in tests:
+        answers = answers_by_id(trainer.model, tokenizer, questions, args)
+        scores = question_scores(benchmark, language, answers, right_answers(questions))
+        result["tests"].setdefault(benchmark, {})[language] = scores
     settings = {"length": args.length, "stride": args.stride}
     (args.out / MODEL / "answer.json").write_text(json.dumps(settings))
     finish(args, result)
@@ -289,11 +280,10 @@ def load_answerer(args: Namespace) -> tuple[Any, Any]:
 
 
 def predict(args: Namespace) -> None:
-    tests = read_tests(args.test)
+    tests = read_tests(args.test, answered=False)
     model, tokenizer = load_answerer(args)
-    for test, questions in tests:
-        benchmark, language, _ = test
-        answers, _ = score(model, tokenizer, test, questions, args)
+    for benchmark, language, questions in tests:
+        answers = answers_by_id(model, tokenizer, questions, args)
         path = args.out / benchmark.lower() / f"test-{language}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:
@@ -303,8 +293,8 @@ def predict(args: Namespace) -> None:
 
 def ask(args: Namespace) -> None:
     text = args.file.read_text(encoding="utf-8") if args.file else args.text
-    for name, given in (("--question", args.question), ("the text", text)):
-        if not given.strip():
+    for name, value in (("--question", args.question), ("the text", text)):
+        if not value.strip():
             raise UserError(f"{name} is empty: give some words")
     model, tokenizer = load_answerer(args)
     question = {"id": "", "question": args.question, "context": text, "answers": {}}

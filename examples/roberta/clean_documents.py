@@ -12,6 +12,7 @@ import re
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 from diet_fairseq.atomic import atomic_file
@@ -21,32 +22,19 @@ from diet_fairseq.text.sampling import copies
 from diet_fairseq.text.whitespace import normalise
 
 Document = list[str]
+#: a document and its language
+Text = tuple[str, Document]
 
 
-def documents(path: Path, wikitext: bool, lines_per_document: int | None) -> Iterator[Document]:
+def documents(path: Path, is_wikitext: bool, lines_per_document: int | None) -> list[Document]:
     """The documents of a file; one without empty lines is cut every ``lines_per_document``."""
-    lines: Iterator[str] = map(normalise, read_lines(path))
-    if wikitext:
-        lines = read_wikitext(lines)
-    elif lines_per_document and all(map(normalise, read_lines(path))):
-        lines = cut(lines, lines_per_document)
-    document: Document = []
-    for line in lines:
-        if line:
-            document.append(line)
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
-
-
-def cut(lines: Iterable[str], number: int) -> Iterator[str]:
-    """An empty line after every so many lines."""
-    for count, line in enumerate(lines, 1):
-        yield line
-        if count % number == 0:
-            yield ""
+    lines = list(map(normalise, read_lines(path)))
+    if is_wikitext:
+        lines = list(read_wikitext(lines))
+    if lines_per_document and all(lines):
+        starts = range(0, len(lines), lines_per_document)
+        return [lines[start : start + lines_per_document] for start in starts]
+    return [list(group) for has_text, group in groupby(lines, bool) if has_text]
 
 
 def read_wikitext(lines: Iterable[str]) -> Iterator[str]:
@@ -63,29 +51,23 @@ def read_wikitext(lines: Iterable[str]) -> Iterator[str]:
             yield re.sub(r" @([-,.])@ ", r"\1", line)
 
 
-class Cleaner:
-    """Drops lines that occurred before, and documents without any other; counts."""
-
-    def __init__(self, lower: bool) -> None:
-        self.lower = lower
-        self.counts = Counter(dict.fromkeys(["read", "repeated", "kept", "documents", "words"], 0))
-        # 16 bytes stand for a line: some 100 MB for a million of them.
-        self._seen: set[bytes] = set()
-
-    def __call__(self, documents: Iterable[Document]) -> Iterator[Document]:
-        for document in documents:
-            lines = [line.lower() for line in document] if self.lower else document
-            kept = [line for line in lines if self._is_new(line)]
-            self.counts.update(read=len(lines), repeated=len(lines) - len(kept), kept=len(kept))
-            if kept:
-                self.counts.update(documents=1, words=sum(line.count(" ") + 1 for line in kept))
-                yield kept
-
-    def _is_new(self, line: str) -> bool:
-        digest = hashlib.blake2b(line.encode(), digest_size=16).digest()
-        is_new = digest not in self._seen
-        self._seen.add(digest)
-        return is_new
+def clean(
+    documents: Iterable[Document], lower: bool, seen: set[bytes], counts: Counter[str]
+) -> Iterator[Document]:
+    """Documents without lines that occurred before; ``seen`` and ``counts`` are updated."""
+    for document in documents:
+        new_lines = []
+        for line in document:
+            line = line.lower() if lower else line
+            digest = hashlib.blake2b(line.encode(), digest_size=16).digest()
+            if digest not in seen:
+                seen.add(digest)  # some 100 MB for a million lines
+                new_lines.append(line)
+        repeated = len(document) - len(new_lines)
+        counts.update(read=len(document), repeated=repeated, kept=len(new_lines))
+        if new_lines:
+            counts.update(documents=1, words=sum(line.count(" ") + 1 for line in new_lines))
+            yield new_lines
 
 
 def held_out(number: int, share: float) -> set[int]:
@@ -99,34 +81,31 @@ def held_out(number: int, share: float) -> set[int]:
     return set(random.Random(1).sample(range(number), size))
 
 
-def sampled(
-    train: list[tuple[str, Document]], smoothing: float
-) -> tuple[list[Document], dict[str, int]]:
-    """Documents of small languages several times, of large ones only some; lines by language."""
-    times = list(copies([language for language, _ in train], lines_by_language(train), smoothing))
+def sample(texts: list[Text], smoothing: float) -> list[Text]:
+    """Documents of small languages several times, of large ones only some."""
+    languages = [language for language, _ in texts]
+    times = list(copies(languages, lines_by_language(texts), smoothing))
     # Turn by turn, so that no document stands beside its copy.
-    turns = [
-        one
+    return [
+        text
         for turn in range(max(times))
-        for one, count in zip(train, times, strict=True)
+        for text, count in zip(texts, times, strict=True)
         if count > turn
     ]
-    return [document for _, document in turns], lines_by_language(turns)
 
 
-def lines_by_language(texts: Iterable[tuple[str, Document]]) -> dict[str, int]:
+def lines_by_language(texts: Iterable[Text]) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for language, document in texts:
         sizes[language] += len(document)
     return dict(sizes)
 
 
-def joined(documents: Iterable[Document]) -> Iterator[str]:
+def write_documents(path: Path, texts: Iterable[Text]) -> None:
     """Lines, with an empty one between two documents."""
-    for number, document in enumerate(documents):
-        if number:
-            yield ""
-        yield from document
+    lines = (line for _, document in texts for line in ["", *document])
+    next(lines)
+    write_lines(path, lines)
 
 
 def main() -> None:
@@ -141,24 +120,25 @@ def main() -> None:
     parser.add_argument("--valid-share", type=float, default=0.005)
     parser.add_argument("--smoothing", type=float, help="several languages: exponent of their size")
     args = parser.parse_args()
-    cleaner = Cleaner(args.lower)
-    texts: list[tuple[str, Document]] = []
+    seen: set[bytes] = set()
+    counts: Counter[str] = Counter()
+    texts: list[Text] = []
     for language, *files in args.text:
         for file in files:
-            read = documents(Path(file), file in args.wikitext, args.lines_per_document)
-            texts += ((language, document) for document in cleaner(read))
+            content = documents(Path(file), file in args.wikitext, args.lines_per_document)
+            texts += ((language, document) for document in clean(content, args.lower, seen, counts))
     places = held_out(len(texts), args.valid_share)
     train = [text for place, text in enumerate(texts) if place not in places]
-    counts: dict[str, object] = dict(cleaner.counts)
-    kept = [document for _, document in train]
+    report: dict[str, object] = dict(counts)
     if args.smoothing is not None:
-        kept, counts["sampled"] = sampled(train, args.smoothing)
+        train = sample(train, args.smoothing)
+        report["sampled"] = lines_by_language(train)
     args.folder.mkdir(parents=True, exist_ok=True)
-    write_lines(args.folder / "train", joined(kept))
-    write_lines(args.folder / "valid", joined(texts[place][1] for place in sorted(places)))
+    write_documents(args.folder / "train", train)
+    write_documents(args.folder / "valid", (texts[place] for place in sorted(places)))
     with atomic_file(args.folder / "counts.json") as file:
-        json.dump(counts, file, indent=1)
-    print(json.dumps(counts))
+        json.dump(report, file, indent=1)
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -7,17 +7,17 @@
 The data are the published tab-separated files; tasks.yaml says what they hold.
 """
 
-import csv
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import yaml
-from datasets import Dataset, Features, Value, load_dataset
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from datasets import Dataset
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 from scores import CLASSIFICATION, REGRESSION, label_scores
 from training import (
     MODEL,
@@ -38,10 +38,9 @@ from transformers import (
     set_seed,
 )
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.input_files import read_json
-from diet_fairseq.text.lines import read_lines
+from diet_fairseq.input_files import read_object, validated
+from diet_fairseq.text.lines import read_lines, write_lines
 
 TASKS = Path(__file__).with_name("tasks.yaml")
 #: in a model's folder: the task it was trained on
@@ -59,47 +58,44 @@ class Task(BaseModel, extra="forbid"):
     test: dict[str, str] = {}
     tests: dict[str, str] = {}
     labels: list[str] = []
-    metrics: list[str] = []  # the first one selects
+    metrics: list[str] = Field([], validate_default=True)  # the first one selects
     columns: list[str] | None = None
     positive: str | None = None
     ragged: bool = False
     range: tuple[float, float] = (-np.inf, np.inf)
     submission: Literal["glue", "xtreme"] = "glue"
 
-    @model_validator(mode="after")
-    def complete(self) -> Self:
-        """Fill in default metrics; refuse metrics and classes that don't fit."""
-        allowed = CLASSIFICATION if self.labels else REGRESSION
-        self.metrics = self.metrics or list(allowed[:1] if self.labels else allowed)
-        for name in self.metrics:
-            if name not in allowed:
-                raise ValueError(f"metrics must be of {', '.join(allowed)}, but one is {name}")
-        if self.positive is not None and self.positive not in self.labels:
-            labels = ", ".join(self.labels)
-            raise ValueError(f"positive must be one of {labels}, but is {self.positive}")
-        return self
+    @field_validator("metrics")
+    @classmethod
+    def check_metrics(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        """Default: accuracy, or both correlations of a regression."""
+        metrics = CLASSIFICATION if info.data.get("labels") else REGRESSION
+        if not set(names) <= set(metrics):
+            raise ValueError(f"must be of {', '.join(metrics)}")
+        return names or list(REGRESSION if metrics is REGRESSION else ("accuracy",))
+
+    @field_validator("positive")
+    @classmethod
+    def check_positive(cls, label: str | None, info: ValidationInfo) -> str | None:
+        if label is not None and label not in info.data.get("labels", ()):
+            raise ValueError("must be one of the labels")
+        return label
 
 
-def read_task(given: str) -> Task:
+def read_task(name: str) -> Task:
     """A task of tasks.yaml, or of a file of one's own.
 
     Raises:
         UserError: no such task, an unknown or a missing key, a metric or label that does not fit
     """
-    known = yaml.safe_load(TASKS.read_text(encoding="utf-8"))
-    name = Path(given).stem
-    if Path(given).suffix == ".yaml":
-        known = {name: yaml.safe_load(Path(given).read_text(encoding="utf-8"))}
-    elif given not in known:
+    is_file = Path(name).suffix == ".yaml"
+    content = yaml.safe_load((Path(name) if is_file else TASKS).read_text(encoding="utf-8"))
+    if not is_file and name not in content:
         raise UserError(
-            f"--task {given} must be one of {', '.join(known)}, or a file that ends in .yaml"
+            f"--task {name} must be one of {', '.join(content)}, or a file that ends in .yaml"
         )
-    try:
-        return Task(name=name, **known[name])
-    except ValidationError as error:
-        fault = error.errors()[0]
-        reason = " ".join([*map(str, fault["loc"]), fault["msg"]])
-        raise UserError(f"--task {given} is not as tasks.yaml explains: {reason}") from error
+    task = {**(content if is_file else content[name]), "name": Path(name).stem}
+    return validated(task, Task, f"--task {name}: ", "tasks.yaml explains the keys")
 
 
 def find(data: Path, name: str) -> Path:
@@ -110,97 +106,75 @@ def find(data: Path, name: str) -> Path:
     raise UserError(f"{data} has no {name}, gzipped or not: put it there")
 
 
-def read_table(path: Path, cache: Path, columns: Sequence[str] | None = None) -> Dataset:
-    """The rows of tab-separated values as they are: quotation marks are characters like others.
+def read_rows(
+    path: Path, names: Sequence[str], header: Sequence[str] | None = None
+) -> list[list[str]]:
+    """Columns of tab-separated values, row by row: quotation marks are characters like others.
 
     Args:
-        cache: folder for the library's files
-        columns: their names, where the file has no header
+        names: the columns to read; a line that is too short has "" in them
+        header: names of all columns, where the first line has none
+
+    Raises:
+        UserError: a missing column, no row, or a row with too many values
     """
     lines = read_lines(path)
-    names = columns or next(lines).split("\t")
-    if next(lines, None) is None and not columns:
-        raise UserError(f"{path} holds no example below its header: give a file that does")
-    try:
-        return load_dataset(
-            "csv",
-            data_files=str(path),
-            split="train",
-            cache_dir=str(cache),
-            delimiter="\t",
-            quoting=csv.QUOTE_NONE,
-            lineterminator="\n",
-            column_names=None if columns is None else list(columns),
-            features=Features({name: Value("string") for name in names}),
-            na_filter=False,
-            encoding="utf-8-sig",
-        )
-    except Exception as error:  # the library wraps pandas' errors in its own
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise UserError(
-            f"{path} is no table of tab-separated values in UTF-8 ({reason}): correct the file"
-        ) from error
+    header = header or next(lines).split("\t")
+    for name in names:
+        if name not in header:
+            raise UserError(
+                f"{path} must have a column {name!r}, but has {', '.join(map(repr, header))}: give "
+                "the file that has it"
+            )
+    rows = []
+    for number, line in enumerate(lines, 1):
+        cells = line.split("\t")
+        if len(cells) > len(header):
+            raise UserError(
+                f"{path}, example {number} must have {len(header)} values with tabs between them, "
+                f"but has {len(cells)}: correct the file"
+            )
+        cells += [""] * (len(header) - len(cells))
+        rows.append([cells[header.index(name)] for name in names])
+    if not rows:
+        raise UserError(f"{path} holds no example: give a file that does")
+    return rows
 
 
-def read_examples(path: Path, task: Task, cache: Path, header: bool = False) -> Dataset:
-    """The examples of a labelled file, with ``label`` as a class or a number.
+def read_samples(path: Path, task: Task, tokenizer: Any, length: int) -> Dataset:
+    """The samples of a labelled file, with ``labels``: classes or numbers.
 
     Raises:
         UserError: a missing column, an empty file, an unknown label; file and row are named
     """
-    table = read_table(path, cache, None if header else task.columns)
-    check_columns(table, [*task.text, task.label], path)
+    rows = read_rows(path, [*task.text, task.label], task.columns)
     if task.ragged:
-        table = table.filter(lambda row: all((row[name] or "").strip() for name in
-                                             (*task.text, task.label)))  # fmt: skip
-    if not len(table):
-        raise UserError(f"{path} holds no example: give a file that does")
+        rows = [row for row in rows if all(map(str.strip, row))]
     labels = [
-        label_of(label, task, f"{path}, example {number}")
-        for number, label in enumerate(table[task.label], 1)
+        label_of(row.pop(), task, f"{path}, example {number}") for number, row in enumerate(rows, 1)
     ]
-    return Dataset.from_dict({**{name: table[name] for name in task.text}, "labels": labels})
+    return Dataset.from_dict({**tokenize(rows, tokenizer, length), "labels": labels})
 
 
-def check_columns(table: Dataset, names: Iterable[str], path: Path) -> None:
-    for name in names:
-        if name not in table.column_names:
-            raise UserError(
-                f"{path} must have a column {name!r}, but has "
-                f"{', '.join(map(repr, table.column_names))}: give the file that has it"
-            )
-
-
-def label_of(text: str | None, task: Task, place: str) -> int | float:
+def label_of(text: str, task: Task, place: str) -> int | float:
     """A class or a finite number."""
-    text = (text or "").strip()
+    text = text.strip()
     if task.labels:
-        if text not in task.labels:
-            raise UserError(
-                f"{place}: the label must be one of {', '.join(task.labels)}, but is {text!r}: "
-                "correct the file"
-            )
-        return task.labels.index(text)
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not np.isfinite(value):
-        raise UserError(f"{place}: the label must be a number, but is {text!r}: correct the file")
-    return value
+        if text in task.labels:
+            return task.labels.index(text)
+        rule = f"one of {', '.join(task.labels)}"
+    else:
+        with suppress(ValueError):
+            if np.isfinite(float(text)):
+                return float(text)
+        rule = "a number"
+    raise UserError(f"{place}: the label must be {rule}, but is {text!r}: correct the file")
 
 
-def tokenize(examples: Dataset, text: Sequence[str], tokenizer: Any, length: int) -> Dataset:
+def tokenize(rows: Sequence[Sequence[str]], tokenizer: Any, length: int) -> dict[str, Any]:
     """Samples ``<s> A </s>`` or ``<s> A </s> B </s>``; of a pair the longer text is cut first."""
-
-    def encode(rows: dict[str, list[str]]) -> Any:
-        return tokenizer(*(rows[name] for name in text), truncation=True, max_length=length)
-
-    columns = [name for name in examples.column_names if name != "labels"]
-    return examples.map(
-        encode, batched=True, remove_columns=columns, keep_in_memory=True,
-        new_fingerprint="samples",  # nothing is cached
-    )  # fmt: skip
+    texts = map(list, zip(*rows, strict=True))
+    return dict(tokenizer(*texts, truncation=True, max_length=length))
 
 
 def compute_scores(task: Task, output: Any) -> dict[str, float]:
@@ -214,13 +188,11 @@ def compute_scores(task: Task, output: Any) -> dict[str, float]:
 @in_locked_folder
 def train(args: Namespace) -> None:
     task = read_task(args.task)
-    paths = {name: find(args.data, file) for name, file in (task.dev | task.tests).items()}
-    train_path = find(args.data, task.train)
     options: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
     if task.labels:
         options = {
             "id2label": dict(enumerate(task.labels)),
-            "label2id": {name: number for number, name in enumerate(task.labels)},
+            "label2id": {label: number for number, label in enumerate(task.labels)},
             "problem_type": "single_label_classification",
         }
     arguments = training_arguments(args, f"{next(iter(task.dev))}_{task.metrics[0]}")
@@ -229,45 +201,41 @@ def train(args: Namespace) -> None:
     check_length(args.length, model)
     start_from_pooler(model, args.model)
 
-    def samples(path: Path) -> Dataset:
-        examples = read_examples(path, task, args.out / "cache")
-        return tokenize(examples, task.text, tokenizer, args.length)
+    def read(files: dict[str, str]) -> dict[str, Dataset]:
+        paths = {name: find(args.data, file) for name, file in files.items()}
+        return {name: read_samples(paths[name], task, tokenizer, args.length) for name in files}
 
-    dev = {name: samples(paths[name]) for name in task.dev}
+    tests, dev = read(task.tests), read(task.dev)
     scores = partial(compute_scores, task)
     trainer = Trainer(
-        model=model, args=arguments, train_dataset=samples(train_path), eval_dataset=dev,
+        model=model, args=arguments, train_dataset=read({"": task.train})[""], eval_dataset=dev,
         processing_class=tokenizer, data_collator=DataCollatorWithPadding(tokenizer),
         compute_metrics=scores,
     )  # fmt: skip
     result = {"task": task.name, **run(trainer, args)}
-    result["tests"] = {
-        name: scores(trainer.predict(samples(paths[name]))[:2]) for name in task.tests
-    }
+    result["tests"] = {name: scores(trainer.predict(test)[:2]) for name, test in tests.items()}
     (args.out / MODEL / TASK).write_text(task.model_dump_json(exclude_defaults=True))
     finish(args, result)
 
 
 def predict(args: Namespace) -> None:
-    if not (args.model / TASK).exists():
-        raise UserError(f"{args.model} has no {TASK}: give RUN/{MODEL} that `train` wrote")
-    task = Task(**read_json(args.model / TASK))
+    task = read_object(args.model / TASK, Task, advice=f"give RUN/{MODEL} that `train` wrote")
+    text = args.text or task.text
+    if len(text) != len(task.text):
+        raise UserError(
+            f"--text must name {len(task.text)} columns, as {task.name} has, but names {len(text)}"
+        )
     model, tokenizer = load(AutoModelForSequenceClassification, args.model)
     arguments = TrainingArguments(
         output_dir=str(args.out.parent), per_device_eval_batch_size=args.batch,
         report_to="none", disable_tqdm=True,
     )  # fmt: skip
     trainer = Trainer(model, arguments, DataCollatorWithPadding(tokenizer))
-    text = args.text or task.text
-    if len(text) != len(task.text):
-        raise UserError(f"--text has {len(text)} columns, but {task.name} has {len(task.text)}")
 
-    def labels(path: Path, columns: Sequence[str] | None) -> list[str]:
-        table = read_table(path, args.out.parent / ".cache", columns)
-        check_columns(table, text, path)
-        length = model.config.max_source_positions
-        samples = tokenize(table.select_columns(list(text)), text, tokenizer, length)
-        logits: Any = trainer.predict(samples).predictions
+    def labels(path: Path, header: Sequence[str] | None) -> list[str]:
+        rows = read_rows(path, text, header)
+        samples = tokenize(rows, tokenizer, model.config.max_source_positions)
+        logits: Any = trainer.predict(Dataset.from_dict(samples)).predictions
         if task.labels:
             return [task.labels[number] for number in logits.argmax(-1)]
         return [f"{value:.3f}" for value in logits.reshape(-1).clip(*task.range)]
@@ -278,19 +246,17 @@ def predict(args: Namespace) -> None:
     if args.data is None:
         raise UserError("--data FOLDER or --tsv FILE is needed: give what is to be labelled")
     for name, file in (task.test or task.tests).items():
-        columns = None if task.test else task.columns
-        found = labels(find(args.data, file), columns)
+        predictions = labels(find(args.data, file), None if task.test else task.columns)
         if task.submission == "xtreme":
-            save(args.out / task.name.lower() / f"test-{name}.tsv", found)
+            save(args.out / task.name.lower() / f"test-{name}.tsv", predictions)
         else:
-            rows = (f"{number}\t{label}" for number, label in enumerate(found))
+            rows = (f"{number}\t{label}" for number, label in enumerate(predictions))
             save(args.out / f"{name}.tsv", ["index\tprediction", *rows])
 
 
 def save(path: Path, lines: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        file.writelines(f"{line}\n" for line in lines)
+    write_lines(path, lines)
     print(f"{path}: {len(lines):,} lines")
 
 

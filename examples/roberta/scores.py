@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from scipy import stats
 from sklearn import metrics
-from squad_files import LARGEST, read_squad, unique_ids
+from squad_files import LARGEST, read_squad, right_answers
 from torchmetrics.functional.text import squad
 
 from diet_fairseq.errors import UserError, exit_with_one_line
@@ -133,16 +133,13 @@ def mlqa_scores(
         for name, texts in right.items()
     ]
     return {
-        "f1": 100 * fmean(max(f1(answer, one) for one in texts) for answer, texts in pairs),
+        "f1": 100 * fmean(max(f1(answer, text) for text in texts) for answer, texts in pairs),
         "exact_match": 100 * fmean(float(answer in texts) for answer, texts in pairs),
     }
 
 
 def question_scores(
-    benchmark: str,
-    language: str,
-    answers: Mapping[str, str],
-    right: Mapping[str, Sequence[str]],
+    benchmark: str, language: str, answers: Mapping[str, str], right: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
     """By the rules of the benchmark; of a pair such as ``de-en`` by those of its text, German."""
     if benchmark.lower() != "mlqa":
@@ -185,22 +182,18 @@ def score_folders(labels: Path, predictions: Path) -> dict[str, dict[str, dict[s
 
 def score_answers(task: str, language: str, reference: Path, path: Path) -> dict[str, float]:
     """F1 and exact match of a file of answers."""
-    questions = read_squad(reference)
-    ids = unique_ids(questions)
+    right = right_answers(read_squad(reference))
     answers = read_json(path, LARGEST)
-    if missing := [name for name in ids if name not in answers]:
+    if missing := [name for name in right if name not in answers]:
         raise UserError(
-            f"{path} has no answer to {len(missing):,} of {len(ids):,} questions, the first is "
+            f"{path} has no answer to {len(missing):,} of {len(right):,} questions, the first is "
             f"{missing[0]}: predict all of them"
         )
-    if unknown := answers.keys() - set(ids):
+    if unknown := answers.keys() - right.keys():
         raise UserError(
-            f"{path} answers {len(unknown):,} questions that {reference} lacks, one is "
+            f"{path} answers {len(unknown):,} questions that {reference} lacks, for instance "
             f"{min(unknown)}: give the labels that belong to it"
         )
-    right = {
-        name: question["answers"]["text"] for name, question in zip(ids, questions, strict=True)
-    }
     return question_scores(task, language, answers, right)
 
 

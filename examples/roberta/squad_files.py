@@ -89,3 +89,9 @@ def unique_ids(questions: Sequence[Question]) -> list[str]:
         number = times[question["id"]]
         ids.append(question["id"] if number == 1 else f"{question['id']}#{number}")
     return ids
+
+
+def right_answers(questions: Sequence[Question]) -> dict[str, list[str]]:
+    """Id -> the right answers."""
+    texts = (question["answers"]["text"] for question in questions)
+    return dict(zip(unique_ids(questions), texts, strict=True))

@@ -34,8 +34,8 @@ def values_of(result: dict[str, Any], statistic: str) -> Iterator[tuple[str, flo
         if not name.endswith(OTHERS):
             yield name, STATISTICS[statistic]([entry[name] for entry in curve])
     tests = result["tests"]
-    languages = [one for scores in tests.values() for one in scores.values()]
-    if languages and not isinstance(languages[0], dict):  # classification has one benchmark
+    values = [value for scores in tests.values() for value in scores.values()]
+    if not any(isinstance(value, dict) for value in values):  # a classification has no benchmarks
         tests = {"test": tests}
     for benchmark, by_language in tests.items():
         means = defaultdict(list)
@@ -52,18 +52,14 @@ def tuning(args: Namespace) -> None:
     rows = []
     for path in args.results:  # RUN/TASK/NAME/result.json
         result = json.loads(path.read_text(encoding="utf-8"))
-        setting = dict(
-            zip(SETTING, [*path.parts[-4:-2], result["rate"], result["epochs"]], strict=True)
-        )
-        for number, (measure, value) in enumerate(values_of(result, args.statistic)):
-            rows.append({**setting, "measure": measure, "value": value, "selects": not number})
-    runs = pandas.DataFrame(rows)
+        setting = [*path.parts[-4:-2], result["rate"], result["epochs"]]
+        for number, values in enumerate(values_of(result, args.statistic)):
+            rows.append([*setting, *values, number == 0])
+    runs = pandas.DataFrame(rows, columns=[*SETTING, "measure", "value", "selects"])
+    runs = runs.set_index(SETTING)
     medians = runs[runs.selects].groupby(SETTING, sort=False).value.median()
     best = medians.groupby(["model", "task"], sort=False).idxmax()
-    runs = runs[
-        [setting in set(best) for setting in zip(*(runs[name] for name in SETTING), strict=True)]
-    ]
-    groups = runs.groupby([*SETTING, "measure"], sort=False).value
+    groups = runs.loc[best].groupby([*SETTING, "measure"], sort=False).value
     table = groups.agg(median="median", least="min", most="max", seeds="count").round(2)
     write_table(args.output, table.reset_index())
 
@@ -82,7 +78,7 @@ def pretraining(args: Namespace) -> None:
             {
                 "model": run.name,
                 "valid loss, bits": valid[-1]["valid_loss"],
-                "least, bits": min((one["valid_loss"] for one in valid), key=float),
+                "least, bits": min((entry["valid_loss"] for entry in valid), key=float),
                 "updates": valid[-1]["valid_num_updates"],
                 "tokens per second": round(median(speeds)) if speeds else "",
             }

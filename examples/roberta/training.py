@@ -134,7 +134,7 @@ def training_arguments(args: Namespace, metric: str) -> TrainingArguments:
 
 
 class EvaluateEvery(TrainerCallback):
-    """Evaluation every so many updates, besides the ends of epochs."""
+    """Evaluation every ``updates`` updates, besides the ends of epochs."""
 
     def __init__(self, updates: int) -> None:
         self.updates = updates
@@ -155,15 +155,18 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     """Train, from the last checkpoint where there is one, and save the best model.
 
     Returns:
-        settings, the metrics at every evaluation, seconds, tokens per second and memory
+        settings, the metrics at every evaluation, seconds, tokens per second, peak memory
     """
     trainer.add_callback(EvaluateEvery(args.evaluate_every))
     checkpoint = last_checkpoint(args.out / CHECKPOINTS)
     output = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(args.out / MODEL))
     train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
-    tokens = sum(len(sample) for sample in train["input_ids"]) * args.epochs
+    tokens = sum(map(len, train["input_ids"])) * args.epochs
     seconds = output.metrics["train_runtime"]
+    peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # of this process
+    if torch.cuda.is_available():
+        peak_memory = torch.cuda.max_memory_allocated()
     curve: dict[float, dict[str, float]] = {}  # several held-out sets have an entry each
     for entry in trainer.state.log_history:
         values = {name[5:]: entry[name] for name in entry if name.startswith("eval_")}
@@ -176,21 +179,13 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
         "updates": trainer.state.global_step,
         "seconds": round(seconds, 1),
         "tokens per second": None if checkpoint else round(tokens / seconds),
-        "memory, MB": round(peak_memory() / 1e6),
+        "memory, MB": round(peak_memory / 1e6),
         "parameters": model.num_parameters(),
     }
-
-
-def peak_memory() -> int:
-    """Bytes: of the GPU where there is one, else of this process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def finish(args: Namespace, result: dict[str, Any]) -> None:
     """Write the result, and remove what only resumption needs."""
     with atomic_file(args.out / RESULT) as file:
         json.dump(result, file, indent=1, ensure_ascii=False)
-    for name in (CHECKPOINTS, "cache"):
-        shutil.rmtree(args.out / name, ignore_errors=True)
+    shutil.rmtree(args.out / CHECKPOINTS)

@@ -1,13 +1,11 @@
 """Collect the scores of all models as CSV, and as a table: means, deviations and paired tests."""
 
-import csv
 import json
 import re
 from argparse import ArgumentParser
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, stdev
 
+from pandas import DataFrame, Series
 from scipy import stats
 
 from diet_fairseq.atomic import atomic_file
@@ -15,90 +13,67 @@ from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.scores import paired_bootstrap
 
-Row = dict[str, str]
-COLUMNS = [
-    *("folder", "scheme", "size", "seeds", "test", "BLEU", "chrF"),
-    *("parameters", "minutes", "BLEU signature", "chrF signature"),
-]
+COLUMNS = "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,BLEU signature,chrF signature"
 
 
-def read_training(log: Path) -> Row:
-    """Parameters and minutes of the last part of a run, from fairseq-train's log."""
-    if not log.exists():  # an ensemble
-        return {"parameters": "", "minutes": ""}
-    text = log.read_text(encoding="utf-8")
-    parameters = re.findall(r"num\. shared model params: ([\d,]+)", text)
-    wall = re.findall(r'"train_wall": "([\d.]+)"', text)
-    return {
-        "parameters": parameters[-1].replace(",", ""),
-        "minutes": f"{float(wall[-1]) / 60:.1f}" if wall else "",
-    }
+def read_row(test: str, folder: str, description: dict[str, str]) -> dict[str, object]:
+    """The scores of a model on a test set; its parameters and minutes, from fairseq-train's log."""
+    scores = Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
+    row = {"folder": folder, "test": test, **description, **json.loads(scores)}
+    if (log := Path(folder, "train.log")).exists():  # an ensemble has none
+        text = log.read_text(encoding="utf-8")
+        parameters = re.findall(r"shared model params: ([\d,]+)", text)[-1]
+        seconds = re.findall(r'"train_wall": "([\d.]+)"', text)[-1]  # since training last resumed
+        row |= {"parameters": int(parameters.replace(",", "")), "minutes": float(seconds) / 60}
+    return row
 
 
-def read_row(folder: str, description: Row, test: str) -> Row:
-    """The scores of one model on one test set."""
-    scores = json.loads(
-        Path(folder, f"evaluation-{test}", "scores.json").read_text(encoding="utf-8")
-    )
-    row = scores | read_training(Path(folder, "train.log")) | description
-    return {name: str({**row, "folder": folder, "test": test}[name]) for name in COLUMNS}
-
-
-def spread(values: Sequence[float]) -> str:
+def spread(values: Series) -> str:
     """The mean and, of several, their standard deviation."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+    return f"{values.mean():.2f}" + (f" ± {values.std():.2f}" if len(values) > 1 else "")
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float]) -> str:
+def difference(ours: Series, theirs: Series) -> str:
     """The mean difference over the same seeds, its 95% interval and p (paired t-test)."""
-    differences = [one - other for one, other in zip(ours, theirs, strict=True)]
-    if len(set(differences)) < 2:
-        return f"{mean(differences):+.2f}"
-    half = stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
-    p = stats.ttest_rel(ours, theirs).pvalue
-    return f"{mean(differences):+.2f} ± {half:.2f} (p = {p:.2g})"
+    mean = (ours - theirs).mean()
+    if (ours - theirs).nunique() == 1:
+        return f"{mean:+.2f}"
+    test = stats.ttest_rel(ours, theirs)
+    return f"{mean:+.2f} ± {test.confidence_interval().high - mean:.2f} (p = {test.pvalue:.2g})"
 
 
-def translations(row: Row) -> list[str]:
-    return list(read_lines(Path(row["folder"], f"evaluation-{row['test']}", "translations.txt")))
-
-
-def against(ours: list[Row], theirs: list[Row], reference: Path) -> list[str]:
+def compare(ours: DataFrame, theirs: DataFrame, reference: Path) -> list[str]:
     """Two cells: the difference in BLEU over seeds, and the paired bootstrap of each seed."""
-    other = {row["seeds"]: row for row in theirs}
-    pairs = [(row, other[row["seeds"]]) for row in ours if row["seeds"] in other]
-    if not pairs or ours == theirs:
-        return ["", ""]
-    values = zip(*((float(one["BLEU"]), float(two["BLEU"])) for one, two in pairs), strict=True)
-    references, tests = list(read_lines(reference)), []
-    for one, two in pairs:
-        gain, p = paired_bootstrap(translations(two), {"": translations(one)}, references)[""]
+    pairs, tests = ours.merge(theirs, on=["test", "seeds"]), []
+    for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
+        files = [Path(folder, f"evaluation-{test}", "translations.txt") for folder in folders]
+        lines, baseline, references = (list(read_lines(file)) for file in (*files, reference))
+        gain, p = paired_bootstrap(baseline, {"": lines}, references)[""]
         tests.append(f"{gain:+.2f} (p = {p:.3f})")
-    return [difference(*values), ", ".join(tests)]
+    return [difference(pairs["BLEU_x"], pairs["BLEU_y"]), ", ".join(tests)]
 
 
-def markdown(rows: list[Row], reference: Path, baseline: str) -> str:
+def markdown(table: DataFrame, test: str, reference: Path, baseline: str) -> str:
     """The table of one test set; ensembles have rows of their own."""
-    groups: dict[tuple[str, str, bool], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["scheme"], row["size"], " " in row["seeds"]), []).append(row)
-    head = ["model", "BLEU", "chrF"]
+    rows = table[table["test"] == test]
+    columns = ["model", "BLEU", "chrF", "parameters", "minutes", "seeds"]
     if baseline:
-        head += [f"BLEU against {baseline}, same seeds", "each seed (paired bootstrap)"]
-    head += ["parameters", "minutes", "seeds"]
-    lines = [f"## {rows[0]['test']}", "", f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
+        columns += [f"BLEU against {baseline}, same seeds", "each seed (paired bootstrap)"]
+    lines = [columns, ["---"] * len(columns)]
+    is_ensemble = rows["seeds"].str.contains(" ")
+    groups = dict(list(rows.groupby(["scheme", "size", is_ensemble], sort=False)))
     for (scheme, size, together), group in groups.items():
         cells = [f"{scheme}, {size}" + ", ensemble" * together]
-        cells += [spread([float(row[metric]) for row in group]) for metric in ("BLEU", "chrF")]
-        if baseline:
-            cells += against(group, groups.get((baseline, size, together), []), reference)
-        cells.append(f"{int(group[0]['parameters']):,}" if group[0]["parameters"] else "")
-        minutes = [float(row["minutes"]) for row in group if row["minutes"]]
-        cells.append(f"{mean(minutes):.1f}" if minutes else "")
-        cells.append(", ".join(row["seeds"] for row in group))
-        lines.append(f"| {' | '.join(cells)} |")
-    signatures = [f"{name}: `{rows[0][f'{name} signature']}`  " for name in ("BLEU", "chrF")]
-    return "\n".join([*lines, "", *signatures, ""])
+        cells += [spread(group["BLEU"]), spread(group["chrF"])]
+        parameters, minutes = group["parameters"].iloc[0], group["minutes"].mean()
+        cells += ["", ""] if together else [f"{parameters:,}", f"{minutes:.1f}"]
+        cells.append(", ".join(group["seeds"]))
+        if scheme != baseline and (baseline, size, together) in groups:
+            cells += compare(group, groups[baseline, size, together], reference)
+        lines.append(cells + [""] * (len(columns) - len(cells)))
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    bleu, chrf = rows[["BLEU signature", "chrF signature"]].iloc[0]
+    return f"## {test}\n\n{text}\n\nBLEU: `{bleu}`  \nchrF: `{chrf}`  \n"
 
 
 def main() -> None:
@@ -109,19 +84,14 @@ def main() -> None:
     parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
     args = parser.parse_args()
-    models = args.models.items()
-    rows = [read_row(folder, about, test) for folder, about in models for test, _ in args.test]
+    rows = [read_row(test, *model) for model in args.models.items() for test, _ in args.test]
+    table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})
     with atomic_file(args.results) as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-    tables = [
-        markdown([row for row in rows if row["test"] == test], Path(reference), args.baseline)
-        for test, reference in args.test
-    ]
-    with atomic_file(args.output) as output:
-        output.write("\n".join(tables))
-    print("\n".join(tables))
+        table.round({"minutes": 1}).to_csv(file, index=False, lineterminator="\n")
+    texts = [markdown(table, test, Path(path), args.baseline) for test, path in args.test]
+    with atomic_file(args.output) as file:
+        file.write("\n".join(texts))
+    print("\n".join(texts))
 
 
 if __name__ == "__main__":

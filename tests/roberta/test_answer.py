@@ -41,15 +41,15 @@ def test_targets_are_the_tokens_of_the_answer(script, pretrained, file):
     questions = answer.read_squad(file)
     windows = answer.Windows(questions, tokenizer, length=80, stride=5)
     samples = windows.with_targets(questions)
-    owners = set()
+    answered = set()
     for row, (owner, offsets) in enumerate(zip(windows.owners, windows.offsets, strict=True)):
         first, last = samples[row]["start_positions"], samples[row]["end_positions"]
         if (first, last) != (0, 0):
             question = questions[owner]
             text = question["context"][offsets[first][0] : offsets[last][1]]
             assert question["answers"]["text"][0] in text
-            owners.add(owner)
-    assert owners == set(range(len(questions)))
+            answered.add(owner)
+    assert answered == set(range(len(questions)))
     assert len(samples) > len(questions)  # some contexts have several windows
 
 
@@ -58,16 +58,17 @@ def test_spans_have_the_best_scores(script, monkeypatch):
     monkeypatch.setattr(answer, "LONGEST_ANSWER", 3)
     draw = torch.Generator().manual_seed(1)
     first, last = torch.randn(2, 9, generator=draw)
-    offsets = [None, None, (0, 2), (2, 3), (4, 4), (5, 7), (8, 9), None]
-    inside = [n for n, span in enumerate(offsets) if span and span[0] < span[1]]
+    offsets = [(0, 0), (0, 0), (0, 2), (2, 3), (4, 4), (5, 7), (8, 9), (0, 0)]
+    inside = [n for n, span in enumerate(offsets) if span[0] < span[1]]
     expected = sorted(
         ((first[a] + last[b]).item(), offsets[a][0], offsets[b][1])
         for a, b in product(inside, inside)
         if a <= b < a + 3
     )[::-1]
     spans = answer.spans_of(first, last, offsets, count=50)
-    assert [(span.begin, span.end) for span in spans] == [(b, e) for _, b, e in expected]
-    assert [span.score for span in spans] == pytest.approx([score for score, _, _ in expected])
+    scores, begins, ends = zip(*expected, strict=True)
+    assert [(span.begin, span.end) for span in spans] == [*zip(begins, ends, strict=True)]
+    assert [span.score for span in spans] == pytest.approx(scores)
 
 
 def test_combining_marks_belong_to_the_character_before(script):
@@ -77,9 +78,9 @@ def test_combining_marks_belong_to_the_character_before(script):
 
 def test_every_twentieth_context_is_held_out(script):
     questions = [{"context": str(number // 2)} for number in range(80)]
-    training, held_out = script("answer").split_contexts(questions)
+    train, held_out = script("answer").split_contexts(questions)
     assert [question["context"] for question in held_out] == ["19", "19", "39", "39"]
-    assert len(training) == 76
+    assert len(train) == 76
     with pytest.raises(UserError, match="has one context alone"):
         script("answer").split_contexts(questions[:2])
 

@@ -1,8 +1,10 @@
 """finetune.py: files, tasks, a training from end to end, and predictions."""
 
+import csv
 import json
 import socket
 import sys
+from collections import Counter
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ TASK = {
     "train": "train.tsv",
     "dev": {"own": "dev.tsv", "second": "dev.tsv"},
     "test": {"own": "test.tsv"},
+    "tests": {"own": "all_yes.tsv"},
     "text": ["one", "other"],
     "label": "label",
     "labels": ["no", "yes"],
@@ -36,6 +39,7 @@ def task(tmp_path):
     text = "one\tother\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS * 4)
     for name in ("train", "dev"):
         (tmp_path / f"{name}.tsv").write_text("\ufeff" + text, encoding="utf-8")
+    (tmp_path / "all_yes.tsv").write_text(text.replace("\tno\n", "\tyes\n"), encoding="utf-8")
     (tmp_path / "test.tsv").write_text("one\tother\nder hund\tein fuchs\n", encoding="utf-8")
     return tmp_path
 
@@ -47,21 +51,20 @@ def run(monkeypatch, module, *words):
 
 def test_tables_are_read_as_they_are(script, task, tmp_path):
     finetune = script("finetune")
-    table = finetune.read_table(task / "train.tsv", tmp_path / "cache")
-    assert table.column_names == ["one", "other", "label"]
-    assert [tuple(row.values()) for row in table][:4] == ROWS
-    (tmp_path / "cola.tsv").write_text("gj04\t1\t\tA sentence.\n")
-    columns = ["source", "label", "mark", "sentence"]
-    table = finetune.read_table(tmp_path / "cola.tsv", tmp_path / "cache", columns)
-    assert table[0] == dict(zip(columns, ["gj04", "1", "", "A sentence."], strict=True))
+    rows = finetune.read_rows(task / "train.tsv", ["one", "other", "label"])
+    assert [tuple(row) for row in rows[:4]] == ROWS
+    (tmp_path / "cola.tsv").write_text("gj04\t1\t\tA sentence.\ngj04\t0\n")
+    header = ["source", "label", "mark", "sentence"]
+    rows = finetune.read_rows(tmp_path / "cola.tsv", ["sentence", "label"], header)
+    assert rows == [["A sentence.", "1"], ["", "0"]]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"metrics": ["pearson"]}, "metrics must be of accuracy, f1, matthews, but one is pearson"),
-        ({"positive": "maybe"}, "positive must be one of no, yes, but is maybe"),
-        ({"colour": "red"}, "tasks.yaml explains: colour Extra inputs are not permitted"),
+        ({"metrics": ["pearson"]}, 'metrics must be of accuracy, f1, matthews, but is ."pearson"'),
+        ({"positive": "maybe"}, 'positive must be one of the labels, but is "maybe"'),
+        ({"colour": "red"}, "colour Extra inputs are not permitted, .*; tasks.yaml explains"),
         ({"dev": {}}, "dev Dictionary should have at least 1 item"),
     ],
 )
@@ -79,7 +82,8 @@ def test_a_wrong_task_is_refused(script, tmp_path, changes, message):
     [
         ("one\tother\nx\ty\n", "train.tsv must have a column 'label', but has 'one', 'other'"),
         ("one\tother\tlabel\nx\ty\tmaybe\n", "example 1: the label must be one of no, yes, but"),
-        ("one\tother\tlabel\n", "train.tsv holds no example below its header"),
+        ("one\tother\tlabel\n", "train.tsv holds no example"),
+        ("one\tother\tlabel\nx\ty\tno\tno\n", "example 1 must have 3 values .* but has 4"),
     ],
 )
 def test_a_wrong_file_is_refused(script, task, text, message):
@@ -87,7 +91,23 @@ def test_a_wrong_file_is_refused(script, task, text, message):
     (task / "train.tsv").write_text(text)
     definition = finetune.read_task(str(task / "own.yaml"))
     with pytest.raises(UserError, match=message):
-        finetune.read_examples(task / "train.tsv", definition, task / "cache")
+        finetune.read_samples(task / "train.tsv", own, None, 32)
+
+
+def test_xnli_is_read_as_xtreme_writes_it(script, shared_data, tmp_path):
+    """XTREME's utils_preprocess.py writes train and dev with labels, and test without."""
+    finetune = script("finetune")
+    task = finetune.read_task("XNLI")
+    rows = finetune.read_rows(
+        shared_data / "xtreme" / "xnli" / "dev-de.tsv.gz", task.columns, task.columns
+    )
+    assert Counter(label for _, _, label in rows) == dict.fromkeys(task.labels, 830)
+    for width in (2, 3):
+        with open(tmp_path / "xnli.tsv", "w") as file:
+            csv.writer(file, delimiter="\t").writerows(row[:width] for row in rows)
+        assert finetune.read_rows(tmp_path / "xnli.tsv", task.text, task.columns) == [
+            row[:2] for row in rows
+        ]
 
 
 def test_numbers_must_be_finite(script):
@@ -111,6 +131,9 @@ def test_a_user_s_task_trains_and_predicts_offline(script, task, pretrained, tmp
     assert [entry["update"] for entry in result["curve"]] == [4, 8]
     measures = {"own_accuracy", "own_f1", "second_accuracy", "second_f1"}
     assert all(measures <= entry.keys() for entry in result["curve"])
+    # a test set may have the name of a dev set
+    assert all(entry["own_accuracy"] == entry["second_accuracy"] for entry in result["curve"])
+    assert result["tests"]["own"].keys() == {"accuracy", "f1"}
     assert sorted(path.name for path in out.iterdir()) == ["model", "result.json"]
     run(monkeypatch, finetune, "predict", out / "model", "--data", task, "--out", tmp_path / "sub")
     lines = (tmp_path / "sub" / "own.tsv").read_text().split()
@@ -119,6 +142,29 @@ def test_a_user_s_task_trains_and_predicts_offline(script, task, pretrained, tmp
     run(monkeypatch, finetune, "predict", out / "model", "--tsv", task / "train.tsv",
         "--out", tmp_path / "labels")  # fmt: skip
     assert len((tmp_path / "labels").read_text().split()) == 4 * len(ROWS)
+    description = json.loads((out / "model" / "task.json").read_text())
+    (out / "model" / "task.json").write_text(json.dumps(description | {"submission": "xtreme"}))
+    run(monkeypatch, finetune, "predict", out / "model", "--data", task, "--out", tmp_path / "sub")
+    assert (tmp_path / "sub" / "own" / "test-own.tsv").read_text().strip() == lines[3]
+
+
+def test_a_regression_predicts_numbers_of_its_range(
+    script, task, pretrained, tmp_path, monkeypatch
+):
+    finetune = script("finetune")
+    own = TASK | {"labels": [], "metrics": ["spearman"], "positive": None, "range": [0.25, 0.3]}
+    (task / "own.yaml").write_text(yaml.safe_dump(own))
+    for path in task.glob("*.tsv"):
+        path.write_text(path.read_text().replace("\tno\n", "\t0\n").replace("\tyes\n", "\t1.5\n"))
+    out = tmp_path / "run"
+    run(monkeypatch, finetune, "train", "--task", task / "own.yaml", "--data", task, "--model",
+        pretrained, "--out", out, "--epochs", 1, "--batch", 8, "--length", 32)  # fmt: skip
+    result = json.loads((out / "result.json").read_text())
+    assert result["tests"]["own"].keys() == {"spearman"}
+    run(monkeypatch, finetune, "predict", out / "model", "--data", task, "--out", tmp_path / "sub")
+    [number, value] = (tmp_path / "sub" / "own.tsv").read_text().split()[2:]
+    assert number == "0"
+    assert 0.25 <= float(value) <= 0.3
 
 
 def test_an_unfinished_checkpoint_is_not_resumed(script, task, pretrained, tmp_path, monkeypatch):

@@ -45,6 +45,22 @@ def test_the_grid_is_what_the_config_lists(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("objective", "options"),
+    [
+        ("masked_lm", "--task masked_lm --sample-break-mode complete --criterion masked_lm "),
+        ("nsp", "--nsp --task masked_lm_nsp --criterion masked_lm_nsp "),
+        ("electra", "--criterion electra --leave-unmasked-prob 0.15 "),
+    ],
+)
+def test_an_objective_has_its_task_and_criterion(tmp_path, objective, options):
+    pytest.importorskip("snakemake", reason="snakemake is not installed")
+    done = run(tmp_path, CONFIG | {"objective": objective}, "-np")
+    assert done.returncode == 0, done.stderr
+    assert options in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("change", "name"), [({"colour": 1}, "colour"), ({"models": {"a": "bert_rope9"}}, "bert_rope9")]
 )
 def test_a_wrong_config_is_refused_by_name(tmp_path, change, name):

@@ -1,15 +1,18 @@
 """The workflows' scripts: tables, published figures."""
 
-import csv
 import importlib.util
 import json
 import re
 import sys
 import zipfile
+from runpy import run_path
 
 import pytest
+from pandas import DataFrame, Series, read_csv
+from pandas.testing import assert_frame_equal
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.text.lines import read_lines
 from tests.support.texts import write
 from tests.workflows.conftest import EXAMPLES
 
@@ -29,11 +32,12 @@ outputs = script("wmt18/score_outputs")
 
 
 def test_spreads_and_differences_are_those_of_the_seeds():
-    assert table.spread([1.0]) == "1.00"
-    assert table.spread([1.0, 2.0, 3.0]) == "2.00 ± 1.00"
+    assert table.spread(Series([1.0])) == "1.00"
+    assert table.spread(Series([1.0, 2.0, 3.0])) == "2.00 ± 1.00"
+    ours, theirs = Series([2.0, 4.0, 6.0]), Series([1.0, 2.0, 3.0])
     # t(0.975, 2) / sqrt(3) = 2.4842; scipy.stats.ttest_rel gives the p
-    assert table.difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]) == "+2.00 ± 2.48 (p = 0.074)"
-    assert table.difference([2.0, 3.0], [1.0, 2.0]) == "+1.00"
+    assert table.difference(ours, theirs) == "+2.00 ± 2.48 (p = 0.074)"
+    assert table.difference(theirs + 1, theirs) == "+1.00"
 
 
 def grid(folder):
@@ -47,54 +51,50 @@ def grid(folder):
             (run / "evaluation-test").mkdir(parents=True)
             lines = references if offset else [line.replace("sentence", "x") for line in references]
             write(run / "evaluation-test" / "translations.txt", lines)
-            row = dict.fromkeys(table.COLUMNS, "")
-            row |= {"folder": str(run), "scheme": scheme, "size": "tiny", "seeds": seed}
-            row |= {"test": "test", "BLEU": str(20 + offset + 0.5 * len(seed) * int(seed[0])),
-                    "chrF": "50", "BLEU signature": "s", "chrF signature": "t"}  # fmt: skip
+            row = {"folder": str(run), "scheme": scheme, "size": "tiny", "seeds": seed}
+            row |= {"test": "test", "BLEU": 20 + offset + 0.5 * len(seed) * int(seed[0]),
+                    "chrF": 50.0, "BLEU signature": "s", "chrF signature": "t"}  # fmt: skip
             if " " not in seed:
-                row |= {"parameters": "1000", "minutes": "1.5"}
+                row |= {"parameters": 1000, "minutes": 1.5}
             rows.append(row)
-    return rows, reference
+    rows = DataFrame(rows, columns=table.COLUMNS.split(","))
+    return rows.astype({"parameters": "Int64"}), reference
 
 
 def test_a_table_has_rows_for_schemes_and_ensembles(tmp_path):
     rows, reference = grid(tmp_path)
-    text = table.markdown(rows, reference, "shaw")
+    text = table.markdown(rows, "test", reference, "shaw")
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if "tiny" in line]
     assert [line[0] for line in lines] == [
         "shaw, tiny", "shaw, tiny, ensemble", "t5, tiny", "t5, tiny, ensemble"
     ]  # fmt: skip
     assert lines[2][1:3] == ["25.75 ± 0.35", "50.00 ± 0.00"]
-    assert lines[2][3] == "+5.00"
-    assert lines[2][4].count("(p = 0.001)") == 2
-    assert lines[2][5:] == ["1,000", "1.5", "1, 2"]
-    assert "against" not in table.markdown(rows, reference, "")
+    assert lines[2][3:7] == ["1,000", "1.5", "1, 2", "+5.00"]
+    assert lines[2][7].count("(p = 0.001)") == 2
+    assert [line[3:6] for line in lines[1::2]] == [["", "", "1 2"]] * 2
+    assert "against" not in table.markdown(rows, "test", reference, "")
 
 
 def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     rows, reference = grid(tmp_path)
-    for row in rows:
+    for row in rows.to_dict("records"):
         run = tmp_path / row["folder"]
         (run / "evaluation-test" / "scores.json").write_text(json.dumps(
-            {"BLEU": float(row["BLEU"]), "chrF": 50, "BLEU signature": "s", "chrF signature": "t"}
+            {"BLEU": row["BLEU"], "chrF": 50.0, "BLEU signature": "s", "chrF signature": "t"}
         ))  # fmt: skip
-        if row["minutes"]:
+        if " " not in row["seeds"]:
             (run / "train.log").write_text(
                 'num. shared model params: 1,000 (num. trained: 1,000)\n{"train_wall": "90"}\n'
             )
-    names = ("scheme", "size", "seeds")
-    models = {row["folder"]: {name: row[name] for name in names} for row in rows}
+    models = rows.set_index("folder")[["scheme", "size", "seeds"]].to_dict("index")
     output = tmp_path / "table.md"
     words = [tmp_path / "results.csv", output, "--test", "test", reference]
     words += ["--models", json.dumps(models), "--baseline", "shaw"]
     monkeypatch.setattr("sys.argv", ["table.py", *map(str, words)])
     table.main()
-    assert output.read_text() == table.markdown(rows, reference, "shaw")
-    with open(tmp_path / "results.csv", newline="") as file:
-        written = list(csv.DictReader(file))
-    for ours, theirs in zip(written, rows, strict=True):
-        assert float(ours.pop("BLEU")) == float(theirs["BLEU"])
-        assert ours == {name: theirs[name] for name in ours}
+    assert output.read_text() == table.markdown(rows, "test", reference, "shaw")
+    csv = read_csv(tmp_path / "results.csv", dtype={"parameters": "Int64", "seeds": str})
+    assert_frame_equal(csv, rows, check_dtype=False)
 
 
 def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
@@ -115,6 +115,15 @@ def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
     download.main()
     assert output.read_text() == "{}"
     assert requests == [("https://a.b/MLQA_V1.zip", "0" * 64)]
+
+
+def test_no_test_sentence_of_the_demo_is_in_its_training_text():
+    data = EXAMPLES / "demo" / "data"
+    for lang in ("en", "de"):
+        train, test = (set(read_lines(data / f"{split}.{lang}.gz")) for split in ("train", "test"))
+        assert len(train) > 30_000
+        assert train.isdisjoint(test)
+    assert sum(path.stat().st_size for path in data.glob("*.gz")) < 1_500_000
 
 
 # Published figures of real systems come out to the digit
@@ -170,3 +179,23 @@ def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, c
 def test_a_folder_without_outputs_is_named(tmp_path):
     with pytest.raises(UserError, match=r"has no newstest2017_outputs"):
         list(outputs.rows(tmp_path))
+
+
+def imports(path):
+    """Top-level modules that a script or a file of rules imports."""
+    pattern = r"^ *(?:import (\w+)|from (\w+)[\w.]* import )"
+    return {a or b for a, b in re.findall(pattern, path.read_text(), re.MULTILINE)}
+
+
+def test_what_the_examples_import_is_required(monkeypatch):
+    monkeypatch.setattr("setuptools.setup", lambda **settings: required.update(settings))
+    required = {}
+    run_path(str(EXAMPLES.parent / "setup.py"))
+    lines = [*required["install_requires"], *required["extras_require"]["workflows"]]
+    names = {re.match(r"[\w-]+", line)[0].lower().replace("-", "_") for line in lines}
+    files = [path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".smk")]
+    files += EXAMPLES.rglob("Snakefile")
+    modules = set.union(*map(imports, files)) - sys.stdlib_module_names
+    modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq_cli"}
+    other_names = {"sklearn": "scikit_learn", "yaml": "pyyaml"}
+    assert {other_names.get(module, module) for module in modules} - names == set()
