@@ -91,7 +91,7 @@ def test_a_wrong_file_is_refused(script, task, text, message):
     (task / "train.tsv").write_text(text)
     definition = finetune.read_task(str(task / "own.yaml"))
     with pytest.raises(UserError, match=message):
-        finetune.read_samples(task / "train.tsv", own, None, 32)
+        finetune.read_samples(task / "train.tsv", definition, None, 32)
 
 
 def test_xnli_is_read_as_xtreme_writes_it(script, shared_data, tmp_path):
