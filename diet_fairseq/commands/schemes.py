@@ -49,9 +49,9 @@ def describe(name: str) -> Iterator[str]:
 
 def defaults_of(family: str, scheme: "type[PositionScheme]") -> dict[str, Any]:
     """The family's defaults of options."""
-    from ..models import diet_bert, diet_electra, diet_roberta
+    from ..models import diet_bert, diet_roberta
 
-    models = {"roberta": diet_roberta, "bert": diet_bert, "electra": diet_electra}
+    models = {"roberta": diet_roberta, "bert": diet_bert, "electra": diet_bert}
     return models[family].defaults(scheme) if family in models else {}
 
 

@@ -184,7 +184,6 @@ def test_every_backend_computes_what_the_reference_does(seed):
         mutants.factors_that_lose_a_column,
         mutants.a_mask_the_wrong_way_round,
         mutants.fast_scores_without_gradient,
-        mutants.weights_computed_again_without_their_mask,
     ],
 )
 def test_a_fault_of_one_backend_is_found(mutant):

@@ -189,8 +189,11 @@ def no_file(request, tmp_path):
             path.symlink_to("/dev/zero")
         case "broken link":
             path.symlink_to(tmp_path / "nowhere")
-    what = "a folder" if request.param == "folder" else "not a regular file"
-    return path, f"{path} is {what}: give a checkpoint, such as checkpoint_best.pt"
+    fault = {
+        "folder": "is a folder: ",
+        "broken link": "can't be read: No such file or directory; ",
+    }.get(request.param, "is not a regular file: ")
+    return path, f"{path} {fault}give a checkpoint, such as checkpoint_best.pt"
 
 
 def test_what_is_no_regular_file_is_not_read(no_file):

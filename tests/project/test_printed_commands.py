@@ -50,7 +50,7 @@ def commands(text: str) -> Iterator[list[str]]:
                 command = []
 
 
-def check_python(words: list[str]) -> None:
+def verify_python(words: list[str]) -> None:
     """The script, or one beside it, has the options."""
     if words[0] == "-c":
         ast.parse(words[1])
@@ -60,7 +60,7 @@ def check_python(words: list[str]) -> None:
         assert not word.startswith("-") or f'"{word}"' in sources, word
 
 
-def check_snakemake(words: list[str]) -> None:
+def verify_snakemake(words: list[str]) -> None:
     from snakemake.cli import get_argument_parser
 
     words = ["cluster-generic" if word == "slurm" else word for word in words]  # not installed
@@ -71,7 +71,7 @@ def check_snakemake(words: list[str]) -> None:
         assert "/" in target or re.search(rf"^(rule |  ){target}:", rules, re.MULTILINE), target
 
 
-def check_fairseq(name: str, words: list[str]) -> None:
+def verify_fairseq(name: str, words: list[str]) -> None:
     """Parse, with the plugin that this process has imported; `...` stands for more options."""
     if "--user-dir" in words:
         at = words.index("--user-dir")
@@ -92,7 +92,7 @@ def check_fairseq(name: str, words: list[str]) -> None:
         options.parse_args_and_arch(parser, input_args=words)
 
 
-def check_launcher(program: str, words: list[str]) -> None:
+def verify_launcher(program: str, words: list[str]) -> None:
     """Check torchrun's or srun's own options, and the command behind them."""
     at = words.index("fairseq-train")
     if program == "torchrun":
@@ -103,10 +103,10 @@ def check_launcher(program: str, words: list[str]) -> None:
         assert {word for word in words[:at] if word.startswith("-")} <= {
             "--nodes", "--ntasks-per-node", "--gpus-per-node"
         }  # fmt: skip
-    check_fairseq("fairseq-train", words[at + 1 :])
+    verify_fairseq("fairseq-train", words[at + 1 :])
 
 
-def check_pip(words: list[str]) -> None:
+def verify_pip(words: list[str]) -> None:
     """Extras are those of setup.py."""
     extras = re.findall(r'^        "?([\w]+)"?: (?:\[|[A-Z])', text_of("setup.py"), re.MULTILINE)
     assert words[0] == "install"
@@ -114,7 +114,7 @@ def check_pip(words: list[str]) -> None:
         assert extra in extras, extra
 
 
-def check_curl(words: list[str]) -> None:
+def verify_curl(words: list[str]) -> None:
     """The address is one that the service answers."""
     [path] = re.findall(r"127\.0\.0\.1:5000(/\w*)", words[0])
     application = text_of("diet_fairseq/inference/service/app.py")
@@ -139,17 +139,17 @@ def check(command: list[str]) -> None:
     elif program == "bash":
         assert (ROOT / words[0]).is_file(), words[0]
     elif program == "python":
-        check_python(words)
+        verify_python(words)
     elif program == "snakemake":
-        check_snakemake(words)
+        verify_snakemake(words)
     elif program == "pip":
-        check_pip(words)
+        verify_pip(words)
     elif program == "curl":
-        check_curl(words)
+        verify_curl(words)
     elif program in FAIRSEQ_PARSERS:
-        check_fairseq(program, words)
+        verify_fairseq(program, words)
     elif program in ("torchrun", "srun"):
-        check_launcher(program, words)
+        verify_launcher(program, words)
     else:
         assert program in SHELL_PROGRAMS, program
 

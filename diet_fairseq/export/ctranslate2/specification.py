@@ -79,7 +79,9 @@ def write_stack(stack: Any, name: str, parameters: Parameters) -> Any:
     """The specification of the encoder or decoder."""
     positions = Positions(stack)
     if name == "encoder":
-        spec = transformer_spec.TransformerEncoderSpec(**shape_of(stack), **positions.options)
+        spec = transformer_spec.TransformerEncoderSpec(
+            embeddings_merge=common_spec.EmbeddingsMerge.ADD, **shape_of(stack), **positions.options
+        )
         spec.embeddings[0].weight = parameters("encoder.embed_tokens.weight")
     else:
         spec = transformer_spec.TransformerDecoderSpec(
