@@ -222,7 +222,7 @@ def shared(depth):
         ({"max_target_positions": "1_000_000_000"}, "args.max_target_positions of its configurat"),
         ({"model__position_max_distance": 10**18}, "cfg.model.position_max_distance of its confi"),
         ({"model__position_clip": 65_537}, "cfg.model.position_clip of its configuration is 6553"),
-        ({"model__x": shared(22)}, "its configuration comes to more than 1,000,000 characters"),
+        ({"model__x": shared(20)}, "its configuration comes to more than 1,000,000 characters"),
         ({"task__x": "x" * 1_000_001}, "its configuration comes to more than 1,000,000 character"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

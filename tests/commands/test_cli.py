@@ -203,6 +203,7 @@ def test_interrupts_are_as_before_when_a_command_runs(handler, monkeypatch):
     assert handlers == [handler] * 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("words", ["schemes", "schemes t5"])
 def test_a_closed_output_pipe_ends_a_command_in_silence(words):
     command = [sys.executable, "-m", "diet_fairseq", *words.split()]

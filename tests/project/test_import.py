@@ -45,7 +45,7 @@ utils.import_user_module(Namespace(user_dir=folder))
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(name, marks=[] if name in ("the package", "--user-dir") else pytest.mark.slow)
+        pytest.param(name, marks=[] if name == "--user-dir" else pytest.mark.slow)
         for name in FIRST_IMPORTS
     ],
 )
