@@ -149,8 +149,8 @@ def test_wide_heads_fit_into_registers_and_shared_memory(name, width, arch):
 def test_an_atomic_addition_is_recognized(tmp_path):
     """The kernel of a file of its own, which Triton must read."""
     (tmp_path / "adding.py").write_text(
-        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef adding(of_q, n):\n"
-        "    tl.atomic_add(of_q + tl.arange(0, 32), tl.arange(0, 32).to(tl.bfloat16))\n"
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef adding(grad_q, n):\n"
+        "    tl.atomic_add(grad_q + tl.arange(0, 32), tl.arange(0, 32).to(tl.bfloat16))\n"
     )
     code = (
         "import adding; from pathlib import Path; from tests.support.sass import compiled; "
