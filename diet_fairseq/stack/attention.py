@@ -127,7 +127,9 @@ class PositionalAttention(MultiheadAttention):
     def _heads(self, x: Tensor, packing: Packing | None = None) -> Tensor:
         """(T, B, d), or packed -> (B, H, T, d_h)."""
         x = x if packing is None else packing.unpack(x)
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+        heads = x.transpose(0, 1).unflatten(-1, (self.num_heads, self.head_dim))  # (B, T, H, d_h)
+        # Inductor's fused attention takes every permutation of heads for this one (PyTorch 2.13).
+        return heads.permute(0, 2, 1, 3)
 
 
 class LinformerAttention(PositionalAttention):

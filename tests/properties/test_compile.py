@@ -1,5 +1,7 @@
 """torch.compile computes what the model computes, as those are told who try TorchScript."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -35,3 +37,14 @@ def test_a_compiled_model_and_its_gradients_are_the_same(case: Case):
     # sums in another order: their rounding is that of the largest terms
     largest = max(float(gradient.abs().max()) for gradient in wanted.values())
     tiny.assert_same(*({n: g / largest for n, g in some.items()} for some in (found, wanted)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="Inductor needs a C++ compiler")
+@pytest.mark.parametrize("scheme", ["none", "t5", "rope"])
+def test_inductor_computes_what_the_model_computes(scheme):
+    model, source = tiny.fresh(Case(scheme, family="roberta")), tiny.sentences(9, 9)
+    with torch.no_grad():
+        expected = tiny.logits(model, source)
+        model.forward = torch.compile(model.forward)
+        torch.testing.assert_close(tiny.logits(model, source), expected, **tiny.TOLERANCE)
