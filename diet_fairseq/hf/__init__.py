@@ -32,6 +32,7 @@ def hide_broken_torchaudio() -> None:
             utils.is_torchaudio_available.cache_clear()
 
 
+# Before the imports below, which is why they may stand here.
 hide_broken_torchaudio()
 from transformers import (  # noqa: E402
     AutoConfig,

@@ -77,7 +77,7 @@ def test_what_layers_share_is_computed_for_the_backend_that_they_take(case):
 
 @pytest.mark.parametrize("scheme", ["diet_abs", "tupe_a"])
 @torch.no_grad()
-def test_long_inputs_append_factors_at_inference_whatever_dropout_training_had(scheme, monkeypatch):
+def test_long_inputs_append_factors_at_inference(scheme, monkeypatch):
     case = Case(scheme, family="roberta")
     model = tiny.fresh(case, max_positions=2049, attention_dropout=0.1)
     calls = Calls(monkeypatch)

@@ -118,7 +118,7 @@ def test_they_are_no_candidates_without_triton(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("trusted", [True, False])
-def test_auto_on_a_gpu_goes_by_an_h100_and_takes_the_kernels_only_if_trusted(
+def test_auto_on_a_gpu_takes_the_kernels_only_if_trusted(
     scheme, training, tokens, dropout, backend, trusted, monkeypatch
 ):
     monkeypatch.setattr(choice, "has_triton", lambda: True)

@@ -69,7 +69,7 @@ def lengths_of_layers(model, sources):
 
 
 @pytest.mark.parametrize("family", ["transformer", "roberta", "bert"])
-def test_layers_are_given_real_tokens_alone_where_a_fifth_of_the_batch_is_padding(family):
+def test_layers_get_real_tokens_alone_from_a_fifth_of_padding_on(family):
     model = tiny.fresh(Case("none", family=family))
     assert lengths_of_layers(model, tiny.sentences(5, 10, 10)) == {(10, 3)}
     assert lengths_of_layers(model, tiny.sentences(4, 10, 10)) == {(24, 1)}

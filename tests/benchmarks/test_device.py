@@ -14,9 +14,7 @@ def run(monkeypatch, command):
 
 
 @pytest.mark.slow
-def test_every_backend_that_computes_a_scheme_has_a_row_and_whole_sentences_are_counted(
-    monkeypatch, capsys
-):
+def test_every_backend_of_a_scheme_has_a_row_of_whole_sentences(monkeypatch, capsys):
     run(
         monkeypatch,
         "--device cpu --size tiny --lengths 8 --tokens 20 --rounds 1 --schemes shaw diet_abs "

@@ -36,15 +36,15 @@ def draws(kind, padding, times=2000, length=7):
 
 def check_shifts(kind):
     padding = torch.tensor([[False] * 4, [True, True, False, False], [False, False, True, True]])
-    found = draws(kind, padding, 600).view(-1, 3, 4)
-    assert (found[:, 0].diff() == 1).all()
+    positions = draws(kind, padding, 600).view(-1, 3, 4)
+    assert (positions[:, 0].diff() == 1).all()
     for row, real in ((0, slice(4)), (1, slice(2, 4)), (2, slice(2))):
-        first = found[:, row, real][:, 0]
+        first = positions[:, row, real][:, 0]
         size = real.stop - (real.start or 0)
         counts = first.bincount(minlength=8 - size)
         assert len(counts) == 8 - size
         assert (counts - 600 / len(counts)).abs().max() < 60
-    assert found.max() == 6
+    assert positions.max() == 6
 
 
 def test_shifted_positions_begin_anywhere_that_leaves_room():
@@ -53,14 +53,14 @@ def test_shifted_positions_begin_anywhere_that_leaves_room():
 
 def check_choices(kind):
     padding = torch.tensor([[False, False, True], [True, False, False], [False, False, False]])
-    found = draws(kind, padding, 1000, 4).view(-1, 3, 3)
+    positions = draws(kind, padding, 1000, 4).view(-1, 3, 3)
     for row, real in ((0, slice(2)), (1, slice(1, 3)), (2, slice(3))):
-        places = found[:, row, real]
+        places = positions[:, row, real]
         assert (places.diff() > 0).all()
         subsets, counts = places.unique(dim=0, return_counts=True)
         assert len(subsets) == (4 if row == 2 else 6)
         assert (counts - 1000 / len(subsets)).abs().max() < 80
-    assert found.max() == 3
+    assert positions.max() == 3
 
 
 def test_randomised_positions_are_every_choice_in_its_order():
@@ -138,11 +138,11 @@ def test_training_draws_positions_and_evaluation_does_not(case, kind):
 def check_recomputed_layers(case, kind="randomised"):
     plain = build(case, position_sampling=kind).train()
     saving = tiny.copy_of(plain, case, position_sampling=kind, checkpoint_activations=True).train()
-    found = [tiny.gradients(model, tiny.some_loss(outputs(model))) for model in (saving, plain)]
-    assert found[0].keys() == found[1].keys()
-    for name, gradient in found[1].items():
+    gradients = [tiny.gradients(model, tiny.some_loss(outputs(model))) for model in (saving, plain)]
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[1].items():
         scale = max(1.0, float(gradient.abs().max()))
-        close(found[0][name] / scale, gradient / scale, **TOLERANCE)
+        close(gradients[0][name] / scale, gradient / scale, **TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -238,16 +238,16 @@ def test_a_relative_scheme_may_draw_from_more_than_its_limit():
 def test_a_resumed_run_draws_what_an_uninterrupted_one_does(kind, tmp_path):
     data = corpus(tmp_path)
     options = [*TINY[2:], "--arch", "transformer_sinusoidal", "--position-sampling", kind]
-    found = []
+    models = []
     for name, stops in (("whole", [4]), ("parts", [2, 4])):
         for stop in stops:
             folder = tmp_path / name
             done = run("train", data, *options, "--max-update", stop, "--save-dir", folder)
             assert done.status == 0, done.err
         state = torch.load(folder / "checkpoint_last.pt", weights_only=False)
-        found.append(state["model"])
-    for key, value in found[0].items():
-        assert torch.equal(value, found[1][key]), key
+        models.append(state["model"])
+    for key, value in models[0].items():
+        assert torch.equal(value, models[1][key]), key
     done = run("generate", data, "--source-lang", "de", "--target-lang", "en", "--cpu",
                "--max-len-b", 5, "--path", folder / "checkpoint_last.pt")  # fmt: skip
     assert done.status == 0, done.err

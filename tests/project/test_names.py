@@ -1,8 +1,4 @@
-"""Names: no bare participles or fillers in the code, and short names of tests.
-
-The files *.txt beside this one list what is not clean yet. They only get shorter: a line that is
-no longer needed fails, too.
-"""
+"""Names: no bare participles or fillers in the code, and short names of tests."""
 
 import ast
 from collections.abc import Iterator
@@ -61,15 +57,12 @@ def long_test_names() -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("exceptions", "find"),
-    [("bare_names.txt", bare_names_in_code), ("long_test_names.txt", long_test_names)],
-)
-def test_names_are_clean_but_for_the_listed_ones(exceptions, find):
-    exempt = set(Path(__file__).with_name(exceptions).read_text(encoding="utf-8").splitlines())
-    lines = find()
-    assert lines - exempt == set(), "rename these"
-    assert exempt - lines == set(), f"delete these lines of {exceptions}"
+def test_the_code_has_no_bare_names():
+    assert bare_names_in_code() == set()
+
+
+def test_tests_have_short_names():
+    assert long_test_names() == set()
 
 
 @pytest.mark.parametrize(
