@@ -44,6 +44,7 @@ FLOORS = (
     ("training_*", "*", 1.05),
     ("generation*", "* search", 0.0),
     ("generation*", "stock", 0.0),
+    ("generation*", "stock+", 0.9),
     ("generation*", "*CTranslate2*", 0.0),
     ("generation*", "*", 1.3),
     ("encoders-*", "stock", 0.0),

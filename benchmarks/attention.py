@@ -87,22 +87,22 @@ def request(
 
 
 def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: torch.dtype) -> None:
-    """Print the chosen backend, the quickest, their ratio of speeds, and all times."""
-    print("| scheme | call | n | chosen | quickest | its speed | ms |\n|" + " --- |" * 7)
+    """Print the selected backend, the quickest, their ratio of speeds, and all times."""
+    print("| scheme | call | n | backend | quickest | its speed | ms |\n|" + " --- |" * 7)
     for scheme in ("none", "diet_rel", "t5", "diet_abs"):
         for what, dropout in CALLS.items():
             for length in lengths:
                 call_request = request(scheme, length, dropout, tokens, device, dtype)
                 with torch.set_grad_enabled(dropout is not None):
-                    chosen = quickest(call_request)
+                    backend = quickest(call_request)
                     runs = {
                         name: partial(run, BACKENDS[name], call_request)
-                        for name in (chosen, *candidates(call_request))
+                        for name in (backend, *candidates(call_request))
                     }
                     timings = in_turn(runs, rounds, clock=CLOCKS[device])
                     best = min(timings, key=lambda timing: timing.median)
                 every = ", ".join(f"{t.name} {1000 * t.median:.3g}" for t in timings)
-                cells = (scheme, what, length, chosen, best.name, f"{1 / best.ratio:.2f}", every)
+                cells = (scheme, what, length, backend, best.name, f"{1 / best.ratio:.2f}", every)
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 

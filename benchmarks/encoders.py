@@ -49,7 +49,7 @@ ROWS = ("shaw", "t5", "tupe_a", "tupe_r", "diet_rel", "diet_abs")
 
 
 def trainer_of(
-    scheme: str, size: str, length: int, more: list[str], where: str = "--cpu"
+    scheme: str, size: str, length: int, model_options: list[str], where: str = "--cpu"
 ) -> Trainer:
     layers, width, inner, heads = SHAPES[size]
     argv = f"""unused --task masked_lm --criterion masked_lm {where} --optimizer adam --lr 0.0001
@@ -57,7 +57,7 @@ def trainer_of(
         --encoder-attention-heads {heads} --tokens-per-sample {length}
         --max-positions {length}""".split()
     arch = "roberta" if scheme == STOCK else f"roberta_{scheme}"
-    argv += ["--arch", arch, *(more if scheme != STOCK else [])]
+    argv += ["--arch", arch, *(model_options if scheme != STOCK else [])]
     cfg = convert_namespace_to_omegaconf(
         options.parse_args_and_arch(options.get_training_parser(), argv)
     )
@@ -105,9 +105,14 @@ def lengths_of(text: Path | None, sentences: int, length: int) -> Tensor:
 
 
 def measure(
-    size: str, length: int, lengths: Tensor, schemes: list[str], rounds: int, more: list[str]
+    size: str,
+    length: int,
+    lengths: Tensor,
+    schemes: list[str],
+    rounds: int,
+    model_options: list[str],
 ) -> dict[str, list[Timing]]:
-    trainers = {name: trainer_of(name, size, length, more) for name in [STOCK, *schemes]}
+    trainers = {name: trainer_of(name, size, length, model_options) for name in [STOCK, *schemes]}
     batch = batch_of(trainers[STOCK].task, lengths)
 
     @torch.no_grad()
@@ -147,7 +152,7 @@ def main() -> None:
         help="schemes in memory beside stock; base at n = 512 takes some GB each (%(default)s)",
     )
     parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
-    args, more = parser.parse_known_args()
+    args, model_options = parser.parse_known_args()
 
     names = " | ".join(args.schemes)
     print(f"| shape | pass | stock | {names} |\n|{' --- |' * (3 + len(args.schemes))}", flush=True)
@@ -160,7 +165,7 @@ def main() -> None:
         rows: dict[str, list[Timing]] = {}
         for first in range(0, len(args.schemes), args.together):
             schemes = args.schemes[first : first + args.together]
-            part = measure(size, length, lengths, schemes, args.rounds, more)
+            part = measure(size, length, lengths, schemes, args.rounds, model_options)
             for what, timings in part.items():
                 rows[what] = rows.get(what, timings[:1]) + timings[1:]
         for what, timings in rows.items():

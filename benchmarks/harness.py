@@ -107,7 +107,12 @@ def _processor() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "unknown")
 
 
-def save(path: Path, what: str, timings: list[Timing], **more: object) -> None:
-    record = {"what": what, "machine": machine(), "timings": [asdict(t) for t in timings], **more}
+def save(path: Path, what: str, timings: list[Timing], **model_options: object) -> None:
+    record = {
+        "what": what,
+        "machine": machine(),
+        "timings": [asdict(t) for t in timings],
+        **model_options,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")

@@ -64,7 +64,7 @@ class Cell:
         return step if self.kind == "step" else forward
 
 
-def encoder_of(row: str, length: int, args: Namespace, **more: Any) -> Any:
+def encoder_of(row: str, length: int, args: Namespace, **model_options: Any) -> Any:
     """The layers of a RoBERTa of the row's scheme."""
     arch = "roberta" if row == STOCK else f"roberta_{row}"
     names = "layers", "embed_dim", "ffn_embed_dim", "attention_heads"
@@ -73,7 +73,7 @@ def encoder_of(row: str, length: int, args: Namespace, **more: Any) -> Any:
     if row.endswith(("linformer", "lin")):
         model |= {"projection_length": args.projection_length}
         model |= {"projection_sharing": args.projection_sharing}
-    filled = Namespace(arch=arch, **model, **more)
+    filled = Namespace(arch=arch, **model, **model_options)
     ARCH_CONFIG_REGISTRY[arch](filled)
     torch.manual_seed(1)
     task = Namespace(source_dictionary=words(100))

@@ -20,9 +20,9 @@ from .harness import forget_peak, in_fork, machine, memory
 
 def peak(scheme: str, backend: str, args: argparse.Namespace) -> float:
     """The peak in MiB."""
-    more = ["--attention-dropout", "0"]
-    more += [] if scheme == STOCK else ["--attention-backend", backend]
-    trainer = trainer_of(scheme, args.size, args.length, more)
+    model_options = ["--attention-dropout", "0"]
+    model_options += [] if scheme == STOCK else ["--attention-backend", backend]
+    trainer = trainer_of(scheme, args.size, args.length, model_options)
     # the optimizer's state comes with the first step
     trainer.train_step([batch_of(trainer.task, torch.tensor([8]))])
     batch = batch_of(trainer.task, torch.full((args.batch,), args.length))

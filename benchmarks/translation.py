@@ -5,7 +5,7 @@
 Without ``--data`` (a folder of fairseq-preprocess) the sentences are random words, as long as
 Multi30k's. Generation decodes the same number of steps in every row. The baseline is fairseq alone,
 its beam search included; ``stock+`` is fairseq's model with the components of the rows below it:
-our optimizer, criterion and beam search (``--plain``: the beam search alone). ``--bf16`` adds each
+our optimizer and criterion (``--plain``: none of them). ``--bf16`` adds each
 row in bfloat16, for CPUs that have instructions for it.
 """
 

@@ -37,7 +37,7 @@ def main() -> None:
     for source, translation, reference in random.Random(1).sample(lines, SHOWN):
         report += [f"    {source}", f"    {translation}", f"    reference: {reference}", ""]
     report += [
-        f"What the heads learned, by offset: {args.heads}/index.html",
+        f"Learned scores by offset: {args.heads}/index.html",
         "",
         "A sentence of your own:",
         "",

@@ -130,7 +130,7 @@ def test_the_search_has_the_model_s_options_unless_others_are_given(
     translator = Translator(words_only(tmp_path, beam=7, lenpen=0.6, penalty="tensor2tensor"))
     translator.translate("a")
     translator.translate("a", beam=2, lenpen=1.5)
-    assert [(one.beam, one.lenpen, one.penalty) for one in searches] == [
+    assert [(search.beam, search.lenpen, search.penalty) for search in searches] == [
         (7, 0.6, "tensor2tensor"), (2, 1.5, "tensor2tensor")
     ]  # fmt: skip
 

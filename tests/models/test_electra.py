@@ -235,14 +235,14 @@ def test_batches_and_processes_are_measured_together():
         {"sample_size": 4, "ntokens": 10, "generator_right": 1, "discriminator_right": 9},
         {"sample_size": 1, "ntokens": 30, "generator_right": 1, "discriminator_right": 15},
     ]
-    found = [
+    outputs = [
         {"guessed": 5, "detected": 4, "replaced": 4},
         {"guessed": 3, "detected": 0, "replaced": 6},
     ]
     losses = {"loss": 8.0, "generator_loss": 5.0, "discriminator_loss": 20.0}
     with metrics.aggregate() as aggregated:
         ElectraLoss.reduce_metrics(
-            [log | one | losses for log, one in zip(logs, found, strict=True)]
+            [log | numbers | losses for log, numbers in zip(logs, outputs, strict=True)]
         )
     values = aggregated.get_smoothed_values()
     bits = 1 / math.log(2)

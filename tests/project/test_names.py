@@ -16,6 +16,7 @@ CODE = [
     ROOT / "diet_fairseq_cli.py",
     *(ROOT / "diet_fairseq").rglob("*.py"),
     *(ROOT / "examples").rglob("*.py"),
+    *(ROOT / "benchmarks").rglob("*.py"),
 ]
 
 

@@ -152,8 +152,13 @@ def test_a_regression_predicts_numbers_of_its_range(
     script, task, pretrained, tmp_path, monkeypatch
 ):
     finetune = script("finetune")
-    own = TASK | {"labels": [], "metrics": ["spearman"], "positive": None, "range": [0.25, 0.3]}
-    (task / "own.yaml").write_text(yaml.safe_dump(own))
+    changes = TASK | {
+        "labels": [],
+        "metrics": ["spearman"],
+        "positive": None,
+        "range": [0.25, 0.3],
+    }
+    (task / "own.yaml").write_text(yaml.safe_dump(changes))
     for path in task.glob("*.tsv"):
         path.write_text(path.read_text().replace("\tno\n", "\t0\n").replace("\tyes\n", "\t1.5\n"))
     out = tmp_path / "run"

@@ -41,10 +41,10 @@ class Block(NamedTuple):
     text: str
 
     def changed(self, changes: Mapping[str, str]) -> "Block":
-        """The block with other values."""
+        """The block with replacement values."""
         text = self.text
-        for value, other in changes.items():
-            text = text.replace(value, other)
+        for value, replacement in changes.items():
+            text = text.replace(value, replacement)
         return self._replace(text=text)
 
 

@@ -9,8 +9,8 @@ from tests.support.mutants.catching import Patch, instead_of
 
 
 @instead_of(DietElectraModel, "forward")
-def all_targets_count_as_replaced(original, self, src_tokens, *rest, targets=None, **more):
-    logits, extra = original(self, src_tokens, *rest, targets=targets, **more)
+def all_targets_count_as_replaced(original, self, src_tokens, *rest, targets=None, **options):
+    logits, extra = original(self, src_tokens, *rest, targets=targets, **options)
     if targets is not None:
         extra["replaced"] = targets.ne(self.encoder.dictionary.pad())
     return logits, extra
