@@ -107,12 +107,12 @@ def _processor() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "unknown")
 
 
-def save(path: Path, what: str, timings: list[Timing], **model_options: object) -> None:
+def save(path: Path, what: str, timings: list[Timing], **facts: object) -> None:
     record = {
         "what": what,
         "machine": machine(),
         "timings": [asdict(t) for t in timings],
-        **model_options,
+        **facts,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
