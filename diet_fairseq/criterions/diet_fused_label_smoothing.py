@@ -63,9 +63,8 @@ class LinearCrossEntropy(torch.autograd.Function):
             nll = nll + here
             loss = loss + extra * here
             loss = loss + others * (len(weight) * log_normaliser.sum() - everywhere)
-            if (
-                needs_gradients
-            ):  # p - y, but for the part that all words share, which is added below
+            # p - y, but for the part that all words share, which is added below
+            if needs_gradients:
                 change = exponential.scatter_add_(1, goal, -extra * normaliser)
                 grad_rows.copy_((change.to(x.dtype) @ weight) / normaliser)
                 grad_weight.addmm_(change.T, (rows / normaliser).float())

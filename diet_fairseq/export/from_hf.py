@@ -177,7 +177,8 @@ def write_dictionaries(
     source, target, *subwords = (folder / name for name in FILES.values())
     if not source.is_file():
         raise UserError(f"{folder} holds no {source.name}, fairseq's dictionary: put it there")
-    files = (source, target if target.is_file() else source)
+    is_pair = config.is_encoder_decoder and target.is_file()
+    files = (source, target if is_pair else source)
     for file in subwords:
         if file.is_file():
             shutil.copyfile(file, out / file.name)

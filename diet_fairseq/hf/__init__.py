@@ -12,6 +12,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from ..errors import UserError
+
 
 def hide_broken_torchaudio() -> None:
     """Make torchaudio appear missing to Python and transformers if its import fails.
@@ -21,9 +23,9 @@ def hide_broken_torchaudio() -> None:
     """
     try:
         import_module("torchaudio")
-    except ModuleNotFoundError:
-        return
-    except (OSError, ImportError, RuntimeError):
+    except (OSError, ImportError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torchaudio":
+            return
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
             del sys.modules[name]
         sys.modules["torchaudio"] = None  # type: ignore[assignment]
@@ -34,6 +36,15 @@ def hide_broken_torchaudio() -> None:
 
 # Before the imports below, which is why they may stand here.
 hide_broken_torchaudio()
+import transformers  # noqa: E402
+
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
+    # Configurations are data classes since 5.4.
+    raise UserError(
+        f"transformers must be 5.4 or newer, but is {transformers.__version__}: "
+        "pip install 'diet_fairseq[transformers]'"
+    )
+
 from transformers import (  # noqa: E402
     AutoConfig,
     AutoModel,

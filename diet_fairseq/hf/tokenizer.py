@@ -27,15 +27,19 @@ def symbols_in(path: str | Path) -> list[str]:
     """The symbols of a fairseq dictionary, in the order of their ids."""
     symbols = list(SPECIAL)
     advice = "give the dict.txt that fairseq-preprocess wrote"
-    with open_text(path, advice=advice) as lines:
-        for number, line in enumerate(lines, 1):
-            symbol, _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
-            if not (symbol and count.isdecimal()):
-                raise UserError(
-                    f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a "
-                    f"space and a number; {advice}"
-                )
-            symbols.append(symbol)
+    with open_text(path, advice=advice) as file:
+        try:
+            lines = file.readlines()
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8: {advice}") from error
+    for number, line in enumerate(lines, 1):
+        symbol, _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
+        if not (symbol and count.isdecimal()):
+            raise UserError(
+                f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a space and "
+                f"a number; {advice}"
+            )
+        symbols.append(symbol)
     return symbols
 
 

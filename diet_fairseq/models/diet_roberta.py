@@ -3,7 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any, ClassVar
 
-from fairseq.models.roberta import RobertaEncoder, RobertaModel
+import torch.nn.functional as F
+from fairseq.models.roberta import RobertaEncoder, RobertaHubInterface, RobertaModel
 from fairseq.models.roberta.model import (
     RobertaLMHead,
     base_architecture,
@@ -111,6 +112,16 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return self.sentence_encoder.max_positions()
 
 
+class PositionalHubInterface(RobertaHubInterface):
+    """fairseq's, but it calls the model, whose heads read the first real token."""
+
+    def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
+        """(B, T), or (T,) as `encode` returns -> (B, classes): log-probabilities, or logits."""
+        tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens
+        logits, _ = self.model(tokens.to(self.device), classification_head_name=head)
+        return logits if return_logits else F.log_softmax(logits, dim=-1)
+
+
 @register_model("diet_roberta")
 class DietRobertaModel(WarmStart, RobertaModel):
     """fairseq's RoBERTa whose attention has a position scheme.
@@ -185,6 +196,12 @@ class DietRobertaModel(WarmStart, RobertaModel):
             x = self.first_tokens(x, src_tokens).unsqueeze(1)  # (B, 1, d): a head reads column 0
             x = self.classification_heads[classification_head_name](x)
         return x, extra
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> RobertaHubInterface:
+        """As fairseq's, but ``predict`` reads the first real token."""
+        hub = super().from_pretrained(*args, **kwargs)
+        return PositionalHubInterface(hub.cfg, hub.task, hub.model)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """As fairseq's; an ELECTRA's checkpoint gives its discriminator."""

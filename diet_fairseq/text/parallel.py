@@ -26,9 +26,23 @@ def map_lines(
         for chunk in chunks(lines):
             yield from work(chunk, *constants)
         return
-    # workers ignore Ctrl-C, which a terminal sends to all; this order lets SIGTERM end them
-    with Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool, terminable():
+    with create_pool(workers) as pool, terminable():  # this order lets SIGTERM end the workers
         # Pool.imap would read all lines at once, so one chunk per worker is read at a time.
         for lines_of_all in chunks(lines, CHUNK * workers):
             parts = [(part, *constants) for part in chunks(lines_of_all)]
             yield from chain.from_iterable(pool.starmap(work, parts, chunksize=1))
+
+
+def create_pool(workers: int) -> Any:
+    """A pool of processes that ignore Ctrl-C, which the terminal sends to parent and children.
+
+    An interrupt during the fork, which Python would drop, is raised after it.
+    """
+    interrupts = []
+    handler = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
+    pool = Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    signal.signal(signal.SIGINT, handler)
+    if interrupts:
+        pool.terminate()
+        raise KeyboardInterrupt
+    return pool

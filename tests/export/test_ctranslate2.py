@@ -142,6 +142,9 @@ def test_shapes_of_models_fit(arch, options, tmp_path):
             {"decoder_output_dim": 12},
             "the parameter decoder.project_out_dim.weight: none of its layers",
         ),
+        ({"no_cross_attention": True}, "a decoder without cross-attention of its own"),
+        ({"cross_self_attention": True}, "a decoder without cross-attention of its own"),
+        ({"encoder_layers": 0}, "a model without layers"),
     ],
 )
 def test_options_without_a_counterpart_are_refused(options, reason):
@@ -199,6 +202,15 @@ def test_special_tokens_are_in_the_configuration(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["decoder_start_token"] == config["eos_token"] == "</s>"
     assert config["add_source_eos"]
+
+
+@pytest.mark.parametrize("version", ["3.24.0", "4.6.0", "4.8.2", "4.8.3", "4.9.0rc1", "5.0"])
+def test_versions_that_confuse_the_layers_tables_are_refused(version):
+    if version in ("4.8.3", "4.9.0rc1", "5.0"):
+        export.check_version(version)
+        return
+    with pytest.raises(UserError, match=f"must be 4.8.3 or newer, but is {version}, which can use"):
+        export.check_version(version)
 
 
 MUTANTS: mutants.Table = [

@@ -188,3 +188,22 @@ def test_the_export_itself_refuses(mutant, case, monkeypatch):
     mutant(monkeypatch)
     with pytest.raises(UserError, match=r"their outputs lie .* apart; keep it in fairseq"):
         huggingface.convert(model)
+
+
+@pytest.mark.parametrize(
+    ("head", "parameter"),
+    [
+        (None, "lm_head.dense.bias"),
+        ("sentence_classification_head", "classifier.out_proj.bias"),
+        ("span", "qa_outputs.out_proj.bias"),
+    ],
+)
+@torch.no_grad()
+def test_the_export_compares_the_outputs_of_heads(head, parameter):
+    model = tiny.fresh(tiny.Case("diet_rel", family="roberta"))
+    if head is not None:
+        model.register_classification_head(head, 2)
+    converted = huggingface.convert(model, head).model
+    converted.get_parameter(parameter).add_(1)
+    with pytest.raises(UserError, match="outputs lie"):
+        huggingface.check_same(model, converted, head)

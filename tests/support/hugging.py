@@ -91,10 +91,10 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
-    return atomic_file(folder / "checkpoint_best.pt", args, model.state_dict())
+    return write_checkpoint(folder / "checkpoint_best.pt", args, model.state_dict())
 
 
-def atomic_file(path: Path, args: Namespace, state: dict) -> Path:
+def write_checkpoint(path: Path, args: Namespace, state: dict) -> Path:
     cfg = OmegaConf.to_container(
         convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
     )

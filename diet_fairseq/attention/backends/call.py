@@ -95,9 +95,8 @@ def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether Triton's kernels for offsets can run on vectors of this type and width."""
     types = {torch.float32, torch.float16, torch.bfloat16}
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if (
-        interpreted
-    ):  # on a CPU, too; Triton 3.9's interpreter reads bfloat16 in products as integers
+    # On a CPU, too; Triton 3.9's interpreter reads bfloat16 in products as integers.
+    if interpreted:
         types.remove(torch.bfloat16)
     # wider vectors don't fit into a program's shared memory
     return (interpreted or device.type == "cuda") and dtype in types and width <= 128

@@ -4,6 +4,7 @@ CTranslate2 has T5's score of offset and head, as which `positions` writes our s
 `specification` assigns all parameters.
 """
 
+import re
 from argparse import Namespace
 from typing import Any
 
@@ -19,6 +20,8 @@ from ..checkpoint import TrainedModel
 from .positions import exact_length
 from .specification import specification
 
+#: 4.6.0, 4.8.1 and 4.8.2 use the first layer's table of positions in all layers
+LEAST = (4, 8, 3)
 #: largest difference of log-probabilities in float32
 TOLERANCE = 1e-3
 #: lengths of the sentences that are compared
@@ -26,6 +29,7 @@ LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 
 
 def run(args: Namespace) -> None:
+    check_version(ctranslate2.__version__)
     folder.check(args.out, args.force)
     trained = checkpoint.read(args)
     with folder.create(args.out, args.force) as new:
@@ -40,6 +44,16 @@ def run(args: Namespace) -> None:
     print(
         f"wrote {args.out}: log-probabilities of random sentences differ by at most {largest:.1g}"
     )
+
+
+def check_version(version: str) -> None:
+    """Refuse a CTranslate2 that would compute something else without an error."""
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < LEAST:
+        raise UserError(
+            f"CTranslate2 must be 4.8.3 or newer, but is {version}, which can use the first "
+            "layer's table of positions in all layers: pip install 'ctranslate2>=4.8.3', here and "
+            "where the model is used"
+        )
 
 
 def save(trained: TrainedModel, folder: str, quantization: str) -> None:

@@ -74,7 +74,7 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
             "keep it in fairseq"
         )
     converted.load_state_dict({name: state[name] for name in names_read})
-    check_same(model, converted)
+    check_same(model, converted, head)
     tied = state.get("model.embed_tokens.weight", torch.empty(0)).data_ptr()
     heads = {name: state[name] for name in unread if state[name].data_ptr() != tied}
     copies = converted.all_tied_weights_keys
@@ -85,8 +85,8 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
 
 
 @torch.no_grad()
-def check_same(model: Any, converted: Any) -> None:
-    """Compare the logits of translation models, or the features of encoders, on random sentences.
+def check_same(model: Any, converted: Any, head: str | None = None) -> None:
+    """Compare the outputs on random sentences: logits, or the features of a model without a head.
 
     Raises:
         UserError: their outputs differ by more than `TOLERANCE`
@@ -112,8 +112,19 @@ def check_same(model: Any, converted: Any) -> None:
     else:
         segments = (torch.arange(longest) >= longest // 3).long().expand_as(sources)
         segments = segments.clamp(max=max(config.type_vocab_size - 1, 0))
-        expected = model(sources, features_only=True, segments=segments)[0]
-        actual = converted.base_model(sources, token_type_ids=segments).last_hidden_state
+        out = converted(sources, token_type_ids=segments)
+        if head == SPAN:  # which reads every token
+            features = model(sources, features_only=True, segments=segments)[0]  # (B, T, d)
+            span = model.classification_heads[head]
+            expected = span.out_proj(span.activation_fn(span.dense(features)))  # (B, T, 2)
+            actual = torch.stack([out.start_logits, out.end_logits], -1)
+        elif head is not None:
+            expected = model(sources, segments=segments, classification_head_name=head)[0]
+            actual, real = out.logits, torch.ones(2, dtype=torch.bool)
+        else:
+            is_headless = isinstance(converted, DietEncoderModel)
+            expected = model(sources, features_only=is_headless, segments=segments)[0]
+            actual = out.last_hidden_state if is_headless else out.logits
     difference = float((actual[real] - expected[real]).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected[real].abs().max())):
         raise UserError(
