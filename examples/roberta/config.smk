@@ -133,7 +133,7 @@ def text_options(wildcards):
 
 
 def pretraining_options(wildcards):
-    """Every option that changes what is learnt, but for the batch."""
+    """Every option that changes what is learnt, but for the batch; a model's own are last and win."""
     label, seed = RUNS[wildcards.run]
     model, _, options = config["models"][label].partition(" ")
     updates = config["updates"]
@@ -141,14 +141,14 @@ def pretraining_options(wildcards):
     compressed = "linformer" in model or "diet_abs_lin" in model
     positions = config["length"] if compressed else max(config["positions"] or 0, config["length"])
     return (
-        f"--arch {model}_{config['size']} {options} {OBJECTIVES[config['objective']]}"
+        f"--arch {model}_{config['size']} {OBJECTIVES[config['objective']]}"
         f" --tokens-per-sample {config['length']} --max-positions {positions}"
         f" --optimizer {config['optimizer']} --weight-decay {config['weight_decay']}"
         f" --clip-norm {config['clip_norm']} --lr {config['learning_rate']} --lr-scheduler linear_ratio"
         f" --warmup-ratio {config['warmup']} --max-update {updates} --seed {seed}"
         f" --save-interval-updates {min(config['save_interval'], updates)}"
         f" --validate-interval-updates {min(config['validate_interval'], updates)}"
-        f" --keep-interval-updates {config['keep']} --no-epoch-checkpoints {config['options']}"
+        f" --keep-interval-updates {config['keep']} --no-epoch-checkpoints {config['options']} {options}"
     )
 
 

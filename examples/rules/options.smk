@@ -46,12 +46,11 @@ STOCK_TINY = "--dropout 0.3 " + " ".join(
 )
 
 
-def architecture(run):
-    scheme, _, options = SCHEMES[run.label].partition(" ")
+def architecture(scheme, size):
     name = "transformer" if scheme == "stock" else f"transformer_{scheme}"
-    if scheme == "stock" and run.size == "tiny":
-        return f"--arch {name} {STOCK_TINY} {options}"
-    return f"--arch {name}{'' if run.size == 'base' else f'_{run.size}'} {options}"
+    if scheme == "stock" and size == "tiny":
+        return f"--arch {name} {STOCK_TINY}"
+    return f"--arch {name}{'' if size == 'base' else f'_{size}'}"
 
 
 def save_interval():
@@ -70,16 +69,17 @@ SAVE_INTERVAL = save_interval()
 
 
 def training_options(wildcards):
-    """Every option that changes what is learnt, but for the batch."""
+    """Every option that changes what is learnt, but for the batch; a scheme's own are last and win."""
     run = RUNS[wildcards.run]
+    scheme, _, options = SCHEMES[run.label].partition(" ")
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
     return (
         f"--source-lang {SOURCE} --target-lang {TARGET}"
-        f" {architecture(run)} --share-all-embeddings --seed {run.seed} {dropout}"
+        f" {architecture(scheme, run.size)} --share-all-embeddings --seed {run.seed} {dropout}"
         " --optimizer fused_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-9"
         f" --lr {config['learning_rate']} --lr-scheduler inverse_sqrt --warmup-updates {config['warmup']}"
         " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"
         f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
-        f" --skip-invalid-size-inputs-valid-test {config['options']}"
+        f" --skip-invalid-size-inputs-valid-test {config['options']} {options}"
     )

@@ -60,6 +60,15 @@ def test_an_objective_has_its_task_and_criterion(tmp_path, objective, options):
 
 
 @pytest.mark.slow
+def test_an_option_of_a_model_wins_over_the_config(tmp_path):
+    pytest.importorskip("snakemake", reason="snakemake is not installed")
+    models = {"a": "roberta_shaw --lr 1"}
+    done = run(tmp_path, CONFIG | {"models": models, "options": "--lr 0.5"}, "-np")
+    words = done.stdout.split()
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--lr"][-1] == "1"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "name"), [({"colour": 1}, "colour"), ({"models": {"a": "bert_rope9"}}, "bert_rope9")]
 )

@@ -70,9 +70,17 @@ def test_the_grid_is_schemes_by_sizes_by_seeds(experiment):
     assert {name.rpartition("-")[0] for name in names} == {
         f"{label}-{size}-s{seed}" for label in "ab" for size in ("tiny", "base") for seed in (1, 2)
     }
-    assert "--arch transformer_shaw_tiny" in output
-    assert "--arch transformer_shaw --lr 1" in output
+    assert "--arch transformer_shaw_tiny " in output
+    assert "--arch transformer_shaw " in output
     assert not (experiment.folder / "out").exists()
+
+
+def test_an_option_of_a_scheme_wins_over_the_config(experiment):
+    experiment.configure(
+        schemes={"a": "shaw --lr 1"}, learning_rate=0.002, options="--lr 0.5 --max-epoch 9"
+    )
+    words = experiment.made("-np").split()
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--lr"][-1] == "1"
 
 
 @pytest.mark.slow
