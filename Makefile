@@ -17,7 +17,7 @@ SET_UP := $(VENV)/set-up-for
 WANTED := PyTorch $(TORCH), Python $(or $(PYTHON),any), $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint docs bench
+.PHONY: help setup demo test test-slow lint tables docs bench
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -33,12 +33,16 @@ test: setup ## the tests, but for the slow ones and those for a GPU (5 minutes)
 test-slow: override PYTEST += -m "slow and not gpu"
 test-slow: test ## the slow tests
 
-lint: setup ## style, types, spelling and prose
+lint: setup ## style, types, spelling, prose, and tables that differ from results/
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	$(PY) -m codespell_lib
+	$(PY) -m cogapp --check --diff -I tools README.md docs/*.md
 	$(PY) -m proselint check --config proselint.json *.md docs examples results
+
+tables: setup ## the documentation's tables of measurements, from the files of results/
+	@$(PY) -m cogapp -r -I tools README.md docs/*.md
 
 docs: setup ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build

@@ -84,6 +84,7 @@ setup(
             "httpx2",  # the client in starlette's tests
             "build",
             "codespell==2.4.3",
+            "cogapp>=3.6,<4",
             "mypy==2.4.1",
             "proselint==0.16.0",
             "pytest>=8",

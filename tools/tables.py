@@ -1,0 +1,136 @@
+"""The documentation's tables of measurements, from the CSV files of results/.
+
+A comment above each table calls its function here. `make tables` runs cog, which writes what the
+calls print; `make lint` refuses pages whose tables differ from the files.
+"""
+
+from pathlib import Path
+
+import cog
+from pandas import DataFrame, Series, read_csv
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def read(name: str) -> DataFrame:
+    """The cells of results/NAME.csv, as text."""
+    return read_csv(RESULTS / f"{name}.csv", dtype=str, keep_default_na=False)
+
+
+def show(frame: DataFrame, columns: dict[str, str] | None = None) -> None:
+    """Print a table as Markdown; ``columns``: heading -> column."""
+    if columns is not None:
+        frame = frame[[*columns.values()]].set_axis([*columns], axis=1)
+    cog.outl()
+    for row in (frame.columns, ["---"] * len(frame.columns), *frame.values):
+        cog.outl("|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|")
+    cog.outl()
+
+
+# --- README.md, docs/results.md -------------------------------------------------------------------
+
+
+def multi30k() -> None:
+    names = ["scheme", "BLEU", "chrF", "BLEU after 1,000 updates", "seeds", "parameters"]
+    show(read("translation/multi30k")[names])
+
+
+def pretraining() -> None:
+    columns = {
+        "scheme": "row",
+        "loss, nats": "loss after 4,000 updates, nats",
+        "against shaw, same seeds": "loss against shaw, same seeds",
+    }
+    show(read("pretraining/schemes-4000-updates"), columns)
+
+
+def gain_and_start() -> None:
+    losses = read("pretraining/gain-and-start").set_index("row")["400 updates"]
+    rows = {"as in the paper": "as in the paper", "gain alone": "blind, gain {}"}
+    rows |= {"start alone": "local, gain 1", "both (default)": "local, gain {}"}
+    table = [
+        {"scheme": scheme}
+        | {name: losses[f"{scheme}, {row.format(gain)}"] for name, row in rows.items()}
+        for scheme, gain in (("diet_rel", 30), ("diet_abs", 10))
+    ]
+    show(DataFrame(table))
+
+
+# --- docs/look.md, docs/using-a-model.md ----------------------------------------------------------
+
+
+def lengths() -> None:
+    table = read("lengths/encoders-4000-updates").replace(r" \(.*", "", regex=True)
+    show(table.rename(columns=lambda name: name.removesuffix(" tokens")))
+
+
+def swapped() -> None:
+    table = read("translation/multi30k-swapped").replace("sinusoidal", "sinusoidal (no swap)")
+    table["key"] = table["further updates"] + ", " + table["test set"]
+    table = table.pivot(index="positions after the swap", columns="key", values="BLEU")
+    table = table.sort_values("400, at most 15 words", ascending=False).reset_index()
+    columns = {"positions": "positions after the swap"}
+    columns |= {f"{n} updates": f"{n}, at most 15 words" for n in (0, 400)}
+    columns |= {f"longer: {n}": f"{n}, more than 15 words" for n in (0, 400)}
+    show(table, columns)
+
+
+# --- docs/performance.md --------------------------------------------------------------------------
+
+
+def cpu() -> None:
+    table = read("performance/bfloat16-cpu").set_index("row")
+    table["iwslt"] = read("performance/training-iwslt").set_index("row")["speed against stock"]
+    encoders = read("performance/encoders-cpu")
+    base = encoders[encoders["shape"] == "base, n = 512"].set_index("pass")
+    base.columns = base.columns.str.removesuffix(", speed against stock")
+    base["stock"] = "1.00"
+    table = table.join(base.T[["training", "inference"]])
+    columns = {
+        "model": "row",
+        "`_tiny`: train": "training: float32 against stock in float32",
+        "translate": "generation: float32 against stock in float32",
+        "`--bf16`: train": "training: bf16 against stock in float32",
+        "`--bf16`: translate": "generation: bf16 against stock in float32",
+        "`_iwslt_de_en`: train": "iwslt",
+        "BERT-base, n = 512: train": "training",
+        "infer": "inference",
+    }
+    show(table[table["iwslt"].notna()].fillna("").reset_index(), columns)
+
+
+def gpu() -> None:
+    table = read("performance/training-step-h100").query("`attention dropout` == '0'")
+    table = table[table["backend"] != "offsets"].astype({"ms": int})
+    fastest = table.sort_values("ms", kind="stable").groupby(["scheme", "n"], sort=False).first()
+    short, long = (fastest.xs(n, level="n") for n in ("512", "2,048"))
+    columns = {"backend": "backend", "ms": "ms", "speed": "speed against none, sdpa"}
+    joined = DataFrame({f"n = 512: {new}": short[old] for new, old in columns.items()})
+    for new, old in columns.items():
+        joined[f"n = 2,048: {new}"] = long[old]
+    show(joined.sort_values("n = 512: ms", kind="stable").reset_index())
+
+
+def long_inputs() -> None:
+    table = read("performance/long-inputs")
+    table = table.query("`pass` == 'training step' and part == 'layer'")
+    table.columns = table.columns.str.removesuffix(", µs")
+    names = ["n", "stock", "diet_abs", "linformer", "diet_abs_lin"]
+    show(table.query("n in ['512', '8,192', '16,384']")[names])
+
+
+def ctranslate2() -> None:
+    table = read("performance/ctranslate2")
+    ratio = {
+        name: table[f"{name}, sentences/s (speed against our search)"].str.extract(r"\((.*)\)")[0]
+        for name in ("float32", "int8")
+    }
+    bleu: DataFrame = table["BLEU: ours, float32, int8"].str.split(", ", expand=True)
+    columns: dict[str, Series] = {
+        "model": table["model"],
+        "float32: speed against our search": ratio["float32"],
+        "int8": ratio["int8"],
+        "float32: BLEU": bleu[1],
+        "int8: BLEU": bleu[2],
+    }
+    show(DataFrame(columns))
