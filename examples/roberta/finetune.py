@@ -118,6 +118,8 @@ def read_rows(
     Raises:
         UserError: a missing column, no row, or a row with too many values
     """
+    # `datasets.load_dataset("csv")` drops the surplus values of a first row, splits lines at a lone
+    # carriage return, and names neither file nor line where text is not UTF-8 or truncated.
     lines = read_lines(path)
     header = header or next(lines).split("\t")
     for name in names:

@@ -126,19 +126,16 @@ def test_no_test_sentence_of_the_demo_is_in_its_training_text():
     assert sum(path.stat().st_size for path in data.glob("*.gz")) < 1_500_000
 
 
-# Published figures of real systems come out to the digit
-
-
-def check(rows):
+def assert_published(rows):
     rows = list(rows)
     assert rows
     assert [str(row) for row in rows if not row.same] == []
 
 
-@pytest.mark.parametrize("figure", ["bleu_mteval_v14_intl"])
-def test_a_published_figure_comes_out(shared_data, monkeypatch, figure):
-    monkeypatch.setattr(outputs, "FIGURES", {figure: outputs.FIGURES[figure]})
-    check(outputs.rows(shared_data))
+def test_a_published_figure_comes_out_to_the_digit(shared_data, monkeypatch):
+    name = "bleu_mteval_v14_intl"
+    monkeypatch.setattr(outputs, "FIGURES", {name: outputs.FIGURES[name]})
+    assert_published(outputs.rows(shared_data))
 
 
 @pytest.mark.slow
@@ -162,7 +159,7 @@ def test_every_published_bleu_comes_out(shared_data, monkeypatch):
 @pytest.mark.slow
 def test_every_kind_of_published_figure_comes_out(shared_data):
     """Of two systems a table; the script scores all of them, in four minutes."""
-    check(outputs.rows(shared_data, systems=2))
+    assert_published(outputs.rows(shared_data, systems=2))
 
 
 def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, capsys):
@@ -196,6 +193,17 @@ def test_what_the_examples_import_is_required(monkeypatch):
     files = [path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".smk")]
     files += EXAMPLES.rglob("Snakefile")
     modules = set.union(*map(imports, files)) - sys.stdlib_module_names
+    assert not any("sys.path" in path.read_text() for path in files)
     modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq_cli"}
     other_names = {"sklearn": "scikit_learn", "yaml": "pyyaml"}
     assert {other_names.get(module, module) for module in modules} - names == set()
+
+
+def test_workflows_have_few_lines():
+    tests = ("tests/workflows", "tests/roberta", "tests/text")
+    for most, *folders in [(3500, "examples"), (1000, "diet_fairseq/text"), (2500, *tests)]:
+        files = [path for folder in folders for path in (EXAMPLES.parent / folder).rglob("*")]
+        code = [p for p in files if p.suffix in (".py", ".smk") or p.name == "Snakefile"]
+        lines = {path: len(path.read_text().splitlines()) for path in code}
+        assert sum(lines.values()) <= most
+        assert all(size < 100 for path, size in lines.items() if path.parent.name == "scripts")
