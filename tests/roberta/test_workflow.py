@@ -27,7 +27,7 @@ def test_a_task_of_one_s_own_is_a_file(experiment):
     task = {"train": "train.tsv", "dev": {"own": "dev.tsv"}, "text": ["sentence1"]}
     (experiment.folder / "own.yaml").write_text(yaml.safe_dump(task | {"label": "index"}))
     experiment.configure(questions={}, tasks={"mine": {"data": "RTE", "task": "own.yaml"}})
-    assert "finetune.py train --task own.yaml --data RTE --model" in experiment.made("-np")
+    assert " train --task own.yaml --data RTE --model" in experiment.made("-np")
 
 
 @pytest.mark.parametrize(
