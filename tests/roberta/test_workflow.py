@@ -7,6 +7,8 @@ from tests.workflows.conftest import EncoderExperiment
 
 pytestmark = pytest.mark.slow
 
+EARLY = {"checkpoint_of": "rel", "updates": 25}
+
 
 @pytest.fixture
 def experiment(tmp_path):
@@ -43,9 +45,6 @@ def test_an_objective_has_its_task_and_criterion(experiment, objective, options)
     assert options in experiment.made("-np")
 
 
-EARLY = {"checkpoint_of": "rel", "updates": 25}
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -53,10 +52,7 @@ EARLY = {"checkpoint_of": "rel", "updates": 25}
         ({"models": {"a": "bert_rope9"}}, "config.models.a: 'bert_rope9' "),
         ({"tasks": {"X": {"data": "RTE"}}}, "config.tasks.X: the task must be one of MNLI, QQP"),
         ({"tasks": {"X": {"data": "RTE", "task": "x.yaml"}}}, "X: there is no file x.yaml"),
-        (
-            {"models": {"rel": "bert_diet_rel", "e": EARLY}},
-            "config.models.e.updates must be a multiple of save_interval up to updates, with",
-        ),
+        ({"models": {"rel": "bert_diet_rel", "e": EARLY}}, "models.e.updates must be a multi"),
         ({"models": {"e": EARLY}}, "config.models.e.checkpoint_of must be a label, but is 'rel'"),
     ],
 )

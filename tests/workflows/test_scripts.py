@@ -98,10 +98,8 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
 
 
 def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
-    requests = []
-
     def fetch(url, path, sha256):
-        requests.append((url, sha256))
+        assert (url, sha256) == (source["url"], source["sha256"])
         path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("MLQA_V1/test/test-de.json", "{}")
@@ -114,7 +112,16 @@ def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["download.py", *words])
     download.main()
     assert output.read_text() == "{}"
-    assert requests == [("https://a.b/MLQA_V1.zip", "0" * 64)]
+
+
+def test_a_test_set_of_sacrebleu_s_is_two_files(tmp_path, monkeypatch):
+    lines = {"wmt18": ["a"], "en-de": ["b"]}
+    monkeypatch.setattr(download, "read_test_set", lambda *names: [lines[name] for name in names])
+    paths = [tmp_path / "en", tmp_path / "de"]
+    words = ['{"sacrebleu": "wmt18"}', *paths, "--languages", "en", "de", "--archives", tmp_path]
+    monkeypatch.setattr("sys.argv", ["download.py", *map(str, words)])
+    download.main()
+    assert [path.read_text() for path in paths] == ["a\n", "b\n"]
 
 
 def test_no_test_sentence_of_the_demo_is_in_its_training_text():
