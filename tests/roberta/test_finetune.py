@@ -107,7 +107,7 @@ def test_glue_s_files_have_the_rows_that_datasets_reads(script, shared_data, tmp
     from datasets import Features, Value, load_dataset
 
     task = finetune.read_task(name)
-    path = finetune.find(shared_data / "glue" / name, "dev.tsv")
+    path = finetune.find_file(shared_data / "glue" / name, "dev.tsv")
     header = task.columns or next(read_lines(path)).split("\t")
     strings = Features(dict.fromkeys(header, Value("string")))
     table = load_dataset(
