@@ -74,13 +74,13 @@ def rows(papers: dict[str, Any]) -> Iterator[dict[str, str]]:
                 "table": table["title"],
                 "row": row.get("model") or " ".join(map(str, row["paper"].values())),
                 "note": row.get("note", ""),
-                "paper": named({name: printed.get(name) for name in columns}),
-                "ours": named(row.get("ours", "")),
+                "paper": format_numbers({name: printed.get(name) for name in columns}),
+                "ours": format_numbers(row.get("ours", "")),
                 "H100 hours": cost,
             }
 
 
-def named(value: Any) -> str:
+def format_numbers(value: Any) -> str:
     """A text as it is, a single number, or numbers by name: "en-de 39.0, de-en 38.42"."""
     if not isinstance(value, dict):
         return str(value)

@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument(
         "--text", nargs="+", action="append", required=True, help="LANGUAGE FILE..."
     )
-    parser.add_argument("--wikitext", nargs="*", default=[], help="those of the files that are")
+    parser.add_argument("--wikitext", nargs="*", default=[], help="files in WikiText's format")
     parser.add_argument("--lines-per-document", type=int)
     parser.add_argument("--lower", action="store_true")
     parser.add_argument("--valid-share", type=float, default=0.005)

@@ -10,7 +10,7 @@ SUBWORDS = f"{FOLDER}/subwords/{FILE}"
 TASKS, QUESTIONS, TUNING = config["tasks"], config["questions"], config["tuning"]
 DOWNLOADS = config["downloads"]
 
-# What decides what is learnt, but for model and seed.
+# Keys that shape the pretrained model, besides model and seed.
 TEXT = ("text", "wikitext", "lines_per_document", "lower", "valid_share", "smoothing")
 DATA = (*TEXT, "language", "subwords", "vocabulary")
 TRAINING = ("size", "objective", "length", "positions", "updates", "batch", "learning_rate", "warmup",
@@ -24,7 +24,7 @@ def run_name(label, seed):
 
 
 def model_name(label, seed):
-    """The name of what is exported: a run, or an earlier checkpoint of one."""
+    """The name of an exported model: a run, or an earlier checkpoint of one."""
     model = config["models"][label]
     if isinstance(model, str):
         return run_name(label, seed)
@@ -85,7 +85,7 @@ for label, settings in TASKS.items():
         raise WorkflowError(f"config.tasks.{label}: there is no file {name}")
 
 
-def present(path):
+def existing_file(path):
     """The file of this name, gzipped or not; one that is not there may be downloaded."""
     return next((name for name in (path, f"{path}.gz") if Path(name).is_file()), path)
 
@@ -96,7 +96,7 @@ def task_files(label):
     own = [name] if Path(name).suffix == ".yaml" else []
     task = yaml.safe_load(Path(name).read_text(encoding="utf-8")) if own else KNOWN_TASKS[name]
     files = [task["train"], *task["dev"].values(), *task.get("tests", {}).values()]
-    return own + [present(f"{folder}/{file}") for file in files]
+    return own + [existing_file(f"{folder}/{file}") for file in files]
 
 
 def check_download(path):
@@ -166,6 +166,6 @@ def question_options(wildcards):
     if "language" in QUESTIONS:
         options.append(f"--train-language {QUESTIONS['language']}")
     for name, files in QUESTIONS.get("tests", {}).items():
-        pairs = (f"{language}={present(file)}" for language, file in files.items())
+        pairs = (f"{language}={existing_file(file)}" for language, file in files.items())
         options.append(shlex.join(["--test", name, *pairs]))
     return " ".join(options)

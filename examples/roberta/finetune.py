@@ -48,7 +48,7 @@ TASK = "task.json"
 
 
 class Task(BaseModel, extra="forbid"):
-    """What a task's files hold; tasks.yaml explains the fields."""
+    """The files of a task and their columns; tasks.yaml explains the fields."""
 
     name: str
     train: str
@@ -98,7 +98,7 @@ def read_task(name: str) -> Task:
     return validated(task, Task, f"--task {name}: ", "tasks.yaml explains the keys")
 
 
-def find(data: Path, name: str) -> Path:
+def find_file(data: Path, name: str) -> Path:
     """The file of this name in a folder, gzipped or not."""
     for path in (data / name, data / f"{name}.gz"):
         if path.is_file():
@@ -118,6 +118,8 @@ def read_rows(
     Raises:
         UserError: a missing column, no row, or a row with too many values
     """
+    # `datasets.load_dataset("csv")` drops the surplus values of a first row, splits lines at a lone
+    # carriage return, and names neither file nor line where text is not UTF-8 or truncated.
     lines = read_lines(path)
     header = header or next(lines).split("\t")
     for name in names:
@@ -202,7 +204,7 @@ def train(args: Namespace) -> None:
     start_from_pooler(model, args.model)
 
     def read(files: dict[str, str]) -> dict[str, Dataset]:
-        paths = {name: find(args.data, file) for name, file in files.items()}
+        paths = {name: find_file(args.data, file) for name, file in files.items()}
         return {name: read_samples(paths[name], task, tokenizer, args.length) for name in files}
 
     tests, dev = read(task.tests), read(task.dev)
@@ -244,9 +246,9 @@ def predict(args: Namespace) -> None:
         save(args.out, labels(args.tsv, None))
         return
     if args.data is None:
-        raise UserError("--data FOLDER or --tsv FILE is needed: give what is to be labelled")
+        raise UserError("--data FOLDER or --tsv FILE is needed: name the examples to label")
     for name, file in (task.test or task.tests).items():
-        predictions = labels(find(args.data, file), None if task.test else task.columns)
+        predictions = labels(find_file(args.data, file), None if task.test else task.columns)
         if task.submission == "xtreme":
             save(args.out / task.name.lower() / f"test-{name}.tsv", predictions)
         else:
@@ -265,7 +267,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     command = commands.add_parser("train", help="fine-tune a pretrained encoder")
     command.set_defaults(run=train)
-    command.add_argument("--task", required=True, help="of tasks.yaml, or a file like it")
+    command.add_argument("--task", required=True, help="a name in tasks.yaml, or a file like it")
     command.add_argument("--data", type=Path, required=True, help="folder of the task's files")
     add_training_arguments(command)
     command = commands.add_parser("predict", help="label test sets or any table")
@@ -273,8 +275,8 @@ def main() -> None:
     command.add_argument("model", type=Path, metavar="MODEL", help="RUN/model that `train` wrote")
     command.add_argument("--data", type=Path, help="folder of the task's test sets")
     command.add_argument("--tsv", type=Path, metavar="FILE", help="a table with a header")
-    command.add_argument("--text", nargs="+", metavar="COLUMN", help="of --tsv (the task's)")
-    command.add_argument("--out", type=Path, required=True, help="folder; of --tsv a file")
+    command.add_argument("--text", nargs="+", metavar="COLUMN", help="in --tsv (the task's)")
+    command.add_argument("--out", type=Path, required=True, help="folder; with --tsv a file")
     command.add_argument("--batch", type=int, default=64, help="(%(default)s)")
     args = parser.parse_args()
     args.run(args)

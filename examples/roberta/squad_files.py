@@ -30,6 +30,7 @@ def read_squad(path: Path, answered: bool = True, language: str = "") -> list[Qu
         UserError: not such a file, SQuAD 2.0, more than `LARGEST` bytes, or an answer that is not
             where the file says
     """
+    # `datasets.load_dataset("json")` unpacks a file of any size, and its errors name no file.
     try:
         questions = list(_questions(path, read_json(path, LARGEST), answered))
         if language:

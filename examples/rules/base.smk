@@ -1,4 +1,4 @@
-# What all workflows share: the commands' environment, names by settings, the config's check.
+# Shared by all workflows: the commands' environment, names by settings, the config's check.
 
 import hashlib
 import importlib.util

@@ -14,7 +14,7 @@ SCHEMES = config["schemes"]
 if isinstance(SCHEMES, list):
     SCHEMES = {scheme: scheme for scheme in SCHEMES}
 
-# What decides what is learnt, but for scheme, size and seed.
+# Keys that shape the trained model, besides scheme, size and seed.
 DATA = ("languages", "train", "valid", "max_words", "max_characters", "max_ratio", "subwords", "vocabulary")
 TRAINING = ("updates", "batch", "learning_rate", "warmup", "dropout", "options", "save_interval", "average")
 

@@ -1,4 +1,4 @@
-# What rules are given: files of text, checkpoints, options of fairseq-train.
+# Inputs and options of the rules: files of text, checkpoints, options of fairseq-train.
 
 
 def files_of(place, source):
@@ -8,10 +8,10 @@ def files_of(place, source):
     pair = []
     for lang in (SOURCE, TARGET):
         names = [f"{source}.{lang}", f"{source}.{lang}.gz"]
-        present = [name for name in names if Path(name).is_file()]
-        if not present:
+        existing = [name for name in names if Path(name).is_file()]
+        if not existing:
             raise WorkflowError(f"config: {place}: there is no file {' or '.join(names)}")
-        pair.append(present[0])
+        pair.append(existing[0])
     return pair
 
 

@@ -164,6 +164,18 @@ def test_every_claim_of_the_papers_has_a_verdict():
     assert verdicts <= {"seen", "not seen", "contradicted", "untested"}
 
 
+#: of 0.2's `diet-fairseq`, and settings of its grids
+REPLACED = """
+translation prepare train evaluate encoder pretrain prepare-glue prepare-task prepare-xtreme
+finetune ablate report predict answer score-xtreme grid run table plot tables seeds_of script
+"""
+
+
+def test_every_command_of_0_2_has_its_successor():
+    words = set(re.findall(r"[\w-]+", text_of("docs/migrating.md")))
+    assert set(REPLACED.split()) - words == set()
+
+
 def test_every_table_of_measurements_is_described():
     index = text_of("results/README.md")
     for table in (ROOT / "results").rglob("*.csv"):

@@ -1,16 +1,22 @@
 """finetune.py: files, tasks, a training from end to end, and predictions."""
 
 import csv
+import gzip
 import json
 import socket
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from filelock import FileLock
+from safetensors.torch import save_file
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.text.lines import read_lines
+from tests.support.pages import BLOCK, Block, run_block, text_of
 
 #: unbalanced quotation marks, a text that pandas would read as missing, odd spaces
 ROWS = [
@@ -84,14 +90,36 @@ def test_a_wrong_task_is_refused(script, tmp_path, changes, message):
         ("one\tother\tlabel\nx\ty\tmaybe\n", "example 1: the label must be one of no, yes, but"),
         ("one\tother\tlabel\n", "train.tsv holds no example"),
         ("one\tother\tlabel\nx\ty\tno\tno\n", "example 1 must have 3 values .* but has 4"),
+        (b"one\tother\tlabel\nx\ty\tno\n\xff", r"train.tsv, line 3: byte 1 \(0xff\) is not UTF-8"),
     ],
 )
 def test_a_wrong_file_is_refused(script, task, text, message):
     finetune = script("finetune")
-    (task / "train.tsv").write_text(text)
+    (task / "train.tsv").write_bytes(text if isinstance(text, bytes) else text.encode())
     definition = finetune.read_task(str(task / "own.yaml"))
     with pytest.raises(UserError, match=message):
         finetune.read_samples(task / "train.tsv", definition, None, 32)
+
+
+@pytest.mark.parametrize("name", ["CoLA", "MRPC", "QNLI", "RTE", "SST-2", "STS-B"])
+def test_glue_s_files_have_the_rows_that_datasets_reads(script, shared_data, tmp_path, name):
+    finetune = script("finetune")
+    from datasets import Features, Value, load_dataset
+
+    task = finetune.read_task(name)
+    path = finetune.find_file(shared_data / "glue" / name, "dev.tsv")
+    header = task.columns or next(read_lines(path)).split("\t")
+    strings = Features(dict.fromkeys(header, Value("string")))
+    table = load_dataset(
+        "csv", data_files=str(path), split="train", cache_dir=tmp_path, delimiter="\t", quoting=3,
+        na_filter=False, names=task.columns, features=strings,
+    )  # fmt: skip
+    columns = [*task.text, task.label]
+    rows = finetune.read_rows(path, columns, task.columns)
+    assert rows == [[row[column] for column in columns] for row in table]
+    labels = [finetune.label_of(row[-1], task, "") for row in rows]
+    assert min(labels) == 0
+    assert max(labels) == (len(task.labels) or 6) - 1
 
 
 def test_xnli_is_read_as_xtreme_writes_it(script, shared_data, tmp_path):
@@ -110,6 +138,26 @@ def test_xnli_is_read_as_xtreme_writes_it(script, shared_data, tmp_path):
         ]
 
 
+def test_readme_s_command_writes_xnli_s_labelled_test_sets(shared_data, tmp_path):
+    """XNLI-1.0's columns: language, label, four parses, premise, hypothesis, and eleven more."""
+    path = shared_data / "xtreme" / "xnli" / "test-de.labelled.txt.gz"
+    lines = ["language\tgold_label"]
+    for language in ("ar", "de"):
+        for line in read_lines(path):
+            premise, hypothesis, label = line.split("\t")
+            columns = [language, label, *"1234", premise, hypothesis, *"abcdefghijk"]
+            lines.append("\t".join(columns))
+    for name in ("XNLI-1.0", "XTREME"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "XNLI-1.0" / "xnli.test.tsv").write_text("\n".join([*lines, ""]))
+    blocks = (block for _, block in BLOCK.findall(text_of("examples/roberta/README.md")))
+    [command] = [block for block in blocks if block.startswith("awk")]
+    run_block(Block("run", "sh", command), tmp_path)
+    files = sorted((tmp_path / "XTREME").iterdir())
+    assert [file.name for file in files] == ["test-ar.tsv", "test-de.tsv"]
+    assert all(file.read_bytes() == gzip.decompress(path.read_bytes()) for file in files)
+
+
 def test_numbers_must_be_finite(script):
     task = script("finetune").read_task("STS-B")
     assert script("finetune").label_of(" 3.5", task, "") == 3.5
@@ -126,9 +174,9 @@ def test_a_user_s_task_trains_and_predicts_offline(script, task, pretrained, tmp
     out = tmp_path / "run"
     run(monkeypatch, finetune, "train", "--task", task / "own.yaml", "--data", task,
         "--model", pretrained, "--out", out, "--epochs", 2, "--batch", 4, "--per-step", 2,
-        "--length", 32)  # fmt: skip
+        "--length", 32, "--evaluate-every", 3)  # fmt: skip
     result = json.loads((out / "result.json").read_text())
-    assert [entry["update"] for entry in result["curve"]] == [4, 8]
+    assert [entry["update"] for entry in result["curve"]] == [3, 4, 6, 8]
     measures = {"own_accuracy", "own_f1", "second_accuracy", "second_f1"}
     assert all(measures <= entry.keys() for entry in result["curve"])
     # a test set may have the name of a dev set
@@ -152,13 +200,8 @@ def test_a_regression_predicts_numbers_of_its_range(
     script, task, pretrained, tmp_path, monkeypatch
 ):
     finetune = script("finetune")
-    changes = TASK | {
-        "labels": [],
-        "metrics": ["spearman"],
-        "positive": None,
-        "range": [0.25, 0.3],
-    }
-    (task / "own.yaml").write_text(yaml.safe_dump(changes))
+    regression = {"labels": [], "metrics": ["spearman"], "positive": None, "range": [0.25, 0.3]}
+    (task / "own.yaml").write_text(yaml.safe_dump(TASK | regression))
     for path in task.glob("*.tsv"):
         path.write_text(path.read_text().replace("\tno\n", "\t0\n").replace("\tyes\n", "\t1.5\n"))
     out = tmp_path / "run"
@@ -209,3 +252,13 @@ def test_a_length_beyond_the_positions_is_refused(script, task, pretrained, tmp_
     with pytest.raises(UserError, match="--length 512 must not exceed the 128 positions"):
         run(monkeypatch, script("finetune"), "train", "--task", task / "own.yaml", "--data", task,
             "--model", pretrained, "--out", tmp_path / "run")  # fmt: skip
+
+
+def test_a_classifier_begins_with_the_trained_pooler(script, tmp_path):
+    pooler = torch.nn.Linear(3, 3)
+    head = SimpleNamespace(dense=torch.nn.Linear(3, 3))
+    model = SimpleNamespace(model=SimpleNamespace(pooler=pooler), classifier=head)
+    for name, is_trained in (("lm_head.weight", False), ("nsp_head.weight", True)):
+        save_file({name: torch.zeros(2, 3)}, tmp_path / "model.safetensors")
+        script("training").start_from_pooler(model, tmp_path)
+        assert head.dense.weight.equal(pooler.weight) == is_trained

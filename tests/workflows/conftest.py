@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -84,6 +86,32 @@ class Experiment:
         [path] = self.folder.glob(pattern)
         return path
 
+    def start_until(self, rule: str, pattern: str, **changes: object) -> subprocess.Popen:
+        """Snakemake, whose job of this rule has far to go when a file of the pattern is there."""
+        self.configure(**changes)
+        process = self.start("--until", rule)
+        end = time.monotonic() + 900
+        while not [*self.folder.glob(pattern)]:
+            assert process.poll() is None, process.stdout.read()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        return process
+
+    def kill(self, process: subprocess.Popen) -> None:
+        """Kill Snakemake with its jobs, and unlock the folder as the documentation says."""
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        self.made("--unlock")
+
+    def kill_in(self, rule: str) -> None:
+        """Kill a job of this rule that has run for a second."""
+        # a quick rule may have run before its predecessor was killed
+        process = self.start("--forcerun", rule)
+        has_begun = any(line.rstrip().endswith(f"rule {rule}:") for line in process.stdout)
+        time.sleep(1)
+        self.kill(process)
+        assert has_begun, f"{rule} did not run"
+
 
 def write_corpus(folder: Path, shared_data: Path | None = None) -> None:
     """The first lines of Multi30k, or sentences that mean nothing."""
@@ -157,8 +185,10 @@ class EncoderExperiment(Experiment):
         "tuning": {"rates": [0.001], "epochs": [2], "seeds": [1], "batch": 8, "length": 90},
     }
 
-    def write_data(self) -> None:
-        """Text, and files of RTE's and of SQuAD's form."""
+    def __init__(self, folder: Path, /, **changes: object) -> None:
+        """Write text, and files of RTE's and of SQuAD's form."""
+        folder.mkdir(exist_ok=True)
+        super().__init__(folder, **changes)
         (self.folder / "text").mkdir(exist_ok=True)
         write(self.folder / "text" / "en.txt", sentences(300))
         (self.folder / "RTE").mkdir()

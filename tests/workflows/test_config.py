@@ -3,6 +3,7 @@
 import re
 import subprocess
 from argparse import Namespace
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -58,6 +59,21 @@ def test_the_schema_knows_every_scheme_of_the_package():
 def test_every_key_has_a_default_or_is_required():
     keys = SCHEMA["properties"]
     assert {key for key, rule in keys.items() if "default" not in rule} == set(SCHEMA["required"])
+
+
+def test_every_key_of_wmt18_has_a_comment():
+    lines = ["", *(EXAMPLES / "wmt18" / "config.yaml").read_text().splitlines()]
+    keys = [(before, line) for before, line in pairwise(lines) if re.match(r"\w+:", line)]
+    bare = [line for before, line in keys if " # " not in line and not before.startswith("# ")]
+    assert bare == []
+
+
+@pytest.mark.parametrize("name", ["", "demo", "papers", "roberta"])
+def test_a_killed_step_runs_again_by_the_profile(name):
+    path = EXAMPLES / name / "profiles" / "default" / "config.yaml"
+    profile = yaml.safe_load(path.read_text())
+    assert profile["rerun-incomplete"] is True
+    assert profile["rerun-triggers"] == ["input", "params", "mtime"]
 
 
 def test_the_grid_is_schemes_by_sizes_by_seeds(experiment):
@@ -192,8 +208,6 @@ def test_the_picture_in_the_docs_is_the_graph_of_the_rules(tmp_path, page, kind)
     experiment = kind(tmp_path)
     if kind is Experiment:
         experiment.configure(inputs={"mine": "text/test.en"})
-    else:
-        experiment.write_data()
     graph = experiment.made("--rulegraph", "mermaid-js")
     picture = (EXAMPLES / page).read_text().partition("```mermaid")[2].partition("```")[0]
     assert edges(picture) == edges(graph) != set()

@@ -46,11 +46,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def rows_by_preset(table):
-    rows = TABLES[table]["rows"]
-    return Counter(row.get("preset", TABLES[table]["preset"]) for row in rows)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_of_a_table_is_planned(folder, table):
@@ -65,7 +60,8 @@ def test_every_row_of_a_table_is_planned(folder, table):
         pairs = ("en_de", "de_en", "en_cs", "cs_en")
         assert {pair: jobs[f"{pair}_train"] for pair in pairs} == dict.fromkeys(pairs, "3")
         return
-    for preset, rows in rows_by_preset(table).items():
+    presets = (row.get("preset", TABLES[table]["preset"]) for row in TABLES[table]["rows"])
+    for preset, rows in Counter(presets).items():
         prefix, config = preset.replace("-", "_"), PRESETS[preset]
         tuning = config["tuning"]
         runs = len(tuning["rates"]) * len(tuning["seeds"])
@@ -80,6 +76,13 @@ def test_every_row_of_a_table_is_planned(folder, table):
 def test_every_row_names_a_model_of_its_preset(table):
     for row in TABLES[table]["rows"] if "preset" in TABLES[table] else []:
         assert row["model"] in PRESETS[row.get("preset", TABLES[table]["preset"])]["models"]
+
+
+def test_the_carried_summary_is_what_the_script_writes(shared_data, tmp_path):
+    script, output = EXAMPLES / "papers" / "summary.py", tmp_path / "papers.csv"
+    words = [script, output, "--papers", shared_data.parent / "paper_tables.json"]
+    subprocess.run([sys.executable, *words], env=environment(), check=True)
+    assert output.read_text() == (EXAMPLES.parent / "results" / "papers.csv").read_text()
 
 
 @pytest.mark.slow

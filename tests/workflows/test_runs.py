@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ RULES = [
     *("clean", "learn_subwords", "encode", "preprocess", "preprocess_test", "train", "curves"),
     *("average", "generate", "score", "table"),
 ]
+CHECKPOINT = "out/runs/*/checkpoint_last.pt"
 
 
 def parameters(path):
@@ -31,22 +31,6 @@ def assert_same(ours, theirs):
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert torch.equal(value, theirs[name]), name
-
-
-def wait_for(condition, process, limit=900):
-    end = time.monotonic() + limit
-    while not condition():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def kill(process):
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-# Results
 
 
 def test_everything_is_made_once(finished):
@@ -83,25 +67,12 @@ def test_a_run_s_folder_is_enough_to_translate(finished, tmp_path):
     assert translator.translate(lines) == expected
 
 
-# Kills
-
-
 def test_a_kill_in_each_rule_is_made_good(finished, tmp_path):
     shutil.copytree(finished.folder / "text", tmp_path / "text")
     alone = {"seeds": [1], "ensemble": False, "inputs": {}}
     experiment = type(finished)(tmp_path, **finished.config | alone)
     for rule in RULES:
-        # a quick rule may have run before its predecessor was killed
-        process = experiment.start("--forcerun", rule)
-        seen = ""
-        for line in process.stdout:
-            seen += line
-            if line.rstrip().endswith(f"rule {rule}:"):
-                time.sleep(1)
-                break
-        kill(process)
-        assert f"rule {rule}:" in seen
-        experiment.made("--unlock")
+        experiment.kill_in(rule)
     leftover = tmp_path / "out" / "results" / "curves.png.1-2.tmp"
     leftover.touch()  # a kill may leave such a file anywhere
     (leftover.parent / "table.md").unlink(missing_ok=True)
@@ -116,29 +87,26 @@ def test_a_kill_in_each_rule_is_made_good(finished, tmp_path):
     assert not list(tmp_path.glob("out/**/*.tmp"))
 
 
-def start_training(experiment, **changes):
-    """Snakemake, whose training has written a checkpoint and has far to go."""
-    experiment.configure(updates=100_000, **changes)
-    process = experiment.start("--until", "train")
-    wait_for(lambda: [*experiment.folder.glob("out/runs/*/checkpoint_last.pt")], process)
-    return process
+def assert_a_changed_rate_trains_anew(experiment, fresh, rule, **rate):
+    """A kill, a changed rate: the result is that of a training with this rate alone."""
+    experiment.kill(experiment.start_until(rule, CHECKPOINT, updates=100_000))
+    [old] = experiment.folder.glob("out/runs/*")
+    experiment.configure(**rate)
+    experiment.made("--until", rule)
+    [new] = {*experiment.folder.glob("out/runs/*")} - {old}
+    fresh.configure(**rate)
+    fresh.made("--until", rule)
+    assert_same(new / "checkpoint_last.pt", fresh.path(CHECKPOINT))
 
 
 def test_a_changed_rate_in_mid_run_equals_a_fresh_run(prepared, finished, tmp_path):
-    kill(start_training(prepared))
-    prepared.made("--unlock")
-    old = {path.name for path in prepared.folder.glob("out/runs/*")}
-    prepared.configure(learning_rate=0.01)
-    prepared.made("--until", "train")
-    [new] = [p for p in prepared.folder.glob("out/runs/*") if p.name not in old]
     shutil.copytree(finished.folder / "text", tmp_path / "fresh" / "text")
-    fresh = type(prepared)(tmp_path / "fresh", learning_rate=0.01)
-    fresh.made("--until", "train")
-    assert_same(new / "checkpoint_last.pt", fresh.path("out/runs/*/checkpoint_last.pt"))
+    fresh = type(prepared)(tmp_path / "fresh")
+    assert_a_changed_rate_trains_anew(prepared, fresh, "train", learning_rate=0.01)
 
 
 def test_an_orphan_and_its_successor_never_train_in_one_folder(prepared):
-    process = start_training(prepared)
+    process = prepared.start_until("train", CHECKPOINT, updates=100_000)
     os.kill(process.pid, signal.SIGKILL)  # and not the training
     prepared.made("--unlock")
     status, output = prepared.run("--until", "train")
@@ -151,8 +119,7 @@ def test_an_orphan_and_its_successor_never_train_in_one_folder(prepared):
 
 
 def test_text_that_changes_under_a_run_is_refused(prepared):
-    kill(start_training(prepared))
-    prepared.made("--unlock")
+    prepared.kill(prepared.start_until("train", CHECKPOINT, updates=100_000))
     (prepared.folder / "text" / "train.en").write_bytes(
         (prepared.folder / "text" / "train.en").read_bytes().replace(b"A", b"The")
     )
@@ -161,14 +128,14 @@ def test_text_that_changes_under_a_run_is_refused(prepared):
     assert "was trained on other text: remove it, or name another folder" in output
 
 
-# Clusters
-
 SUBMIT = """#!{python}
 import subprocess, sys
-job = subprocess.Popen(["bash", sys.argv[-1]], start_new_session=True,
-                       stdout=open(sys.argv[-1] + ".out", "w"), stderr=subprocess.STDOUT)
 with open("{folder}/submitted", "a") as file:
     print(" ".join(sys.argv[1:-1]), file=file)
+if sys.argv[2] != "0":
+    sys.exit("this cluster has no GPU")
+job = subprocess.Popen(["bash", sys.argv[-1]], start_new_session=True,
+                       stdout=open(sys.argv[-1] + ".out", "w"), stderr=subprocess.STDOUT)
 print(job.pid)
 """
 STATUS = """#!{python}
@@ -188,25 +155,22 @@ def test_a_cluster_runs_the_workflow_unchanged(prepared):
         path.write_text(text.format(python=sys.executable, folder=prepared.folder))
         path.chmod(0o755)
     submit = f"{prepared.folder}/submit --gpus {{resources.gpu}}"
-    prepared.made(
+    words = [
         "--executor", "cluster-generic", "--cluster-generic-submit-cmd", submit,
         "--cluster-generic-status-cmd", f"{prepared.folder}/status",
         "--latency-wait", 30, "--default-resources", "gpu=0", "--until", "train",
-    )  # fmt: skip
+    ]  # fmt: skip
+    prepared.made(*words)
     assert prepared.path("out/runs/*/trained").exists()
-    assert (prepared.folder / "submitted").read_text() == "--gpus 0\n"
-
-
-# Bad text
+    prepared.configure(gpus=2)
+    assert "this cluster has no GPU" in prepared.run(*words, "--forcerun", "train")[1]
+    assert (prepared.folder / "submitted").read_text() == "--gpus 0\n--gpus 2\n"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda path: path.write_text("one line\n"),
-            r"lines and text/train\.de has 300: they diff",
-        ),
+        (lambda path: path.write_text("one line\n"), r"lines and text/train\.de has 300: they"),
         (lambda path: path.write_bytes(b"a\n\xff\n"), r"train\.en, line 2: byte 1 \(0xff\) is not"),
         (lambda path: path.write_text(""), r"text/train\.en is empty"),
     ],

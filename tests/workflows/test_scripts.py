@@ -98,10 +98,8 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
 
 
 def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
-    requests = []
-
     def fetch(url, path, sha256):
-        requests.append((url, sha256))
+        assert (url, sha256) == (source["url"], source["sha256"])
         path.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("MLQA_V1/test/test-de.json", "{}")
@@ -114,7 +112,16 @@ def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["download.py", *words])
     download.main()
     assert output.read_text() == "{}"
-    assert requests == [("https://a.b/MLQA_V1.zip", "0" * 64)]
+
+
+def test_a_test_set_of_sacrebleu_s_is_two_files(tmp_path, monkeypatch):
+    lines = {"wmt18": ["a"], "en-de": ["b"]}
+    monkeypatch.setattr(download, "read_test_set", lambda *names: [lines[name] for name in names])
+    paths = [tmp_path / "en", tmp_path / "de"]
+    words = ['{"sacrebleu": "wmt18"}', *paths, "--languages", "en", "de", "--archives", tmp_path]
+    monkeypatch.setattr("sys.argv", ["download.py", *map(str, words)])
+    download.main()
+    assert [path.read_text() for path in paths] == ["a\n", "b\n"]
 
 
 def test_no_test_sentence_of_the_demo_is_in_its_training_text():
@@ -126,19 +133,16 @@ def test_no_test_sentence_of_the_demo_is_in_its_training_text():
     assert sum(path.stat().st_size for path in data.glob("*.gz")) < 1_500_000
 
 
-# Published figures of real systems come out to the digit
-
-
-def check(rows):
+def assert_published(rows):
     rows = list(rows)
     assert rows
     assert [str(row) for row in rows if not row.same] == []
 
 
-@pytest.mark.parametrize("figure", ["bleu_mteval_v14_intl"])
-def test_a_published_figure_comes_out(shared_data, monkeypatch, figure):
-    monkeypatch.setattr(outputs, "FIGURES", {figure: outputs.FIGURES[figure]})
-    check(outputs.rows(shared_data))
+def test_a_published_figure_comes_out_to_the_digit(shared_data, monkeypatch):
+    name = "bleu_mteval_v14_intl"
+    monkeypatch.setattr(outputs, "FIGURES", {name: outputs.FIGURES[name]})
+    assert_published(outputs.rows(shared_data))
 
 
 @pytest.mark.slow
@@ -162,7 +166,7 @@ def test_every_published_bleu_comes_out(shared_data, monkeypatch):
 @pytest.mark.slow
 def test_every_kind_of_published_figure_comes_out(shared_data):
     """Of two systems a table; the script scores all of them, in four minutes."""
-    check(outputs.rows(shared_data, systems=2))
+    assert_published(outputs.rows(shared_data, systems=2))
 
 
 def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, capsys):
@@ -196,6 +200,17 @@ def test_what_the_examples_import_is_required(monkeypatch):
     files = [path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".smk")]
     files += EXAMPLES.rglob("Snakefile")
     modules = set.union(*map(imports, files)) - sys.stdlib_module_names
+    assert not any("sys.path" in path.read_text() for path in files)
     modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq_cli"}
     other_names = {"sklearn": "scikit_learn", "yaml": "pyyaml"}
     assert {other_names.get(module, module) for module in modules} - names == set()
+
+
+def test_workflows_have_few_lines():
+    tests = ("tests/workflows", "tests/roberta", "tests/text")
+    for most, *folders in [(3500, "examples"), (1000, "diet_fairseq/text"), (2500, *tests)]:
+        files = [path for folder in folders for path in (EXAMPLES.parent / folder).rglob("*")]
+        code = [p for p in files if p.suffix in (".py", ".smk") or p.name == "Snakefile"]
+        lines = {path: len(path.read_text().splitlines()) for path in code}
+        assert sum(lines.values()) <= most
+        assert all(size < 100 for path, size in lines.items() if path.parent.name == "scripts")
