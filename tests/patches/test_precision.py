@@ -24,7 +24,7 @@ from tests.support.optimizers import fused_adamw, through_a_file
 def test_a_command_that_is_given_bf16_computes_in_it(given, path, expected):
     model = nn.Linear(2, 2)
     cfg = Namespace(common=Namespace(bf16=given), common_eval=Namespace(path=path))
-    precision.use_bf16(lambda model, cfg: None)(model, cfg)
+    precision.use_bf16(lambda model, cfg: None, model, cfg)
     assert {parameter.dtype for parameter in model.parameters()} == {expected}
 
 

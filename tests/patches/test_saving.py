@@ -127,7 +127,7 @@ def test_training_on_a_full_disk_ends_at_once(data, tmp_path):
 
 def test_asynchronous_writing_is_fairseq_s_own():
     calls = []
-    saving.save_completely(lambda *args: calls.append(args))({}, "x.pt", async_write=True)
+    saving.save_completely(lambda *args: calls.append(args), {}, "x.pt", async_write=True)
     assert calls == [({}, "x.pt", True)]
 
 
