@@ -1,8 +1,5 @@
 """``--ddp-backend fully_sharded`` trains as one process does, and saves what one process reads."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -99,11 +96,9 @@ def test_two_processes_train_as_one_with_twice_the_batches(data, tmp_path, name)
 
 
 def test_the_training_program_shards_under_any_name(data, tmp_path):
-    # not `run`, which has imported the program as a module
-    command = [sys.executable, "-m", "fairseq_cli.train", data["pairs"], *TINY, *SHARDED,
-               "--max-update", 1, "--save-dir", tmp_path, *commands.PLUGIN]  # fmt: skip
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run("tests.support.commands:train_as_main", data["pairs"], *TINY, *SHARDED, "--max-update", 1,
+               "--save-dir", tmp_path)  # fmt: skip
+    assert done.status == 0, done.err
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 
