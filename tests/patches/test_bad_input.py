@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.errors import UserError, one_line, report_user_errors
+from diet_fairseq.errors import UserError, exit_with_one_line, one_line, report_user_errors
 from tests.support.commands import TINY, corpus, run, set_environment
 
 ARCH = ["--arch", "transformer_diet_rel_tiny"]
@@ -120,6 +120,9 @@ def test_control_characters_of_a_value_are_escaped(capsys: pytest.CaptureFixture
     text = "there is no ä\\x1b[2J\\nfile \\u2028 \\udcff"
     assert one_line(str(error)) == text
     assert capsys.readouterr().err == f"error: {text}\n"
+    with pytest.raises(SystemExit) as end, exit_with_one_line():
+        raise error
+    assert end.value.code == f"error: {text}"
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), OSError(2, "no", "x")])

@@ -96,8 +96,8 @@ def test_two_processes_train_as_one_with_twice_the_batches(data, tmp_path, name)
 
 
 def test_the_training_program_shards_under_any_name(data, tmp_path):
-    done = run("tests.support.commands:train_as_main", data["pairs"], *TINY, *SHARDED, "--max-update", 1,
-               "--save-dir", tmp_path)  # fmt: skip
+    program = "tests.support.commands:train_as_main"
+    done = run(program, data["pairs"], *TINY, *SHARDED, "--max-update", 1, "--save-dir", tmp_path)
     assert done.status == 0, done.err
     assert (tmp_path / "checkpoint_last.pt").exists()
 
