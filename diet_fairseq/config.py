@@ -130,8 +130,8 @@ for_each_scheme(lambda _: scheme_options())  # raises where the declarations con
 def position_options() -> dict[str, Option]:
     """All position options by name, with those of schemes that a user registered."""
     options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
-    name = options["position_scheme"]
-    return options | {name.name: replace(name, choices=tuple(SCHEMES))}
+    scheme = replace(options["position_scheme"], choices=tuple(SCHEMES))
+    return options | {"position_scheme": scheme}
 
 
 class PositionConfig(SimpleNamespace):

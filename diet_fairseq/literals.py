@@ -55,14 +55,12 @@ def _value(node: Any) -> Any:
 
 
 def _combined(op: type[ast.operator], a: Any, b: Any) -> Any:
-    if op is ast.Mult:
-        for sequence, times in ((a, b), (b, a)):
-            if isinstance(sequence, Sized) and _size(sequence) * times > _LARGEST_RESULT:
-                raise ValueError("too long")
-    result = _OPERATIONS[op](a, b)
-    if isinstance(result, Sized) and len(result) > _LARGEST_RESULT:
+    size = _size(a) + _size(b)
+    if op is ast.Mult and isinstance(a, Sized) != isinstance(b, Sized):  # a sequence and a number
+        size = _size(a) * b if isinstance(a, Sized) else a * _size(b)
+    if size > _LARGEST_RESULT:
         raise ValueError("too long")
-    return result
+    return _OPERATIONS[op](a, b)
 
 
 def _size(value: Any) -> int:
