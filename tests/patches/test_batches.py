@@ -209,8 +209,7 @@ def test_the_thread_that_reads_on_ends_before_the_program(plugin):
 
 
 @pytest.mark.slow
-def test_a_run_that_ends_within_an_epoch_has_status_0(tmp_path):
-    data = commands.corpus(tmp_path)
+def test_a_run_that_ends_within_an_epoch_has_status_0(data):
     command = [sys.executable, "-m", "fairseq_cli.train", data, *TINY, "--max-update", 2,
                "--disable-validation", "--no-save", *commands.PLUGIN]  # fmt: skip
     for _ in range(6):

@@ -8,7 +8,6 @@ from torch import nn
 
 from diet_fairseq.patches import precision
 from tests.optim.test_optimizers import half_trajectory, wrapped
-from tests.support import commands
 from tests.support.commands import TINY, run
 from tests.support.optimizers import fused_adamw, through_a_file
 
@@ -42,8 +41,7 @@ def test_a_resumed_optimizer_has_the_parameters_before_rounding(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stock_model_trains_and_translates_in_bf16(tmp_path):
-    data = commands.corpus(tmp_path)
+def test_a_stock_model_trains_and_translates_in_bf16(data, tmp_path):
     done = run("train", data, *TINY, "--bf16", "--max-update", 2, "--save-dir", tmp_path)
     assert done.status == 0, done.err
     model = ("--path", tmp_path / "checkpoint_last.pt", "--cpu", "--max-len-b", 5)

@@ -6,7 +6,6 @@ from omegaconf import OmegaConf
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import sharding
-from tests.support import commands
 from tests.support.commands import TINY, log_lines, run, saved_tensors, together
 
 SHARDED = ("--ddp-backend", "fully_sharded")
@@ -37,14 +36,8 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "pairs").mkdir()
-    (folder / "texts").mkdir()
-    return {
-        "pairs": commands.corpus(folder / "pairs"),
-        "texts": commands.documents(folder / "texts"),
-    }
+def data(data, documents):
+    return {"pairs": data, "texts": documents}
 
 
 def words(data, options):
