@@ -6,7 +6,6 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-VERSION = re.compile(r'__version__ = "(.+)"')
 EXTRAS = {
     "ctranslate2": ["ctranslate2>=4.8.3"],  # `export ctranslate2`, which says why
     "data": ["sacremoses", "tqdm"],  # words split by Moses; progress bars
@@ -40,7 +39,7 @@ EXTRAS["dev"] = [
 
 setup(
     name="diet_fairseq",
-    version=VERSION.search((HERE / "diet_fairseq/__init__.py").read_text())[1],
+    version=re.search(r'__version__ = "(.+)"', (HERE / "diet_fairseq/version.py").read_text())[1],
     description="Decoupled positional attention (DIET, TUPE and their baselines) for fairseq",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -13,12 +13,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .modes import active_kinds
+from .version import __version__
 
 if TYPE_CHECKING:
     from .inference.translator import Translation, Translator
     from .positions.registry import register_position_scheme
 
-__version__ = "0.3.0"
 __all__ = ["Translation", "Translator", "__version__", "register_position_scheme"]
 
 

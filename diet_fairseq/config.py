@@ -124,7 +124,11 @@ def scheme_options() -> dict[str, Option]:
     return options
 
 
-for_each_scheme(lambda _: scheme_options())  # raises where the declarations contradict
+def _check_options(_: str) -> None:
+    scheme_options()
+
+
+for_each_scheme(_check_options)
 
 
 def position_options() -> dict[str, Option]:

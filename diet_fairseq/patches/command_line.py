@@ -40,11 +40,9 @@ def parse_options(
 
 
 def has_our_architecture(words: list[str]) -> bool:
-    """Whether the ``--arch`` of a command line is ours."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--arch", "-a")
-    model = ARCH_MODEL_REGISTRY.get(parser.parse_known_args(words)[0].arch)
-    return getattr(model, "__module__", "").startswith("diet_fairseq.")
+    """Whether a command line names an architecture of ours."""
+    models = (ARCH_MODEL_REGISTRY.get(word.removeprefix("--arch=")) for word in words)
+    return any(getattr(model, "__module__", "").startswith("diet_fairseq.") for model in models)
 
 
 def print_complete_help(parser: ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import reduce, wraps
+from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -45,9 +45,9 @@ class Patch:
         """
         module, _, path = self.target.partition(":")
         *classes, name = path.split(".")
-        owner: Any = reduce(
-            lambda outer, part: getattr(outer, part, None), classes, import_module(module)
-        )
+        owner: Any = import_module(module)
+        for part in classes:
+            owner = getattr(owner, part, None)
         if name not in vars(owner or object):
             raise RuntimeError(
                 f"{self.target} is missing in fairseq {version('fairseq-fixed')}, and "
