@@ -6,18 +6,37 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-PLOTS = ["jinja2", "matplotlib"]  # `look`, `extrapolate`, the workflows' curves
-DOCS = ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"]  # `make docs`
-DATA = ["sacremoses", "tqdm"]  # words split by Moses; progress bars
-FINE_TUNING = ["accelerate", "datasets>=4", "torchmetrics>=1.4"]  # examples/roberta
-RULES = ["jsonschema", "pandas", "pooch>=1.9", "pyyaml", "snakemake>=9.27,<10"]
-WORKFLOWS = [*RULES, *FINE_TUNING, *PLOTS, *DATA]  # examples/
-# `serve`; older versions bound neither the headers of a form's part nor a form's fields
-SERVE = ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uvicorn>=0.54"]
-CTRANSLATE2 = ["ctranslate2>=4.8.3"]  # `export ctranslate2`, which says why
-SAFETENSORS = ["safetensors>=0.4"]  # `export safetensors`
-PRETRAINING = ["pytorch-optimizer>=4.1,<5"]  # --optimizer lamb_torch
-TRANSFORMERS = ["transformers>=5.4,<6"]  # `export hf`, `import hf`, diet_fairseq.hf
+EXTRAS = {
+    "ctranslate2": ["ctranslate2>=4.8.3"],  # `export ctranslate2`, which says why
+    "data": ["sacremoses", "tqdm"],  # words split by Moses; progress bars
+    "docs": ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"],  # `make docs`
+    "plots": ["jinja2", "matplotlib"],  # `look`, `extrapolate`, the workflows' curves
+    "pretraining": ["pytorch-optimizer>=4.1,<5"],  # --optimizer lamb_torch
+    "safetensors": ["safetensors>=0.4"],  # `export safetensors`
+    # `serve`; older versions bound neither the headers of a form's part nor a form's fields
+    "serve": ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uvicorn>=0.54"],
+    "transformers": ["transformers>=5.4,<6"],  # `export hf`, `import hf`, diet_fairseq.hf
+}
+EXTRAS["workflows"] = [  # examples/
+    *("jsonschema", "pandas", "pooch>=1.9", "pyyaml", "snakemake>=9.27,<10"),  # rules
+    *("accelerate", "datasets>=4", "torchmetrics>=1.4"),  # fine-tuning in roberta/
+    *(EXTRAS["data"] + EXTRAS["plots"] + EXTRAS["safetensors"] + EXTRAS["transformers"]),
+]
+EXTRAS["dev"] = [
+    *dict.fromkeys(requirement for extra in EXTRAS.values() for requirement in extra),
+    "httpx2",  # the client in starlette's tests
+    "build",
+    "codespell==2.4.3",
+    "cogapp>=3.6,<4",  # `make tables`
+    "mypy==2.4.1",
+    "proselint==0.16.0",
+    "pytest>=8",
+    "pytest-xdist",
+    "snakemake-executor-plugin-cluster-generic",  # a fake cluster in tests
+    "ruff==0.17.5",
+    "triton; platform_system == 'Linux'",  # --attention-backend offsets
+    "transformers==5.24.0",  # whose types mypy reads
+]
 
 setup(
     name="diet_fairseq",
@@ -40,11 +59,7 @@ setup(
     py_modules=["diet_fairseq_cli"],
     entry_points={"console_scripts": ["diet-fairseq=diet_fairseq_cli:main"]},
     package_data={
-        "diet_fairseq": [
-            "py.typed",
-            "analysis/page.html",
-            "inference/service/page.html",
-        ]
+        "diet_fairseq": ["py.typed", "analysis/page.html", "inference/service/page.html"]
     },
     zip_safe=False,  # --user-dir needs a folder
     python_requires=">=3.11",
@@ -62,37 +77,5 @@ setup(
         "subword-nmt",
         "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
     ],
-    extras_require={
-        "ctranslate2": CTRANSLATE2,
-        "data": DATA,
-        "docs": DOCS,
-        "plots": PLOTS,
-        "pretraining": PRETRAINING,
-        "serve": SERVE,
-        "safetensors": SAFETENSORS,
-        "transformers": TRANSFORMERS,
-        "workflows": [*WORKFLOWS, *SAFETENSORS, *TRANSFORMERS],
-        "dev": [
-            *CTRANSLATE2,
-            *DATA,
-            *DOCS,
-            *PLOTS,
-            *PRETRAINING,
-            *SAFETENSORS,
-            *SERVE,
-            *WORKFLOWS,
-            "httpx2",  # the client in starlette's tests
-            "build",
-            "codespell==2.4.3",
-            "cogapp>=3.6,<4",
-            "mypy==2.4.1",
-            "proselint==0.16.0",
-            "pytest>=8",
-            "pytest-xdist",
-            "snakemake-executor-plugin-cluster-generic",  # a fake cluster in tests
-            "ruff==0.17.5",
-            "triton; platform_system == 'Linux'",  # --attention-backend offsets
-            "transformers==5.24.0",  # whose types mypy reads
-        ],
-    },
+    extras_require=EXTRAS,
 )

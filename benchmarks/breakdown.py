@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import diet_fairseq
 from diet_fairseq.config import translation_schemes
 
 from .harness import machine
@@ -108,7 +107,7 @@ def main() -> None:
     for name, cells in lines.items():
         print(f"| {name} | {' | '.join(cells)} |")
     print(f"\nOne large product: {best_rate():.0f} GFLOP/s")
-    print({**machine(), "diet_fairseq": diet_fairseq.__version__})
+    print(machine())
 
 
 if __name__ == "__main__":

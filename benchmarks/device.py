@@ -29,7 +29,6 @@ import torch
 from fairseq.trainer import Trainer
 from torch.profiler import ProfilerActivity, profile
 
-import diet_fairseq
 from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.stack.encoder import PositionalEncoder
@@ -213,7 +212,7 @@ def main() -> None:
             save(args.out / f"device-{args.size}-{length}.json", "training step", timings)
         profiles(args, steps, length)
     name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
-    print({**machine(), "device": name, "diet_fairseq": diet_fairseq.__version__})
+    print({**machine(), "device": name})
 
 
 if __name__ == "__main__":

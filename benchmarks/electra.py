@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.trainer import Trainer
 
-import diet_fairseq
 from diet_fairseq.positions import SCHEMES
 
 from .encoders import batch_of, trainer_of
@@ -98,7 +97,7 @@ def main() -> None:
         print(line(f"{size}, n = {args.length}", timings), flush=True)
         if args.out:
             save(args.out / f"electra-{size}-{args.length}.json", "training", timings)
-    print({**machine(), "diet_fairseq": diet_fairseq.__version__})
+    print(machine())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-import diet_fairseq
 from diet_fairseq.positions import SCHEMES
 
 from .harness import Timing, in_turn, machine, save
@@ -173,7 +172,7 @@ def main() -> None:
             if args.out:
                 kind = "mixed" if args.mixed else "full"
                 save(args.out / f"encoders-{size}-{length}-{kind}-{what}.json", what, timings)
-    print({**machine(), "diet_fairseq": diet_fairseq.__version__})
+    print(machine())
 
 
 if __name__ == "__main__":

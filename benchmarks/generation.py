@@ -148,7 +148,7 @@ def main() -> None:
         rounds = ", ".join(f"{ratio:.2f}" for ratio in timing.ratios)
         speed = f"{number / timing.median:.0f} | {timing.ratio:.2f}"
         print(f"| {timing.name} | {speed} | {rounds} | {quality[timing.name]} |")
-    print({**machine(), "diet_fairseq": diet_fairseq.__version__})
+    print(machine())
     if args.out:
         save(args.out / "generation-trained.json", "generation", timings, sentences=number)
 

@@ -7,10 +7,13 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+
+import diet_fairseq
 
 
 @dataclass(frozen=True)
@@ -88,14 +91,13 @@ def forget_peak() -> None:
 
 def machine() -> dict[str, str]:
     """The processor, threads and versions of the figures."""
-    from importlib.metadata import version
-
     return {
         "processor": _processor(),
         "threads": str(torch.get_num_threads()),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "fairseq-fixed": version("fairseq-fixed"),
+        "diet_fairseq": diet_fairseq.__version__,
     }
 
 

@@ -24,7 +24,6 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor
 
-import diet_fairseq
 from diet_fairseq.attention.context import without_none
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.stack.encoder import PositionalEncoder
@@ -213,7 +212,7 @@ def main() -> None:
         print(*table(figures, args, part, kind), sep="\n")
     if args.out:
         plot(figures, args, args.out / "linear.png")
-    print({**machine(), "diet_fairseq": diet_fairseq.__version__, **arguments_of(args)})
+    print({**machine(), **arguments_of(args)})
 
 
 if __name__ == "__main__":

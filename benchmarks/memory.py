@@ -10,7 +10,6 @@ import argparse
 
 import torch
 
-import diet_fairseq
 from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.positions import SCHEMES
 
@@ -46,7 +45,7 @@ def main() -> None:
         peaks = [in_fork(peak, scheme, backend, args) for backend in args.backends]
         for backend, mib in zip(args.backends, peaks, strict=True):
             print(f"| {scheme} | {backend} | {mib:.0f} MiB | {mib / peaks[0]:.2f} |", flush=True)
-    print({**machine(), "diet_fairseq": diet_fairseq.__version__})
+    print(machine())
 
 
 if __name__ == "__main__":

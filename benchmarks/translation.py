@@ -23,7 +23,6 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-import diet_fairseq
 from diet_fairseq.config import translation_schemes
 
 from .harness import Timing, against_first, in_fork, in_turn, machine, memory, save
@@ -190,7 +189,7 @@ def main() -> None:
             for timings in (training, generation)
         )
         print(f"\nAgainst {STOCK}{BF16}:\n{table(training, generation, {})}")
-    print({**machine(), "diet_fairseq": diet_fairseq.__version__})
+    print(machine())
 
 
 if __name__ == "__main__":

@@ -3,11 +3,7 @@
 Importing it registers everything with fairseq and makes the changes of `patches.table` (`plugin`)
 where fairseq is imported, before or after: ``--user-dir diet_fairseq`` does so. It doesn't import
 fairseq or PyTorch by itself, so that commands start quickly, and `diet_fairseq.hf` needs no
-fairseq. The environment variable DIET_FAIRSEQ_PATCHES says which changes are made:
-
-- ``all`` (default)
-- ``no-data``: fairseq's own models train and translate as without the plugin
-- ``off``: nothing is registered or changed, and checkpoints are not read
+fairseq. The environment variable DIET_FAIRSEQ_PATCHES (`modes`) selects the changes.
 """
 
 import sys

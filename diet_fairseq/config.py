@@ -85,7 +85,7 @@ GENERAL_OPTIONS = (
         "segments are ignored, an embedding at the input, or a score in every head",
         choices=("none", "input", "per-head"),
     ),
-    Option("num_segments", int, "number of segments (default: 2)"),
+    Option("num_segments", int, "number of segments (default: 2)", check=at_least(1)),
     Option(
         "attention_backend",
         str,
@@ -109,13 +109,13 @@ def scheme_options() -> dict[str, Option]:
     """
     general = {option.name for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
-    for declared in (option for scheme in SCHEMES.values() for option in scheme.options):
-        if declared.name in general or not declared.name.startswith("position_"):
+    for option in (option for scheme in SCHEMES.values() for option in scheme.options):
+        if option.name in general or not option.name.startswith("position_"):
             raise TypeError(
-                f"a scheme declares the option {declared.name!r}, but a scheme's options begin "
+                f"a scheme declares the option {option.name!r}, but a scheme's options begin "
                 "with position_, and no general option has their name: rename it"
             )
-        option = declared.with_default(False if declared.type is bool else None)
+        option = option.with_default(False if option.type is bool else None)
         if options.setdefault(option.name, option) != option:
             raise TypeError(
                 f"two schemes declare the option {option.name!r} differently: give both one "
@@ -124,7 +124,7 @@ def scheme_options() -> dict[str, Option]:
     return options
 
 
-def _check_options(name: str) -> None:
+def _check_options(_: str) -> None:
     scheme_options()
 
 
@@ -134,8 +134,8 @@ for_each_scheme(_check_options)
 def position_options() -> dict[str, Option]:
     """All position options by name, with those of schemes that a user registered."""
     options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
-    name = options["position_scheme"]
-    return options | {name.name: replace(name, choices=tuple(SCHEMES))}
+    scheme = replace(options["position_scheme"], choices=tuple(SCHEMES))
+    return options | {"position_scheme": scheme}
 
 
 class PositionConfig(SimpleNamespace):
@@ -148,12 +148,11 @@ class PositionConfig(SimpleNamespace):
     def add_args(parser: ArgumentParser) -> None:
         """Add one flag per option, without defaults: architectures fill in what is not given."""
         for option in position_options().values():
-            kind: dict[str, Any] = {"action": "store_true"}
-            if option.type is not bool:
-                kind = {"type": option.type, "choices": option.choices}
-            if option.name == "attention_backend":
-                kind["type"] = backend_today
-            parser.add_argument(option.flag, help=option.help, **kind)
+            if option.type is bool:
+                parser.add_argument(option.flag, help=option.help, action="store_true")
+                continue
+            kind = backend_today if option.name == "attention_backend" else option.type
+            parser.add_argument(option.flag, help=option.help, type=kind, choices=option.choices)
 
     @staticmethod
     def of(args: Namespace | Any) -> "PositionConfig":
@@ -277,13 +276,11 @@ class PositionConfig(SimpleNamespace):
                 "which has no peak: leave one of them out"
             )
         self._check_sampling()
-        if self.num_segments is not None:
-            if self.segment_scheme in (None, "none"):
-                raise UserError(
-                    f"--num-segments {self.num_segments} means nothing without segments: leave it "
-                    "out, or take --segment-scheme input or per-head in a model that has segments"
-                )
-            not_below("--num-segments", self.num_segments, 1)
+        if self.num_segments is not None and self.segment_scheme in (None, "none"):
+            raise UserError(
+                f"--num-segments {self.num_segments} means nothing without segments: leave it "
+                "out, or take --segment-scheme input or per-head in a model that has segments"
+            )
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "

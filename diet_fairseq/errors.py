@@ -17,13 +17,9 @@ class UserError(ValueError):
 
 def user_error_behind(error: BaseException | None) -> UserError | None:
     """The `UserError` that ``error`` is or was raised from; fairseq rewraps what it catches."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, UserError):
-            return error
-        seen.add(id(error))
+    while error is not None and not isinstance(error, UserError):
         error = error.__cause__ or error.__context__
-    return None
+    return error
 
 
 def report_user_errors(excepthook: Callable) -> Callable:
@@ -64,4 +60,4 @@ def exit_with_one_line() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise SystemExit(f"error: {error}") from None
+        raise SystemExit(f"error: {one_line(str(error))}") from None

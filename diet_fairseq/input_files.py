@@ -1,7 +1,8 @@
 """Untrusted files: only regular files are opened, and at most a limit of bytes is read.
 
 Pipes without a writer, endless devices, links to either, gzip files that unpack to more than memory
-holds, and deeply nested JSON are refused before they cost time or memory.
+holds, and deeply nested JSON are refused before they cost time or memory. Every function raises a
+`UserError` that names the file and what is wrong, and ends with ``advice``.
 """
 
 import gzip
@@ -34,9 +35,6 @@ def check_regular(
 
     Args:
         descriptor: that of the file, if it is open
-
-    Raises:
-        UserError: the file is missing, a folder, a pipe or a device, or too large
     """
     try:
         status = os.stat(path if descriptor is None else descriptor)
@@ -55,11 +53,7 @@ def check_regular(
 def open_regular(
     path: str | os.PathLike[str], most: int | None = None, advice: str = ADVICE
 ) -> BinaryIO:
-    """Open a regular file of at most ``most`` bytes (None: no limit), to read bytes.
-
-    Raises:
-        UserError: as `check_regular`, or the file can't be opened
-    """
+    """Open a regular file of at most ``most`` bytes (None: no limit), to read bytes."""
     check_regular(path, most, advice)  # even opening some devices has effects
     try:
         # The file may have been replaced meanwhile; O_NONBLOCK opens a pipe without a writer.
@@ -85,11 +79,7 @@ def open_text(
 
 
 def read_bytes(path: Path, most: int, advice: str = ADVICE) -> bytes:
-    """The content of a regular file, unpacked if its name ends in ``.gz``: at most ``most`` bytes.
-
-    Raises:
-        UserError: as `open_regular`; or the file is damaged, or too large when unpacked
-    """
+    """The content of a regular file, unpacked if its name ends in ``.gz``."""
     with open_regular(path, most, advice) as file:
         try:
             source: Any = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
@@ -104,12 +94,7 @@ def read_bytes(path: Path, most: int, advice: str = ADVICE) -> bytes:
 
 
 def read_json(path: Path, most: int = DESCRIPTION, advice: str = ADVICE) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        UserError: as `read_bytes`; or the file is not JSON, is nested deeper than 200 levels, or
-            has an integer of more than 4,300 digits
-    """
+    """The value in a JSON file of at most 200 levels and of integers of at most 4,300 digits."""
     from pydantic_core import from_json
 
     try:
@@ -123,11 +108,7 @@ def read_json(path: Path, most: int = DESCRIPTION, advice: str = ADVICE) -> Any:
 def read_object(
     path: Path, model: type[Model], most: int = DESCRIPTION, advice: str = ADVICE
 ) -> Model:
-    """The object in a JSON file, validated by the pydantic ``model``.
-
-    Raises:
-        UserError: as `read_json`; or a value is not valid, which is named with its rule
-    """
+    """The object in a JSON file, validated by the pydantic ``model``."""
     value = read_json(path, most, advice)
     if not isinstance(value, dict):
         raise UserError(f"{path} is no JSON object: {advice}")

@@ -10,21 +10,11 @@ import fairseq
 
 import diet_fairseq
 
-from . import criterions, optim, tasks
-from .models import diet_bert, diet_electra, diet_roberta, diet_transformer
+from . import criterions, optim, tasks  # noqa: F401
+from .models import diet_bert, diet_electra, diet_roberta, diet_transformer  # noqa: F401
 from .patches.table import PATCHES
 
 PATCHES.apply()
 # fairseq compares folders as text, and spells that of an installed plugin in this way
 _FOLDER = os.path.join(os.path.dirname(fairseq.__file__), "..", diet_fairseq.__name__)
 diet_fairseq.__path__.append(_FOLDER)
-
-__all__ = [
-    "criterions",
-    "diet_bert",
-    "diet_electra",
-    "diet_roberta",
-    "diet_transformer",
-    "optim",
-    "tasks",
-]

@@ -4,7 +4,6 @@ fairseq imports the files of ``--user-dir`` that register models and tasks by it
 decorators must know it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from fairseq import criterions, models, optim, tasks
@@ -13,12 +12,8 @@ from fairseq.optim import lr_scheduler
 from .modes import active_kinds
 
 
-def _leave_unregistered(*_: Any, **__: Any) -> Callable[[Any], Any]:
-    return lambda registered: registered
-
-
 def _unless_off(register: Any) -> Any:
-    return register if active_kinds() else _leave_unregistered
+    return register if active_kinds() else lambda *_, **__: lambda unregistered: unregistered
 
 
 register_criterion = _unless_off(criterions.register_criterion)

@@ -1,7 +1,8 @@
 """Every change that importing the plugin makes to fairseq, one subject a file.
 
-A function that `patch.replaces` decorates takes an attribute and returns its replacement, and the
-reasons stand in the decorator. `table` collects all changes.
+`patch.intercepts` decorates a function that is called instead of fairseq's, `patch.replaces` one
+that takes an attribute and returns its replacement. Their arguments are the target and the reasons
+of the change. `table` collects all changes.
 """
 
 import fairseq  # noqa: F401  # first of all: it imports the plugin

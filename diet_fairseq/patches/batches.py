@@ -5,13 +5,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from .patch import View, replaces
+from .patch import View, intercepts, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -42,74 +41,58 @@ def with_interpolation(numpy: Any) -> Any:
 # --- every sentence
 
 
-@replaces(
+@intercepts(
     "fairseq.data.data_utils:batch_by_size",
     data="the last batch is dropped if its size is not a multiple of 8, in test sets, too",
 )
-def keep_last_batch(batch_by_size: Callable) -> Callable:
+def keep_last_batch(batch_by_size: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
     """Batches are consecutive parts of ``indices``, so the missing sentences are at their end."""
-
-    @wraps(batch_by_size)
-    def wrapper(indices: Any, *args: Any, **kwargs: Any) -> list:
-        batches = list(batch_by_size(indices, *args, **kwargs))
-        size = sum(map(len, batches))
-        if size < len(indices) and kwargs.get("fixed_shapes") is None:
-            batches.append(indices[size:])
-        return batches
-
-    return wrapper
+    batches = list(batch_by_size(indices, *args, **kwargs))
+    size = sum(map(len, batches))
+    if size < len(indices) and kwargs.get("fixed_shapes") is None:
+        batches.append(indices[size:])
+    return batches
 
 
-@replaces(
+@intercepts(
     "fairseq.data.iterators:EpochBatchIterator.__init__",
     data="dynamic masking masks the same tokens in every epoch, as the data loader's processes "
     "keep their copy of the data of the first",
 )
-def restart_workers(init: Callable) -> Callable:
-    @wraps(init)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **{**kwargs, "persistent_workers": False})
-
-    return wrapper
+def restart_workers(init: Callable, self: Any, *args: Any, **kwargs: Any) -> None:
+    init(self, *args, **{**kwargs, "persistent_workers": False})
 
 
 # --- resuming
 
 
-@replaces(
+@intercepts(
     "fairseq.tasks.fairseq_task:FairseqTask.get_batch_iterator",
     data="a run that is resumed within an epoch sees sentences twice, and others never",
 )
-def batches_of_first_epoch(get_batch_iterator: Callable) -> Callable:
+def batches_of_first_epoch(
+    get_batch_iterator: Callable, self: Any, dataset: Any, *args: Any, epoch: int = 1, **kwargs: Any
+) -> Any:
     """A resumed run's batches are made as in epoch 1.
 
     An uninterrupted run makes them in its first epoch, with a seed that depends on the epoch, and
     keeps them. fairseq makes a resumed run's with the epoch in which it resumes.
     """
-
-    @wraps(get_batch_iterator)
-    def wrapper(self: Any, dataset: Any, *args: Any, epoch: int = 1, **kwargs: Any) -> Any:
-        fresh = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
-        if fresh or not self.can_reuse_epoch_itr(dataset) or dataset in self.dataset_to_epoch_iter:
-            return get_batch_iterator(self, dataset, *args, epoch=epoch, **kwargs)
-        iterator = get_batch_iterator(self, dataset, *args, epoch=1, **kwargs)
-        iterator.epoch = max(epoch, 1)
-        dataset.set_epoch(iterator.epoch)
-        return iterator
-
-    return wrapper
+    fresh = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
+    if fresh or not self.can_reuse_epoch_itr(dataset) or dataset in self.dataset_to_epoch_iter:
+        return get_batch_iterator(self, dataset, *args, epoch=epoch, **kwargs)
+    iterator = get_batch_iterator(self, dataset, *args, epoch=1, **kwargs)
+    iterator.epoch = max(epoch, 1)
+    dataset.set_epoch(iterator.epoch)
+    return iterator
 
 
 OTHER_GPUS = "a run that is resumed on other GPUs sees sentences twice, and others never"
 
 
-@replaces("fairseq.data.iterators:EpochBatchIterator.state_dict", data=OTHER_GPUS)
-def save_epoch_size(state_dict: Callable) -> Callable:
-    @wraps(state_dict)
-    def wrapper(self: Any) -> dict[str, Any]:
-        return state_dict(self) | _epoch_size(self)
-
-    return wrapper
+@intercepts("fairseq.data.iterators:EpochBatchIterator.state_dict", data=OTHER_GPUS)
+def save_epoch_size(state_dict: Callable, self: Any) -> dict[str, Any]:
+    return state_dict(self) | _epoch_size(self)
 
 
 def _epoch_size(iterator: Any) -> dict[str, int]:
@@ -117,68 +100,53 @@ def _epoch_size(iterator: Any) -> dict[str, int]:
     return {"batches": len(iterator.frozen_batches), "shards": iterator.num_shards}
 
 
-@replaces("fairseq.data.iterators:EpochBatchIterator.load_state_dict", data=OTHER_GPUS)
-def resume_at_same_share(load_state_dict: Callable) -> Callable:
+@intercepts("fairseq.data.iterators:EpochBatchIterator.load_state_dict", data=OTHER_GPUS)
+def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[str, Any]) -> None:
     """fairseq counts the batches of one process, which differ on another number of processes.
 
     If the epoch's batches differ, too, training resumes at the same share of the epoch.
     """
-
-    @wraps(load_state_dict)
-    def wrapper(self: Any, state_dict: dict[str, Any]) -> None:
-        now = _epoch_size(self)
-        saved = {name: state_dict.get(name, now[name]) for name in now}
-        place = state_dict.get("iterations_in_epoch", 0)
-        if place and saved != now:
-            done = place * saved["shards"] * now["batches"] // saved["batches"]
-            place = min(done // now["shards"], len(self) - 1)
-            if saved["batches"] != now["batches"]:
-                logger.warning(
-                    f"the epoch has {now['batches']:,} batches, and had {saved['batches']:,} when "
-                    "the checkpoint was saved: training goes on at the same share of it, so that "
-                    "some sentences come twice in this epoch, and others not at all"
-                )
-        load_state_dict(self, {**state_dict, "iterations_in_epoch": place})
-
-    return wrapper
+    now = _epoch_size(self)
+    saved = {name: state_dict.get(name, now[name]) for name in now}
+    place = state_dict.get("iterations_in_epoch", 0)
+    if place and saved != now:
+        done = place * saved["shards"] * now["batches"] // saved["batches"]
+        place = min(done // now["shards"], len(self) - 1)
+        if saved["batches"] != now["batches"]:
+            logger.warning(
+                f"the epoch has {now['batches']:,} batches, and had {saved['batches']:,} when "
+                "the checkpoint was saved: training goes on at the same share of it, so that "
+                "some sentences come twice in this epoch, and others not at all"
+            )
+    load_state_dict(self, {**state_dict, "iterations_in_epoch": place})
 
 
-@replaces(
+@intercepts(
     "fairseq.data.iterators:GroupedIterator.__init__",
     data="resumed with another --update-freq, an epoch is trained once more",
 )
-def group_whole_rest(init: Callable) -> Callable:
+def group_whole_rest(
+    init: Callable, self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
+) -> None:
     """Groups of ``--update-freq`` batches end with the epoch, wherever they begin."""
-
-    @wraps(init)
-    def wrapper(
-        self: Any, iterable: Any, chunk_size: int, skip_remainder_batch: bool = False
-    ) -> None:
-        rest = len(iterable) - getattr(iterable, "n", 0)
-        init(self, iterable, chunk_size, skip_remainder_batch)
-        if not skip_remainder_batch:
-            self.total = self.n + -(-rest // chunk_size)
-
-    return wrapper
+    rest = len(iterable) - getattr(iterable, "n", 0)
+    init(self, iterable, chunk_size, skip_remainder_batch)
+    if not skip_remainder_batch:
+        self.total = self.n + -(-rest // chunk_size)
 
 
 # --- the end of a run
 
 
-@replaces(
+@intercepts(
     "fairseq.data.iterators:BufferedIterator._create_consumer",
     today="PyTorch 2: --num-workers 0 aborts after a run that ends within an epoch (status 134), "
     "and a validation cut by --max-valid-steps leaves a process and a thread behind",
 )
-def end_with_iterator(create_consumer: Callable) -> Callable:
+def end_with_iterator(create_consumer: Callable, self: Any) -> None:
     """The thread that reads batches ends with its iterator, or before the interpreter."""
-
-    @wraps(create_consumer)
-    def wrapper(self: Any) -> None:
-        create_consumer(self)
-        weakref.finalize(self, _end, self._consumer, self._queue)  # also called at exit
-
-    return wrapper
+    create_consumer(self)
+    weakref.finalize(self, _end, self._consumer, self._queue)  # also called at exit
 
 
 def _end(consumer: Any, queue: Any) -> None:

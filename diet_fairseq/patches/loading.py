@@ -5,7 +5,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import wraps
+from inspect import signature
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -18,7 +18,7 @@ from ..checkpoints.file import TRUST, check_regular, load, read
 from ..errors import UserError
 from ..stack import warm_start
 from . import position_options
-from .patch import View, replaces
+from .patch import View, intercepts, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -42,79 +42,61 @@ def with_safe_load(torch: Any) -> Any:
     return View(torch, load=read_without_files)
 
 
-@replaces(
+@intercepts(
     "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
     safety="a pipe or a device in the place of a checkpoint is opened, and counts that are no "
     "numbers end a run later",
     ours="a run or a warm start takes parameters of positions that mean something else to it",
 )
-def check_checkpoint(load_checkpoint_to_cpu: Callable) -> Callable:
-    @wraps(load_checkpoint_to_cpu)
-    def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
-        check_regular(path)
-        state = load_checkpoint_to_cpu(path, *args, **kwargs)
-        try:
-            progress.check(state)
-        except configuration.Refused as error:
-            raise UserError(f"{path} is refused: {error}; {TRUST}") from None
-        position_options.compare(path, state)
-        warm_start.add_description(state)
-        return state
-
-    return wrapper
+def check_checkpoint(load_checkpoint_to_cpu: Callable, path: str, *args: Any, **kwargs: Any) -> Any:
+    check_regular(path)
+    state = load_checkpoint_to_cpu(path, *args, **kwargs)
+    try:
+        progress.check(state)
+    except configuration.Refused as error:
+        raise UserError(f"{path} is refused: {error}; {TRUST}") from None
+    position_options.compare(path, state)
+    warm_start.add_description(state)
+    return state
 
 
-@replaces(
+@intercepts(
     "fairseq.checkpoint_utils:load_model_ensemble_and_task",
     safety="a small checkpoint can ask for a model that takes all memory",
 )
-def bound_model_size(load_model_ensemble_and_task: Callable) -> Callable:
-    @wraps(load_model_ensemble_and_task)
-    def wrapper(
-        filenames: list[str],
-        arg_overrides: Any = None,
-        task: Any = None,
-        strict: bool = True,
-        suffix: str = "",
-        num_shards: int = 1,
-        state: Any = None,
-    ) -> Any:
-        name_of = checkpoint_utils.get_maybe_sharded_checkpoint_filename
-        names = (name_of(n, suffix, i, num_shards) for n in filenames for i in range(num_shards))
-        files = filter(os.path.isfile, map(PathManager.get_local_path, names))
-        try:
-            with configuration.no_larger_than(sum(map(os.path.getsize, files))):
-                return load_model_ensemble_and_task(
-                    filenames, arg_overrides, task, strict, suffix, num_shards, state
-                )
-        except configuration.Refused as error:
-            raise UserError(f"{', '.join(filenames)} is refused: {error}; {TRUST}") from None
-
-    return wrapper
+def bound_model_size(load_model_ensemble_and_task: Callable, *args: Any, **kwargs: Any) -> Any:
+    call = signature(load_model_ensemble_and_task).bind(*args, **kwargs)
+    call.apply_defaults()
+    paths, suffix, shards = (call.arguments[n] for n in ("filenames", "suffix", "num_shards"))
+    name_of = checkpoint_utils.get_maybe_sharded_checkpoint_filename
+    names = (name_of(path, suffix, i, shards) for path in paths for i in range(shards))
+    files = filter(os.path.isfile, map(PathManager.get_local_path, names))
+    try:
+        with configuration.no_larger_than(sum(map(os.path.getsize, files))):
+            return load_model_ensemble_and_task(*args, **kwargs)
+    except configuration.Refused as error:
+        raise UserError(f"{', '.join(paths)} is refused: {error}; {TRUST}") from None
 
 
-@replaces(
+@intercepts(
     "fairseq.trainer:Trainer.load_checkpoint",
     safety="a pipe, a device or a folder in the place of a checkpoint is silently ignored",
     ours="a model does not know that --finetune-from-model loads it",
 )
-def load_for_model(load_checkpoint: Callable) -> Callable:
+def load_for_model(
+    load_checkpoint: Callable, self: Any, filename: str, *args: Any, **kwargs: Any
+) -> Any:
     """A resumed run compares the checkpoint's options with the model's."""
-
-    @wraps(load_checkpoint)
-    def wrapper(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        check_regular(filename)
-        starts = filename == self.cfg.checkpoint.finetune_from_model
-        token = position_options.trainer.set(
-            self if self.is_data_parallel_master and not starts else None
-        )
-        try:
-            with warm_start.starting(self.get_model()) if starts else nullcontext():
-                return load_checkpoint(self, filename, *args, **kwargs)
-        finally:
-            position_options.trainer.reset(token)
-
-    return wrapper
+    check_regular(filename)
+    starts = filename == self.cfg.checkpoint.finetune_from_model
+    token = position_options.trainer.set(
+        self if self.is_data_parallel_master and not starts else None
+    )
+    try:
+        with warm_start.starting(self.get_model()) if starts else nullcontext():
+            return load_checkpoint(self, filename, *args, **kwargs)
+    finally:
+        position_options.trainer.reset(token)
 
 
 BROADCAST = (
@@ -123,17 +105,12 @@ BROADCAST = (
 )
 
 
-@replaces("fairseq.distributed.utils:broadcast_object", today=BROADCAST)
-def broadcast_plain_data(broadcast_object: Callable) -> Callable:
+@intercepts("fairseq.distributed.utils:broadcast_object", today=BROADCAST)
+def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwargs: Any) -> Any:
     """A checkpoint's configuration is sent as plain containers instead of omegaconf's."""
-
-    @wraps(broadcast_object)
-    def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(obj, dict) and OmegaConf.is_config(obj.get("cfg")):
-            obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
-        return broadcast_object(obj, *args, **kwargs)
-
-    return wrapper
+    if isinstance(obj, dict) and OmegaConf.is_config(obj.get("cfg")):
+        obj = {**obj, "cfg": OmegaConf.to_container(obj["cfg"], enum_to_str=True)}
+    return broadcast_object(obj, *args, **kwargs)
 
 
 @replaces("fairseq.distributed.utils:torch", today=BROADCAST)

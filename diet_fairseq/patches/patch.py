@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 from ..modes import active_kinds
 
-Replace = TypeVar("Replace", bound=Callable[[Any], Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Patch:
     Attributes:
         target: "module:attribute" or "module:Class.attribute"
         replace: takes the attribute and returns its replacement
-        reasons: kind (`modes.Kind`) -> the fault without the change, which is made if the kind of
+        reasons: kind (`modes.KINDS`) -> the fault without the change, which is made if the kind of
             any reason is active
     """
 
@@ -37,25 +38,56 @@ class Patch:
         return f"{module}.{self.replace.__qualname__}"
 
     def place(self) -> tuple[Any, str]:
-        """The module or class that has the attribute (None: it is missing), and its name."""
+        """The module or class that has the attribute, and the attribute's name.
+
+        Raises:
+            RuntimeError: the attribute is missing
+        """
         module, _, path = self.target.partition(":")
         *classes, name = path.split(".")
         owner: Any = import_module(module)
         for part in classes:
             owner = getattr(owner, part, None)
-        return (owner if name in vars(owner or object) else None), name
+        if name not in vars(owner or object):
+            raise RuntimeError(
+                f"{self.target} is missing in fairseq {version('fairseq-fixed')}, and "
+                f"diet_fairseq changes it ({next(iter(self.reasons.values()))}): install the "
+                "version that diet_fairseq asks for"
+            )
+        return owner, name
 
 
 #: all changes, in the order of declaration
 TABLE: list[Patch] = []
 
 
-def replaces(*targets: str, **reasons: str) -> Callable[[Replace], Replace]:
-    """Decorate the function that replaces the targets, with a reason for each kind."""
+def replaces(*targets: str, **reasons: str) -> Callable[[Function], Function]:
+    """Decorate a function that takes an attribute and returns its replacement."""
 
-    def declare(replace: Replace) -> Replace:
+    def declare(replace: Function) -> Function:
         TABLE.extend(Patch(target, replace, reasons) for target in targets)
         return replace
+
+    return declare
+
+
+def intercepts(target: str, **reasons: str) -> Callable[[Function], Function]:
+    """Decorate a function that is called instead of the target, with the target as first argument.
+
+    The other arguments are those of the call.
+    """
+
+    def declare(function: Function) -> Function:
+        @wraps(function)
+        def replace(original: Callable) -> Callable:
+            @wraps(original)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return function(original, *args, **kwargs)
+
+            return call
+
+        replaces(target, **reasons)(replace)
+        return function
 
     return declare
 
@@ -75,15 +107,7 @@ class Patches:
             RuntimeError: a target is missing; nothing is changed then
         """
         new = [p for p in self.table if p.is_active and p.target not in self._made]
-        places = [patch.place() for patch in new]
-        for patch, (owner, _) in zip(new, places, strict=True):
-            if owner is None:
-                raise RuntimeError(
-                    f"{patch.target} is missing in fairseq {version('fairseq-fixed')}, and "
-                    f"diet_fairseq changes it ({next(iter(patch.reasons.values()))}): install the "
-                    "version that diet_fairseq asks for"
-                )
-        for patch, (owner, name) in zip(new, places, strict=True):
+        for patch, (owner, name) in [(patch, patch.place()) for patch in new]:
             original = vars(owner)[name]
             setattr(owner, name, patch.replace(original))
             self._made[patch.target] = owner, name, original, vars(owner)[name]

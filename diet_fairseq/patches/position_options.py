@@ -21,40 +21,36 @@ OPTIONS = (
 )
 
 logger = logging.getLogger(__name__)
-#: the trainer that goes on from a checkpoint, on one process of a run
+#: the trainer that resumes, in one process of a run
 trainer: ContextVar[Any] = ContextVar("trainer", default=None)
 
 
 def compare(path: str, state: dict[str, Any]) -> None:
-    """Warn of a model's options that are not those that its checkpoint was trained with."""
+    """Warn of the resumed model's options that differ from those of its checkpoint."""
     run = trainer.get()
     if run is None:
         return
     for trained, given in differences(state, run.get_model(), run.cfg.model):
         logger.warning(
-            "%s was trained %s, but this model is built %s: its parameters fit, and compute "
-            "something else; to go on with what it was, build it %s",
-            path, trained, given, trained,
-        )  # fmt: skip
+            f"{path} was trained {trained}, but this model is built {given}: its parameters fit, "
+            f"and compute something else; to go on with what it was, build it {trained}"
+        )
 
 
 def differences(state: dict[str, Any], model: nn.Module, options: Any) -> Iterator[tuple[str, str]]:
-    """Each option that differs and that the parameters of positions, which are alike, don't show.
+    """A checkpoint's option and the model's, in words, where they differ and parameters don't.
 
     Args:
         state: a checkpoint
         model: the model that it is loaded into
         options: the model's
-
-    Yields:
-        in words the checkpoint's option, and the model's
     """
     if position_shapes(state["model"].items()) != position_shapes(model.named_parameters()):
         return
     for name in OPTIONS:
         before, now = (
-            some.get(name) if isinstance(some, dict) else getattr(some, name, None)
-            for some in (state["cfg"]["model"], options)
+            args.get(name) if isinstance(args, dict) else getattr(args, name, None)
+            for args in (state["cfg"]["model"], options)
         )
         if None not in (before, now) and before != now:
             flag = f"with --{name.replace('_', '-')}"

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Callable
-from functools import wraps
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .patch import replaces
+from .patch import intercepts
 
 logger = logging.getLogger(__name__)
 
@@ -17,40 +17,30 @@ EXACT = "fp32_params"
 ROUNDED = "a run in half precision that is resumed goes on from rounded parameters"
 
 
-@replaces("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict", data=ROUNDED)
-def save_exact_parameters(state_dict: Callable) -> Callable:
-    @wraps(state_dict)
-    def wrapper(self: Any) -> dict[str, Any]:
-        return state_dict(self) | {EXACT: [tensor.detach() for tensor in _exact(self)]}
-
-    return wrapper
+@intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.state_dict", data=ROUNDED)
+def save_exact_parameters(state_dict: Callable, self: Any) -> dict[str, Any]:
+    return state_dict(self) | {EXACT: [tensor.detach() for tensor in _exact(self)]}
 
 
-@replaces("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict", data=ROUNDED)
-def load_exact_parameters(load_state_dict: Callable) -> Callable:
+@intercepts("fairseq.optim.fp16_optimizer:_FP16OptimizerMixin.load_state_dict", data=ROUNDED)
+def load_exact_parameters(
+    load_state_dict: Callable, self: Any, state: dict[str, Any], *args: Any, **kwargs: Any
+) -> None:
     """The float32 parameters are taken if they round to the model's."""
-
-    @wraps(load_state_dict)
-    def wrapper(self: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        load_state_dict(self, state, *args, **kwargs)
-        saved, parameters = state.get(EXACT), _exact(self)
-        if saved is None:  # a checkpoint from elsewhere
-            return
-        rounded = self.fp16_params[0].dtype
-        fits = isinstance(saved, list) and len(saved) == len(parameters)
-        if not fits or not all(
-            _rounds_to(rounded, exact, parameter)
-            for exact, parameter in zip(saved, parameters, strict=True)
-        ):
-            logger.warning(
-                f"the checkpoint's float32 parameters are not those of its model: the run goes on "
-                f"from the model's, which are rounded to {rounded}"
-            )
-            return
-        for parameter, exact in zip(parameters, saved, strict=True):
+    load_state_dict(self, state, *args, **kwargs)
+    saved, parameters = state.get(EXACT), _exact(self)
+    if saved is None:  # a checkpoint from elsewhere
+        return
+    half = self.fp16_params[0].dtype
+    fits = isinstance(saved, list) and len(saved) == len(parameters)
+    if fits and all(map(partial(_rounds_to, half), saved, parameters)):
+        for exact, parameter in zip(saved, parameters, strict=True):
             parameter.data.copy_(exact)
-
-    return wrapper
+    else:
+        logger.warning(
+            "the checkpoint's float32 parameters are not those of its model: the run goes on "
+            f"from the model's, which are rounded to {half}"
+        )
 
 
 def _exact(optimizer: Any) -> list[Tensor]:
@@ -59,25 +49,21 @@ def _exact(optimizer: Any) -> list[Tensor]:
     return list(parameters.values() if isinstance(parameters, dict) else parameters)
 
 
-def _rounds_to(rounded: torch.dtype, exact: Any, parameter: Tensor) -> bool:
-    """Whether this tensor rounds to the parameter, which comes from the model."""
+def _rounds_to(half: torch.dtype, exact: Any, parameter: Tensor) -> bool:
+    """Whether a value is a tensor that rounds to the parameter, which comes from the model."""
     return (
         isinstance(exact, Tensor)
         and exact.dtype == parameter.dtype
         and exact.shape == parameter.shape
-        and torch.equal(exact.to(parameter.device, rounded), parameter.detach().to(rounded))
+        and torch.equal(exact.to(parameter.device, half), parameter.detach().to(half))
     )
 
 
-@replaces(
+@intercepts(
     "fairseq.models.fairseq_model:BaseFairseqModel.prepare_for_inference_",
     data="commands that translate and score ignore --bf16 in silence",
 )
-def use_bf16(prepare_for_inference: Callable) -> Callable:
-    @wraps(prepare_for_inference)
-    def wrapper(self: Any, cfg: Any) -> None:
-        prepare_for_inference(self, cfg)
-        if cfg.common.bf16 and cfg.common_eval.path:  # without a path the option is a checkpoint's
-            self.bfloat16()
-
-    return wrapper
+def use_bf16(prepare_for_inference: Callable, self: Any, cfg: Any) -> None:
+    prepare_for_inference(self, cfg)
+    if cfg.common.bf16 and cfg.common_eval.path:  # without a path the option is a checkpoint's
+        self.bfloat16()

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from ..atomic import ASIDE, atomic_file
 from ..errors import UserError
-from .patch import View, replaces
+from .patch import View, intercepts, replaces
 
 
 def save(state: Any, path: str) -> None:
@@ -22,19 +21,17 @@ def save(state: Any, path: str) -> None:
         torch.save(state, file)
 
 
-@replaces(
+@intercepts(
     "fairseq.checkpoint_utils:torch_persistent_save",
     data="a run that is killed while it saves, or a crash of the system, cuts a checkpoint",
 )
-def save_completely(torch_persistent_save: Callable) -> Callable:
-    @wraps(torch_persistent_save)
-    def wrapper(obj: Any, filename: str, async_write: bool = False) -> None:
-        if async_write:
-            torch_persistent_save(obj, filename, async_write)
-        else:
-            save(obj, filename)
-
-    return wrapper
+def save_completely(
+    torch_persistent_save: Callable, obj: Any, filename: str, async_write: bool = False
+) -> None:
+    if async_write:
+        torch_persistent_save(obj, filename, async_write)
+    else:
+        save(obj, filename)
 
 
 @replaces(
@@ -50,19 +47,17 @@ def with_complete_copies(path_manager: Any) -> Any:
     return View(path_manager, copy=copy)
 
 
-@replaces(
+@intercepts(
     "fairseq.checkpoint_utils:save_checkpoint",
     data="--no-epoch-checkpoints --save-interval-updates N saves nothing at an epoch's end, and an "
     "average of the last checkpoints takes an older one",
 )
-def save_updates_at_epoch_ends(save_checkpoint: Callable) -> Callable:
-    @wraps(save_checkpoint)
-    def wrapper(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-        if cfg.no_epoch_checkpoints:
-            epoch_itr = View(epoch_itr, end_of_epoch=lambda: False)
-        return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
-
-    return wrapper
+def save_updates_at_epoch_ends(
+    save_checkpoint: Callable, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any
+) -> Any:
+    if cfg.no_epoch_checkpoints:
+        epoch_itr = View(epoch_itr, end_of_epoch=lambda: False)
+    return save_checkpoint(cfg, trainer, epoch_itr, val_loss)
 
 
 @contextmanager
@@ -77,31 +72,26 @@ def lock(folder: str) -> Iterator[None]:
     """
     try:
         os.makedirs(folder, exist_ok=True)
-        held = [os.open(folder, os.O_RDONLY)]
+        descriptors = [os.open(folder, os.O_RDONLY)]
     except OSError as error:
         raise UserError(
             f"--save-dir {folder} can't be written to: {error.strerror}; give another folder"
         ) from error
 
-    def release() -> None:
-        for descriptor in held:
-            os.close(descriptor)
-
     # A forked process that reads data may live a little longer than this one.
-    os.register_at_fork(after_in_child=release)
+    os.register_at_fork(after_in_child=lambda: list(map(os.close, descriptors)))
     try:
-        fcntl.flock(held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(held.pop())
-        raise UserError(
-            f"--save-dir {folder} is in use by another training: wait until it ends, or give "
-            "another folder"
-        ) from error
-    except OSError:
-        pass  # some network file systems have no locks
-    try:
+        try:
+            fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"--save-dir {folder} is in use by another training: wait until it ends, or give "
+                "another folder"
+            ) from error
+        except OSError:
+            pass  # some network file systems have no locks
         for leftover in Path(folder).glob(f"checkpoint*.pt*{ASIDE}"):
             leftover.unlink(missing_ok=True)
         yield
     finally:
-        os.close(held.pop())
+        os.close(descriptors.pop())

@@ -7,7 +7,6 @@ gathers them, and `local_part` takes each process's part of them, however many p
 """
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..optim.sharded import local_part, whole
-from .patch import replaces
+from .patch import intercepts, replaces
 
 NAME = "fully_sharded"
 FLAG = f"--ddp-backend {NAME}"
@@ -53,35 +52,30 @@ def without_fairscale(is_fsdp: Any) -> bool:
     return False
 
 
-@replaces(
+@intercepts(
     "fairseq.trainer:Trainer.__init__",
     ours=f"{FLAG}: --bf16 would leave no float32 parameters to shard",
 )
-def keep_float32_parameters(init: Callable) -> Callable:
+def keep_float32_parameters(
+    init: Callable, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
+) -> None:
     """With ``--bf16`` layers compute in it, and parameters stay in float32."""
-
-    @wraps(init)
-    def wrapper(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        if is_sharded(cfg) and cfg.common.bf16:
-            setattr(model, COMPUTES_IN, torch.bfloat16)
-            cfg.common.bf16 = False
-        init(self, cfg, task, model, *args, **kwargs)
-
-    return wrapper
+    if is_sharded(cfg) and cfg.common.bf16:
+        setattr(model, COMPUTES_IN, torch.bfloat16)
+        cfg.common.bf16 = False
+    init(self, cfg, task, model, *args, **kwargs)
 
 
-@replaces(
+@intercepts(
     "fairseq.models:DistributedFairseqModel",
     ours=f"{FLAG}: fairscale is no longer developed",
 )
-def shard_by_fsdp2(distributed_model: Callable) -> Callable:
-    @wraps(distributed_model)
-    def wrapper(args: Any, model: nn.Module, process_group: Any, device: Any) -> nn.Module:
-        if args.ddp_backend != NAME:
-            return distributed_model(args, model, process_group, device)
-        return shard(model.to(device), process_group, not args.no_reshard_after_forward)
-
-    return wrapper
+def shard_by_fsdp2(
+    distributed_model: Callable, args: Any, model: nn.Module, process_group: Any, device: Any
+) -> nn.Module:
+    if args.ddp_backend != NAME:
+        return distributed_model(args, model, process_group, device)
+    return shard(model.to(device), process_group, not args.no_reshard_after_forward)
 
 
 def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
@@ -131,20 +125,16 @@ def _split_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) 
             state[prefix + name] = local_part(state[prefix + name], parameter)
 
 
-@replaces(
+@intercepts(
     "fairseq.trainer:Trainer._build_optimizer",
     ours=f"{FLAG}: each process has a part of the optimizer's state",
 )
-def save_whole_state(build_optimizer: Callable) -> Callable:
-    @wraps(build_optimizer)
-    def wrapper(self: Any) -> None:
-        build_optimizer(self)
-        if _shards(self.model):
-            optimizer = self.optimizer.optimizer
-            optimizer.register_state_dict_post_hook(_gather_state)
-            optimizer.register_load_state_dict_pre_hook(_split_state)
-
-    return wrapper
+def save_whole_state(build_optimizer: Callable, self: Any) -> None:
+    build_optimizer(self)
+    if _shards(self.model):
+        optimizer = self.optimizer.optimizer
+        optimizer.register_state_dict_post_hook(_gather_state)
+        optimizer.register_load_state_dict_pre_hook(_split_state)
 
 
 def _gather_state(optimizer: Any, state: dict[str, Any]) -> None:
@@ -165,22 +155,18 @@ def _split_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "state": values}
 
 
-@replaces(
+@intercepts(
     "fairseq.trainer:Trainer.clip_grad_norm",
     ours=f"{FLAG}: the norm of sharded gradients is that of a part",
 )
-def clip_whole_norm(clip_grad_norm: Callable) -> Callable:
-    @wraps(clip_grad_norm)
-    def wrapper(self: Any, clip_norm: float) -> Tensor:
-        if not _shards(self.model):
-            return clip_grad_norm(self, clip_norm)
-        parameters = [p for p in self.optimizer.params if p.grad is not None]
-        norm = whole(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
-        if clip_norm > 0:
-            torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
-        return norm
-
-    return wrapper
+def clip_whole_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Tensor:
+    if not _shards(self.model):
+        return clip_grad_norm(self, clip_norm)
+    parameters = [p for p in self.optimizer.params if p.grad is not None]
+    norm = whole(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
+    if clip_norm > 0:
+        torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
+    return norm
 
 
 @replaces(

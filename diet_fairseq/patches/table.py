@@ -8,7 +8,6 @@ from . import (  # noqa: F401  # each declares its changes
     loading,
     precision,
     saving,
-    search,
     sharding,
     training,
 )

@@ -8,7 +8,6 @@ import pytest
 from fairseq import file_utils, hub_utils
 
 from diet_fairseq.errors import UserError
-from tests.support import commands
 from tests.support.commands import TINY, run
 
 
@@ -107,8 +106,7 @@ def test_an_archive_of_one_folder_takes_its_place(folder, first):
     assert files(folder) == ["neighbour", "own/model.tar.gz/dict.de", "own/model.tar.gz/dict.en"]
 
 
-def test_a_model_is_loaded_from_its_archive(tmp_path):
-    data = commands.corpus(tmp_path)
+def test_a_model_is_loaded_from_its_archive(data, tmp_path):
     done = run("train", data, *TINY, "--max-update", 1, "--disable-validation", "--save-dir",
                tmp_path / "top")  # fmt: skip
     assert done.status == 0, done.err

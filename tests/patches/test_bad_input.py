@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from diet_fairseq.errors import UserError, one_line, report_user_errors
-from tests.support.commands import TINY, corpus, run, set_environment
+from diet_fairseq.errors import UserError, exit_with_one_line, one_line, report_user_errors
+from tests.support.commands import TINY, run, set_environment, slow
 
 ARCH = ["--arch", "transformer_diet_rel_tiny"]
 SMALL = [*TINY[2:], "--max-update", "1", "--no-save"]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.mark.few(3)
@@ -104,7 +99,7 @@ def test_an_error_of_fairseq_s_keeps_its_traceback(data: Path, tmp_path: Path) -
     assert "Traceback" in done.err
 
 
-@pytest.mark.parametrize("debug", ["1", "0"])
+@pytest.mark.parametrize("debug", ["1", *slow(["0"])])
 def test_a_traceback_of_ours_is_shown_for_debugging(data: Path, tmp_path: Path, debug: str) -> None:
     done = run(
         "train", data, *SMALL, *ARCH, "--position-clip", "0", "--save-dir", tmp_path,
@@ -120,6 +115,9 @@ def test_control_characters_of_a_value_are_escaped(capsys: pytest.CaptureFixture
     text = "there is no ä\\x1b[2J\\nfile \\u2028 \\udcff"
     assert one_line(str(error)) == text
     assert capsys.readouterr().err == f"error: {text}\n"
+    with pytest.raises(SystemExit) as end, exit_with_one_line():
+        raise error
+    assert end.value.code == f"error: {text}"
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), OSError(2, "no", "x")])

@@ -1,18 +1,20 @@
 """Batches hold every sentence once, also in an epoch that is resumed."""
 
+import atexit
 import logging
 import multiprocessing
 import subprocess
 import sys
 import threading
 import time
+from importlib import import_module
 
 import fairseq
 import numpy as np
 import pytest
 import torch
 from fairseq.data import FairseqDataset
-from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
+from fairseq.data.iterators import BufferedIterator, EpochBatchIterator, GroupedIterator
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.fairseq_task import FairseqTask
 
@@ -177,44 +179,37 @@ def test_a_resumed_run_has_the_batches_of_epoch_1():
     assert batches_of(2) == batches_of(1)
 
 
-#: Reads one batch of many and ends, as a training with --max-update does; prints at exit whether
-#: the thread that reads on is alive.
-ENDS_EARLY = """
-import atexit, sys, threading, time
-
-def report():
-    names = [type(thread).__name__ for thread in threading.enumerate()]
-    print("BackgroundConsumer" in names)
-
-atexit.register(report)
-from fairseq.data import iterators
-if sys.argv[1] == "plugin":
-    import diet_fairseq
-
 class Slow(list):
+    """Items that take a while to read."""
+
     def __iter__(self):
         for item in super().__iter__():
             time.sleep(0.01)
             yield item
 
-iterator = iterators.BufferedIterator(3, Slow(range(1000)))
-print(next(iterator))
-"""
+
+def end_early():
+    """Read one batch of many and end, as a training with --max-update does.
+
+    Prints whether the thread that reads on is alive after all functions at exit.
+    """
+    if "--user-dir" in sys.argv:
+        import_module("diet_fairseq")
+    iterator = BufferedIterator(3, Slow(range(1000)))
+    print(next(iterator))
+    atexit._run_exitfuncs()
+    print("BackgroundConsumer" in [type(thread).__name__ for thread in threading.enumerate()])
 
 
 @pytest.mark.parametrize("plugin", [True, False])
 def test_the_thread_that_reads_on_ends_before_the_program(plugin):
     """PyTorch's code in it would abort while the interpreter ends."""
-    done = subprocess.run(
-        [sys.executable, "-c", ENDS_EARLY, "plugin" if plugin else "none"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.split() == ["0", str(not plugin)], done.stderr
+    done = commands.run(f"{__name__}:end_early", plugin=plugin)
+    assert done.out.split() == ["0", str(not plugin)], done.err
 
 
 @pytest.mark.slow
-def test_a_run_that_ends_within_an_epoch_has_status_0(tmp_path):
-    data = commands.corpus(tmp_path)
+def test_a_run_that_ends_within_an_epoch_has_status_0(data):
     command = [sys.executable, "-m", "fairseq_cli.train", data, *TINY, "--max-update", 2,
                "--disable-validation", "--no-save", *commands.PLUGIN]  # fmt: skip
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""fairseq's command lines: the whole help of our architectures, and ``--bf16`` without a TPU."""
+"""fairseq's commands: the whole help of our architectures, and ``--bf16`` without a TPU."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -32,4 +32,4 @@ def test_bf16_means_a_tpu_only_where_torch_xla_is_installed(words, installed, tp
 
     spec = object() if installed else None
     monkeypatch.setattr(command_line, "find_spec", lambda name: spec)
-    assert command_line.parse_options(parse)(ArgumentParser(), words).tpu == tpu
+    assert command_line.parse_options(parse, ArgumentParser(), words).tpu == tpu

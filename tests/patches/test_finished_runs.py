@@ -4,13 +4,7 @@ import re
 
 import pytest
 
-from tests.support import commands
 from tests.support.commands import TINY, run
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def files(folder):

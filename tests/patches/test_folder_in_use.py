@@ -11,15 +11,9 @@ import pytest
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
-from tests.support import commands
 from tests.support.commands import TINY, kill_on_call, run, two_ranks
 
 IN_USE = "--save-dir {} is in use by another training: wait until it ends, or give another folder"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def test_a_second_training_is_refused_and_touches_nothing(data, tmp_path):

@@ -5,7 +5,7 @@ from argparse import Namespace
 import pytest
 
 from diet_fairseq.patches import position_options
-from tests.support import commands, mutants, tiny
+from tests.support import mutants, tiny
 from tests.support.cases import NO_BACKEND, Case, arguments
 from tests.support.commands import TINY, run
 
@@ -67,11 +67,6 @@ def test_missing_sinusoidal_positions_are_a_difference():
     ]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
-
-
 WARNINGS = {
     "--restore-file": "{} was trained with --position-max-distance 128, but this model is built "
     "with --position-max-distance 64: its parameters fit, and compute something else; to "
@@ -82,12 +77,19 @@ WARNINGS = {
 }
 
 
+T5 = (*TINY, "--arch", "transformer_t5", "--disable-validation")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    done = run("train", data, *T5, "--max-update", 1, "--save-dir", folder)
+    assert done.status == 0, done.last
+    return folder / "checkpoint_last.pt"
+
+
 @pytest.mark.parametrize("start", WARNINGS)
-def test_training_continues_with_a_warning(data, tmp_path, start):
-    T5 = (*TINY, "--arch", "transformer_t5", "--disable-validation")
-    first = run("train", data, *T5, "--max-update", 1, "--save-dir", tmp_path / "first")
-    assert first.status == 0, first.last
-    checkpoint = tmp_path / "first" / "checkpoint_last.pt"
+def test_training_continues_with_a_warning(data, checkpoint, tmp_path, start):
     for distance, is_warned in ((128, False), (64, True)):
         done = run("train", data, *T5, "--max-update", 2, "--save-dir", tmp_path / str(distance),
                    start, checkpoint, "--position-max-distance", distance)  # fmt: skip

@@ -8,7 +8,6 @@ from torch import nn
 
 from diet_fairseq.patches import precision
 from tests.optim.test_optimizers import half_trajectory, wrapped
-from tests.support import commands
 from tests.support.commands import TINY, run
 from tests.support.optimizers import fused_adamw, through_a_file
 
@@ -24,7 +23,7 @@ from tests.support.optimizers import fused_adamw, through_a_file
 def test_a_command_that_is_given_bf16_computes_in_it(given, path, expected):
     model = nn.Linear(2, 2)
     cfg = Namespace(common=Namespace(bf16=given), common_eval=Namespace(path=path))
-    precision.use_bf16(lambda model, cfg: None)(model, cfg)
+    precision.use_bf16(lambda model, cfg: None, model, cfg)
     assert {parameter.dtype for parameter in model.parameters()} == {expected}
 
 
@@ -42,8 +41,7 @@ def test_a_resumed_optimizer_has_the_parameters_before_rounding(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stock_model_trains_and_translates_in_bf16(tmp_path):
-    data = commands.corpus(tmp_path)
+def test_a_stock_model_trains_and_translates_in_bf16(data, tmp_path):
     done = run("train", data, *TINY, "--bf16", "--max-update", 2, "--save-dir", tmp_path)
     assert done.status == 0, done.err
     model = ("--path", tmp_path / "checkpoint_last.pt", "--cpu", "--max-len-b", 5)

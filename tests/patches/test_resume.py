@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 
-from tests.support import commands
 from tests.support.commands import (
     TINY,
     assert_same_tensors,
@@ -23,11 +22,6 @@ TRAIN = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
-
-
 def losses(done):
     """(epoch, train, valid, updates) that training ends with."""
     last = {key: value for line in log_lines(done)[-4:] for key, value in line.items()}
@@ -35,9 +29,9 @@ def losses(done):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(data):
+def uninterrupted(data, tmp_path_factory):
     """The folder and the losses of a run that nobody killed."""
-    folder = data.parent / "uninterrupted"
+    folder = tmp_path_factory.mktemp("uninterrupted")
     return folder, losses(run("train", data, *TRAIN, "--save-dir", folder))
 
 
@@ -67,6 +61,7 @@ def test_a_killed_run_resumes_and_ends_as_if_uninterrupted(moment, data, uninter
     assert not list(tmp_path.glob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_fairseq_alone_leaves_a_cut_copy(data, tmp_path):
     """The control: killed in the copy, stock fairseq has a checkpoint_last.pt that is cut."""
     killed = run("train", data, *TRAIN, "--save-dir", tmp_path, plugin=False, first=cut_copies)

@@ -1,15 +1,11 @@
 """``--ddp-backend fully_sharded`` trains as one process does, and saves what one process reads."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import sharding
-from tests.support import commands
 from tests.support.commands import TINY, log_lines, run, saved_tensors, together
 
 SHARDED = ("--ddp-backend", "fully_sharded")
@@ -40,14 +36,8 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "pairs").mkdir()
-    (folder / "texts").mkdir()
-    return {
-        "pairs": commands.corpus(folder / "pairs"),
-        "texts": commands.documents(folder / "texts"),
-    }
+def data(data, documents):
+    return {"pairs": data, "texts": documents}
 
 
 def words(data, options):
@@ -99,11 +89,9 @@ def test_two_processes_train_as_one_with_twice_the_batches(data, tmp_path, name)
 
 
 def test_the_training_program_shards_under_any_name(data, tmp_path):
-    # not `run`, which has imported the program as a module
-    command = [sys.executable, "-m", "fairseq_cli.train", data["pairs"], *TINY, *SHARDED,
-               "--max-update", 1, "--save-dir", tmp_path, *commands.PLUGIN]  # fmt: skip
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    program = "tests.support.commands:train_as_main"
+    done = run(program, data["pairs"], *TINY, *SHARDED, "--max-update", 1, "--save-dir", tmp_path)
+    assert done.status == 0, done.err
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 

@@ -42,13 +42,8 @@ utils.import_user_module(Namespace(user_dir=folder))
 }
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(name, marks=[] if name == "--user-dir" else pytest.mark.slow)
-        for name in FIRST_IMPORTS
-    ],
-)
+@pytest.mark.slow  # `test_table` imports it after fairseq
+@pytest.mark.parametrize("first", FIRST_IMPORTS)
 def test_importing_registers_whatever_is_imported_first(first):
     program = FIRST_IMPORTS[first] + "\n" + REGISTERED
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

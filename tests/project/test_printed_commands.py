@@ -108,7 +108,8 @@ def verify_launcher(program: str, words: list[str]) -> None:
 
 def verify_pip(words: list[str]) -> None:
     """Extras are those of setup.py."""
-    extras = re.findall(r'^        "?([\w]+)"?: (?:\[|[A-Z])', text_of("setup.py"), re.MULTILINE)
+    pattern = r'^(?:    |EXTRAS\[)"(\w+)"(?::|\] =) \['
+    extras = re.findall(pattern, text_of("setup.py"), re.MULTILINE)
     assert words[0] == "install"
     for extra in re.findall(r"\[(\w+)\]", " ".join(words)):
         assert extra in extras, extra

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from runpy import run_module
 from typing import Any, NamedTuple
 
 import pytest
@@ -145,6 +146,11 @@ def _child(command: str, argv: list[str], folder: str, first: Callable[[], Any] 
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status if isinstance(status, int) else 1)
+
+
+def train_as_main() -> None:
+    """``python -m fairseq_cli.train``, in a process that has imported the program as a module."""
+    run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)
 
 
 def two_ranks(
