@@ -1,5 +1,6 @@
 """Encoders for masked language modelling and fine-tuning: `roberta_<scheme>` and its sizes."""
 
+import logging
 from argparse import ArgumentParser, Namespace
 from typing import Any, ClassVar
 
@@ -19,12 +20,12 @@ from torch import Tensor, nn
 
 from ..checks import not_below
 from ..config import PositionConfig, options_of
+from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.layout import first_tokens
 from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
 from ..stack.warm_start import WarmStart
-from . import electra_checkpoints
 from .architectures import (
     Size,
     check_no_cross_attention,
@@ -35,6 +36,8 @@ from .architectures import (
     register_architectures,
     settle,
 )
+
+logger = logging.getLogger(__name__)
 
 #: options of fairseq's encoders that would bypass our attention
 UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep")
@@ -205,7 +208,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """As fairseq's; an ELECTRA's checkpoint gives its discriminator."""
-        electra_checkpoints.take_discriminator(self, state_dict, f"{name}." if name else "")
+        take_discriminator(self, state_dict, f"{name}." if name else "")
         super().upgrade_state_dict_named(state_dict, name)
 
     def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
@@ -214,6 +217,40 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     def __prepare_scriptable__(self) -> None:
         refuse_torchscript()
+
+
+def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
+    """Drop, in place, an ELECTRA's parameters for pretraining only, unless the model has them.
+
+    Parts that an ELECTRA lacks are newly initialised.
+    """
+    parts = ("generator.", "discriminator_head.")
+    model_state = model.state_dict()
+    pretraining = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
+    if not pretraining or any(key.startswith(parts) for key in model_state):
+        return
+    words = "encoder.sentence_encoder.embed_tokens.weight"
+    embeddings = state_dict.get(prefix + words)  # (V, e)
+    if embeddings is None:
+        raise UserError(
+            "the checkpoint has an ELECTRA's generator and no discriminator: start from one that "
+            "--criterion electra has trained"
+        )
+    width = model_state[words].shape[1]
+    if embeddings.dim() == 2 and embeddings.shape[1] != width:
+        raise UserError(
+            f"the checkpoint's discriminator has token embeddings {embeddings.shape[1]} wide, but "
+            f"the model's are {width}: give --embedding-size {embeddings.shape[1]}"
+        )
+    logger.info("loading ELECTRA's discriminator; its head and the generator are dropped")
+    for key in pretraining:
+        del state_dict[key]
+    for key, value in model_state.items():
+        if key.startswith(("encoder.lm_head.", "pooler.")):
+            state_dict.setdefault(prefix + key, value)
+    tied = f"{prefix}encoder.lm_head.weight"
+    if tied in state_dict:
+        state_dict[tied] = embeddings
 
 
 def embedding_size(args: Namespace) -> int:
