@@ -18,7 +18,7 @@ from ..attention.context import Schemes, query_scale, scores_of, transformed
 from ..attention.rows import row_scores
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
-from ..stack.attention import LinformerAttention, PositionalAttention
+from ..stack.attention import LinformerAttention
 from . import measures
 from .loaded_model import LoadedModel
 
@@ -86,6 +86,13 @@ class LogitStatistics:
     entropy: Tensor
     bound: int | None
 
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """The statistics of heads, by the names of their columns in tables."""
+        distance = {} if self.distance is None else {"distance": self.distance}
+        ranks = {"rank": self.rank, "effective rank": self.effective_rank}
+        return distance | {"entropy": self.entropy} | ranks
+
 
 @dataclass(frozen=True)
 class ModelScores:
@@ -120,15 +127,13 @@ class Call:
 
     @property
     def layer_schemes(self) -> Schemes:
-        """The schemes of this layer alone."""
-        ours = isinstance(self.module, PositionalAttention)
-        return self.module.layer_schemes() if ours else ()
+        """The schemes of this layer alone; none in stock attention."""
+        return getattr(self.module, "layer_schemes", tuple)()
 
     @property
     def schemes(self) -> Schemes:
         """The schemes that act."""
-        ours = isinstance(self.module, PositionalAttention)
-        return self.layer_schemes or (self.context.shared if ours else ())
+        return self.layer_schemes or getattr(self.context, "shared", ())
 
     @property
     def compression(self) -> Any:
@@ -144,13 +149,7 @@ class Call:
 
 @torch.no_grad()
 def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
-    """The scores of every attention that reads windows (B, T) of tokens.
-
-    Raises:
-        ValueError: some token is padding, whose rows and columns would count as a word's
-    """
-    if tokens.eq(model.dictionary.pad()).any():
-        raise ValueError("look takes windows without padding")
+    """The scores of every attention that reads windows (B, T) of tokens, without padding."""
     calls = record_calls(model, tokens)
     scores = ModelScores()
     for call in calls:
@@ -169,8 +168,8 @@ def record_calls(model: LoadedModel, tokens: Tensor) -> list[Call]:
     calls: list[Call] = []
 
     def record(place: str, layer: int, module: Any, _: Any, inputs: dict[str, Any]) -> None:
-        inputs = {name: inputs[name] for name in ("query", "key", "key_padding_mask")}
-        calls.append(Call(place, layer, module, *inputs.values()))
+        query, key, context = (inputs[name] for name in ("query", "key", "key_padding_mask"))
+        calls.append(Call(place, layer, module, query, key, context))
 
     hooks = [
         module.register_forward_pre_hook(partial(record, place, layer), with_kwargs=True)
@@ -232,7 +231,7 @@ def add_attention(call: Call, scores: ModelScores) -> None:
     if any("transform" in scheme.kinds for scheme in schemes):  # words and positions meet
         bound = measures.theorem_1(q.size(2), module.head_dim)
     elif matrix is None or rank is not None:
-        bound = measures.theorem_1(q.size(2), module.head_dim, rank)
+        bound = measures.theorem_1(q.size(2), module.head_dim, rank or 0)
     temperature = getattr(call.context, "temperature", 1.0)
     whole = attention_call(module, schemes, layout, q, k, temperature)
     logits = attention_scores(whole, masked=False)  # (B, H, T, S)

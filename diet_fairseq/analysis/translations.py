@@ -19,11 +19,7 @@ from .loaded_model import LoadedModel
 
 
 def read_pairs(text: Path, reference: Path) -> list[tuple[str, str]]:
-    """Pairs of source and reference, without those of which either is blank.
-
-    Raises:
-        UserError: a file can't be read, the numbers of lines differ, or all pairs have a blank line
-    """
+    """Pairs of source and reference, without those of which either is blank."""
     sources, references = list(read_lines(text)), list(read_lines(reference))
     if len(sources) != len(references):
         raise UserError(

@@ -220,21 +220,10 @@ def test_tables_of_numbers_stand_beside_the_page(page):
 
 def test_names_in_a_checkpoint_are_text_and_no_markup():
     item = Item("<i>", rows=[{"a": "<script>", "b": 0.5, "c": None}])
-    html = render("<b>", [("<u>", {"x": "</dl><u>"})], [("", "", [[item]])])
+    html = render("<b>", [("<u>", {"x": "</dl><u>"})], {"heads": [[item]]})
     assert not re.search("<[biu]>", html)
     assert "&lt;script&gt;" in html
     assert "<td>0.50</td>" in html
-
-
-def test_windows_with_padding_are_refused():
-    model = loaded(tiny.own(Case("diet_rel", family="roberta")))
-    tokens = loaded_model.read_windows(model, LENGTH)
-    look(model, tokens)
-    for place in (0, 5, LENGTH - 1):
-        padded = tokens.clone()
-        padded[1, place] = tiny.PAD
-        with pytest.raises(ValueError, match=r"^look takes windows without padding$"):
-            look(model, padded)
 
 
 def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
