@@ -18,7 +18,6 @@ from ..attention.context import Schemes, query_scale, scores_of, transformed
 from ..attention.rows import row_scores
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
-from ..stack.attention import LinformerAttention
 from . import measures
 from .loaded_model import LoadedModel
 
@@ -67,13 +66,12 @@ class PositionScore:
 class LogitStatistics:
     """Statistics of one attention's logits on a text, which words and positions make up.
 
+    All are means over windows, (H,), but for ``singular``, (H, min(T, S)).
+
     Attributes:
         place, layer: as in `PositionScore`; the layer is never 0
-        singular: (H, min(T, S)), singular values, the mean over windows
-        rank: (H,), the mean over windows of the rank
-        effective_rank: (H,), likewise
-        distance: (H,), mean distance in tokens of the weights; None without offsets
-        entropy: (H,), of the weights, in nats
+        distance: in tokens, of the weights; None without offsets
+        entropy: of the weights, in nats
         bound: the rank that theorem 1 allows; None: all ranks
     """
 
@@ -99,9 +97,7 @@ class ModelScores:
     """The scores of one model.
 
     Attributes:
-        positions: scores of positions
         segments: scores of positions and segments in a window of two segments
-        logits: statistics of words and positions
         embeddings: (T, d) by stack, position embeddings at the input
     """
 
@@ -138,9 +134,7 @@ class Call:
     @property
     def compression(self) -> Any:
         """The compression of keys, (T, B, d) -> (k, B, d); None: they are not compressed."""
-        if not isinstance(self.module, LinformerAttention):
-            return None
-        return self.module.compress_k or self.context.compress
+        return getattr(self.module, "compress_k", None) or getattr(self.context, "compress", None)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(T, B, d) -> (B, H, T, d_h)."""

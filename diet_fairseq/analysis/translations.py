@@ -11,22 +11,16 @@ from ..errors import UserError
 from ..inference.model_files import DATA, LEVELS, Pieces
 from ..inference.translator import Translator
 from ..model_json import ModelDescription
-from ..text.lines import read_lines
+from ..text.lines import read_pairs
 from ..text.scores import score
 from ..text.tokenizer import tokenizers
 from .lengths import Curve, Point
 from .loaded_model import LoadedModel
 
 
-def read_pairs(text: Path, reference: Path) -> list[tuple[str, str]]:
+def pairs_to_translate(text: Path, reference: Path) -> list[tuple[str, str]]:
     """Pairs of source and reference, without those of which either is blank."""
-    sources, references = list(read_lines(text)), list(read_lines(reference))
-    if len(sources) != len(references):
-        raise UserError(
-            f"{text} has {len(sources):,} lines, but {reference} has {len(references):,}: give the "
-            "translations of its lines"
-        )
-    lines = [pair for pair in zip(sources, references, strict=True) if all(map(str.strip, pair))]
+    lines = [pair for pair in read_pairs(text, reference) if all(map(str.strip, pair))]
     if not lines:
         raise UserError(f"{text} has no line to translate: give another text")
     return lines

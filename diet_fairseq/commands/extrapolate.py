@@ -73,7 +73,7 @@ def run(args: Namespace) -> None:
     else:
         if args.reference is None:
             raise UserError("translation models need --reference FILE: the translation of --text")
-        lines = translations.read_pairs(args.text, args.reference)
+        lines = translations.pairs_to_translate(args.text, args.reference)
         sizes = translations.source_lengths(abouts[0], lines)
         bins = translations.bins(sizes, args.lengths or SOURCES)
         curves = [

@@ -179,7 +179,7 @@ def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_pat
     source, target = pairs
     call(*models, "--text", source, "--reference", target, "--lengths", "6,11", "--out",
          tmp_path / "out", "--beam", 1)  # fmt: skip
-    lines = translations.read_pairs(source, target)
+    lines = translations.pairs_to_translate(source, target)
     assert all(line for line, _ in lines)
     about = model_files.resolve_model(models[0])
     sizes = translations.source_lengths(about, lines)
@@ -246,7 +246,7 @@ def test_what_can_not_be_measured_is_one_line(encoders, models, text, pairs, tmp
     short.write_text("the dog\n")
     refused(encoders[0], "--text", short, match="^.*short.txt has .* less than one window of 16: g")
     refused(models[0], "--text", pairs[0], "--reference", short,
-            match="^.* has 12 lines, but .*short.txt has 1: give the translations")  # fmt: skip
+            match="^.* has 12 lines and .*short.txt has 1: they differ in length from")  # fmt: skip
     short.write_text("\n")
     refused(
         models[0], "--text", short, "--reference", short, match="^.*short.txt has no line to tr"
