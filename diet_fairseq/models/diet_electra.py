@@ -26,7 +26,7 @@ from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncod
 class DiscriminatorEncoder(PositionalRobertaEncoder):
     """Our encoder without a language-model head."""
 
-    def build_lm_head(self, *given: Any, **named: Any) -> None:
+    def build_lm_head(self, embed_dim: int, **options: Any) -> None:
         return None
 
 
@@ -64,10 +64,13 @@ class Generator(nn.Module):
         if shares_embeddings(args):
             for part in EMBEDDING_PARTS:
                 setattr(self.encoder, part, getattr(discriminator, part))
-        weight = embed_tokens.weight  # (V, e)
-        words, embedded = weight.shape
+        words, embedding_size = embed_tokens.weight.shape  # (V, e)
         self.lm_head = FactoredHead(
-            cfg.encoder.embed_dim, embedded, words, args.activation_fn, weight
+            cfg.encoder.embed_dim,
+            embedding_size,
+            output_dim=words,
+            activation_fn=args.activation_fn,
+            weight=embed_tokens.weight,
         )
 
     def forward(self, tokens: Tensor, is_target: Tensor, segments: Tensor | None) -> Tensor:

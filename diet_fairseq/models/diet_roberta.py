@@ -51,16 +51,10 @@ GENERATING = (
 
 
 class FactoredHead(RobertaLMHead):
-    """RoBERTa's head, from features d wide to token embeddings e wide: (.., d) -> (.., V).
+    """RoBERTa's head, from features d wide to token embeddings e wide: (.., d) -> (.., V)."""
 
-    Args:
-        weight: (V, e) of the embeddings, None for one of its own
-    """
-
-    def __init__(
-        self, width: int, embedding_size: int, words: int, activation: str, weight: Tensor | None
-    ) -> None:
-        super().__init__(embedding_size, words, activation, weight)
+    def __init__(self, width: int, embedding_size: int, **options: Any) -> None:
+        super().__init__(embedding_size, **options)
         self.dense = nn.Linear(width, embedding_size)
 
 
@@ -73,12 +67,10 @@ class PositionalRobertaEncoder(RobertaEncoder):
     def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Module:
         return nn.Embedding(vocab_size, embedding_size(self.args), padding_idx)
 
-    def build_lm_head(
-        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None
-    ) -> nn.Module | None:
+    def build_lm_head(self, embed_dim: int, **options: Any) -> nn.Module | None:
         if embedding_size(self.args) == embed_dim:
-            return super().build_lm_head(embed_dim, output_dim, activation_fn, weight)
-        return FactoredHead(embed_dim, embedding_size(self.args), output_dim, activation_fn, weight)
+            return super().build_lm_head(embed_dim, **options)
+        return FactoredHead(embed_dim, embedding_size(self.args), **options)
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
         return PositionalEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
