@@ -207,6 +207,9 @@ def test_the_page_needs_nothing_beside_it(page):
     assert "7 updates (checkpoint_best.pt)" in html
     assert "<dd>bert_diet_rel</dd>" in html
     assert "8 windows of 16 tokens: text.txt" in html
+    sections = ["Position scores", "Position scores by offset", "Scores in training", "Heads",
+                "Position and segment scores", "Ranks"]  # fmt: skip
+    assert re.findall("<h2>(.*?)</h2>", html) == sections  # no positions at the input
 
 
 def test_tables_of_numbers_stand_beside_the_page(page):
@@ -244,7 +247,7 @@ def refused(*words, match):
         main(["look", *map(str, words)])
 
 
-def test_what_can_not_be_looked_at_is_one_line(encoder, text, tmp_path):
+def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
     out = ("--out", tmp_path / "out")
     refused(tmp_path / "no.pt", *out, match=r"^there is no model .*no\.pt: check the path$")
     refused(encoder, encoder, encoder, *out, match="^look shows one checkpoint or two, .* are 3$")
@@ -271,7 +274,7 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
         loaded_model.window_length(models, 40)
 
 
-def test_a_folder_that_is_no_page_stays_as_it_is(encoder, tmp_path):
+def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):
     (tmp_path / "mine").write_text("mine")
     refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: give another folder, or --fo")
     refused(encoder, "--out", tmp_path, "--force", match="^--force replaces folders that this comm")
