@@ -77,7 +77,7 @@ def run(args: Namespace) -> None:
         sizes = translations.source_lengths(abouts[0], lines)
         bins = translations.bins(sizes, args.lengths or SOURCES)
         curves = [
-            translations.measure(name, load(about), pieces, lines, sizes, bins, args.beam)
+            translations.measure(name, load(about), pieces, lines, bins, args.beam)
             for name, about in named
         ]
     with folder.create(args.out, args.force) as new:

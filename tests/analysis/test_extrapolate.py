@@ -218,8 +218,9 @@ def test_the_longest_source_of_training_is_read_from_its_data(tmp_path):
 
 
 def test_bins_are_those_that_have_sentences():
-    assert translations.bins([3, 9, 25, 41], [10, 20, 30]) == [(1, 10), (21, 30), (31, 41)]
-    assert translations.bins([3], [10, 20]) == [(1, 10)]
+    bins = translations.bins([3, 41, 25, 9], [10, 20, 30])
+    assert bins == {(1, 10): [0, 3], (21, 30): [2], (31, 41): [1]}
+    assert translations.bins([3], [10, 20]) == {(1, 10): [0]}
 
 
 # --- what it refuses -----------------------------------------------------------------------------
