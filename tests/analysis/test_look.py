@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from diet_fairseq.analysis import loaded_model, measures, tables
-from diet_fairseq.analysis.report import Item, render
+from diet_fairseq.analysis import loaded_model, measures, report, tables
+from diet_fairseq.analysis.report import Analysis, Item, render
 from diet_fairseq.analysis.scores import look
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference.model_files import NONE, Pieces
@@ -219,6 +219,15 @@ def test_tables_of_numbers_stand_beside_the_page(page):
     assert {row["offset share"] for row in rows} == {"1"}
     for name in ("text", "offsets", "singular", "scores"):
         assert (page / f"{name}.csv").read_text().count("\n") > 2
+
+
+def test_the_page_has_a_section_for_all_items(tmp_path):
+    model, scores = scores_of(tiny.stock("roberta"))
+    analysis = Analysis(model, torch.zeros(8, LENGTH), "random words", scores)
+    items = report.draw(analysis, (), 1.0, tmp_path, "")
+    template = Path(report.__file__).with_name("page.html").read_text()
+    assert re.findall(r"section\('(\w+)'", template) == list(items)
+    assert items["cosines"][0].picture
 
 
 def test_names_in_a_checkpoint_are_text_and_no_markup():
