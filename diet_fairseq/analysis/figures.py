@@ -15,17 +15,11 @@ from . import measures
 from .scores import ModelScores, PositionScore
 
 INK = "#7d7d7d"
-STYLE: dict[Any, Any] = {
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "legend.labelcolor": INK,
-    "font.size": 9,
-}
+INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color",
+         "legend.labelcolor")  # fmt: skip
+STYLE: dict[Any, Any] = dict.fromkeys(INKED, INK) | {
+    "axes.facecolor": "none", "figure.facecolor": "none", "font.size": 9
+}  # fmt: skip
 #: offsets to either side in line plots
 NEAR = 24
 #: inches: the panel of a head, and the widest picture
@@ -134,8 +128,8 @@ def offset_curves(
 def offset_limits(frames: Sequence[Sequence[PositionScore]]) -> tuple[float, float]:
     """The common y limits of the `offset_curves` of all frames."""
     lines = [measures.mean_by_offset(score.matrix) for frame in frames for score in frame]
-    lowest = min(float(line.min()) for line in lines)
-    highest = max(float(line.max()) for line in lines)
+    lowest = min(line.min().item() for line in lines)
+    highest = max(line.max().item() for line in lines)
     margin = 0.05 * (highest - lowest) + 1e-3
     return lowest - margin, highest + margin
 
@@ -147,11 +141,8 @@ def spectra(scores: ModelScores) -> Figure:
         (f"{score.place}, {layer_name(score)}", score.singular, score.rank)
         for score in scores.positions
     ]
-    logits = [
-        (f"layer {item.layer}", item.singular, item.bound)
-        for item in scores.logits
-        if item.place == "encoder"
-    ]
+    encoder = [item for item in scores.logits if item.place == "encoder"]
+    logits = [(f"layer {item.layer}", item.singular, item.bound) for item in encoder]
     titles = ("position scores", "attention logits on the text, encoder")
     for panel, lines, title in zip(axes, (positions, logits), titles, strict=True):
         for number, (name, values, bound) in enumerate(lines):
@@ -162,8 +153,7 @@ def spectra(scores: ModelScores) -> Figure:
                        alpha=0.7, label=labels)  # fmt: skip
             if bound is not None:
                 panel.axvline(bound + 0.5, color="#c44e52", linewidth=1, linestyle="--")
-        panel.set_yscale("log")
-        panel.set_ylim(1e-8, 2)
+        panel.set(yscale="log", ylim=(1e-8, 2))
         panel.set_title(title, fontsize=9)
         panel.set_xlabel("index of the singular value (dashed: highest possible rank)")
         if 0 < len(lines) <= 8:
@@ -177,10 +167,8 @@ def cosines(embeddings: Tensor) -> Figure:
     matrix = measures.cosines(embeddings)
     figure, [heat_map, histogram] = row_of_axes(8, 3, 2)
     image = heat_map.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1)
-    heat_map.set_xlabel("position")
-    heat_map.set_ylabel("position")
+    heat_map.set(xlabel="position", ylabel="position")
     figure.colorbar(image, ax=heat_map, fraction=0.046)
     histogram.hist(measures.upper_triangle(matrix), bins=50, range=(-1, 1), color="#4c72b0")
-    histogram.set_xlabel("cosine similarity of two positions")
-    histogram.set_ylabel("pairs")
+    histogram.set(xlabel="cosine similarity of two positions", ylabel="pairs")
     return figure

@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..atomic import atomic_file
 from . import figures, tables
 
 CSV, PNG = "lengths.csv", "lengths.png"
-#: the cell of a length that the model can't read
-STOPS = "stops"
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Point:
     def cell(self) -> str:
         """The table's cell: the loss with the accuracy, or BLEU and chrF."""
         if not self.values:
-            return STOPS
+            return "stops"  # the model can't read so many tokens
         if "loss" in self.values:
             return f"{self.values['loss']:.3f} ({self.values['accuracy']:.1%})"
         return f"{self.values['BLEU']:.1f} / {self.values['chrF']:.1f}"
@@ -49,7 +46,6 @@ class Curve:
     """The quality of one checkpoint by length.
 
     Attributes:
-        name: name of the checkpoint
         scheme: position schemes of its stacks
         trained_at: the longest input in training, in tokens; None if unknown
         limit: the number of tokens that the model can read
@@ -76,10 +72,8 @@ class Curve:
 def names(paths: Sequence[Path]) -> list[str]:
     """Names of checkpoints: of their folders, or paths where folders have the same name."""
     folders = [path.name if path.is_dir() else path.absolute().parent.name for path in paths]
-    return [
-        folder if folders.count(folder) == 1 else str(path)
-        for folder, path in zip(folders, paths, strict=True)
-    ]
+    pairs = zip(folders, paths, strict=True)
+    return [folder if folders.count(folder) == 1 else str(path) for folder, path in pairs]
 
 
 def rows(curves: Sequence[Curve]) -> list[dict[str, Any]]:
@@ -135,10 +129,11 @@ def _table(curves: Sequence[Curve], points: Sequence[Sequence[Point]], spans: li
 
 def picture(curves: Sequence[Curve]) -> figures.Figure:
     """A line for each checkpoint, and a vertical line at its length in training."""
-    panels = [("BLEU", "tokens of the source, at most"), ("chrF", "tokens of the source, at most")]
     has_windows = bool(curves[0].places)
     if has_windows:
         panels = [("loss", "tokens of the window"), ("loss", "place in the longest window")]
+    else:
+        panels = [(name, "tokens of the source, at most") for name in ("BLEU", "chrF")]
     figure, axes = figures.row_of_axes(10, 3.6, 2)
     for panel, (name, label) in zip(axes, panels, strict=True):
         for number, curve in enumerate(curves):
@@ -165,6 +160,4 @@ def write(curves: Sequence[Curve], folder: Path) -> None:
     """Write the table and the picture."""
     tables.write_csv(folder / CSV, rows(curves))
     with figures.style():
-        png = figures.png(picture(curves))
-    with atomic_file(folder / PNG, "wb") as image:
-        image.write(png)
+        (folder / PNG).write_bytes(figures.png(picture(curves)))

@@ -16,8 +16,6 @@ from ..text.lines import read_lines
 from ..text.tokenizer import tokenizers
 
 WINDOWS = 8
-#: largest default length of a window, of encoders and of translation models
-DEFAULT_LENGTHS = {True: 128, False: 64}
 #: largest --length: larger pictures show nothing more, and take memory
 LONGEST = 1024
 
@@ -61,25 +59,29 @@ class LoadedModel(checkpoint.TrainedModel):
         """The position scheme of each stack, in words."""
         schemes = []
         for name, stack in self.stacks.items():
-            config = getattr(getattr(stack, "placement", None), "config", None)
-            if config is None:
-                kind = type(getattr(stack, "embed_positions", None)).__name__
-                schemes.append(f"{name}: fairseq's own, {kind}")
-            else:
+            if hasattr(stack, "placement"):
+                config = stack.placement.config
                 sharing = f", sharing {config.position_sharing}" if config.position_sharing else ""
                 schemes.append(f"{name}: {config.position_scheme}{sharing}")
+            else:
+                kind = type(stack.embed_positions).__name__
+                schemes.append(f"{name}: fairseq's own, {kind}")
         return "; ".join(schemes)
+
+    @property
+    def position_modules(self) -> list[Any]:
+        """Position schemes, and positions at the input."""
+        return [
+            module
+            for name, module in self.model.named_modules()
+            if isinstance(module, PositionScheme) or name.endswith("embed_positions")
+        ]
 
     @property
     def position_parameters(self) -> int:
         """The number of parameters of positions."""
-        sizes = {
-            id(parameter): parameter.numel()
-            for name, module in self.model.named_modules()
-            if isinstance(module, PositionScheme) or name.endswith("embed_positions")
-            for parameter in module.parameters()
-        }
-        return sum(sizes.values())
+        parameters = {p for module in self.position_modules for p in module.parameters()}
+        return sum(parameter.numel() for parameter in parameters)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -100,11 +102,7 @@ class LoadedModel(checkpoint.TrainedModel):
 
 
 def load(about: ModelDescription) -> LoadedModel:
-    """The model of a checkpoint.
-
-    Raises:
-        UserError: the checkpoint can't be read
-    """
+    """The model of a checkpoint."""
     return LoadedModel(**vars(checkpoint.load(about)))
 
 
@@ -114,18 +112,11 @@ def load_with_positions(path: Path, pieces: Pieces, reads_text: bool) -> LoadedM
     Args:
         pieces: its files, as the command line names them
         reads_text: whether the model needs its subword model
-
-    Raises:
-        UserError: the model or its files can't be read, or it has no positions anywhere
     """
     if not reads_text and pieces.subwords is None:
         pieces = replace(pieces, subwords=NONE)
     model = load(resolve_model(path, pieces, translates=False))
-    if not any(
-        getattr(stack, "embed_positions", None) is not None
-        or any(isinstance(module, PositionScheme) for module in stack.modules())
-        for stack in model.stacks.values()
-    ):
+    if not model.position_modules:
         raise UserError(
             f"{model.path} has no positions (--arch {model.arch}): there is nothing to look at; "
             "give a model with a position scheme"
@@ -137,7 +128,7 @@ def window_length(models: list[LoadedModel], length: int | None) -> int:
     """The number of tokens in a window, for all models: ``--length``, or the default."""
     shortest = min(models, key=lambda model: model.limit)
     if length is None:
-        lengths = [DEFAULT_LENGTHS[model.is_encoder] for model in models]
+        lengths = [128 if model.is_encoder else 64 for model in models]
         lengths += [model.trained_length for model in models if model.trained_length]
         return min(shortest.limit, *lengths)
     if not 4 <= length <= LONGEST:
@@ -151,11 +142,7 @@ def window_length(models: list[LoadedModel], length: int | None) -> int:
 
 
 def read_windows(model: LoadedModel, length: int, text: Path | None = None) -> Tensor:
-    """(B, T) int64: `WINDOWS` windows of a text or of random words, without padding.
-
-    Raises:
-        UserError: the text can't be read, or is shorter than one window
-    """
+    """(B, T) int64: `WINDOWS` windows of a text or of random words, without padding."""
     words = model.dictionary
     tokens = length - (2 if model.is_encoder else 1)
     if text is None:
@@ -183,11 +170,7 @@ def read_windows(model: LoadedModel, length: int, text: Path | None = None) -> T
 
 
 def read_ids(model: LoadedModel, text: Path, most: int, line_ends: bool = False) -> Tensor:
-    """(n,) int64: at most ``most`` subwords of a text, on request with </s> after each line.
-
-    Raises:
-        UserError: the text can't be read, or most of its subwords are not in the vocabulary
-    """
+    """(n,) int64: at most ``most`` subwords of a text, on request with </s> after each line."""
     words, (tokenizer, _) = model.dictionary, tokenizers(model.about)
     ids: list[int] = []
     for line in read_lines(text):

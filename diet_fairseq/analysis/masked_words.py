@@ -4,7 +4,7 @@ The text is one stream of subwords, whose masked tokens are drawn once. So all l
 checkpoints with the same subwords, predict the same words.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from ..models.diet_electra import DietElectraModel
 from .lengths import Curve, Point
 from .loaded_model import LoadedModel, read_ids
 
-#: the share of masked tokens, and the seed of their draw
-SHARE, SEED = 0.15, 1
 #: tokens of a batch, unless one window is longer
 BATCH_TOKENS = 4096
 
@@ -28,14 +26,7 @@ BATCH_TOKENS = 4096
 def measure(
     name: str, model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int
 ) -> Curve:
-    """The quality of a checkpoint at all lengths, in ascending order.
-
-    Args:
-        tokens: the number of subwords to read
-
-    Raises:
-        UserError: the model predicts no words, or the text can't be read or is too short
-    """
+    """The quality of a checkpoint at all lengths, in ascending order; ``tokens`` are read."""
     words = model.dictionary
     mask = words.index("<mask>")
     if isinstance(model.model, DietElectraModel) or mask == words.unk():
@@ -56,22 +47,17 @@ def measure(
         sums = evaluate(model, stream, is_masked, length, mask) if length <= model.limit else None
         points.append(mean(length, 0, length, sums))
         places += [mean(length, *span, sums) for span in pairwise(edges)]
-    flag = " ".join(lengthening_flags(model.model, lengths[-1]))
+    # a longer model keeps the number of compressed keys
+    keys = {module.length for module in model.model.modules() if isinstance(module, Compression)}
+    flags = [f"--max-positions {lengths[-1]}", *(f"--projection-length {key}" for key in keys)]
     scheme = model.scheme.removeprefix("encoder: ")
-    return Curve(name, scheme, model.trained_length, model.limit, flag, points, places)
-
-
-def lengthening_flags(model: torch.nn.Module, positions: int) -> Iterator[str]:
-    """The options of a longer model with the same number of compressed keys."""
-    yield f"--max-positions {positions}"
-    keys = {module.length for module in model.modules() if isinstance(module, Compression)}
-    yield from (f"--projection-length {number}" for number in keys)
+    return Curve(name, scheme, model.trained_length, model.limit, " ".join(flags), points, places)
 
 
 def draw_mask(stream: Tensor, eos: int) -> Tensor:
-    """(n,) bool: masked tokens, the same in the same stream, without ends of lines."""
-    draws = torch.rand(len(stream), generator=torch.Generator().manual_seed(SEED))
-    return (draws < SHARE) & stream.ne(eos)
+    """(n,) bool: 15% of the tokens, the same in the same stream, without ends of lines."""
+    draws = torch.rand(len(stream), generator=torch.Generator().manual_seed(1))
+    return (draws < 0.15) & stream.ne(eos)
 
 
 @torch.no_grad()

@@ -10,15 +10,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-#: a head is named after an offset that gets this share of its weight
-OFFSET_SHARE = 0.2
-#: a head is named after the first token if that gets this share
-FIRST_SHARE = 0.3
-#: a head is local if its mean distance is below this share of that of equal weights
-LOCAL = 0.6
-#: names of offsets
-NAMES = {-1: "previous token", 0: "itself", 1: "next token"}
-
 
 def hide_future(scores: Tensor, causal: bool) -> Tensor:
     """Scores (..., T, T), if causal with -inf where the key comes after the query."""
@@ -65,7 +56,7 @@ def mean_by_offset(matrix: Tensor) -> Tensor:
 
 def first_token_weight(weights: Tensor) -> Tensor:
     """Mean weight of the first token for later queries: (..., T, Tk) -> (...)."""
-    return weights[..., 1:, 0].mean(-1) if weights.size(-2) > 1 else weights[..., 0].mean(-1)
+    return weights[..., 1:, 0].mean(-1)
 
 
 def offset_share(scores: Tensor, causal: bool = False) -> Tensor:
@@ -118,23 +109,22 @@ def _inverse_of_offsets(tokens: int, causal: bool) -> Tensor:
 def name_head(weights: Tensor, causal: bool = False) -> str:
     """The name of a head with the weights (T, T): of the first token, an offset, local or global.
 
-    The first token counts from `FIRST_SHARE` of the weight on, an offset from `OFFSET_SHARE`, and
-    both from twice the share that equal weights give.
+    The first token counts from 30% of the weight on, an offset from 20%, and both from twice the
+    share that equal weights give. A head is local below 60% of the mean distance of equal weights.
     """
     equal = attention_weights(torch.zeros_like(weights), causal)
-    first = float(first_token_weight(weights))
-    if first >= max(FIRST_SHARE, 2 * float(first_token_weight(equal))):
+    if first_token_weight(weights) >= max(0.3, 2 * float(first_token_weight(equal))):
         return "first token"
     by_offset, equal_by_offset = mean_by_offset(weights), mean_by_offset(equal)
     tokens = weights.size(-1)
     middle = slice(tokens // 2, tokens // 2 + tokens)  # offsets that half of the queries have
     best = int(by_offset[middle].argmax()) + middle.start
-    if by_offset[best] >= max(OFFSET_SHARE, 2 * float(equal_by_offset[best])):
+    if by_offset[best] >= max(0.2, 2 * float(equal_by_offset[best])):
         offset = best - tokens + 1
         side = "before" if offset < 0 else "after"
-        return NAMES.get(offset, f"{abs(offset)} tokens {side}")
-    is_local = mean_distance(weights) < LOCAL * mean_distance(equal)
-    return "local" if is_local else "global"
+        names = {-1: "previous token", 0: "itself", 1: "next token"}
+        return names.get(offset, f"{abs(offset)} tokens {side}")
+    return "local" if mean_distance(weights) < 0.6 * mean_distance(equal) else "global"
 
 
 def singular_values(matrices: Tensor) -> Tensor:
@@ -158,14 +148,12 @@ def effective_rank(singular: Tensor) -> Tensor:
     return torch.special.entr(share).sum(-1).exp() * (total.squeeze(-1) > 0)
 
 
-def theorem_1(tokens: int, head_dim: int, position_rank: int | None = None) -> int:
-    """The highest rank of a head's T x T scores by DIET's theorem 1: d_h, or d_h + d_p.
+def theorem_1(tokens: int, head_dim: int, position_rank: int = 0) -> int:
+    """The highest rank of a head's T x T scores by DIET's theorem 1: d_h + d_p.
 
-    Args:
-        position_rank: d_p, the rank of the score that the head adds; None: positions act at the
-            input alone
+    d_p is the rank of the score that the head adds, 0 if positions act at the input alone.
     """
-    return min(tokens, head_dim + (position_rank or 0))
+    return min(tokens, head_dim + position_rank)
 
 
 def cosines(vectors: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from ..attention.context import Schemes, query_scale, scores_of, transformed
 from ..attention.rows import row_scores
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
-from ..stack.attention import LinformerAttention, PositionalAttention
 from . import measures
 from .loaded_model import LoadedModel
 
@@ -67,13 +66,12 @@ class PositionScore:
 class LogitStatistics:
     """Statistics of one attention's logits on a text, which words and positions make up.
 
+    All are means over windows, (H,), but for ``singular``, (H, min(T, S)).
+
     Attributes:
         place, layer: as in `PositionScore`; the layer is never 0
-        singular: (H, min(T, S)), singular values, the mean over windows
-        rank: (H,), the mean over windows of the rank
-        effective_rank: (H,), likewise
-        distance: (H,), mean distance in tokens of the weights; None without offsets
-        entropy: (H,), of the weights, in nats
+        distance: in tokens, of the weights; None without offsets
+        entropy: of the weights, in nats
         bound: the rank that theorem 1 allows; None: all ranks
     """
 
@@ -86,15 +84,20 @@ class LogitStatistics:
     entropy: Tensor
     bound: int | None
 
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """The statistics of heads, by the names of their columns in tables."""
+        distance = {} if self.distance is None else {"distance": self.distance}
+        ranks = {"rank": self.rank, "effective rank": self.effective_rank}
+        return distance | {"entropy": self.entropy} | ranks
+
 
 @dataclass(frozen=True)
 class ModelScores:
     """The scores of one model.
 
     Attributes:
-        positions: scores of positions
         segments: scores of positions and segments in a window of two segments
-        logits: statistics of words and positions
         embeddings: (T, d) by stack, position embeddings at the input
     """
 
@@ -120,22 +123,18 @@ class Call:
 
     @property
     def layer_schemes(self) -> Schemes:
-        """The schemes of this layer alone."""
-        ours = isinstance(self.module, PositionalAttention)
-        return self.module.layer_schemes() if ours else ()
+        """The schemes of this layer alone; none in stock attention."""
+        return getattr(self.module, "layer_schemes", tuple)()
 
     @property
     def schemes(self) -> Schemes:
         """The schemes that act."""
-        ours = isinstance(self.module, PositionalAttention)
-        return self.layer_schemes or (self.context.shared if ours else ())
+        return self.layer_schemes or getattr(self.context, "shared", ())
 
     @property
     def compression(self) -> Any:
         """The compression of keys, (T, B, d) -> (k, B, d); None: they are not compressed."""
-        if not isinstance(self.module, LinformerAttention):
-            return None
-        return self.module.compress_k or self.context.compress
+        return getattr(self.module, "compress_k", None) or getattr(self.context, "compress", None)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(T, B, d) -> (B, H, T, d_h)."""
@@ -144,13 +143,7 @@ class Call:
 
 @torch.no_grad()
 def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
-    """The scores of every attention that reads windows (B, T) of tokens.
-
-    Raises:
-        ValueError: some token is padding, whose rows and columns would count as a word's
-    """
-    if tokens.eq(model.dictionary.pad()).any():
-        raise ValueError("look takes windows without padding")
+    """The scores of every attention that reads windows (B, T) of tokens, without padding."""
     calls = record_calls(model, tokens)
     scores = ModelScores()
     for call in calls:
@@ -169,8 +162,8 @@ def record_calls(model: LoadedModel, tokens: Tensor) -> list[Call]:
     calls: list[Call] = []
 
     def record(place: str, layer: int, module: Any, _: Any, inputs: dict[str, Any]) -> None:
-        inputs = {name: inputs[name] for name in ("query", "key", "key_padding_mask")}
-        calls.append(Call(place, layer, module, *inputs.values()))
+        query, key, context = (inputs[name] for name in ("query", "key", "key_padding_mask"))
+        calls.append(Call(place, layer, module, query, key, context))
 
     hooks = [
         module.register_forward_pre_hook(partial(record, place, layer), with_kwargs=True)
@@ -232,7 +225,7 @@ def add_attention(call: Call, scores: ModelScores) -> None:
     if any("transform" in scheme.kinds for scheme in schemes):  # words and positions meet
         bound = measures.theorem_1(q.size(2), module.head_dim)
     elif matrix is None or rank is not None:
-        bound = measures.theorem_1(q.size(2), module.head_dim, rank)
+        bound = measures.theorem_1(q.size(2), module.head_dim, rank or 0)
     temperature = getattr(call.context, "temperature", 1.0)
     whole = attention_call(module, schemes, layout, q, k, temperature)
     logits = attention_scores(whole, masked=False)  # (B, H, T, S)

@@ -2,13 +2,11 @@
 
 import csv
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..atomic import atomic_file
 from . import measures
 from .scores import LogitStatistics, ModelScores, PositionScore
 
@@ -23,59 +21,44 @@ def heads(scores: ModelScores) -> list[Row]:
     """A row for every head that adds a position score, sorted by name, then by distance."""
     rows: list[Row] = []
     for score in scores.positions:
-        weights = measures.attention_weights(score.matrix, score.causal)
-        shares = [
-            share(score.matrix, score.causal)
-            for share in (measures.offset_share, measures.first_token_share)
-            if score.has_offsets
-        ]
-        for head, weight in enumerate(weights):
+        weights = measures.attention_weights(score.matrix, score.causal)  # (H, T, S)
+        names = [""] * len(weights)
+        columns = {
+            "entropy": measures.entropy(weights),
+            "rank": measures.rank(score.singular),
+            "effective rank": measures.effective_rank(score.singular),
+        }
+        if score.has_offsets:
+            names = [measures.name_head(weight, score.causal) for weight in weights]
+            columns |= {
+                "distance": measures.mean_distance(weights),
+                "offset share": measures.offset_share(score.matrix, score.causal),
+                "first token share": measures.first_token_share(score.matrix, score.causal),
+                "weight on first token": measures.first_token_weight(weights),
+            }
+        for head, name in enumerate(names):
             row = place_of(score, head="all" if len(weights) == 1 else head + 1)
-            row["looks at"] = ""
-            if score.has_offsets:
-                row["looks at"] = measures.name_head(weight, score.causal)
-                row["distance"] = float(measures.mean_distance(weight))
-            row["entropy"] = float(measures.entropy(weight))
-            if score.has_offsets:
-                row["offset share"], row["first token share"] = (float(s[head]) for s in shares)
-                row["weight on first token"] = float(measures.first_token_weight(weight))
-            row["rank"] = int(measures.rank(score.singular[head]))
-            row["rank at most"] = score.rank
-            row["effective rank"] = float(measures.effective_rank(score.singular[head]))
-            rows.append(row)
+            row |= {"looks at": name, "rank at most": score.rank}
+            rows.append(row | {column: values[head].item() for column, values in columns.items()})
     return sorted(rows, key=lambda row: (row["place"], row["looks at"], row.get("distance", 0.0)))
 
 
-def logits(scores: ModelScores) -> list[Row]:
-    """A row for every head's logits on the text."""
-    return [
-        place_of(
-            item,
-            head=head + 1,
-            distance=None if item.distance is None else float(item.distance[head]),
-            entropy=float(item.entropy[head]),
-            rank=float(item.rank[head]),
-        )
-        | {"rank at most": item.bound, "effective rank": float(item.effective_rank[head])}
-        for item in scores.logits
-        for head in range(len(item.rank))
-    ]
+def logits(scores: ModelScores) -> Iterator[Row]:
+    """Statistics of every head's logits on the text."""
+    for item in scores.logits:
+        for head in range(len(item.rank)):
+            values = {name: value[head].item() for name, value in item.columns.items()}
+            yield place_of(item, head=head + 1) | values | {"rank at most": item.bound}
 
 
 def logits_by_layer(scores: ModelScores) -> list[Row]:
     """The means of `logits` over the heads of each layer."""
-    layers = []
-    for (place, layer), group in groupby(logits(scores), lambda row: (row["place"], row["layer"])):
-        rows = list(group)
-        means = {
-            name: sum(row[name] for row in rows) / len(rows)
-            for name in ("distance", "entropy", "rank", "effective rank")
-            if rows[0][name] is not None
-        }
-        layers.append(
-            {"place": place, "layer": layer, "rank at most": rows[0]["rank at most"]} | means
-        )
-    return layers
+    return [
+        place_of(item)
+        | {"rank at most": item.bound}
+        | {name: values.mean().item() for name, values in item.columns.items()}
+        for item in scores.logits
+    ]
 
 
 def offsets(scores: ModelScores) -> Iterator[Row]:
@@ -127,7 +110,7 @@ def write_all(scores: ModelScores, head_rows: list[Row], folder: Path, prefix: s
     """Write every table that has rows as ``PREFIXNAME.csv``."""
     for name, rows in (
         ("heads", head_rows),
-        ("text", logits(scores)),
+        ("text", list(logits(scores))),
         ("offsets", list(offsets(scores))),
         ("singular", list(singular(scores))),
         ("scores", list(matrices(scores))),
@@ -140,7 +123,7 @@ def write_all(scores: ModelScores, head_rows: list[Row], folder: Path, prefix: s
 def write_csv(path: Path, rows: list[Row]) -> None:
     """Write rows with the union of their columns; floats have five digits."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    with atomic_file(path) as file:
+    with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         for row in rows:

@@ -11,26 +11,16 @@ from ..errors import UserError
 from ..inference.model_files import DATA, LEVELS, Pieces
 from ..inference.translator import Translator
 from ..model_json import ModelDescription
-from ..text.lines import read_lines
+from ..text.lines import read_pairs
 from ..text.scores import score
 from ..text.tokenizer import tokenizers
 from .lengths import Curve, Point
 from .loaded_model import LoadedModel
 
 
-def read_pairs(text: Path, reference: Path) -> list[tuple[str, str]]:
-    """Pairs of source and reference, without those of which either is blank.
-
-    Raises:
-        UserError: a file can't be read, the numbers of lines differ, or all pairs have a blank line
-    """
-    sources, references = list(read_lines(text)), list(read_lines(reference))
-    if len(sources) != len(references):
-        raise UserError(
-            f"{text} has {len(sources):,} lines, but {reference} has {len(references):,}: give the "
-            "translations of its lines"
-        )
-    lines = [pair for pair in zip(sources, references, strict=True) if all(map(str.strip, pair))]
+def pairs_to_translate(text: Path, reference: Path) -> list[tuple[str, str]]:
+    """Pairs of source and reference, without those of which either is blank."""
+    lines = [pair for pair in read_pairs(text, reference) if all(map(str.strip, pair))]
     if not lines:
         raise UserError(f"{text} has no line to translate: give another text")
     return lines
@@ -42,32 +32,28 @@ def source_lengths(about: ModelDescription, lines: Sequence[tuple[str, str]]) ->
     return [len(tokenizer.encode(source)) for source, _ in lines]
 
 
-def bins(lengths: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last length of each bin with sources: up to each end, and one beyond."""
-    longest = max(lengths)
-    edges = [0, *ends, *([longest] if longest > ends[-1] else [])]
-    spans = [(low + 1, high) for low, high in pairwise(edges)]
-    return [(low, high) for low, high in spans if any(low <= n <= high for n in lengths)]
+def bins(lengths: Sequence[int], ends: Sequence[int]) -> dict[tuple[int, int], list[int]]:
+    """First and last length of each bin -> indices of its sources; one bin lies beyond all ends."""
+    members: dict[tuple[int, int], list[int]] = {}
+    for low, high in pairwise([0, *ends, max(*lengths, ends[-1])]):
+        sources = [n for n, length in enumerate(lengths) if low < length <= high]
+        if sources:
+            members[low + 1, high] = sources
+    return members
 
 
 def measure(
     name: str, model: LoadedModel, pieces: Pieces, lines: Sequence[tuple[str, str]],
-    lengths: Sequence[int], spans: Sequence[tuple[int, int]], beam: int | None,
+    bins: dict[tuple[int, int], list[int]], beam: int | None,
 ) -> Curve:  # fmt: skip
-    """The quality of a checkpoint at all lengths.
-
-    Args:
-        lengths: subwords in the source of each line, the same for all checkpoints
-        spans: first and last length of each bin
-    """
+    """The quality of a checkpoint at all lengths; all checkpoints have the same `bins`."""
     files = {key: value for key, value in vars(pieces).items() if value is not None}
     translator = Translator(model.path, **files)
     limit = min(model.limit, *model.task.max_positions())
     translator.longest = limit - 1  # without </s>; model.json's limit may be lower
     model_lengths = source_lengths(model.about, lines)
     points, signatures = [], {}
-    for first, last in tqdm(spans, desc=name, unit=" lengths", disable=None):
-        members = [n for n, length in enumerate(lengths) if first <= length <= last]
+    for (first, last), members in tqdm(bins.items(), desc=name, unit=" lengths", disable=None):
         values: dict[str, float] = {}
         if max(model_lengths[n] for n in members) <= translator.longest:
             out = translator.translate([lines[n][0] for n in members], beam=beam)

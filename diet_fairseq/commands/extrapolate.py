@@ -73,11 +73,11 @@ def run(args: Namespace) -> None:
     else:
         if args.reference is None:
             raise UserError("translation models need --reference FILE: the translation of --text")
-        lines = translations.read_pairs(args.text, args.reference)
+        lines = translations.pairs_to_translate(args.text, args.reference)
         sizes = translations.source_lengths(abouts[0], lines)
         bins = translations.bins(sizes, args.lengths or SOURCES)
         curves = [
-            translations.measure(name, load(about), pieces, lines, sizes, bins, args.beam)
+            translations.measure(name, load(about), pieces, lines, bins, args.beam)
             for name, about in named
         ]
     with folder.create(args.out, args.force) as new:

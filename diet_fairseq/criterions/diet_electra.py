@@ -52,14 +52,12 @@ class ElectraLoss(FairseqCriterion):
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         targets = sample["target"]  # (B, T)
-        try:
-            logits, extra = model(**sample["net_input"], targets=targets)  # (B, T)
-        except TypeError as error:
-            if "targets" not in str(error):  # another error is not the user's
-                raise
-            raise UserError(_NO_GENERATOR) from error
+        logits, extra = model(**sample["net_input"], targets=targets)  # (B, T)
         if "generator_logits" not in extra:
-            raise UserError(_NO_GENERATOR)
+            raise UserError(
+                "--criterion electra needs a model with a generator: take --arch electra_<scheme> "
+                "with --task masked_lm, or --criterion masked_lm"
+            )
         generated = extra["generator_logits"]  # (M, V)
         masked = targets.ne(self.padding)
         generator_loss = F.cross_entropy(generated.float(), targets[masked], reduction="sum")
@@ -94,28 +92,20 @@ class ElectraLoss(FairseqCriterion):
         def total(name: str) -> Any:
             return sum(log.get(name, 0) for log in logging_outputs)
 
-        for name, of in (
-            ("loss", "sample_size"),
-            ("generator_loss", "sample_size"),
-            ("discriminator_loss", "ntokens"),
+        bit = math.log(2)
+        for name, numerator, denominator, unit in (
+            ("loss", "loss", "sample_size", bit),
+            ("generator_loss", "generator_loss", "sample_size", bit),
+            ("discriminator_loss", "discriminator_loss", "ntokens", bit),
+            ("generator_accuracy", "generator_right", "sample_size", 1),
+            ("discriminator_accuracy", "discriminator_right", "ntokens", 1),
+            ("precision", "detected", "guessed", 1),
+            ("recall", "detected", "replaced", 1),
         ):
-            number = total(of)
-            metrics.log_scalar(name, total(name) / max(number, 1) / math.log(2), number, round=4)
-        for name, right, of in (
-            ("generator_accuracy", "generator_right", "sample_size"),
-            ("discriminator_accuracy", "discriminator_right", "ntokens"),
-            ("precision", "detected", "guessed"),
-            ("recall", "detected", "replaced"),
-        ):
-            number = total(of)
-            metrics.log_scalar(name, total(right) / max(number, 1), number, round=4)
+            number = total(denominator)
+            mean = total(numerator) / max(number, 1) / unit
+            metrics.log_scalar(name, mean, number, round=4)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
-
-
-_NO_GENERATOR = (
-    "--criterion electra needs a model with a generator: take --arch electra_<scheme> with --task "
-    "masked_lm, or --criterion masked_lm"
-)

@@ -1,5 +1,6 @@
 """Criterion ``fused_label_smoothed_cross_entropy``: fairseq's, without the (tokens, V) logits."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,16 +89,6 @@ class LinearCrossEntropy(torch.autograd.Function):
         return grad_x * grad_loss, grad_weight * grad_loss, None, None
 
 
-class _Features:
-    """A model without its output projection, which the criterion computes."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def __call__(self, **net_input: Any) -> Any:
-        return self.model(**net_input, features_only=True)
-
-
 @register_criterion(
     "fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig
 )
@@ -120,15 +111,17 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
             and not self.ignore_prefix_size
             and projects_last(model)
         )
-        return super().forward(_Features(model) if fused else model, sample, reduce)
+        features = partial(model, features_only=True)
+        return super().forward(features if fused else model, sample, reduce)
 
     def compute_loss(
         self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Tensor]:
-        if not isinstance(model, _Features):
+        if not isinstance(model, partial):  # of `forward`
             return super().compute_loss(model, net_output, sample, reduce)
         real = sample["target"].ne(self.padding_idx)  # (B, T)
-        weight = model.model.decoder.output_projection.weight
+        transformer: Any = model.func
+        weight = transformer.decoder.output_projection.weight
         if not torch.is_grad_enabled():  # which a function of autograd can't tell
             weight = weight.detach()
         return LinearCrossEntropy.apply(

@@ -14,8 +14,8 @@ from ..errors import UserError
 from ..registration import register_criterion
 
 
-class _Witness:
-    """Calls the model, and remembers its second output."""
+class _Recorder:
+    """Calls the model, and records its second output."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -49,9 +49,9 @@ class MaskedLmNspLoss(MaskedLmLoss):
     ) -> tuple[Tensor, Tensor, dict[str, Any]]:
         if "next_sentence" not in sample:
             raise UserError("--criterion masked_lm_nsp needs --task masked_lm_nsp: take both")
-        witness = _Witness(model)
-        mlm_loss, sample_size, logging_output = super().forward(witness, sample, reduce)
-        logits, target = witness.extra.get("nsp_logits"), sample["next_sentence"]  # (B, 2), (B,)
+        recorder = _Recorder(model)
+        mlm_loss, sample_size, logging_output = super().forward(recorder, sample, reduce)
+        logits, target = recorder.extra.get("nsp_logits"), sample["next_sentence"]  # (B, 2), (B,)
         if logits is None:
             raise UserError(
                 "--criterion masked_lm_nsp needs a model that predicts the next sentence: take "

@@ -3,7 +3,6 @@
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from fairseq.tasks import TASK_REGISTRY
@@ -27,46 +26,38 @@ def register_architectures(
     family: str,
     sizes: dict[str, Size],
     defaults: Callable[[type[PositionScheme]], dict[str, Any]] = lambda scheme: {},
-    input_flags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Register ``family_SCHEME`` and its sizes for every scheme that the family can have.
 
-    Schemes that are registered later get theirs then.
+    Schemes that are registered later get theirs then. Compressed ones have no ``transformer``, as
+    no decoder can have them.
 
     Args:
         sizes: suffix of the architecture's name -> fairseq's function for that size
         defaults: the family's values for options that are not given
-        input_flags: fairseq's flags for positions at the input, with the ``--position-input`` that
-            replaces each
     """
+
+    def has_family(scheme: str) -> bool:
+        return family != "transformer" or not SCHEMES[scheme].compressed
 
     def architecture(arch: str, name: str, size: Size) -> Size:
         def fill(args: Namespace) -> None:
             scheme = getattr(args, "position_scheme", None)
             if scheme not in (None, name):
-                advice = arch.replace(name, scheme)
-                if SCHEMES[scheme].compressed and family == "transformer":
-                    advice = f"roberta_{scheme} or bert_{scheme}"  # no decoder can have it
+                encoders = f"roberta_{scheme} or bert_{scheme}"
+                advice = arch.replace(name, scheme) if has_family(scheme) else encoders
                 raise UserError(
                     f"--position-scheme {scheme} contradicts --arch {arch}, whose scheme is "
                     f"{name}: leave it out, or take --arch {advice}"
                 )
             args.position_scheme = name
-            for flag, value in input_flags.items():
-                if getattr(args, flag, False) and getattr(args, "position_input", None) != value:
-                    raise UserError(
-                        f"--{flag.replace('_', '-')} can't be combined with --arch {arch}: "
-                        f"use --position-input {value} instead"
-                    )
             fill_in(args, defaults(SCHEMES[name]))
             size(args)
 
         return fill
 
     def register(name: str) -> None:
-        if SCHEMES[name].compressed and family == "transformer":
-            return  # no decoder can have it
-        for suffix, size in sizes.items():
+        for suffix, size in sizes.items() if has_family(name) else ():
             arch = f"{family}_{name}{suffix}"
             register_model_architecture(model, arch)(architecture(arch, name, size))
 

@@ -8,14 +8,19 @@ from fairseq import utils
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
+from ..config import PositionConfig
 from ..positions import PositionScheme
+from ..positions.description import describe, to_text
 from ..registration import register_model
 from ..stack import warm_start
-from . import diet_roberta, tupe_checkpoints
+from . import diet_roberta
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
 
 logger = logging.getLogger(__name__)
+
+#: parts of the encoder in TUPE's released code, which are parts of ``positions`` here
+TUPE_PARTS = ("pos", "pos_q_linear", "pos_k_linear", "pos_ln", "relative_attention_bias")
 
 
 @register_model("diet_bert")
@@ -65,10 +70,7 @@ class DietBertModel(DietRobertaModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Read fairseq's and TUPE's checkpoints; new heads start from the checkpoint's pooler."""
         prefix = f"{name}." if name else ""
-        official = tupe_checkpoints.rename(state_dict, prefix, self.pooler)
-        if official and warm_start.starts(self):
-            description: Any = tupe_checkpoints.description_of(state_dict)
-            state_dict.setdefault(warm_start.DESCRIPTION, description)
+        self.rename_tupe(state_dict, prefix)
         before = dict(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
         if f"{prefix}nsp_head.weight" not in before:
@@ -76,15 +78,37 @@ class DietBertModel(DietRobertaModel):
         for head in self.classification_heads:
             for part in ("weight", "bias"):
                 inner = f"{prefix}classification_heads.{head}.dense.{part}"
-                pooled = before[f"{prefix}pooler.{part}"]
-                if state_dict[inner] is not before.get(inner) and (
-                    state_dict[inner].shape == pooled.shape
-                ):
-                    state_dict[inner] = pooled
+                pooler, weight = before[f"{prefix}pooler.{part}"], state_dict[inner]
+                if weight is not before.get(inner) and weight.shape == pooler.shape:
+                    state_dict[inner] = pooler
         if self.nsp_head is None:
             logger.warning("dropping the checkpoint's next-sentence head, as --nsp is not given")
             for part in ("weight", "bias"):
                 del state_dict[f"{prefix}nsp_head.{part}"]
+
+    def rename_tupe(self, state_dict: dict[str, Tensor], prefix: str) -> None:
+        """Rename the parameters of a checkpoint of TUPE's code in place, and add what it lacks.
+
+        It has no pooler, so a new one is initialised. [CLS] is untied in all of its models.
+        """
+        scheme = None
+        for key in list(state_dict):
+            start, encoder, name = key.partition(".sentence_encoder.")
+            part = name.partition(".")[0]
+            if encoder and part in TUPE_PARTS:
+                state_dict[f"{start}{encoder}positions.{name}"] = state_dict.pop(key)
+                if scheme != "tupe_r":
+                    scheme = "tupe_r" if part == "relative_attention_bias" else "tupe_a"
+        if scheme is None:
+            return
+        if f"{prefix}pooler.weight" not in state_dict:
+            logger.warning("the checkpoint of TUPE's code has no pooler: a new one is initialised")
+            for part, value in self.pooler.state_dict().items():
+                state_dict[f"{prefix}pooler.{part}"] = value
+        if warm_start.starts(self):
+            options = Namespace(position_scheme=scheme, position_untie_cls="official")
+            description: Any = to_text(describe(PositionConfig.of(options)))
+            state_dict.setdefault(warm_start.DESCRIPTION, description)
 
 
 def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:

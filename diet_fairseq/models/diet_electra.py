@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
-from . import diet_bert, electra_checkpoints
+from . import diet_bert
 from .architectures import Size, fill_in, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
@@ -26,7 +26,7 @@ from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncod
 class DiscriminatorEncoder(PositionalRobertaEncoder):
     """Our encoder without a language-model head."""
 
-    def build_lm_head(self, *given: Any, **named: Any) -> None:
+    def build_lm_head(self, embed_dim: int, **options: Any) -> None:
         return None
 
 
@@ -64,10 +64,13 @@ class Generator(nn.Module):
         if shares_embeddings(args):
             for part in EMBEDDING_PARTS:
                 setattr(self.encoder, part, getattr(discriminator, part))
-        weight = embed_tokens.weight  # (V, e)
-        words, embedded = weight.shape
+        words, embedding_size = embed_tokens.weight.shape  # (V, e)
         self.lm_head = FactoredHead(
-            cfg.encoder.embed_dim, embedded, words, args.activation_fn, weight
+            cfg.encoder.embed_dim,
+            embedding_size,
+            output_dim=words,
+            activation_fn=args.activation_fn,
+            weight=embed_tokens.weight,
         )
 
     def forward(self, tokens: Tensor, is_target: Tensor, segments: Tensor | None) -> Tensor:
@@ -85,11 +88,7 @@ def shares_embeddings(args: Namespace) -> bool:
 
 
 def generator_options(args: Namespace) -> Namespace:
-    """The options of the generator's encoder.
-
-    Raises:
-        UserError: the size leaves nothing, or a width that its heads don't divide
-    """
+    """The options of the generator's encoder, checked."""
     width = int(args.encoder_embed_dim * args.generator_size + 1e-6)
     heads = max(1, width // 64)
     if not 0 < args.generator_size <= 1 or width < 1 or width % heads:
@@ -98,12 +97,8 @@ def generator_options(args: Namespace) -> Namespace:
             f"for every 64) divide, but {args.generator_size:g} of {args.encoder_embed_dim} is "
             f"{width} for {heads} heads: take 0.25 or 1"
         )
-    changed = {
-        "encoder_embed_dim": width,
-        "encoder_ffn_embed_dim": 4 * width,
-        "encoder_attention_heads": heads,
-    }
-    return Namespace(**vars(args) | changed)
+    sizes = {"embed_dim": width, "ffn_embed_dim": 4 * width, "attention_heads": heads}
+    return Namespace(**vars(args) | {f"encoder_{name}": size for name, size in sizes.items()})
 
 
 @register_model("diet_electra")
@@ -139,22 +134,32 @@ class DietElectraModel(DietRobertaModel):
     def __init__(self, args: Namespace, encoder: RobertaEncoder) -> None:
         super().__init__(args, encoder)
         self.discriminator_head = self.generator = None
-        if not args.pretrains:
-            return
-        self.discriminator_head = DiscriminatorHead(args.encoder_embed_dim, args.activation_fn)
-        self.generator = Generator(args, encoder.dictionary, encoder.sentence_encoder)
-        self.discriminator_head.apply(init_bert_params)
-        self.generator.apply(init_bert_params)
+        if args.pretrains:
+            head = DiscriminatorHead(args.encoder_embed_dim, args.activation_fn)
+            generator = Generator(args, encoder.dictionary, encoder.sentence_encoder)
+            self.discriminator_head = head.apply(init_bert_params)
+            self.generator = generator.apply(init_bert_params)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As fairseq's.
+        """As fairseq's; refuses a generator with embeddings of its own where they are shared.
 
-        Raises:
-            UserError: the checkpoint's generator has embeddings of its own, this model's has not
+        Loading would silently keep the generator's or the discriminator's.
         """
         super().upgrade_state_dict_named(state_dict, name)
-        if self.generator is not None and shares_embeddings(self.args):
-            electra_checkpoints.check_embeddings(state_dict, f"{name}." if name else "")
+        if self.generator is None or not shares_embeddings(self.args):
+            return
+        prefix = f"{name}." if name else ""
+        for key, value in state_dict.items():
+            part = key.removeprefix(f"{prefix}generator.encoder.")
+            shared = state_dict.get(f"{prefix}encoder.sentence_encoder.{part}")
+            if part == key or shared is None or not part.startswith(EMBEDDING_PARTS):
+                continue
+            if not torch.equal(value, shared):
+                raise UserError(
+                    f"the checkpoint's generator has {part} of its own, but this model's shares "
+                    "the discriminator's: give --generator-embeddings own, as in version 0.2, or "
+                    "another checkpoint"
+                )
 
     def forward(  # type: ignore[override]  # all but tokens are given by name
         self, src_tokens: Tensor, *, targets: Tensor | None = None, **kwargs: Any
@@ -199,24 +204,30 @@ def sample(logits: Tensor, padding: int) -> Tensor:
     return torch.multinomial(F.softmax(words, dim=-1), 1).squeeze(1)
 
 
-def electra(fill: Size, embedding_size: int | None, generator_size: float) -> Size:
+def electra(
+    layers: int, width: int, heads: int, embedding_size: int | None, generator_size: float
+) -> Size:
     """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
-    defaults = {"embedding_size": embedding_size, "generator_size": generator_size}
+    fill = size(layers, width, 4 * width, heads)
+    defaults = {
+        "embedding_size": embedding_size,
+        "generator_size": generator_size,
+        "generator_embeddings": "shared",
+    }
 
-    def whole(args: Namespace) -> None:
-        fill_in(args, {**defaults, "generator_embeddings": "shared"})
+    def fill_all(args: Namespace) -> None:
+        fill_in(args, defaults)
         fill(args)
 
-    return whole
+    return fill_all
 
 
 #: google-research/electra's small and base, and one for a CPU
 SIZES: dict[str, Size] = {
-    "": electra(size(12, 768, 3072, 12), None, 1 / 3),
-    "_tiny": electra(size(4, 128, 512, 4), None, 1 / 4),
-    "_small": electra(size(12, 256, 1024, 4), 128, 1 / 4),
-    "_base": electra(size(12, 768, 3072, 12), None, 1 / 3),
+    "_tiny": electra(4, 128, 4, None, 1 / 4),
+    "_small": electra(12, 256, 4, 128, 1 / 4),
+    "_base": electra(12, 768, 12, None, 1 / 3),
 }
-
+SIZES[""] = SIZES["_base"]
 
 register_architectures("diet_electra", "electra", SIZES, diet_bert.defaults)

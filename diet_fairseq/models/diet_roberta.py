@@ -1,5 +1,6 @@
 """Encoders for masked language modelling and fine-tuning: `roberta_<scheme>` and its sizes."""
 
+import logging
 from argparse import ArgumentParser, Namespace
 from typing import Any, ClassVar
 
@@ -19,12 +20,12 @@ from torch import Tensor, nn
 
 from ..checks import not_below
 from ..config import PositionConfig, options_of
+from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.layout import first_tokens
 from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
 from ..stack.warm_start import WarmStart
-from . import electra_checkpoints
 from .architectures import (
     Size,
     check_no_cross_attention,
@@ -35,6 +36,8 @@ from .architectures import (
     register_architectures,
     settle,
 )
+
+logger = logging.getLogger(__name__)
 
 #: options of fairseq's encoders that would bypass our attention
 UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep")
@@ -48,16 +51,10 @@ GENERATING = (
 
 
 class FactoredHead(RobertaLMHead):
-    """RoBERTa's head, from features d wide to token embeddings e wide: (.., d) -> (.., V).
+    """RoBERTa's head, from features d wide to token embeddings e wide: (.., d) -> (.., V)."""
 
-    Args:
-        weight: (V, e) of the embeddings, None for one of its own
-    """
-
-    def __init__(
-        self, width: int, embedding_size: int, words: int, activation: str, weight: Tensor | None
-    ) -> None:
-        super().__init__(embedding_size, words, activation, weight)
+    def __init__(self, width: int, embedding_size: int, **options: Any) -> None:
+        super().__init__(embedding_size, **options)
         self.dense = nn.Linear(width, embedding_size)
 
 
@@ -70,12 +67,10 @@ class PositionalRobertaEncoder(RobertaEncoder):
     def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Module:
         return nn.Embedding(vocab_size, embedding_size(self.args), padding_idx)
 
-    def build_lm_head(
-        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None
-    ) -> nn.Module | None:
+    def build_lm_head(self, embed_dim: int, **options: Any) -> nn.Module | None:
         if embedding_size(self.args) == embed_dim:
-            return super().build_lm_head(embed_dim, output_dim, activation_fn, weight)
-        return FactoredHead(embed_dim, embedding_size(self.args), output_dim, activation_fn, weight)
+            return super().build_lm_head(embed_dim, **options)
+        return FactoredHead(embed_dim, embedding_size(self.args), **options)
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
         return PositionalEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
@@ -205,7 +200,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """As fairseq's; an ELECTRA's checkpoint gives its discriminator."""
-        electra_checkpoints.take_discriminator(self, state_dict, f"{name}." if name else "")
+        take_discriminator(self, state_dict, f"{name}." if name else "")
         super().upgrade_state_dict_named(state_dict, name)
 
     def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
@@ -214,6 +209,40 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     def __prepare_scriptable__(self) -> None:
         refuse_torchscript()
+
+
+def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
+    """Drop, in place, an ELECTRA's parameters for pretraining only, unless the model has them.
+
+    Parts that an ELECTRA lacks are newly initialised.
+    """
+    parts = ("generator.", "discriminator_head.")
+    model_state = model.state_dict()
+    pretraining = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
+    if not pretraining or any(key.startswith(parts) for key in model_state):
+        return
+    words = "encoder.sentence_encoder.embed_tokens.weight"
+    embeddings = state_dict.get(prefix + words)  # (V, e)
+    if embeddings is None:
+        raise UserError(
+            "the checkpoint has an ELECTRA's generator and no discriminator: start from one that "
+            "--criterion electra has trained"
+        )
+    width = model_state[words].shape[1]
+    if embeddings.dim() == 2 and embeddings.shape[1] != width:
+        raise UserError(
+            f"the checkpoint's discriminator has token embeddings {embeddings.shape[1]} wide, but "
+            f"the model's are {width}: give --embedding-size {embeddings.shape[1]}"
+        )
+    logger.info("loading ELECTRA's discriminator; its head and the generator are dropped")
+    for key in pretraining:
+        del state_dict[key]
+    for key, value in model_state.items():
+        if key.startswith(("encoder.lm_head.", "pooler.")):
+            state_dict.setdefault(prefix + key, value)
+    tied = f"{prefix}encoder.lm_head.weight"
+    if tied in state_dict:
+        state_dict[tied] = embeddings
 
 
 def embedding_size(args: Namespace) -> int:

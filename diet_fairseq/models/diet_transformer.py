@@ -18,6 +18,7 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
+from ..errors import UserError
 from ..registration import register_model
 from ..stack.decoder import PositionalDecoder
 from ..stack.encoder import PositionalEncoder
@@ -39,6 +40,12 @@ UNSUPPORTED = (
     "encoder_xformers_att_config",
     "decoder_xformers_att_config",
 )
+#: fairseq's flags for positions at the input -> the ``--position-input`` that replaces each
+INPUT_FLAGS = {
+    "no_token_positional_embeddings": "none",
+    "encoder_learned_pos": "learned",
+    "decoder_learned_pos": "learned",
+}
 #: tasks without a source and a target
 ONE_TEXT = (
     LanguageModelingTask,
@@ -72,6 +79,12 @@ class DietTransformerModel(WarmStart, TransformerModel):
             "take --task translation; for masked_lm and fine-tuning an --arch roberta_... or "
             "bert_..., for language_modeling fairseq's transformer_lm",
         )
+        for flag, value in INPUT_FLAGS.items():
+            if getattr(args, flag, False) and getattr(args, "position_input", None) != value:
+                raise UserError(
+                    f"--{flag.replace('_', '-')} can't be combined with --arch {args.arch}: "
+                    f"use --position-input {value} instead"
+                )
         config = settle(args, UNSUPPORTED)
         check_no_segments(config, "a translation model", "leave it out")
         if getattr(args, "no_cross_attention", False):
@@ -110,10 +123,5 @@ register_architectures(
         "_iwslt_de_en": transformer_iwslt_de_en,
         "_wmt_en_de": base_architecture,
         "_wmt_en_de_big": transformer_wmt_en_de_big,
-    },
-    input_flags={
-        "no_token_positional_embeddings": "none",
-        "encoder_learned_pos": "learned",
-        "decoder_learned_pos": "learned",
     },
 )

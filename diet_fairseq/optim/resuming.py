@@ -31,11 +31,9 @@ def loadable_state(
     Raises `UserError` if the state is damaged, another optimizer's or another model's.
     """
     try:
-        match saved:
-            case {"state": dict() as state, "param_groups": list() as groups}:
-                pass
-            case _:
-                raise TypeError("no state of an optimizer")
+        state, groups = saved["state"], saved["param_groups"]
+        if not isinstance(state, dict) or not isinstance(groups, list):
+            raise TypeError
         for values in state.values() if counts == "state" else groups:
             if missing := sorted(needed - values.keys()):  # fairseq notices it in float32 alone
                 raise UserError(
@@ -43,66 +41,54 @@ def loadable_state(
                     f"wrote: it has no {', '.join(missing)}; take the --optimizer that it was "
                     "trained with, or start a new one with --reset-optimizer"
                 )
-        parameters = _paired(groups, optimizer.param_groups)
+        parameters = _parameters(groups, optimizer.param_groups)
         if not state.keys() <= parameters.keys():
-            raise _Unfit("it has moments of parameters that it does not list")
+            raise _Misfit("it has moments of parameters that it does not list")
         numbers = ["lr", "eps", "weight_decay"] + ["step"] * (counts == "param_groups")
-        return {
-            "state": {
-                number: _of_parameter(number, values, parameters[number], counts == "state")
-                for number, values in state.items()
-            },
-            "param_groups": [
-                {
-                    **mine,
-                    **{key: _number(key, group.get(key)) for key in numbers},
-                    "betas": _betas(group.get("betas")),
-                    "params": group["params"],
-                }
-                for mine, group in zip(optimizer.param_groups, groups, strict=True)
-            ],
-        }
-    except (_Unfit, AttributeError, KeyError, TypeError) as error:
-        reason = error if isinstance(error, _Unfit) else "its optimizer's state is damaged"
+        loadable: Table = {"state": {}, "param_groups": []}
+        for index, values in state.items():
+            loadable["state"][index] = entry = {
+                key: _moment(f"{key} of parameter {index!r}", values.get(key), parameters[index])
+                for key in MOMENTS
+            }
+            if counts == "state":
+                step = _number(f"step of parameter {index!r}", values.get("step"))
+                entry["step"] = torch.tensor(step)
+        for default, group in zip(optimizer.param_groups, groups, strict=True):
+            checked = {key: _number(key, group.get(key)) for key in numbers}
+            betas = group.get("betas")
+            if not isinstance(betas, tuple | list) or len(betas) != 2:
+                raise _Misfit("its betas are not two")
+            betas = tuple(_number(f"beta {i}", beta, 1) for i, beta in enumerate(betas, 1))
+            loadable["param_groups"].append(
+                default | checked | {"betas": betas, "params": group["params"]}
+            )
+        return loadable
+    except (_Misfit, AttributeError, KeyError, TypeError) as error:
+        reason = error if isinstance(error, _Misfit) else "its optimizer's state is damaged"
         raise UserError(
             f"--optimizer {name} can't resume from the checkpoint: {reason}; give an undamaged "
             "one, with the options it was trained with, or start a new one with --reset-optimizer"
         ) from error
 
 
-class _Unfit(Exception):
+class _Misfit(Exception):
     """A state that can't be used, with the reason."""
 
 
-def _paired(groups: list[Table], ours: list[Table]) -> dict[Any, Tensor]:
-    """The parameters by their indices in the checkpoint."""
-    theirs, here = ([group["params"] for group in some] for some in (groups, ours))
-    sizes = [list(map(len, some)) for some in (theirs, here)]
-    if sizes[0] != sizes[1]:
-        there, now = (" + ".join(map(str, some)) or "no" for some in sizes)
-        raise _Unfit(f"it was trained with {there} parameters, but the model has {now}")
-    return dict(zip(chain(*theirs), chain(*here), strict=True))
-
-
-def _of_parameter(number: Any, saved: Table, parameter: Tensor, has_step: bool) -> Table:
-    name = f"of parameter {number!r}"
-    moments = {key: _moment(f"{key} {name}", saved.get(key), parameter) for key in MOMENTS}
-    if has_step:
-        moments["step"] = torch.tensor(_number(f"step {name}", saved.get("step")))
-    return moments
-
-
-def _betas(saved: Any) -> tuple[float, float]:
-    match saved:
-        case (first, second):
-            return _number("beta 1", first, 1), _number("beta 2", second, 1)
-    raise _Unfit("its betas are not two")
+def _parameters(saved: list[Table], model: list[Table]) -> dict[Any, Tensor]:
+    """The model's parameters by their indices in the checkpoint's groups."""
+    indices, parameters = ([group["params"] for group in groups] for groups in (saved, model))
+    if list(map(len, indices)) != list(map(len, parameters)):
+        old, new = (" + ".join(str(len(x)) for x in xs) or "no" for xs in (indices, parameters))
+        raise _Misfit(f"it was trained with {old} parameters, but the model has {new}")
+    return dict(zip(chain(*indices), chain(*parameters), strict=True))
 
 
 def _number(name: str, saved: Any, below: int = 2**53) -> float:
     value = number_in(saved)
     if value is None or not 0 <= value < below:
-        raise _Unfit(f"its {name} is not a number from 0 to below {below}")
+        raise _Misfit(f"its {name} is not a number from 0 to below {below}")
     return value
 
 
@@ -116,10 +102,10 @@ def number_in(saved: Any) -> float | None:
 def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
     """A copy with the parameter's type and memory layout, which PyTorch's kernel relies on."""
     if not _is_plain(value, FLOATS):
-        raise _Unfit(f"its {name} is not a plain tensor of floating-point numbers")
+        raise _Misfit(f"its {name} is not a plain tensor of floating-point numbers")
     if value.shape != parameter.shape:
-        there, here = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
-        raise _Unfit(f"its {name} is {there}, but the parameter is {here}")
+        old, new = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
+        raise _Misfit(f"its {name} is {old}, but the parameter is {new}")
     if is_sharded(parameter):
         return local_part(value.detach().to(parameter.dtype), parameter)
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())

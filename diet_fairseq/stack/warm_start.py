@@ -3,7 +3,7 @@
 import logging
 import re
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -26,8 +26,8 @@ POSITIONS = {"positions", "cross_positions"}
 #: modules of cross-attention: their positions are those of another scheme
 CROSS = {"cross_positions", "encoder_attn"}
 COMPRESSION = {"compress_k", "compress_v", "compress_layer"}
-#: entries of a scheme that describe its parameters, and mean nothing without them
-ATTRIBUTES = {"gain", "terms"}
+#: the end of the name of a scheme's `PositionScheme.score_terms`
+TERMS = "positions.terms"
 #: parts in which a model may differ from the one that it starts from
 DIFFERENT = {"segments", "embed_positions", "embed_segments", "pooler", "nsp_head"}
 DIFFERENT |= POSITIONS | COMPRESSION
@@ -47,7 +47,10 @@ class WarmStart:
         if starts(self):
             self.upgrade_state_dict(state_dict)
             description = from_text(state_dict.pop(DESCRIPTION, None))
-            state_dict = parameters_for(self, state_dict, description)
+            if description is not None:  # otherwise names and shapes alone tell
+                new = describe(PositionConfig.of(self.args))
+                state_dict = comparable(state_dict, description, new)
+            state_dict = adapt(self, lengthened(self, state_dict), description)
         fairseq_model: Any = super()
         return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
 
@@ -68,22 +71,6 @@ def starting(model: Any) -> Iterator[None]:
 def starts(model: Any) -> bool:
     """Whether the model is `starting`."""
     return _model.get() is model
-
-
-def parameters_for(
-    model: Any, checkpoint: Mapping[str, Tensor], description: Description | None = None
-) -> dict[str, Tensor]:
-    """The checkpoint's parameters, adapted to the model that starts from it.
-
-    Args:
-        model: a `WarmStart`
-        checkpoint: its state dict
-        description: of its positions; None: only names and shapes tell
-    """
-    new = describe(PositionConfig.of(model.args))
-    if description is not None:
-        checkpoint = comparable(checkpoint, description, new)
-    return adapt(model, lengthened(model, checkpoint), description)
 
 
 def comparable(
@@ -110,7 +97,7 @@ def adapt(
 ) -> dict[str, Tensor]:
     """The checkpoint's parameters as this model's.
 
-    New parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
+    Missing parameters of positions and segments start at zero (`PositionScheme.zero`). Queries, of
     words and of TUPE's positions, are rescaled where another number of terms shares their scale
     (`PositionScheme.score_terms`): the new model computes what the old one did, without those of
     its positions that are left out.
@@ -120,43 +107,44 @@ def adapt(
     """
     model_state = model.state_dict()
     # the number of terms is the model's own
-    described = {name: tensor for name, tensor in checkpoint.items() if not _counts_terms(name)}
-    described = with_gains(model, described)
-    fits = {name: tensor for name, tensor in described.items() if name in model_state}
-    # another scheme's attributes are dropped with its parameters
-    kinds = {_kind(name) for name in fits if not _is_attribute(name)}
-    fits = {name: tensor for name, tensor in fits.items() if _kind(name) in kinds}
-    new = [name for name in model_state if name not in fits and not _counts_terms(name)]
-    dropped = [name for name in described if name not in fits]
+    parameters = {name: x for name, x in checkpoint.items() if not name.endswith(TERMS)}
+    parameters = with_gains(model, parameters)
+    taken = {name: tensor for name, tensor in parameters.items() if name in model_state}
+    # another scheme's gain is left out with its parameters
+    kinds = {_kind(name) for name in taken if not name.endswith(".gain")}
+    taken = {name: tensor for name, tensor in taken.items() if _kind(name) in kinds}
+    missing = [name for name in model_state if name not in taken and not name.endswith(TERMS)]
+    unexpected = [name for name in parameters if name not in taken]
+    differing = [_parts(name) for name in missing + unexpected]
     scales = scales_of(model, checkpoint, description)
-    differs = new or dropped or any(scale != 1 for scale in scales.values())
-    partial_schemes = {_kind(name) for name in fits} & {_kind(name) for name in new} - {None}
-    compresses = any(_parts(name) & COMPRESSION for name in fits)
+    partial_schemes = {_kind(name) for name in taken} & {_kind(name) for name in missing} - {None}
+    compresses = any(_parts(name) & COMPRESSION for name in taken)
     if (
-        not differs
+        not (differing or any(scale != 1 for scale in scales.values()))
         or partial_schemes
-        or any(model_state[name].shape != tensor.shape for name, tensor in fits.items())
-        or not all(_parts(name) & DIFFERENT for name in new + dropped)
-        or (compresses and any(_parts(name) & COMPRESSION for name in new + dropped))
+        or any(model_state[name].shape != tensor.shape for name, tensor in taken.items())
+        or not all(parts & DIFFERENT for parts in differing)
+        or (compresses and any(parts & COMPRESSION for parts in differing))
     ):
         return dict(checkpoint)
 
     for name, module in model.named_modules():
-        if not any(parameter.startswith(f"{name}.") for parameter in new):
+        if not any(parameter.startswith(f"{name}.") for parameter in missing):
             continue
         if isinstance(module, PositionScheme):
             module.zero()
         elif name.endswith(("embed_segments", "embed_positions")):
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
-    adapted = {**model.state_dict(), **fits}
+    adapted = {**model.state_dict(), **taken}
     for name, scale in scales.items():
-        if name in fits:
+        if name in taken:
             adapted[name] = adapted[name] * scale
-    logger.info("starts from another model, of which %d parameters are taken", len(fits))
-    for what, names in (("new here", new), ("not taken", dropped)):
+    logger.info("starts from another model, of which %d parameters are taken", len(taken))
+    for label, names in (("new here", missing), ("not taken", unexpected)):
         if names:
-            logger.info("%s: %s", what, ", ".join(_collapsed(names)))
+            without_layers = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)
+            logger.info("%s: %s", label, ", ".join(without_layers))
     return adapted
 
 
@@ -191,7 +179,7 @@ def scales_of(
 def terms_of(checkpoint: Mapping[str, Tensor]) -> int:
     """The `PositionScheme.score_terms` of a checkpoint's scheme, by its names."""
     for name, tensor in checkpoint.items():
-        if name.endswith("positions.terms"):
+        if name.endswith(TERMS):
             return round(float(tensor))  # an average of checkpoints, too
     return 2 if any("pos_q_linear" in name for name in checkpoint) else 1  # TUPE has 2
 
@@ -213,21 +201,8 @@ def _kind(name: str) -> str | None:
     return None if not parts & POSITIONS else "cross" if parts & CROSS else "self"
 
 
-def _is_attribute(name: str) -> bool:
-    return _kind(name) is not None and name.rpartition(".")[2] in ATTRIBUTES
-
-
-def _counts_terms(name: str) -> bool:
-    return _kind(name) is not None and name.endswith(".terms")
-
-
 def _parts(name: str) -> set[str]:
     return set(name.split("."))
-
-
-def _collapsed(names: Iterable[str]) -> list[str]:
-    """Parameter names with layer indices collapsed."""
-    return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
 
 
 def add_description(state: dict[str, Any]) -> None:

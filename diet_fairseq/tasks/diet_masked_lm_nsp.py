@@ -15,9 +15,9 @@ from fairseq.data import (
 )
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from ..data.sentence_pairs import Segments, SentencePairs
 from ..errors import UserError
 from ..registration import register_task
+from .sentence_pairs import Segments, SentencePairs
 
 logger = logging.getLogger(__name__)
 

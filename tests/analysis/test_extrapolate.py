@@ -105,7 +105,7 @@ def test_losses_are_those_of_each_window_read_by_itself(encoders, text, out_of_e
         assert float(row["loss"]) == pytest.approx(float(torch.stack(inside).mean()), rel=1e-4)
 
 
-def test_every_length_and_checkpoint_has_the_same_words_to_find(encoders, text):
+def test_all_lengths_and_checkpoints_predict_the_same_words(encoders, text):
     streams = [loaded_model.read_ids(load(path), text, 700, line_ends=True) for path in encoders]
     assert torch.equal(*streams)
     mask, second = (masked_words.draw_mask(stream, 2) for stream in streams)
@@ -122,7 +122,7 @@ def test_accuracy_is_the_share_of_hits():
         masked_words.mean(3, 0, 1, sums)
 
 
-def test_an_absolute_model_stops_in_words(encoders, text, tmp_path, capsys):
+def test_the_report_says_where_an_absolute_model_stops(encoders, text, tmp_path, capsys):
     call(*encoders, "--text", text, "--lengths", "8,16,32", "--out", tmp_path / "out")
     out = capsys.readouterr().out
     name = encoders[1].parent.name
@@ -135,7 +135,7 @@ def test_an_absolute_model_stops_in_words(encoders, text, tmp_path, capsys):
     assert (last["length"], last["masked tokens"], last["loss"]) == ("32", "0", "")
 
 
-def test_a_compressed_model_stops_with_its_number_of_keys(text, tmp_path):
+def test_the_report_keeps_the_number_of_compressed_keys(text, tmp_path):
     """More of them would be refused."""
     model = load(hugging.checkpoint(tmp_path, "roberta_linformer", "masked_lm",
                                     tokens_per_sample=16, max_positions=16))  # fmt: skip
@@ -144,7 +144,7 @@ def test_a_compressed_model_stops_with_its_number_of_keys(text, tmp_path):
     assert f"\n\nsome stops at 16 positions: {flags}" in lengths.markdown([curve])
 
 
-def test_training_s_length_is_drawn_for_every_line():
+def test_the_length_of_training_is_drawn_for_every_line():
     points = [Point(64, 1, 64, 5, {"loss": 1.0, "accuracy": 0.5}), Point(128, 1, 128, 0, {})]
     curve = Curve("a", "shaw", 64, 64, "--max-positions 128", points, points[:1])
     figure = lengths.picture([curve, Curve("b", "t5", None, 9, "", points, points[:1])])
@@ -179,7 +179,7 @@ def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_pat
     source, target = pairs
     call(*models, "--text", source, "--reference", target, "--lengths", "6,11", "--out",
          tmp_path / "out", "--beam", 1)  # fmt: skip
-    lines = translations.read_pairs(source, target)
+    lines = translations.pairs_to_translate(source, target)
     assert all(line for line, _ in lines)
     about = model_files.resolve_model(models[0])
     sizes = translations.source_lengths(about, lines)
@@ -218,14 +218,15 @@ def test_the_longest_source_of_training_is_read_from_its_data(tmp_path):
 
 
 def test_bins_are_those_that_have_sentences():
-    assert translations.bins([3, 9, 25, 41], [10, 20, 30]) == [(1, 10), (21, 30), (31, 41)]
-    assert translations.bins([3], [10, 20]) == [(1, 10)]
+    bins = translations.bins([3, 41, 25, 9], [10, 20, 30])
+    assert bins == {(1, 10): [0, 3], (21, 30): [2], (31, 41): [1]}
+    assert translations.bins([3], [10, 20]) == {(1, 10): [0]}
 
 
 # --- what it refuses -----------------------------------------------------------------------------
 
 
-def test_what_can_not_be_measured_is_one_line(encoders, models, text, pairs, tmp_path):
+def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, pairs, tmp_path):
     out = ("--out", tmp_path / "out", "--lengths", "8,16")
 
     def refused(*words, match):
@@ -246,7 +247,7 @@ def test_what_can_not_be_measured_is_one_line(encoders, models, text, pairs, tmp
     short.write_text("the dog\n")
     refused(encoders[0], "--text", short, match="^.*short.txt has .* less than one window of 16: g")
     refused(models[0], "--text", pairs[0], "--reference", short,
-            match="^.* has 12 lines, but .*short.txt has 1: give the translations")  # fmt: skip
+            match="^.* has 12 lines and .*short.txt has 1: they differ in length from")  # fmt: skip
     short.write_text("\n")
     refused(
         models[0], "--text", short, "--reference", short, match="^.*short.txt has no line to tr"

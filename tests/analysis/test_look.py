@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from diet_fairseq.analysis import loaded_model, measures, tables
-from diet_fairseq.analysis.report import Item, render
+from diet_fairseq.analysis import loaded_model, measures, report, tables
+from diet_fairseq.analysis.report import Analysis, Item, render
 from diet_fairseq.analysis.scores import look
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference.model_files import NONE, Pieces
@@ -207,6 +207,9 @@ def test_the_page_needs_nothing_beside_it(page):
     assert "7 updates (checkpoint_best.pt)" in html
     assert "<dd>bert_diet_rel</dd>" in html
     assert "8 windows of 16 tokens: text.txt" in html
+    sections = ["Position scores", "Position scores by offset", "Scores in training", "Heads",
+                "Position and segment scores", "Ranks"]  # fmt: skip
+    assert re.findall("<h2>(.*?)</h2>", html) == sections  # no positions at the input
 
 
 def test_tables_of_numbers_stand_beside_the_page(page):
@@ -218,23 +221,21 @@ def test_tables_of_numbers_stand_beside_the_page(page):
         assert (page / f"{name}.csv").read_text().count("\n") > 2
 
 
+def test_the_page_has_a_section_for_all_items(tmp_path):
+    model, scores = scores_of(tiny.stock("roberta"))
+    analysis = Analysis(model, torch.zeros(8, LENGTH), "random words", scores)
+    items = report.draw(analysis, (), 1.0, tmp_path, "")
+    template = Path(report.__file__).with_name("page.html").read_text()
+    assert re.findall(r"section\('(\w+)'", template) == list(items)
+    assert items["cosines"][0].picture
+
+
 def test_names_in_a_checkpoint_are_text_and_no_markup():
     item = Item("<i>", rows=[{"a": "<script>", "b": 0.5, "c": None}])
-    html = render("<b>", [("<u>", {"x": "</dl><u>"})], [("", "", [[item]])])
+    html = render("<b>", [("<u>", {"x": "</dl><u>"})], {"heads": [[item]]})
     assert not re.search("<[biu]>", html)
     assert "&lt;script&gt;" in html
     assert "<td>0.50</td>" in html
-
-
-def test_windows_with_padding_are_refused():
-    model = loaded(tiny.own(Case("diet_rel", family="roberta")))
-    tokens = loaded_model.read_windows(model, LENGTH)
-    look(model, tokens)
-    for place in (0, 5, LENGTH - 1):
-        padded = tokens.clone()
-        padded[1, place] = tiny.PAD
-        with pytest.raises(ValueError, match=r"^look takes windows without padding$"):
-            look(model, padded)
 
 
 def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
@@ -255,7 +256,7 @@ def refused(*words, match):
         main(["look", *map(str, words)])
 
 
-def test_what_can_not_be_looked_at_is_one_line(encoder, text, tmp_path):
+def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
     out = ("--out", tmp_path / "out")
     refused(tmp_path / "no.pt", *out, match=r"^there is no model .*no\.pt: check the path$")
     refused(encoder, encoder, encoder, *out, match="^look shows one checkpoint or two, .* are 3$")
@@ -282,7 +283,7 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
         loaded_model.window_length(models, 40)
 
 
-def test_a_folder_that_is_no_page_stays_as_it_is(encoder, tmp_path):
+def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):
     (tmp_path / "mine").write_text("mine")
     refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: give another folder, or --fo")
     refused(encoder, "--out", tmp_path, "--force", match="^--force replaces folders that this comm")

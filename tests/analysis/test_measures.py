@@ -83,7 +83,7 @@ def test_the_first_token_explains_its_score_and_the_offset_hardly():
     assert measures.offset_share(score) < 0.7
 
 
-def test_of_noise_offsets_explain_their_part_of_the_degrees_of_freedom():
+def test_offsets_explain_their_share_of_noise():
     score = torch.randn(200, T, T)
     # 2 T - 1 offsets, one of which rows take up, among T (T - 1) degrees within rows
     expected = (2 * T - 2) / (T * (T - 1))

@@ -1,4 +1,4 @@
-"""The numbers of `look`, against what they are made of."""
+"""The numbers of `look`, against numbers computed by hand."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_input_positions_share_tupe_s_scale():
 
 
 @pytest.mark.parametrize("window", [3, 4, 6])
-def test_a_compressed_key_is_no_token_though_there_be_as_many(window):
+def test_compressed_keys_have_no_offsets(window):
     case = Case("diet_abs_lin", family="roberta").but(projection_length=4, position_input="learned")
     scores = look(loaded(tiny.fresh(case)), torch.arange(window).unsqueeze(0) + tiny.FIRST_WORD)
     assert [statistics.distance for statistics in scores.logits] == [None] * len(scores.logits)

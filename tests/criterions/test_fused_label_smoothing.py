@@ -99,7 +99,7 @@ def test_extreme_logits_overflow_nothing():
     assert x.grad.isfinite().all()
 
 
-def test_the_gradient_is_scaled_by_what_follows():
+def test_the_gradient_is_scaled_by_that_of_the_loss():
     x, weight = torch.randn(5, 3, requires_grad=True), torch.randn(7, 3, requires_grad=True)
     target = torch.arange(5)
     grads = [

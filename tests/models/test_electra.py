@@ -1,4 +1,4 @@
-"""ELECTRA: the generator's tokens, and what the discriminator says of them."""
+"""ELECTRA against Hugging Face's model and against the paper's loss."""
 
 import math
 import sys
@@ -162,7 +162,7 @@ def test_the_loss_is_the_paper_s(scheme, left):
     check_loss(scheme, left)
 
 
-def test_what_masking_leaves_as_it_is_is_predicted_and_sampled_too():
+def test_unchanged_targets_are_predicted_and_sampled_too():
     model = build("electra_diet_rel").eval()
     sample, original = sample_of()
     source = sample["net_input"]["src_tokens"]
@@ -339,20 +339,20 @@ def test_a_generator_may_have_embeddings_of_its_own():
     assert [getattr(ours, part) is getattr(theirs, part) for part in SHARED] == [True, *[False] * 3]
 
 
-def test_both_have_the_scheme():
+def test_generator_and_discriminator_have_the_scheme():
     model = build("electra_diet_rel")
     for encoder in (model.encoder.sentence_encoder, model.generator.encoder):
         assert encoder.layers[0].self_attn.positions is not None
 
 
-def test_a_batch_without_a_chosen_token_has_a_loss():
+def test_a_batch_without_masked_tokens_has_a_loss():
     sample, _ = sample_of((5,), ((),))
     loss, size, _ = loss_of(build("electra_diet_rel"), sample)
     assert size == 0
     assert loss.isfinite()
 
 
-def test_it_trains_in_bf16():
+def test_electra_trains_in_bf16():
     model = build("electra_tupe_r").bfloat16()
     loss = loss_of(model, sample_of()[0])[0]
     loss.backward()

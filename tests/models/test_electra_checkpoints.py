@@ -1,4 +1,4 @@
-"""Who takes an ELECTRA's discriminator over, and what of an ELECTRA is refused."""
+"""Checkpoints of ELECTRA: the models that load the discriminator, and refusals."""
 
 import copy
 import logging
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(befor
 
 
 @pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])
-def test_a_generator_size_that_is_none_is_refused(size):
+def test_impossible_generator_sizes_are_refused(size):
     with pytest.raises(UserError, match="--generator-size must be above 0 and at most 1"):
         build("electra_diet_rel", generator_size=size)
 
@@ -125,7 +125,7 @@ def test_embeddings_of_another_width_are_refused():
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_embeddings_that_are_none_are_refused(size):
+def test_an_embedding_size_below_one_is_refused(size):
     for arch in ("electra_tupe_r", "bert_tupe_r"):
         with pytest.raises(UserError, match="--embedding-size must be at least 1, but is"):
             build(arch, embedding_size=size)
@@ -153,6 +153,6 @@ def test_the_criterion_refuses_models_without_a_generator():
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_none_is_refused(weight):
+def test_an_impossible_discriminator_weight_is_refused(weight):
     with pytest.raises(UserError, match="--discriminator-weight must be a number of at least 0"):
         ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)

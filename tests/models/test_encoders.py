@@ -1,4 +1,4 @@
-"""What encoders have beside positions: segments, heads, sizes; the numbers of TUPE's own code."""
+"""Segments, heads and sizes of encoders, and the numbers of TUPE's own code."""
 
 import logging
 

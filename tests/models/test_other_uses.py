@@ -1,4 +1,4 @@
-"""What our models are not for is refused in words: other tasks, recordings of them."""
+"""Tasks of other models, and recordings of ours, are refused."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_recordings_are_refused(case, record):
 
 
 class Logits(torch.nn.Module):
-    """What a recorder would be content with."""
+    """A model whose output is one tensor, as recorders want it."""
 
     def __init__(self, decoder):
         super().__init__()
@@ -46,7 +46,7 @@ class Logits(torch.nn.Module):
         return self.decoder(tokens)[0]
 
 
-def test_so_are_those_of_a_part():
+def test_recordings_of_a_decoder_are_refused():
     decoder = tiny.model_of(Case("none")).decoder
     with pytest.raises(UserError, match=RECORDED):
         torch.jit.trace(Logits(decoder), (tiny.padded(tiny.TARGETS, False),))

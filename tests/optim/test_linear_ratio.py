@@ -19,7 +19,7 @@ def test_the_rate_rises_and_falls_linearly():
     assert by_update == rates(schedule(max_update=8), range(10))
 
 
-def test_it_can_end_above_zero():
+def test_the_rate_can_end_above_zero():
     by_update = [0, 0.5, 1, 0.75, 0.5, 0.25, 0.25]
     assert by_update == rates(
         schedule(max_update=5, warmup_ratio=0.4, end_learning_rate=0.25), range(7)
@@ -28,7 +28,7 @@ def test_it_can_end_above_zero():
 
 @pytest.mark.parametrize("total", [10, 2036, 2296])
 @pytest.mark.parametrize("ratio", [0, 0.06, 0.29])
-def test_it_is_fairseqs_polynomial_decay(total, ratio):
+def test_the_schedule_is_fairseqs_polynomial_decay(total, ratio):
     warmup = int(100 * ratio + 0.5) * total // 100
     config = PolynomialDecayLRScheduleConfig(
         lr=[0.5], warmup_updates=warmup, total_num_update=total, end_learning_rate=0.01
@@ -59,7 +59,7 @@ def test_an_epoch_of_ten_batches_gives_the_number_of_updates(options, total):
     assert linear.total == total
 
 
-def test_before_it_knows_an_epoch_it_leaves_the_rate_alone():
+def test_the_rate_stays_until_the_epoch_size_is_known():
     linear = schedule(max_epoch=2)
     assert [linear.step_update(0), linear.step_update(5)] == [1, 1]
 
@@ -80,7 +80,7 @@ def test_before_it_knows_an_epoch_it_leaves_the_rate_alone():
          "--end-learning-rate must be from 0 to --lr 1.0, but is 2.0: leave it out for 0"),
     ],
 )  # fmt: skip
-def test_a_schedule_that_can_not_be_is_refused(options, text):
+def test_impossible_schedules_are_refused(options, text):
     with pytest.raises(UserError) as error:
         schedule(**({"max_update": 8} | options))
     assert str(error.value) == text

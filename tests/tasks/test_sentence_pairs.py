@@ -11,8 +11,8 @@ import torch
 from fairseq.data import ListDataset
 
 import diet_fairseq  # noqa: F401  # registers
-from diet_fairseq.data.sentence_pairs import SentencePairs, cut, runs
 from diet_fairseq.errors import UserError
+from diet_fairseq.tasks.sentence_pairs import SentencePairs, cut, runs
 
 BOS, PAD, EOS = 0, 1, 2
 
