@@ -24,25 +24,22 @@ _KINDS = {
 def find_checkpoints(
     folder: Path, kind: str, count: int, upper_bound: int | None = None
 ) -> list[Path]:
-    """The last ``count`` checkpoints in a folder, newest first.
-
-    Args:
-        kind: "epoch" or "update"
-        upper_bound: the last epoch or update to consider
-    """
+    """The last ``count`` checkpoints in a folder, newest first, up to an epoch or update."""
     if count < 1:
         raise UserError(f"--num-{kind}-checkpoints {count}: give a number of at least 1")
-    matches = [(_KINDS[kind].fullmatch(path.name), path) for path in folder.iterdir()]
-    numbered = [(int(match[1]), path) for match, path in matches if match]
-    if upper_bound is not None:
-        numbered = [(number, path) for number, path in numbered if number <= upper_bound]
-    if len(numbered) < count:
+    numbers = {
+        path: int(match[1])
+        for path in folder.iterdir()
+        if (match := _KINDS[kind].fullmatch(path.name))
+        and (upper_bound is None or int(match[1]) <= upper_bound)
+    }
+    if len(numbers) < count:
         bound = "" if upper_bound is None else f" up to {kind} {upper_bound}"
         raise UserError(
-            f"--inputs {folder}: {len(numbered)} {kind} checkpoints{bound} are there, "
+            f"--inputs {folder}: {len(numbers)} {kind} checkpoints{bound} are there, "
             f"--num-{kind}-checkpoints asks for {count}"
         )
-    return [path for _, path in sorted(numbered, reverse=True)[:count]]
+    return sorted(numbers, key=numbers.__getitem__, reverse=True)[:count]
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:

@@ -160,15 +160,14 @@ def _describe_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> 
     task = state["cfg"]["task"] or {}
     # like fairseq, infer languages from the names of the data's files where no option names them
     inferred = infer_language_pair(str(data)) if data.is_dir() else (None, None)
-    languages: dict[str, str] = {}
+    languages: list[str] = []
     for (side, flag), name_of_data in zip(SIDES.items(), inferred, strict=True):
         language = str(getattr(pieces, side) or task.get(side) or name_of_data or "")
         if (language or translates) and not model_json.LANGUAGE.fullmatch(language):
             raise UserError(f"{checkpoint} does not say its languages: give {flag}")
-        languages[side] = language
-    source, target = languages.values()
+        languages.append(language)
     description = ModelDescription(
-        "fairseq", source, target, checkpoint.parent, checkpoint, data, state=state
+        "fairseq", *languages, checkpoint.parent, checkpoint, data, state=state
     )
     if not description.source_lang:
         description = replace(description, **_text_options(data))
