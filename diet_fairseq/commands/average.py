@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 #: the KIND of --num-KIND-checkpoints -> names of such files
 _KINDS = {
@@ -62,7 +62,6 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         for name, tensor in first.items()
         if tensor.is_floating_point()
     }
-    identities = {name: [_identity(name, first[name])] for name in sums}  # in every file
     for path in paths[1:]:
         model = checkpoints.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
@@ -78,19 +77,14 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
                     f"in {path}: average checkpoints of one run"
                 )
             total += model[name]
-            identities[name].append(_identity(name, model[name]))
-    means: dict[Any, torch.Tensor] = {}  # parameters that every file ties stay tied
+    means: dict[Any, torch.Tensor] = {}  # by the place in memory, which tied parameters share
     for name, total in sums.items():
-        mean = (total / len(paths)).to(first[name].dtype)
-        first[name] = means.setdefault(tuple(identities[name]), mean)
+        tensor = first[name]
+        mean = (total / len(paths)).to(tensor.dtype)
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        tied = means.setdefault(place, mean)
+        first[name] = tied if torch.equal(tied, mean) else mean  # another file may not tie them
     return result
-
-
-def _identity(name: str, tensor: "torch.Tensor") -> tuple[Any, ...]:
-    """The place of a tensor in memory, which tied parameters have in common."""
-    if not tensor.numel():
-        return (name,)
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -20,6 +20,7 @@ from ..checks import positive
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
 from ..stack.attention import PositionalAttention
+from ..text.lines import read_lines
 from ..text.subwords import FILES, SUBWORD, kind_of
 
 #: value of --subwords where the vocabulary has the words themselves
@@ -160,14 +161,15 @@ def _describe_checkpoint(checkpoint: Path, pieces: Pieces, translates: bool) -> 
     task = state["cfg"]["task"] or {}
     # like fairseq, infer languages from the names of the data's files where no option names them
     inferred = infer_language_pair(str(data)) if data.is_dir() else (None, None)
-    languages: list[str] = []
+    languages: dict[str, str] = {}
     for (side, flag), name_of_data in zip(SIDES.items(), inferred, strict=True):
         language = str(getattr(pieces, side) or task.get(side) or name_of_data or "")
         if (language or translates) and not model_json.LANGUAGE.fullmatch(language):
             raise UserError(f"{checkpoint} does not say its languages: give {flag}")
-        languages.append(language)
+        languages[side] = language
+    source, target = languages.values()
     description = ModelDescription(
-        "fairseq", *languages, checkpoint.parent, checkpoint, data, state=state
+        "fairseq", source, target, checkpoint.parent, checkpoint, data, state=state
     )
     if not description.source_lang:
         description = replace(description, **_text_options(data))
@@ -218,11 +220,7 @@ def _complete(description: ModelDescription, pieces: Pieces) -> ModelDescription
 
 def _check_words(dictionary: Path) -> None:
     """Refuse a vocabulary of subwords where there is no subword model."""
-    try:
-        with input_files.open_text(dictionary, newline="\n") as lines:
-            words = [line.rpartition(" ")[0] for line in lines]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{dictionary} is not UTF-8: give the dictionary of this model") from error
+    words = (line.rpartition(" ")[0] for line in read_lines(dictionary))
     if subword := next(filter(SUBWORD.fullmatch, words), None):
         raise UserError(
             f"{dictionary} is of subwords (such as {subword}), but their model is not beside it: "

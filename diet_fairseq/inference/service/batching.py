@@ -72,7 +72,11 @@ class Batches:
         for turn in turns:
             insort(self._queue, turn, key=lambda turn: turn.number)
         self._arrival.set()
-        return asyncio.gather(*(turn.answer for turn in turns))
+        answers = [turn.answer for turn in turns]
+        whole = asyncio.gather(*answers)
+        # a failure of one turn drops those after it
+        whole.add_done_callback(lambda _: [answer.cancel() for answer in answers])
+        return whole
 
     async def run(self) -> None:
         """Translate until cancelled."""
@@ -103,7 +107,8 @@ class Batches:
         except Exception as error:
             if len(batch) > 1:  # one turn may be at fault: each is translated alone
                 for turn in batch:
-                    await self._answer([turn], thread)
+                    if not turn.answer.done():
+                        await self._answer([turn], thread)
             elif not batch[0].answer.done():
                 batch[0].answer.set_exception(error)
             return

@@ -81,7 +81,8 @@ class Connection(H11Protocol):
         self._limit_time()
         if len(self.connections) > self.limits.connections:
             _warn_of_many_connections()
-            idle = [c for c in self.connections if isinstance(c, Connection) and c.is_idle]
+            connections: set[Any] = self.connections
+            idle = (connection for connection in connections if connection.is_idle)
             longest_idle = min(idle, key=lambda connection: connection.start_time)
             self.connections.discard(longest_idle)  # uvicorn does so later, after further arrivals
             longest_idle.transport.abort()
