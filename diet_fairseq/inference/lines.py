@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import UserError
 
 #: bytes to read at once: enough lines that their batches hold lines of similar length
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 
 
 def windows(file: Any, name: str, longest: int) -> Iterator[list[str]]:

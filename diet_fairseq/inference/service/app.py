@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -95,8 +94,7 @@ def application(
         if batches.waiting + len(lines) > limits.waiting:
             text = "too many lines wait to be translated: try again later"
             raise HTTPException(503, text, {"Retry-After": "1"})
-        turns = await _while_connected(request, batches.submit(lines))
-        translations = list(chain.from_iterable(turns))
+        translations = await _while_connected(request, batches.submit(lines))
         metrics.lines.inc(len(translations))
         return JSONResponse(fields.answer(translations))
 
@@ -156,7 +154,7 @@ def application(
     return service
 
 
-async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> Any:
+async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> "list[Translation]":
     """The answer, which is cancelled if the client disconnects."""
     # The body was read to its end: the next message is that the client has disconnected.
     disconnected: asyncio.Future[Any] = asyncio.ensure_future(request.receive())

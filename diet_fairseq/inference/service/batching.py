@@ -58,8 +58,8 @@ class Batches:
         """The number of lines in the queue, without those of cancelled requests."""
         return sum(len(turn.lines) for turn in self._queue if not turn.answer.done())
 
-    def submit(self, lines: Sequence[str]) -> "asyncio.Future[list[list[Translation]]]":
-        """The translations of the lines, turn by turn; to cancel it drops the lines."""
+    def submit(self, lines: Sequence[str]) -> "asyncio.Task[list[Translation]]":
+        """The translations of the lines, in their order; to cancel it drops the lines."""
         turns: list[Turn] = []
         room = 0
         for line in lines:
@@ -72,11 +72,14 @@ class Batches:
         for turn in turns:
             insort(self._queue, turn, key=lambda turn: turn.number)
         self._arrival.set()
-        answers = [turn.answer for turn in turns]
-        whole = asyncio.gather(*answers)
-        # a failure of one turn drops those after it
-        whole.add_done_callback(lambda _: [answer.cancel() for answer in answers])
-        return whole
+        return asyncio.create_task(self._translations(turns))
+
+    async def _translations(self, turns: list[Turn]) -> "list[Translation]":
+        try:
+            return [translation for turn in turns for translation in await turn.answer]
+        finally:
+            for turn in turns:
+                turn.answer.cancel()
 
     async def run(self) -> None:
         """Translate until cancelled."""
@@ -111,6 +114,7 @@ class Batches:
                         await self._answer([turn], thread)
             elif not batch[0].answer.done():
                 batch[0].answer.set_exception(error)
+                await asyncio.sleep(0)  # the request drops its other turns
             return
         for turn in batch:
             part = list(islice(translations, len(turn.lines)))
