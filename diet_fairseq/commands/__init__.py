@@ -1,1 +1,1 @@
-"""What a shell can call: one file a command."""
+"""The commands of `diet-fairseq`, one a file."""

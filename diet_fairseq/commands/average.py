@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 #: the KIND of --num-KIND-checkpoints -> names of such files
 _KINDS = {
@@ -24,25 +24,22 @@ _KINDS = {
 def find_checkpoints(
     folder: Path, kind: str, count: int, upper_bound: int | None = None
 ) -> list[Path]:
-    """The last ``count`` checkpoints in a folder, newest first.
-
-    Args:
-        kind: "epoch" or "update"
-        upper_bound: the last epoch or update to consider
-    """
+    """The last ``count`` checkpoints in a folder, newest first, up to an epoch or update."""
     if count < 1:
         raise UserError(f"--num-{kind}-checkpoints {count}: give a number of at least 1")
-    matches = [(_KINDS[kind].fullmatch(path.name), path) for path in folder.iterdir()]
-    numbered = [(int(match[1]), path) for match, path in matches if match]
-    if upper_bound is not None:
-        numbered = [(number, path) for number, path in numbered if number <= upper_bound]
-    if len(numbered) < count:
+    numbers = {
+        path: int(match[1])
+        for path in folder.iterdir()
+        if (match := _KINDS[kind].fullmatch(path.name))
+        and (upper_bound is None or int(match[1]) <= upper_bound)
+    }
+    if len(numbers) < count:
         bound = "" if upper_bound is None else f" up to {kind} {upper_bound}"
         raise UserError(
-            f"--inputs {folder}: {len(numbered)} {kind} checkpoints{bound} are there, "
+            f"--inputs {folder}: {len(numbers)} {kind} checkpoints{bound} are there, "
             f"--num-{kind}-checkpoints asks for {count}"
         )
-    return [path for _, path in sorted(numbered, reverse=True)[:count]]
+    return sorted(numbers, key=numbers.__getitem__, reverse=True)[:count]
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
@@ -65,7 +62,6 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         for name, tensor in first.items()
         if tensor.is_floating_point()
     }
-    identities = {name: [_identity(name, first[name])] for name in sums}  # in every file
     for path in paths[1:]:
         model = checkpoints.read(str(path), "cpu")["model"]
         for name in first.keys() ^ model.keys():
@@ -81,19 +77,14 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
                     f"in {path}: average checkpoints of one run"
                 )
             total += model[name]
-            identities[name].append(_identity(name, model[name]))
-    means: dict[Any, torch.Tensor] = {}  # parameters that every file ties stay tied
+    means: dict[Any, torch.Tensor] = {}  # by the place in memory, which tied parameters share
     for name, total in sums.items():
-        mean = (total / len(paths)).to(first[name].dtype)
-        first[name] = means.setdefault(tuple(identities[name]), mean)
+        tensor = first[name]
+        mean = (total / len(paths)).to(tensor.dtype)
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        tied = means.setdefault(place, mean)
+        first[name] = tied if torch.equal(tied, mean) else mean  # another file may not tie them
     return result
-
-
-def _identity(name: str, tensor: "torch.Tensor") -> tuple[Any, ...]:
-    """The place of a tensor in memory, which tied parameters have in common."""
-    if not tensor.numel():
-        return (name,)
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -28,11 +28,9 @@ def add_ctranslate2_arguments(parser: ArgumentParser) -> None:
     add_position_temperature(parser)
     add_model_files(parser)
     parser.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        default="float32",
+        "--quantization", choices=QUANTIZATIONS, default="float32",
         help="type of the parameters, except for tables of positions (default: %(default)s)",
-    )
+    )  # fmt: skip
 
 
 def add_hf_arguments(parser: ArgumentParser) -> None:
@@ -50,10 +48,7 @@ def add_safetensors_arguments(parser: ArgumentParser) -> None:
 
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="folder that `diet-fairseq export hf` or save_pretrained wrote",
-    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER",
+                        help="folder that `diet-fairseq export hf` or save_pretrained wrote"
+                        )  # fmt: skip
     add_out(parser)

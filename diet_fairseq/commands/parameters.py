@@ -6,8 +6,7 @@ and ELECTRA-base. The models are built without memory for their parameters.
 """
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .arguments import silence_logs
 
@@ -18,14 +17,13 @@ POSITIONS = 512
 LEARNED = {"max_positions": POSITIONS - 2}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of Table 6: the paper's counts in millions, and the model's options."""
 
     name: str
     paper: tuple[float, float]
     arch: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = {}  # noqa: RUF012
     remark: str = ""
 
 
@@ -44,8 +42,7 @@ TABLE_6 = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Pretrained:
+class Pretrained(NamedTuple):
     """A model of TUPE's tables 3 and 4, with the size that its paper states."""
 
     name: str
@@ -68,22 +65,6 @@ TABLES_3_AND_4 = [
 ]
 
 
-class _Dictionary:
-    """The methods of fairseq's dictionary that models call."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def pad(self) -> int:
-        return 1
-
-    def add_symbol(self, word: str) -> int:
-        return 2  # <mask> is counted already
-
-
 def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any) -> int:
     """The number of parameters of an architecture.
 
@@ -91,6 +72,7 @@ def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any)
         pretraining: whether to count an ELECTRA's generator and discriminator head
         options: fairseq's options, with underscores
     """
+    from fairseq.data import Dictionary
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -99,8 +81,10 @@ def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any)
 
     args = Namespace(**{"arch": arch, "nsp": True, "max_positions": POSITIONS} | options)
     ARCH_CONFIG_REGISTRY[arch](args)
-    words: Any = _Dictionary(vocabulary)
-    task = Namespace(source_dictionary=words)
+    words = Dictionary(extra_special_symbols=["<mask>"])
+    for number in range(vocabulary - len(words)):
+        words.add_symbol(str(number))
+    task: Any = Namespace(source_dictionary=words)
     if pretraining:
         task = MaskedLMTask(MaskedLMConfig(data=""), words)
     # fake tensors have no memory; fairseq's initialisation fails on the meta device
@@ -136,9 +120,8 @@ def print_table_6() -> None:
 
 def print_tables_3_and_4() -> None:
     print(f"| pretrained | parameters | with the generator | stated |\n|{' --- |' * 4}")
-    for model in TABLES_3_AND_4:
-        cells = [f"{count(model.arch, model.vocabulary, **model.options):,}", "", model.stated]
-        if model.arch.startswith("electra"):
-            parameters = count(model.arch, model.vocabulary, pretraining=True, **model.options)
-            cells[1] = f"{parameters:,}"
-        print(f"| {model.name} | {' | '.join(cells)} |")
+    for name, arch, vocabulary, stated, options in TABLES_3_AND_4:
+        encoder, whole = f"{count(arch, vocabulary, **options):,}", ""
+        if arch.startswith("electra"):
+            whole = f"{count(arch, vocabulary, pretraining=True, **options):,}"
+        print(f"| {name} | {encoder} | {whole} | {stated} |")

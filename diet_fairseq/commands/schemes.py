@@ -4,12 +4,9 @@ import inspect
 import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UserError
-
-if TYPE_CHECKING:
-    from ..positions import PositionScheme
 
 FAMILIES = ("transformer", "roberta", "bert", "electra")
 WIDTH = 100
@@ -20,6 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
+    from ..config import options_of, position_options
     from ..positions import SCHEMES
 
     for name in args.names:
@@ -27,12 +25,17 @@ def run(args: Namespace) -> None:
             raise UserError(f"there is no scheme {name}: take one of {', '.join(SCHEMES)}")
     for name in args.names or SCHEMES:
         print(*describe(name), "", sep="\n")
-    print("with every scheme", *describe_common_options(), sep="\n")
+    print("with every scheme")
+    fields = {"position_scheme"}.union(*map(options_of, SCHEMES.values()))
+    for name, option in position_options().items():
+        if name not in fields:
+            print(*describe_option(name, format_default({"": option.default})), sep="\n")
 
 
 def describe(name: str) -> Iterator[str]:
     """Lines with a scheme's summary, architectures and options."""
     from ..config import acts_in_attention, options_of
+    from ..models import diet_bert, diet_roberta
     from ..positions import SCHEMES
 
     scheme = SCHEMES[name]
@@ -42,17 +45,13 @@ def describe(name: str) -> Iterator[str]:
         yield f"    --arch {family}_{name}[{'|'.join(filter(None, sizes))}]"
     if not acts_in_attention(scheme):
         return
-    for field, default in options_of(scheme).items():
-        defaults = {family: defaults_of(family, scheme).get(field, default) for family in families}
-        yield from describe_option(field, format_default(defaults))
-
-
-def defaults_of(family: str, scheme: "type[PositionScheme]") -> dict[str, Any]:
-    """The family's defaults of options."""
-    from ..models import diet_bert, diet_roberta
-
     models = {"roberta": diet_roberta, "bert": diet_bert, "electra": diet_bert}
-    return models[family].defaults(scheme) if family in models else {}
+    defaults = {
+        family: models[family].defaults(scheme) if family in models else {} for family in families
+    }
+    for field, default in options_of(scheme).items():
+        by_family = {family: values.get(field, default) for family, values in defaults.items()}
+        yield from describe_option(field, format_default(by_family))
 
 
 def sizes_of(family: str, name: str) -> list[str]:
@@ -91,14 +90,3 @@ def describe_option(name: str, default: str) -> Iterator[str]:
     yield f"    {option.flag} {value}{f'  (default: {default})' if default else ''}".rstrip()
     indent = " " * 8
     yield textwrap.fill(option.help, WIDTH, initial_indent=indent, subsequent_indent=indent)
-
-
-def describe_common_options() -> Iterator[str]:
-    """Lines of the options that belong to no particular scheme."""
-    from ..config import options_of, position_options
-    from ..positions import SCHEMES
-
-    fields = {field for scheme in SCHEMES.values() for field in options_of(scheme)}
-    for name, option in position_options().items():
-        if name not in fields and name != "position_scheme":
-            yield from describe_option(name, format_default({"": option.default}))

@@ -60,9 +60,8 @@ def run(args: Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listening])
-    unread = f"{server.unread} of the answers had not been read"
     with suppress(BrokenPipeError):
-        print("stopped:", unread if server.unread else "all requests are answered", flush=True)
+        print("stopped", flush=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,10 +5,10 @@ import math
 import sys
 import zipfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .arguments import add_model, at_least
@@ -38,8 +38,7 @@ def load_translator(args: Namespace) -> "Translator":
         *("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads"),
         *("any_ctranslate2", "max_tokens", "position_temperature"),
     )
-    options = {name: getattr(args, name) for name in names}
-    return Translator(args.models, **options)
+    return Translator(args.models, **{name: getattr(args, name) for name in names})
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -76,15 +75,21 @@ def run(args: Namespace) -> None:
             raise UserError(f"{name} can't be read: {error.strerror}") from error
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # in any locale
-        translator = load_translator(args)
+        translate = partial(
+            load_translator(args).candidates,
+            nbest=args.nbest,
+            beam=args.beam,
+            lenpen=args.length_penalty,
+            strict=args.strict,
+        )
         pauses = {} if sys.stderr.isatty() else {"delay": PAUSE, "mininterval": PAUSE}
         with tqdm(desc="translating", unit=" lines", **pauses) as bar:
             for lines in windows(source, name, args.max_characters):
                 fault = None
                 try:
-                    results = _translate(translator, lines, args, bar.update)
+                    results = translate(lines, done=bar.update)
                 except TooLong as error:
-                    results = _translate(translator, lines[: error.number - 1], args, bar.update)
+                    results = translate(lines[: error.number - 1], done=bar.update)
                     number = printed_lines + error.number
                     fault = UserError(
                         f"{name}, line {number} has {error.subwords:,} subwords, but the model "
@@ -96,19 +101,6 @@ def run(args: Namespace) -> None:
                 sys.stdout.flush()
                 if fault:
                     raise fault
-
-
-def _translate(
-    translator: "Translator", lines: list[str], args: Namespace, done: Callable[[int], Any]
-) -> "list[list[Translation]]":
-    return translator.candidates(
-        lines,
-        nbest=args.nbest,
-        beam=args.beam,
-        lenpen=args.length_penalty,
-        strict=args.strict,
-        done=done,
-    )
 
 
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:

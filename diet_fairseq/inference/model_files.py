@@ -20,6 +20,7 @@ from ..checks import positive
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
 from ..stack.attention import PositionalAttention
+from ..text.lines import read_lines
 from ..text.subwords import FILES, SUBWORD, kind_of
 
 #: value of --subwords where the vocabulary has the words themselves
@@ -219,11 +220,7 @@ def _complete(description: ModelDescription, pieces: Pieces) -> ModelDescription
 
 def _check_words(dictionary: Path) -> None:
     """Refuse a vocabulary of subwords where there is no subword model."""
-    try:
-        with input_files.open_text(dictionary, newline="\n") as lines:
-            words = [line.rpartition(" ")[0] for line in lines]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{dictionary} is not UTF-8: give the dictionary of this model") from error
+    words = (line.rpartition(" ")[0] for line in read_lines(dictionary))
     if subword := next(filter(SUBWORD.fullmatch, words), None):
         raise UserError(
             f"{dictionary} is of subwords (such as {subword}), but their model is not beside it: "

@@ -175,17 +175,18 @@ class Translator:
         ]
         pending = Counter(number for number, _ in parts)
         done(len(lines) - len(pending))
-        hypotheses: dict[int, list[Hypothesis]] = {}  # of each part
+        results: list[dict[int, list[Hypothesis]]] = [{} for _ in lines]  # by index of the part
         for batch in self._batches([part for _, part in parts]):
-            results = self._engine.translate([parts[place][1] for place in batch], search)
-            hypotheses.update(zip(batch, results, strict=True))
-            translated = Counter(parts[place][0] for place in batch)
-            pending -= translated
-            done(sum(number not in pending for number in translated))
-        by_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
-        for place, (number, _) in enumerate(parts):
-            by_line[number].append(hypotheses[place])
-        return [[self._join(line, rank) for rank in range(nbest)] for line in by_line]
+            hypotheses = self._engine.translate([parts[index][1] for index in batch], search)
+            numbers = [parts[index][0] for index in batch]
+            for index, number, beam_of_part in zip(batch, numbers, hypotheses, strict=True):
+                results[number][index] = beam_of_part
+            pending -= Counter(numbers)
+            done(len(set(numbers) - pending.keys()))
+        return [
+            [self._join([line[index] for index in sorted(line)], rank) for rank in range(nbest)]
+            for line in results
+        ]
 
     def _parts(self, line: str, number: int, strict: bool) -> list[list[str]]:
         # JSON may hold unpaired surrogates, which subword models reject.

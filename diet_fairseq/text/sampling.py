@@ -11,13 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 SMOOTHING = 0.7
 
 
-def shares(sizes: Mapping[str, int], smoothing: float) -> dict[str, float]:
-    """Language -> its share of the sampled text; ``sizes`` are numbers of lines."""
-    weights = {name: size**smoothing for name, size in sizes.items() if size}
-    total = sum(weights.values())
-    return {name: weight / total for name, weight in weights.items()}
-
-
 def copies(
     languages: Sequence[str], sizes: Mapping[str, int], smoothing: float, seed: int = 1
 ) -> Iterator[int]:
@@ -29,8 +22,8 @@ def copies(
         languages: the language of each document
         sizes: number of lines of each language
     """
-    draw, total = random.Random(seed), sum(sizes.values())
-    times = {name: total * share / sizes[name] for name, share in shares(sizes, smoothing).items()}
+    draw = random.Random(seed)
+    scale = sum(sizes.values()) / sum(size**smoothing for size in sizes.values())
     for name in languages:
-        whole, part = divmod(times[name], 1)
+        whole, part = divmod(scale * sizes[name] ** (smoothing - 1), 1)
         yield int(whole) + (draw.random() < part)

@@ -1,7 +1,7 @@
 """Scores by sacreBLEU: BLEU and chrF with signatures, test sets, and significance tests."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError
@@ -52,9 +52,9 @@ def read_test_set(test_set: str, pair: str) -> tuple[list[str], list[str]]:
 
 
 def paired_bootstrap(
-    baseline: Sequence[str], systems: Mapping[str, Sequence[str]], references: Sequence[str]
-) -> dict[str, tuple[float, float]]:
-    """System -> its difference in BLEU from the baseline, and p (Koehn 2004).
+    baseline: Sequence[str], system: Sequence[str], references: Sequence[str]
+) -> tuple[float, float]:
+    """A system's difference in BLEU from the baseline, and p (Koehn 2004).
 
     The test covers the sentences of one test set, not the variance between seeds.
     """
@@ -62,14 +62,10 @@ def paired_bootstrap(
     from sacrebleu.significance import PairedTest, Result
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
-    tests = {}
-    for name, system in systems.items():
-        if list(system) == list(baseline):  # sacreBLEU's p would be 0
-            tests[name] = (0.0, 1.0)
-            continue
-        outputs: list[tuple[str, Sequence[str]]] = [("baseline", baseline), (name, system)]
-        paired = PairedTest(outputs, {"BLEU": BLEU()}, [references], "bs", n_samples=SAMPLES)
-        first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
-        assert second.p_value is not None  # only the baseline has none
-        tests[name] = (second.score - first.score, second.p_value)
-    return tests
+    if list(system) == list(baseline):  # sacreBLEU's p would be 0
+        return 0.0, 1.0
+    outputs = [("baseline", baseline), ("system", system)]
+    paired = PairedTest(outputs, {"BLEU": BLEU()}, [references], "bs", n_samples=SAMPLES)
+    first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
+    assert second.p_value is not None  # only the baseline has none
+    return second.score - first.score, second.p_value

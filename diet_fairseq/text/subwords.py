@@ -14,7 +14,7 @@ from ..atomic import atomic_file
 from ..errors import UserError
 from ..input_files import VOCABULARY, check_regular, open_regular, open_text
 from .lines import read_lines
-from .moses import import_library, split_words
+from .moses import split_words
 from .parallel import map_lines
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
@@ -37,10 +37,11 @@ class SentencePiece:
     """
 
     def __init__(self, model: Path) -> None:
-        sentencepiece = import_library("sentencepiece")
+        from sentencepiece import SentencePieceProcessor
+
         check_regular(model, VOCABULARY)
         try:
-            self.model = sentencepiece.SentencePieceProcessor(model_file=str(model))
+            self.model = SentencePieceProcessor(model_file=str(model))
         except (RuntimeError, OSError) as error:
             raise UserError(
                 f"{model} is no model of SentencePiece, or is damaged: give another"
@@ -74,11 +75,12 @@ class SubwordNmt:
     """
 
     def __init__(self, codes: Path) -> None:
-        library = import_library("subword_nmt.apply_bpe")
+        from subword_nmt.apply_bpe import BPE
+
         # BPE reports a bad file on stderr, and exits.
         with open_text(codes, newline="\n") as file, redirect_stderr(io.StringIO()):
             try:
-                self.bpe = library.BPE(file)
+                self.bpe = BPE(file)
             except (OSError, ValueError, SystemExit) as error:
                 raise UserError(f"{codes} holds no codes of subword-nmt: give others") from error
 

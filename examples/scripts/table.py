@@ -48,7 +48,7 @@ def compare(ours: DataFrame, theirs: DataFrame, reference: Path) -> list[str]:
     for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
         files = [Path(folder, f"evaluation-{test}", "translations.txt") for folder in folders]
         lines, baseline, references = (list(read_lines(file)) for file in (*files, reference))
-        gain, p = paired_bootstrap(baseline, {"": lines}, references)[""]
+        gain, p = paired_bootstrap(baseline, lines, references)
         tests.append(f"{gain:+.2f} (p = {p:.3f})")
     return [difference(pairs["BLEU_x"], pairs["BLEU_y"]), ", ".join(tests)]
 

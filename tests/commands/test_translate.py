@@ -113,14 +113,14 @@ def test_each_window_is_written_before_the_next_is_translated(model, tmp_path, m
     path = tmp_path / "many"
     path.write_text("a b\n" * 5)
     seen = []
-    candidates, windows = Translator.candidates, lines.windows
+    candidates = Translator.candidates
 
     def watched(self, some, **options):
         seen.append((len(some), capsys.readouterr().out.count("\n")))
         return candidates(self, some, **options)
 
     monkeypatch.setattr(Translator, "candidates", watched)
-    monkeypatch.setattr(lines, "windows", lambda *args: windows(*args, size=2))
+    monkeypatch.setattr(lines, "BLOCK", 8)
     run(model, path)
     assert seen == [(2, 0), (2, 2), (1, 2)]
 

@@ -133,7 +133,7 @@ FORGERIES = {
         "relative_attention_max_distance is not that of 2 buckets",
     ),
     "alignment layer": (number("decoder/alignment_layer", 77), "decoder/alignment_layer is 77"),
-    "no heads": (number("encoder/num_heads", 0), "encoder/num_heads is 0, which does not divide"),
+    "no heads": (number("encoder/num_heads", 0), "encoder/num_heads is 0"),
     "heads": (number("decoder/num_heads", 3), "decoder/num_heads is 3, which does not divide"),
     "distance": (
         number(f"{FIRST}/self_attention/relative_attention_max_distance", 1),
@@ -225,7 +225,7 @@ def test_forged_rotary_positions_are_refused(tmp_path):
     ctranslate2_files.check(out)
     for change, fault in (
         (number("decoder/layer_0/self_attention/rotary_dim", 64), "rotary_dim is 64"),
-        (number("decoder/layer_0/self_attention/rotary_base", 0), "rotary_base is 0, not a numb"),
+        (number("decoder/layer_0/self_attention/rotary_base", 0), "rotary_base is 0"),
         (without("encoder/layer_1/self_attention/rotary"), "the encoder has .* of several kinds"),
     ):
         folder = tmp_path / "folder"

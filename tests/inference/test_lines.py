@@ -6,19 +6,22 @@ import threading
 import pytest
 
 from diet_fairseq.errors import UserError
+from diet_fairseq.inference import lines
 from diet_fairseq.inference.lines import windows
 from tests.support.texts import ODD
 
 
-def lines_of(path, size=3, longest=200_000):
+def lines_of(path, longest=200_000):
     with open(path, "rb") as file:
-        return list(windows(file, "text", longest, size))
+        return list(windows(file, "text", longest))
 
 
-def test_a_file_comes_in_windows(tmp_path):
+def test_a_file_comes_in_windows(tmp_path, monkeypatch):
     path = tmp_path / "text"
     path.write_bytes("\ufeffa\r\n\n\ufeffb\nc\nlast".encode())
-    assert lines_of(path) == [["a", "", "\ufeffb"], ["c", "last"]]
+    assert lines_of(path) == [["a", "", "\ufeffb", "c"], ["last"]]
+    monkeypatch.setattr(lines, "BLOCK", 8)
+    assert lines_of(path) == [["a", ""], ["\ufeffb", "c"], ["last"]]
     path.write_bytes(b"")
     assert lines_of(path) == []
     path.write_bytes(b"\n")
@@ -32,18 +35,15 @@ def test_a_line_may_be_longer_than_a_block_and_hold_anything(tmp_path):
     assert lines_of(path) == [[long, "x"]]
 
 
-def test_a_line_that_is_not_utf8_is_named_after_those_before_it(tmp_path):
+def test_a_line_that_is_not_utf8_is_named_after_those_before_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "BLOCK", 6)
     path = tmp_path / "text"
     path.write_bytes(b"a\nb\nc\nd\nab\xff\nf\n")
-    given = []
-    with (
-        open(path, "rb") as file,
-        pytest.raises(UserError, match=r"^text, line 5: byte 3 \(0xff\) is not UTF-8: convert"),
-    ):
-        given.extend(windows(file, "text", 1000, 3))
     with open(path, "rb") as file:
-        found = windows(file, "text", 1000, 3)
-        assert [next(found), next(found)] == [["a", "b", "c"], ["d"]]
+        batches = windows(file, "text", 1000)
+        assert [next(batches), next(batches)] == [["a", "b", "c"], ["d"]]
+        with pytest.raises(UserError, match=r"^text, line 5: byte 3 \(0xff\) is not UTF-8: conver"):
+            next(batches)
 
 
 def test_a_pipe_s_lines_are_not_held_back(tmp_path):

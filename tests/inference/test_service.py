@@ -260,6 +260,13 @@ def test_a_request_that_fails_fails_alone(serve, mirror):
         assert first.result().status_code == 200
 
 
+def test_a_request_that_fails_is_not_translated_to_its_end(serve, mirror):
+    client = serve()
+    assert post(client, q=["fail", *["l"] * 100]).status_code == 500
+    assert post(client, q="abc").status_code == 200
+    assert [len(batch) for batch in mirror.batches] == [64, 8, 1]
+
+
 @pytest.mark.parametrize(
     ("host", "is_served"),
     [("testserver", True), ("TestServer.:80", True), ("localhost:5000", True), ("127.0.0.1", True),

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from importlib.resources import files
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -44,23 +44,18 @@ class Metrics:
     """Numbers of requests and lines, durations and batch sizes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        name = "diet_fairseq"
-        self.requests = Counter(
-            f"{name}_requests", "Requests to translate, by status", ["status"], registry=registry
-        )
-        self.lines = Counter(f"{name}_lines", "Lines translated", registry=registry)
-        self.waiting = Gauge(f"{name}_waiting_lines", "Lines in the queue", registry=registry)
+        options: dict[str, Any] = {"namespace": "diet_fairseq", "registry": registry}
+        status = ["status"]
+        self.requests = Counter("requests", "Requests to translate, by status", status, **options)
+        self.lines = Counter("lines", "Lines translated", **options)
+        self.waiting = Gauge("waiting_lines", "Lines in the queue", **options)
+        seconds = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
         self.seconds = Histogram(
-            f"{name}_request_seconds",
-            "From a request to its answer",
-            registry=registry,
-            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+            "request_seconds", "From a request to its answer", buckets=seconds, **options
         )
+        sizes = (1, 2, 4, 8, 16, 32, 64, 128)
         self.batch_lines = Histogram(
-            f"{name}_batch_lines",
-            "Lines translated at once",
-            registry=registry,
-            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            "batch_lines", "Lines translated at once", buckets=sizes, **options
         )
 
 
@@ -84,7 +79,7 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # A server that shuts down completes its requests before it leaves here.
+        # The server leaves here after its last response.
         running = asyncio.create_task(batches.run())
         try:
             yield
@@ -137,7 +132,7 @@ def application(
     async def numbers(_: Request) -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     page = page.replace("{{source}}", source).replace("{{target}}", target)
 
     async def home(_: Request) -> Response:

@@ -5,18 +5,18 @@ lines each, so that a long request delays no short one; long lines count more.
 """
 
 import asyncio
-from collections import deque
+from bisect import insort
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ..translator import Translation
 
 #: characters of a usual line
 USUAL = 200
-#: limit of a request's `weight` in a batch before the others have their turn
+#: `weight` of a request's lines at which its turn ends
 TURN = 8
 
 
@@ -25,21 +25,12 @@ def weight(line: str) -> int:
     return 1 + len(line) // USUAL
 
 
-class _Request:
-    """A request's lines in the queue, and the translations of those before them."""
+class Turn(NamedTuple):
+    """Some lines of a request, which are translated in one batch."""
 
-    def __init__(self, lines: Sequence[str], answer: "asyncio.Future[list[Translation]]") -> None:
-        self.lines, self.answer = deque(lines), answer
-        self.total = len(lines)
-        self.translations: list[Translation] = []
-
-    def take(self, most: int) -> list[str]:
-        """The next lines until their weight reaches ``most``: at least one."""
-        lines: list[str] = []
-        while most > 0 and self.lines:
-            lines.append(self.lines.popleft())
-            most -= weight(lines[-1])
-        return lines
+    number: int  # turns of lower numbers come first
+    lines: list[str]
+    answer: "asyncio.Future[list[Translation]]"
 
 
 class Batches:
@@ -47,7 +38,7 @@ class Batches:
 
     Args:
         translate: is called in a separate thread, one call at a time
-        together: the limit of a batch's `weight`
+        together: `weight` at which a batch is full
         observe: is called with the number of lines of every batch
     """
 
@@ -58,63 +49,74 @@ class Batches:
         observe: Callable[[int], Any],
     ) -> None:
         self._translate, self.together, self.observe = translate, together, observe
-        self._queue: deque[_Request] = deque()
+        self._queue: list[Turn] = []
+        self._number = 0  # of the turn that was translated last
         self._arrival = asyncio.Event()
 
     @property
     def waiting(self) -> int:
         """The number of lines in the queue, without those of cancelled requests."""
-        return sum(len(request.lines) for request in self._queue if not request.answer.done())
+        return sum(len(turn.lines) for turn in self._queue if not turn.answer.done())
 
-    def submit(self, lines: Sequence[str]) -> "asyncio.Future[list[Translation]]":
+    def submit(self, lines: Sequence[str]) -> "asyncio.Task[list[Translation]]":
         """The translations of the lines, in their order; to cancel it drops the lines."""
-        answer = asyncio.get_running_loop().create_future()
-        self._queue.append(_Request(lines, answer))
+        turns: list[Turn] = []
+        room = 0
+        for line in lines:
+            if room <= 0:
+                answer = asyncio.get_running_loop().create_future()
+                turns.append(Turn(self._number + len(turns), [], answer))
+                room = min(TURN, self.together)
+            turns[-1].lines.append(line)
+            room -= weight(line)
+        for turn in turns:
+            insort(self._queue, turn, key=lambda turn: turn.number)
         self._arrival.set()
-        return answer
+        return asyncio.create_task(self._translations(turns))
+
+    async def _translations(self, turns: list[Turn]) -> "list[Translation]":
+        try:
+            return [translation for turn in turns for translation in await turn.answer]
+        finally:
+            for turn in turns:
+                turn.answer.cancel()
 
     async def run(self) -> None:
         """Translate until cancelled."""
-        loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "translating") as thread:
-
-            async def translate(batch: list[tuple[_Request, list[str]]]) -> None:
-                lines = [line for _, part in batch for line in part]
-                try:
-                    translations = await loop.run_in_executor(thread, self._translate, lines)
-                except Exception as error:
-                    if len(batch) > 1:  # one request may be at fault: each is translated alone
-                        for request_lines in batch:
-                            await translate([request_lines])
-                    elif not batch[0][0].answer.done():
-                        batch[0][0].answer.set_exception(error)
-                    return
-                remaining = iter(translations)
-                for request, part in batch:
-                    request.translations += islice(remaining, len(part))
-                    is_complete = len(request.translations) == request.total
-                    if is_complete and not request.answer.done():
-                        request.answer.set_result(request.translations)
-
             while True:
                 await self._arrival.wait()
                 if batch := self._next_batch():
-                    self.observe(sum(len(lines) for _, lines in batch))
-                    await translate(batch)
+                    self.observe(sum(len(turn.lines) for turn in batch))
+                    await self._answer(batch, thread)
                 else:
                     self._arrival.clear()
 
-    def _next_batch(self) -> list[tuple[_Request, list[str]]]:
-        """The next lines of each request in turn; requests with further lines queue again."""
-        batch = []
-        room = self.together
+    def _next_batch(self) -> list[Turn]:
+        batch, room = [], self.together
         while room > 0 and self._queue:
-            request = self._queue.popleft()
-            if request.answer.done():
-                continue
-            lines = request.take(min(room, TURN))
-            room -= sum(map(weight, lines))
-            batch.append((request, lines))
-            if request.lines:
-                self._queue.append(request)
+            turn = self._queue.pop(0)
+            self._number = turn.number
+            if not turn.answer.done():
+                room -= sum(map(weight, turn.lines))
+                batch.append(turn)
         return batch
+
+    async def _answer(self, batch: list[Turn], thread: ThreadPoolExecutor) -> None:
+        lines = [line for turn in batch for line in turn.lines]
+        loop = asyncio.get_running_loop()
+        try:
+            translations = iter(await loop.run_in_executor(thread, self._translate, lines))
+        except Exception as error:
+            if len(batch) > 1:  # one turn may be at fault: each is translated alone
+                for turn in batch:
+                    if not turn.answer.done():
+                        await self._answer([turn], thread)
+            elif not batch[0].answer.done():
+                batch[0].answer.set_exception(error)
+                await asyncio.sleep(0)  # the request drops its other turns
+            return
+        for turn in batch:
+            part = list(islice(translations, len(turn.lines)))
+            if not turn.answer.done():
+                turn.answer.set_result(part)

@@ -15,10 +15,6 @@ from ...input_files import broken_rule
 if TYPE_CHECKING:
     from ..translator import Translation
 
-#: limit of a form's fields beside its texts
-OTHER_FIELDS = 100
-#: limit of a form's files, which are ignored
-FILES = 8
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -82,24 +78,22 @@ async def read_request(
         fields = TranslationRequest(**values | {"is_list": isinstance(values.get("q"), list)})
     except ValidationError as error:
         raise HTTPException(400, broken_rule(error)) from error
-    for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
-        language = getattr(fields, name)
-        if language not in languages:
-            raise HTTPException(
-                400,
-                f"{name} {language[:40]!r} is not supported: this model translates {source} to "
-                f"{target}",
-            )
-    if (count := len(fields.lines)) > limits.waiting:
-        raise HTTPException(400, f"q has {count:,} lines, more than {limits.waiting:,}: send fewer")
-    for number, line in enumerate(fields.lines, 1):
-        if len(line) > limits.characters:
-            raise HTTPException(
-                400,
-                f"line {number} of q has {len(line):,} characters, more than "
-                f"{limits.characters:,}: shorten it",
-            )
+    if fault := _fault(fields, source, target, limits):
+        raise HTTPException(400, fault)
     return fields
+
+
+def _fault(fields: TranslationRequest, source: str, target: str, limits: Limits) -> str | None:
+    for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
+        if (language := getattr(fields, name)) not in languages:
+            rule = f"this model translates {source} to {target}"
+            return f"{name} {language[:40]!r} is not supported: {rule}"
+    if (count := len(fields.lines)) > limits.waiting:
+        return f"q has {count:,} lines, more than {limits.waiting:,}: send fewer"
+    for number, length in enumerate(map(len, fields.lines), 1):
+        if length > (most := limits.characters):
+            return f"line {number} of q has {length:,} characters, more than {most:,}: shorten it"
+    return None
 
 
 def _bounded(request: Request, most: int) -> Request:
@@ -121,9 +115,9 @@ async def _values(request: Request, limits: Limits) -> dict[str, Any]:
     """The fields of JSON or of a form; several fields ``q`` of a form are a list."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in FORMS:
-        async with request.form(
-            max_part_size=limits.body, max_fields=limits.waiting + OTHER_FIELDS, max_files=FILES
-        ) as form:
+        # a text in each field q, some other fields; files are ignored
+        fields = limits.waiting + 100
+        async with request.form(max_part_size=limits.body, max_fields=fields, max_files=8) as form:
             texts = form.getlist("q")
             return {**form, "q": texts} if len(texts) > 1 else dict(form)
     if kind != "application/json":

@@ -80,8 +80,9 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._limit_time()
         if len(self.connections) > self.limits.connections:
-            _warn_of_many(self.limits.connections)
-            idle = [c for c in self.connections if isinstance(c, Connection) and c.is_idle]
+            _warn_of_many_connections()
+            connections: set[Any] = self.connections
+            idle = (connection for connection in connections if connection.is_idle)
             longest_idle = min(idle, key=lambda connection: connection.start_time)
             self.connections.discard(longest_idle)  # uvicorn does so later, after further arrivals
             longest_idle.transport.abort()
@@ -111,30 +112,19 @@ class Connection(H11Protocol):
         self.timer = self.loop.call_later(seconds, self.transport.abort)
 
 
-@cache
-def _warn_of_many(connections: int) -> None:
-    """Log it once: the log of a busy service would grow without end."""
-    logger.warning(
-        "%s connections are open, as many as may be: idle ones are closed for new ones",
-        f"{connections:,}",
-    )
+@cache  # or the log of a busy service would grow without end
+def _warn_of_many_connections() -> None:
+    logger.warning("the limit of connections is reached: idle ones are closed for new ones")
 
 
 class Server(uvicorn.Server):
-    """A server that ends after its last response, or at the second signal.
-
-    Attributes:
-        unread: number of connections that closed before their last response was read
-    """
-
-    unread = 0
+    """A server that ends after its last response, or at the second signal."""
 
     def __init__(self, app: Any, limits: ConnectionLimits) -> None:
-        protocol: Any = partial(Connection, limits=limits)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol,
+                http=partial(Connection, limits=limits),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -149,14 +139,6 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or []:
             listening.listen(BACKLOG)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        connections: set[Any] = set(self.server_state.connections)
-        await super().shutdown(sockets)
-        self.unread = sum(
-            connection in self.server_state.connections or not connection.is_idle
-            for connection in connections
-        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
