@@ -20,8 +20,7 @@ from diet_fairseq.positions.relative import OffsetProducts, OffsetScores
 from diet_fairseq.positions.scores import Dense, Factors
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
-from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.positions.tupe_variants import BertAd, TupeFree
+from diet_fairseq.positions.tupe import BertAd, TupeA, TupeFree
 from diet_fairseq.stack import attention, decoder, encoder, forward_context
 from diet_fairseq.stack.attention import PositionalAttention
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
