@@ -73,7 +73,6 @@ def create_context(
         (batch, first.num_heads, first.head_dim),
         compute_dtype(first.q_proj.weight),
         first.active_dropout,
-        len(stack.layers) if shared else 1,
     )
     backend = select_backend(config.attention_backend, request)
     scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None

@@ -46,8 +46,10 @@ class WarmStart:
         """As fairseq's; with ``--finetune-from-model`` the other model may have other positions."""
         if starts(self):
             self.upgrade_state_dict(state_dict)
-            description = from_text(state_dict.pop(DESCRIPTION, None))
-            state_dict = parameters_for(self, state_dict, description)
+            old = from_text(state_dict.pop(DESCRIPTION, None))  # None: only names and shapes tell
+            if old is not None:
+                state_dict = comparable(state_dict, old, describe(PositionConfig.of(self.args)))
+            state_dict = adapt(self, lengthened(self, state_dict), old)
         fairseq_model: Any = super()
         return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
 
@@ -70,22 +72,6 @@ def starts(model: Any) -> bool:
     return _model.get() is model
 
 
-def parameters_for(
-    model: Any, checkpoint: Mapping[str, Tensor], description: Description | None = None
-) -> dict[str, Tensor]:
-    """The checkpoint's parameters, adapted to the model that starts from it.
-
-    Args:
-        model: a `WarmStart`
-        checkpoint: its state dict
-        description: of its positions; None: only names and shapes tell
-    """
-    new = describe(PositionConfig.of(model.args))
-    if description is not None:
-        checkpoint = comparable(checkpoint, description, new)
-    return adapt(model, lengthened(model, checkpoint), description)
-
-
 def comparable(
     checkpoint: Mapping[str, Tensor], old: Description, new: Description
 ) -> Mapping[str, Tensor]:
@@ -95,12 +81,12 @@ def comparable(
             "the checkpoint has --position-input %s, this model %s: it starts without the positions"
             " that the checkpoint has at the input", old.get("input"), new["input"],
         )  # fmt: skip
-    unlike = differences(old, new)
-    if not unlike or not any(map(_kind, checkpoint)):
+    reasons = differences(old, new)
+    if not reasons or not any(map(_kind, checkpoint)):
         return checkpoint
     logger.warning(
         "the checkpoint's positions are not taken, as they mean something else: they have %s; to go"
-        " on with them, give the options that they were trained with", ", ".join(unlike),
+        " on with them, give the options that they were trained with", ", ".join(reasons),
     )  # fmt: skip
     return {name: tensor for name, tensor in checkpoint.items() if _kind(name) is None}
 
@@ -154,9 +140,9 @@ def adapt(
         if name in fits:
             adapted[name] = adapted[name] * scale
     logger.info("starts from another model, of which %d parameters are taken", len(fits))
-    for what, names in (("new here", new), ("not taken", dropped)):
+    for title, names in (("new here", new), ("not taken", dropped)):
         if names:
-            logger.info("%s: %s", what, ", ".join(_collapsed(names)))
+            logger.info("%s: %s", title, ", ".join(_collapsed(names)))
     return adapted
 
 
