@@ -35,6 +35,7 @@ class DietAbs(ScoreParameters):
     segment_scheme = "per-head"
     options = (RANK, GAIN, START, PEAK)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
+    zeroed = ("key",)  # but not the query: two zero factors would have no gradient
     #: the default gain at rank 32, see `gain_of`
     gain_at_32: ClassVar[float] = 10.0
 
@@ -62,9 +63,6 @@ class DietAbs(ScoreParameters):
             factors = shifted_diagonals(first_offsets(shape), *places, rank, peak)
             for parameter, factor in zip((self.query, self.key), factors, strict=True):
                 parameter.data[..., : factor.size(-1)] = factor / self.gain
-
-    def zero(self) -> None:
-        nn.init.zeros_(self.key)  # but not the query: two zero factors would have no gradient
 
     def score(self, layout: Layout) -> Factors:
         return Factors(

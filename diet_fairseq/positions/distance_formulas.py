@@ -90,15 +90,13 @@ class Kerple(PositionScheme):
 
     options = (KERPLE,)
     meaning = ("kerple",)
+    zeroed = ("r1",)
 
     def __init__(self, shape: AttentionShape, *, kerple: str) -> None:
         super().__init__(shape)
         self.kerple = kerple
         largest = (2.0, 1.0) if kerple == "log" else (1.0, 2.0)
         self.r1, self.r2 = (nn.Parameter(torch.rand(shape.heads) * most) for most in largest)
-
-    def zero(self) -> None:
-        nn.init.zeros_(self.r1)
 
     def score(self, layout: Layout) -> Offsets:
         distances = layout.offset_line.abs()  # (number of offsets,)

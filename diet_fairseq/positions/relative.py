@@ -112,6 +112,8 @@ class OffsetProducts(OffsetScores):
     and F^K of all heads; all start from N(0, 0.02), and the product is not scaled.
     """
 
+    zeroed = ("key.",)  # but no other: their product would have no gradient
+
     def __init__(
         self, shape: AttentionShape, row_of_offset: Tensor, rows: int, gain: float
     ) -> None:
@@ -122,9 +124,6 @@ class OffsetProducts(OffsetScores):
         self.query, self.key = (nn.Linear(shape.embed_dim, width, bias=False) for _ in range(2))
         for linear in (self.query, self.key):
             nn.init.normal_(linear.weight, std=0.02)
-
-    def zero(self) -> None:
-        nn.init.zeros_(self.key.weight)  # but no other: their product would have no gradient
 
     @property
     def scalars(self) -> Tensor:

@@ -75,6 +75,7 @@ class TupeA(PositionScheme):
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
     meaning: ClassVar[tuple[str, ...]] = ("layer_norm",)
     scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
+    zeroed: ClassVar[tuple[str, ...]] = ("pos_k_linear.",)
 
     def __init__(
         self, shape: AttentionShape, *, untie_cls: str, no_layer_norm: bool, no_rescale: bool
@@ -101,10 +102,6 @@ class TupeA(PositionScheme):
                 nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-
-    def zero(self) -> None:
-        for parameter in self.pos_k_linear.parameters():
-            nn.init.zeros_(parameter)
 
     def score(self, layout: Layout) -> Factors:
         return Factors(*self._factors(layout))
@@ -159,6 +156,8 @@ class TupeR(TupeA):
         RELATIVE,
     )
     meaning = ("layer_norm", "untie_cls", "relative", "buckets", "max_distance")
+    #: the scalars of the buckets, or one factor of their products
+    zeroed = ("pos_k_linear.", "relative_attention_bias.weight", "relative_attention_bias.key.")
 
     def __init__(
         self,
@@ -180,10 +179,6 @@ class TupeR(TupeA):
             else OffsetScalars(shape, row_of_offset, rows, gain, std=0.02)
         )
         self.buckets, self.max_distance, self.relative = buckets, max_distance, relative
-
-    def zero(self) -> None:
-        super().zero()
-        self.relative_attention_bias.zero()
 
     def score(self, layout: Layout) -> Dense:  # type: ignore[override]
         query, key = self._factors(layout)
@@ -210,15 +205,10 @@ class BertAd(TupeA):
     cross = None
     score_terms = 4
     options = ()
+    zeroed = ("pos_k_linear.", "pos_q_linear.")  # both: each meets words, too
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape, untie_cls="no", no_layer_norm=False, no_rescale=False)
-
-    def zero(self) -> None:
-        super().zero()
-        # otherwise the product of positions and words would not be zero
-        for parameter in self.pos_q_linear.parameters():
-            nn.init.zeros_(parameter)
 
     def prepare(self, layout: Layout) -> None:
         layout.cache[self] = self._factors(layout)
