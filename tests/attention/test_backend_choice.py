@@ -71,7 +71,7 @@ def check_one_decision(case: Case) -> None:
 
 
 @tiny.each(FACTORED)
-def test_what_layers_share_is_computed_for_the_backend_that_they_take(case):
+def test_shared_scores_are_computed_for_the_selected_backend(case):
     check_one_decision(case)
 
 
@@ -124,7 +124,7 @@ def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog
     assert caplog.messages == [f"--attention-backend {name} is no longer there: auto is taken"]
 
 
-def test_a_backend_that_never_was_is_refused():
+def test_an_unknown_backend_is_refused():
     with pytest.raises(UserError, match="--attention-backend must be one of auto, reference, "):
         config.PositionConfig.of(Namespace(position_scheme="none", attention_backend="quick"))
 

@@ -186,7 +186,7 @@ def test_every_backend_computes_what_the_reference_does(seed):
         mutants.fast_scores_without_gradient,
     ],
 )
-def test_a_fault_of_one_backend_is_found(mutant):
+def test_the_fuzz_finds_a_wrong_backend(mutant):
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
         with pytest.raises(AssertionError):

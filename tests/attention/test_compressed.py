@@ -367,5 +367,5 @@ def test_linformer_catches(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
 
 
-def test_there_are_two_of_them():
+def test_two_schemes_compress_keys():
     assert {name for name, scheme in SCHEMES.items() if scheme.compressed} == set(FULL)

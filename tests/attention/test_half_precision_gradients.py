@@ -109,7 +109,7 @@ def check_segments_at_the_input(case: Case) -> None:
         Case("diet_rel", family="bert"),
     ]
 )
-def test_what_a_scheme_adds_has_the_gradients_of_single_precision(case):
+def test_scores_have_the_gradients_of_single_precision(case):
     check_gradients(case)
 
 

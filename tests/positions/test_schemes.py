@@ -133,7 +133,7 @@ def test_the_kinds_of_a_scheme_are_what_it_overrides():
 
 
 @torch.no_grad()
-def test_what_is_added_to_the_values_is_kept_from_fused_attention():
+def test_terms_of_values_avoid_fused_attention():
     limit = Limit(512, "--max-positions")
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))

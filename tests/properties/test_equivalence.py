@@ -111,7 +111,7 @@ def test_layers_dropped_in_training_are_those_that_fairseq_drops():
     close(outs[0], outs[1], **TOLERANCE)
 
 
-def test_all_that_the_model_returns_is_what_fairseq_s_returns():
+def test_the_model_returns_what_fairseq_s_model_returns():
     ours, theirs = pair(Case("sinusoidal"))
     source, target = padded(SOURCES, True), padded(TARGETS, False)
     for asked in (
