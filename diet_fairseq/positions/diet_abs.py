@@ -72,11 +72,11 @@ class DietAbs(ScoreParameters):
 
     def _of(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
         if length is not None and length <= parameter.size(1):
-            return self.gained(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
+            return self.amplify(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
         if positions.size(0) == 1:  # as in decoding, where most rows are not needed
             rows = parameter[:, positions[0].clamp(max=parameter.size(1) - 1)]  # (H, T, d_p)
-            return self.gained(rows).unsqueeze(0)  # (1, H, T, d_p)
-        table = self.gained(parameter).transpose(0, 1).flatten(1)  # (n, H * d_p)
+            return self.amplify(rows).unsqueeze(0)  # (1, H, T, d_p)
+        table = self.amplify(parameter).transpose(0, 1).flatten(1)  # (n, H * d_p)
         return take_rows(table, positions, self.shape.heads)  # (B|1, H, T, d_p)
 
 
@@ -100,7 +100,7 @@ class DietAbsLin(DietAbs):
 
     def score(self, layout: Layout) -> Factors:
         query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)
-        return Factors(query, self.gained(self.key).unsqueeze(0))  # (1, H, k, d_p)
+        return Factors(query, self.amplify(self.key).unsqueeze(0))  # (1, H, k, d_p)
 
 
 def gain_of(rank: int, at_32: float) -> float:

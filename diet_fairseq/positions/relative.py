@@ -102,7 +102,7 @@ class OffsetScalars(OffsetScores):
 
     @property
     def scalars(self) -> Tensor:
-        return self.gained(self.weight)
+        return self.amplify(self.weight)
 
 
 class OffsetProducts(OffsetScores):
@@ -127,7 +127,7 @@ class OffsetProducts(OffsetScores):
 
     @property
     def scalars(self) -> Tensor:
-        vectors = self.gained(self.vectors)  # (rows, d)
+        vectors = self.amplify(self.vectors)  # (rows, d)
         query, key = (F.linear(vectors, f.weight.to(vectors.dtype)) for f in (self.query, self.key))
         return (query * key).unflatten(-1, (self.shape.heads, -1)).sum(-1)  # (rows, H)
 

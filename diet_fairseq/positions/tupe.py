@@ -118,7 +118,7 @@ class TupeA(PositionScheme):
             for pos, linear in ((self.pos, self.pos_q_linear), (pos_key, self.pos_k_linear))
         )  # (2, H, d_h)
         thetas = (of_query * self.scale * of_key).float().sum(-1)  # (2, H)
-        return untied(query, key, layout, *thetas)
+        return untie(query, key, layout, *thetas)
 
     def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, end: int) -> Tensor:
         """(B|1, T) positions, below ``end`` except padding's -> (B|1, H, T, d_h)."""
@@ -252,12 +252,12 @@ class TupeFree(ScoreParameters):
     def score(self, layout: Layout) -> Dense:
         score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)
         if self.theta is not None:
-            score = reset(score, layout, *self.gained(self.theta))
+            score = reset(score, layout, *self.amplify(self.theta))
         return Dense(score)
 
     def _of_pairs(self, layout: Layout) -> Tensor:
         end = layout.key_end  # all positions are below it, as queries are among the keys
-        square = self.gained(self.weight[:, :end, :end])  # (H, t, t)
+        square = self.amplify(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)
         rows, columns = (  # those of padding may lie beyond
@@ -281,7 +281,7 @@ def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Te
     return torch.where(query_first, theta_1[:, None, None], score)
 
 
-def untied(
+def untie(
     query: Tensor, key: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).

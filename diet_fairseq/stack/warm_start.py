@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.description import Description, describe, differences, from_text, to_text
 from ..positions.gain import ScoreParameters
-from .lengthening import lengthened
+from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,9 @@ class WarmStart:
             self.upgrade_state_dict(state_dict)
             old = from_text(state_dict.pop(DESCRIPTION, None))  # None: only names and shapes tell
             if old is not None:
-                state_dict = comparable(state_dict, old, describe(PositionConfig.of(self.args)))
-            state_dict = adapt(self, lengthened(self, state_dict), old)
+                new = describe(PositionConfig.of(self.args))
+                state_dict = drop_incomparable(state_dict, old, new)
+            state_dict = adapt(self, lengthen(self, state_dict), old)
         fairseq_model: Any = super()
         return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
 
@@ -72,7 +73,7 @@ def starts(model: Any) -> bool:
     return _model.get() is model
 
 
-def comparable(
+def drop_incomparable(
     checkpoint: Mapping[str, Tensor], old: Description, new: Description
 ) -> Mapping[str, Tensor]:
     """The checkpoint without parameters of positions that would mean something else."""

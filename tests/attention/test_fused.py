@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.attention.backends.fused import kernel_width, widened
+from diet_fairseq.attention.backends.fused import kernel_width, widen
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Dense, Factors, Offsets
 
@@ -76,8 +76,8 @@ def test_vectors_are_widened_for_flash_attention(width, dtype, device, masked, w
 
 def test_vectors_of_the_right_width_are_not_copied():
     x = torch.ones(1, 1, 2, 8)
-    assert widened(x, 8) is x
-    assert torch.equal(widened(x, 9), torch.cat([x, torch.zeros(1, 1, 2, 1)], -1))
+    assert widen(x, 8) is x
+    assert torch.equal(widen(x, 9), torch.cat([x, torch.zeros(1, 1, 2, 1)], -1))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -37,7 +37,7 @@ def safe_kernels(masked: bool, device: str) -> AbstractContextManager[None]:
     )
 
 
-def widened(x: Tensor, width: int) -> Tensor:
+def widen(x: Tensor, width: int) -> Tensor:
     """x with zeros at the end of its vectors; x itself, and no copy, if it has that width."""
     return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
 
@@ -60,7 +60,7 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
         )
         # with several widths PyTorch would take a kernel that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
-        q, k, v = (widened(x, wide) for x in (q, k, v))  # (B, H, T, wide)
+        q, k, v = (widen(x, wide) for x in (q, k, v))  # (B, H, T, wide)
     rest = dense_sum(tuple(score for score in call.scores if score is not factored))
     return fused(call, q, k, v, rest).narrow(3, 0, call.v.size(3)), None
 

@@ -36,18 +36,20 @@ from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 def one_table_for_all_layers_by_accident(patch: Patch) -> None:
     made: dict[Any, Any] = {}
-    build = Placement.for_layer
+    build = Placement.build_for_layer
 
-    def for_layer(self: Placement, index: int) -> Any:
+    def build_for_layer(self: Placement, index: int) -> Any:
         return made.setdefault(self.shape, build(self, index))
 
-    patch.setattr(Placement, "for_layer", for_layer)
+    patch.setattr(Placement, "build_for_layer", build_for_layer)
 
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
-    patch.setattr(Placement, "for_stack", lambda self: {})
+    patch.setattr(Placement, "build_shared", lambda self: {})
     build = PositionConfig.build
-    patch.setattr(Placement, "for_layer", lambda self, _: build(self.config, self.shape, None))
+    patch.setattr(
+        Placement, "build_for_layer", lambda self, _: build(self.config, self.shape, None)
+    )
 
 
 @instead_of(forward_context, "create_context")
@@ -221,7 +223,7 @@ def compression_without_gradient(original, self, x, layout):
         return original(self, x, layout)
 
 
-@instead_of(Placement, "_compressions")
+@instead_of(Placement, "_build_compressions")
 def values_are_compressed_as_keys(original, self):
     found = original(self)
     return found | {"compress_v": found["compress_k"]}
@@ -283,7 +285,7 @@ def positions_that_keep_their_scale(patch: Patch) -> None:
 # --- more positions than the checkpoint has ---------------------------------------------------
 
 
-@instead_of(lengthening, "continued")
+@instead_of(lengthening, "continue_table")
 def tables_that_begin_anew(original, table, more, axis, first):
     kept = original(table, more, axis, first)
     fresh = torch.randn_like(kept)
@@ -292,14 +294,14 @@ def tables_that_begin_anew(original, table, more, axis, first):
     )  # as if the model's own rows stayed
 
 
-@instead_of(lengthening, "continued")
+@instead_of(lengthening, "continue_table")
 def tables_that_are_stretched(original, table, more, axis, first):
     size = table.size(axis)
     rows = torch.arange(size + more) * size // (size + more)
     return table.index_select(axis, rows)
 
 
-@instead_of(lengthening, "reaching")
+@instead_of(lengthening, "change_reach")
 def offsets_that_begin_anew(original, table, reach, axis):
     found = original(table, reach, axis)
     outer = found.size(axis) // 2 - table.size(axis) // 2

@@ -58,7 +58,7 @@ def buckets_that_all_hold_one_offset(original, buckets, max_distance):
     return [min(max(buckets - offset, 0), 2 * buckets - 1) for offset in offsets]
 
 
-@instead_of(rows, "picked")
+@instead_of(rows, "gather_products")
 def keys_that_all_read_the_first_row_in_decoding(original, x, vectors, index):
     return original(x, vectors, index if index.size(-1) > 1 else 0 * index)
 

@@ -39,13 +39,13 @@ def segments_without_the_gain(original, self, layout):
     return Dense(original(self, layout).dense() / self.gain)
 
 
-@instead_of(TupeFree, "gained")
+@instead_of(TupeFree, "amplify")
 def thetas_without_the_gain(original, self, parameter):
     return parameter if parameter is self.theta else original(self, parameter)
 
 
 def embeddings_without_the_gain(patch: Patch) -> None:
-    patch.setattr(Shaw, "gained", lambda self, parameter: parameter)
+    patch.setattr(Shaw, "amplify", lambda self, parameter: parameter)
 
 
 @instead_of(Shaw, "value_rows")
@@ -291,27 +291,27 @@ def a_free_matrix_the_wrong_way_round(original, self, layout):
 
 
 def a_column_that_is_not_reset(patch: Patch) -> None:
-    untied = tupe.untied
+    untie = tupe.untie
     patch.setattr(
         tupe,
-        "untied",
+        "untie",
         lambda query, key, layout, *thetas: (
-            untied(query, key, layout, *thetas)[0],
-            untied(query, key, replace(layout, key_positions=layout.key_positions + 1), *thetas)[1],
+            untie(query, key, layout, *thetas)[0],
+            untie(query, key, replace(layout, key_positions=layout.key_positions + 1), *thetas)[1],
         ),
     )
 
 
 def a_row_that_is_not_reset(patch: Patch) -> None:
-    untied = tupe.untied
+    untie = tupe.untie
     patch.setattr(
         tupe,
-        "untied",
+        "untie",
         lambda query, key, layout, *thetas: (
-            untied(
-                query, key, replace(layout, query_positions=layout.query_positions + 1), *thetas
-            )[0],
-            untied(query, key, layout, *thetas)[1],
+            untie(query, key, replace(layout, query_positions=layout.query_positions + 1), *thetas)[
+                0
+            ],
+            untie(query, key, layout, *thetas)[1],
         ),
     )
 
@@ -348,4 +348,4 @@ def no_length_is_refused(patch: Patch) -> None:
 def sums_in_half_precision(patch: Patch) -> None:
     for module in (tables, relative, linformer, encoder):
         patch.setattr(module, "look_up", F.embedding)
-    patch.setattr(ScoreParameters, "gained", lambda self, parameter: parameter * self.gain)
+    patch.setattr(ScoreParameters, "amplify", lambda self, parameter: parameter * self.gain)
