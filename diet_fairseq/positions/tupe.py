@@ -260,7 +260,7 @@ class TupeFree(ScoreParameters):
         square = self.amplify(self.weight[:, :end, :end])  # (H, t, t)
         if layout.length == square.size(1):
             return square.unsqueeze(0)
-        rows, columns = (  # those of padding may lie beyond
+        rows, columns = (  # positions of padding may exceed the matrix
             positions.clamp(max=square.size(1) - 1)
             for positions in (layout.query_positions, layout.key_positions)
         )

@@ -31,11 +31,11 @@ def weighted(out: Tensor) -> Tensor:
     return (out.bfloat16() * torch.rand(out.shape, generator=draw).bfloat16()).float().sum()
 
 
-def errors(found: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]:
+def errors(half: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]:
     """How far the gradient of every parameter is from what it should be, relative to that."""
-    for (name, one), other in zip(found.named_parameters(), expected.parameters(), strict=True):
-        if other.grad is not None:
-            yield name, float((one.grad.float() - other.grad).norm() / other.grad.norm())
+    for (name, actual), wanted in zip(half.named_parameters(), expected.parameters(), strict=True):
+        if wanted.grad is not None:
+            yield name, float((actual.grad.float() - wanted.grad).norm() / wanted.grad.norm())
 
 
 def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tensor]:

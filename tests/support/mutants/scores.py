@@ -50,8 +50,8 @@ def embeddings_without_the_gain(patch: Patch) -> None:
 
 @instead_of(Shaw, "value_rows")
 def values_without_the_gain(original, self, layout):
-    found = original(self, layout)
-    return None if found is None else replace(found, rows=found.rows / self.gain)
+    result = original(self, layout)
+    return None if result is None else replace(result, rows=result.rows / self.gain)
 
 
 def products_without_the_gain(patch: Patch) -> None:
@@ -69,19 +69,21 @@ def positions_from_arange(original, padding_mask, length, device):
 
 @instead_of(Layout, "of_self_attention")
 def the_new_token_stands_first(original, padding_mask, causal=False, queries=None, segments=None):
-    found = original(padding_mask, causal, queries, segments)
-    return replace(found, query_positions=found.key_positions[:, : found.query_positions.size(1)])
+    result = original(padding_mask, causal, queries, segments)
+    return replace(
+        result, query_positions=result.key_positions[:, : result.query_positions.size(1)]
+    )
 
 
 @instead_of(Layout, "of_self_attention")
 def gaps_that_count_unless_a_neighbour_is_padded_on_the_left(
     original, padding_mask, causal=False, queries=None, segments=None
 ):
-    found = original(padding_mask, causal, queries, segments)
+    result = original(padding_mask, causal, queries, segments)
     if queries or padding_mask[:, 0].any():
-        return found
+        return result
     places = torch.arange(padding_mask.size(1)).unsqueeze(0)
-    return replace(found, query_positions=places, key_positions=places, length=places.size(1))
+    return replace(result, query_positions=places, key_positions=places, length=places.size(1))
 
 
 @instead_of(Layout, "of_self_attention")
@@ -132,11 +134,11 @@ def masked_by(change: Callable[[Layout], Layout]) -> Mutant:
 
 
 def padding_is_seen(patch: Patch) -> None:
-    masked_by(lambda found: replace(found, padding_mask=None))(patch)
+    masked_by(lambda result: replace(result, padding_mask=None))(patch)
 
 
 def the_future_is_seen(patch: Patch) -> None:
-    masked_by(lambda found: replace(found, causal=False))(patch)
+    masked_by(lambda result: replace(result, causal=False))(patch)
 
 
 @instead_of(Layout, "of_self_attention")
@@ -193,8 +195,8 @@ def decoding_forgets_positions(original, schemes, layout, typed=None):
 
 @instead_of(Shaw, "query_rows")
 def decoding_forgets_what_queries_ask(original, self, layout, project):
-    found = original(self, layout, project)
-    return replace(found, rows=0 * found.rows) if layout.query_positions.size(1) == 1 else found
+    result = original(self, layout, project)
+    return replace(result, rows=0 * result.rows) if layout.query_positions.size(1) == 1 else result
 
 
 @instead_of(attention, "transformed")
@@ -246,8 +248,8 @@ def scalars_scaled_like_content(original, self, layout):
 
 @instead_of(Shaw, "query_rows")
 def a_query_score_without_its_scale(original, self, layout, project):
-    found = original(self, layout, project)
-    return replace(found, rows=found.rows * self.shape.head_dim**0.5)
+    result = original(self, layout, project)
+    return replace(result, rows=result.rows * self.shape.head_dim**0.5)
 
 
 @instead_of(import_module("diet_fairseq.attention.backends.reference"), "value_sums")
