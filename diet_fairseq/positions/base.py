@@ -133,7 +133,7 @@ class PositionScheme(nn.Module):
         return cls(shape, **(defaults | options))
 
     def zero(self) -> None:
-        """Make the terms zero but trainable, where the scheme has parameters, for a warm start."""
+        """Set the parameters that `zeroed` names to 0: all terms are zero then, but trainable."""
         for name, parameter in self.named_parameters():
             if name.startswith(self.zeroed):
                 nn.init.zeros_(parameter)

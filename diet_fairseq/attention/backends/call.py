@@ -79,13 +79,6 @@ class Request:
         return next(compressed, self.layout.key_positions.size(1))
 
     @property
-    def inner_layout(self) -> Layout:
-        """The layout of attention's keys: compressed ones are no tokens, and none is masked."""
-        if self.keys == self.layout.key_positions.size(1):
-            return self.layout
-        return self.layout.compressed(self.keys)
-
-    @property
     def training(self) -> bool:
         """Whether the call needs gradients."""
         return torch.is_grad_enabled()
