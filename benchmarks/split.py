@@ -6,7 +6,6 @@ neither masks nor dropout.
 """
 
 import math
-from functools import reduce
 from typing import Any
 
 import torch
@@ -65,9 +64,8 @@ class SplitAttention(torch.autograd.Function):
 
 def split(call: AttentionCall) -> tuple[Tensor, None]:
     """`SplitAttention`, as a backend."""
-    lines = [score for score in call.scores if isinstance(score, Offsets)]
-    if len(lines) != len(call.scores) or call.layout.mask is not None or call.dropout:
+    [score] = call.scores
+    if not isinstance(score, Offsets) or call.layout.mask is not None or call.dropout:
         raise ValueError("split attention is for scores of offsets, without mask and dropout")
-    summed = reduce(Offsets.__add__, lines)
-    line = summed.line.float().expand(call.q.size(1), -1).contiguous()
+    line = score.line.float().expand(call.q.size(1), -1).contiguous()
     return SplitAttention.apply(call.q, call.k, call.v, line), None

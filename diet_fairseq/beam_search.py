@@ -47,7 +47,9 @@ class QuickBeamSearch(SequenceGenerator):
         decoder = self.model.single_model.decoder
         with _keys_of_sentences(decoder) as serve_beams:
             translations = self._search(sample, decoder, serve_beams, bos_token)
-        return [sorted(beam, key=_score, reverse=True) for beam in translations]
+        return [
+            sorted(beam, key=lambda h: float(h["score"]), reverse=True) for beam in translations
+        ]
 
     def _is_plain(self, sample: dict[str, Any]) -> bool:
         model = self.model.single_model
@@ -94,10 +96,11 @@ class QuickBeamSearch(SequenceGenerator):
             logits, extra = decoder.forward(tokens, encoder_out, state)
             # cumulative scores, from which row of the sentence, and the word: (B, 2 K) each
             totals, parents, words = self._best(logits[:, -1], scores, len(sentences), longest)
-            here = extra["attn"][0]  # (rows, 1, S), or None
-            if here is not None:
-                here = here.to(scores.device, torch.promote_types(here.dtype, torch.float32))
-                attention = here if attention is None else torch.cat([attention, here], dim=1)
+            weights = extra["attn"][0]  # (rows, 1, S), or None
+            if weights is not None:
+                dtype = torch.promote_types(weights.dtype, torch.float32)
+                weights = weights.to(scores.device, dtype)
+                attention = weights if attention is None else torch.cat([attention, weights], dim=1)
             if step == 0:
                 # There was one hypothesis for each sentence: from here on K, all with its past.
                 serve_beams(beams)
@@ -107,29 +110,29 @@ class QuickBeamSearch(SequenceGenerator):
                 attention = None if attention is None else attention[copies]
 
             parents += torch.arange(len(sentences), device=source.device).unsqueeze(1) * beams
-            ends = words.eq(self.eos) & totals.ne(-torch.inf)  # (B, 2 K)
+            eos_mask = words.eq(self.eos) & totals.ne(-torch.inf)  # (B, 2 K)
 
-            done = [False] * len(sentences)
+            is_done = [False] * len(sentences)
             numbers = sentences.tolist()
-            ending = ends[:, :beams]
-            rows = parents[:, :beams][ending]  # (E,)
+            ends = eos_mask[:, :beams]
+            rows = parents[:, :beams][ends]  # (E,)
             past = None if attention is None else attention[rows]
-            ended = self._finish(tokens[rows], scores[rows], totals[:, :beams][ending], past)
-            for index, hypothesis in zip(ending.nonzero()[:, 0].tolist(), ended, strict=True):
-                mine = finished[numbers[index]]
-                if len(mine) < beams:
-                    mine.append(hypothesis)
-                    done[index] = self.is_finished(step, index, longest, len(mine), beams)
-            if step == longest or all(done):
+            hypotheses = self._finish(tokens[rows], scores[rows], totals[:, :beams][ends], past)
+            for index, hypothesis in zip(ends.nonzero()[:, 0].tolist(), hypotheses, strict=True):
+                beam = finished[numbers[index]]
+                if len(beam) < beams:
+                    beam.append(hypothesis)
+                    is_done[index] = self.is_finished(step, index, longest, len(beam), beams)
+            if step == longest or all(is_done):
                 break
 
-            # the K best that go on, of sentences that do
-            going = ends.int().sort(dim=1, stable=True).indices[:, :beams]  # (B, K)
-            open_ = torch.tensor([not end for end in done], device=source.device)
-            sentences, going = sentences[open_], going[open_]
-            order = parents[open_].gather(1, going).flatten()  # (B K,)
-            last = words[open_].gather(1, going).view(-1, 1)
-            total = totals[open_].gather(1, going).view(-1, 1)
+            # the K best active hypotheses of unfinished sentences
+            active = eos_mask.int().sort(dim=1, stable=True).indices[:, :beams]  # (B, K)
+            unfinished = ~torch.tensor(is_done, device=source.device)
+            sentences, active = sentences[unfinished], active[unfinished]
+            order = parents[unfinished].gather(1, active).flatten()  # (B K,)
+            last = words[unfinished].gather(1, active).view(-1, 1)
+            total = totals[unfinished].gather(1, active).view(-1, 1)
             tokens = torch.cat([tokens[order], last], dim=1)
             scores = torch.cat([scores[order], total], dim=1)
             attention = None if attention is None else attention[order]
@@ -184,10 +187,6 @@ class QuickBeamSearch(SequenceGenerator):
             "positional_scores": cumulative.diff(prepend=torch.zeros_like(cumulative[:, :1])),
         }
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _score(hypothesis: Hypothesis) -> float:
-    return float(hypothesis["score"])
 
 
 def largest(gains: Tensor, past: Tensor, number: int) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ class Packing:
 
     @staticmethod
     def of(layout: Layout) -> "Packing | None":
-        """None if there is too little padding, or on a GPU, where it has not been measured."""
+        """The packing of a layout's tokens; None: too little padding, or a GPU (not measured)."""
         mask = layout.padding_mask
         if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():
             return None

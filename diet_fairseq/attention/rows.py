@@ -30,14 +30,14 @@ def row_scores(
         if (of_queries := scheme.query_rows(layout, project)) is not None:
             bias = of_queries.bias
             biased = q if bias is None else q + bias.to(q.dtype)
-            scores.append(Dense(picked(biased, of_queries.rows, of_queries.index)))
+            scores.append(Dense(gather_products(biased, of_queries.rows, of_queries.index)))
         if (of_keys := scheme.key_rows(layout, project)) is not None:
-            picks = picked(k, of_keys.rows * scale, of_keys.index.mT)  # (B, H, Tk, Tq)
+            picks = gather_products(k, of_keys.rows * scale, of_keys.index.mT)  # (B, H, Tk, Tq)
             scores.append(Dense(picks.mT))
     return tuple(scores)
 
 
-def picked(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
+def gather_products(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     """x_i . rows[index_ij], of x (B, H, T, d_h), rows (H|1, R, d_h): (B, H, T, S)."""
     rows = rows.to(x.dtype)
     if index.size(-1) == 1:  # of all keys in decoding: each meets its own row alone

@@ -18,8 +18,7 @@ from .rope import Rope, Xpos
 from .shaw import Shaw
 from .tables import check_length
 from .transformer_xl import TransformerXL
-from .tupe import TupeA, TupeR
-from .tupe_variants import BertAd, TupeFree
+from .tupe import BertAd, TupeA, TupeFree, TupeR
 
 SCHEMES: dict[str, type[PositionScheme]] = {
     "none": NoPositions,

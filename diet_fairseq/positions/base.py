@@ -104,6 +104,8 @@ class PositionScheme(nn.Module):
     scaled: ClassVar[tuple[str, ...]] = ()
     #: the scheme of cross-attention with ``--position-cross-attention``
     cross: ClassVar[type["PositionScheme"] | None] = None
+    #: beginnings of the names of parameters that `zero` sets to 0; by default all of them
+    zeroed: ClassVar[tuple[str, ...]] = ("",)
     #: the number of terms that share the scale of the content score; an option may change it. Where
     #: the names of the parameters don't tell, a buffer ``terms`` does, for `stack.warm_start`
     score_terms: int = 1
@@ -131,9 +133,10 @@ class PositionScheme(nn.Module):
         return cls(shape, **(defaults | options))
 
     def zero(self) -> None:
-        """Make the terms zero but trainable, where the scheme has parameters, for a warm start."""
-        for parameter in self.parameters():
-            nn.init.zeros_(parameter)
+        """Set the parameters that `zeroed` names to 0: all terms are zero then, but trainable."""
+        for name, parameter in self.named_parameters():
+            if name.startswith(self.zeroed):
+                nn.init.zeros_(parameter)
 
     def description(self) -> dict[str, Any]:
         """The meaning of parameters beyond names and shapes, see `positions.description`."""

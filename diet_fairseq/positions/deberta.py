@@ -35,6 +35,7 @@ class Deberta(PositionScheme):
     score_terms = 3
     options = (BUCKETS.with_default(256), MAX_DISTANCE.with_default(512))
     meaning = ("buckets", "max_distance")
+    zeroed = ("norm.",)  # but not the table: neither would have a gradient
 
     row_of_offset: Tensor
 
@@ -47,10 +48,6 @@ class Deberta(PositionScheme):
         nn.init.normal_(self.table, std=0.02)
         self.norm = nn.LayerNorm(shape.embed_dim, eps=EPSILON)
         self.register_buffer("terms", torch.tensor(float(self.score_terms)))
-
-    def zero(self) -> None:
-        for parameter in self.norm.parameters():  # but not the table: neither would have a gradient
-            nn.init.zeros_(parameter)
 
     def query_rows(self, layout: Layout, project: Projections) -> Rows:
         return self._rows(layout, project.key)

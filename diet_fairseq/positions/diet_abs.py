@@ -35,6 +35,7 @@ class DietAbs(ScoreParameters):
     segment_scheme = "per-head"
     options = (RANK, GAIN, START, PEAK)
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"query": (1,), "key": (1,)}
+    zeroed = ("key",)  # but not the query: two zero factors would have no gradient
     #: the default gain at rank 32, see `gain_of`
     gain_at_32: ClassVar[float] = 10.0
 
@@ -63,9 +64,6 @@ class DietAbs(ScoreParameters):
             for parameter, factor in zip((self.query, self.key), factors, strict=True):
                 parameter.data[..., : factor.size(-1)] = factor / self.gain
 
-    def zero(self) -> None:
-        nn.init.zeros_(self.key)  # but not the query: two zero factors would have no gradient
-
     def score(self, layout: Layout) -> Factors:
         return Factors(
             self._of(self.query, layout.query_positions, layout.length),
@@ -74,11 +72,11 @@ class DietAbs(ScoreParameters):
 
     def _of(self, parameter: Tensor, positions: Tensor, length: int | None) -> Tensor:
         if length is not None and length <= parameter.size(1):
-            return self.gained(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
+            return self.amplify(parameter[:, :length]).unsqueeze(0)  # (1, H, T, d_p)
         if positions.size(0) == 1:  # as in decoding, where most rows are not needed
             rows = parameter[:, positions[0].clamp(max=parameter.size(1) - 1)]  # (H, T, d_p)
-            return self.gained(rows).unsqueeze(0)  # (1, H, T, d_p)
-        table = self.gained(parameter).transpose(0, 1).flatten(1)  # (n, H * d_p)
+            return self.amplify(rows).unsqueeze(0)  # (1, H, T, d_p)
+        table = self.amplify(parameter).transpose(0, 1).flatten(1)  # (n, H * d_p)
         return take_rows(table, positions, self.shape.heads)  # (B|1, H, T, d_p)
 
 
@@ -102,7 +100,7 @@ class DietAbsLin(DietAbs):
 
     def score(self, layout: Layout) -> Factors:
         query = self._of(self.query, layout.query_positions, layout.length)  # (B|1, H, Tq, d_p)
-        return Factors(query, self.gained(self.key).unsqueeze(0))  # (1, H, k, d_p)
+        return Factors(query, self.amplify(self.key).unsqueeze(0))  # (1, H, k, d_p)
 
 
 def gain_of(rank: int, at_32: float) -> float:

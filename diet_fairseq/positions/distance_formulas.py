@@ -84,12 +84,13 @@ class Kerple(PositionScheme):
 
     The theory asks for r1 > 0, r2 > 0 and, in the power, r2 <= 2. The authors' code sets parameters
     outside 0.01 to 2 back to that bound before each use. Here the bound takes the place of such a
-    parameter and gives it its gradient (`bounded`), so no forward pass writes to a parameter. And
-    r1 may be 0, so that a warm start begins without the term.
+    parameter and gives it its gradient (`clamp_parameter`), so no forward pass writes to a
+    parameter. And r1 may be 0, so that a warm start begins without the term.
     """
 
     options = (KERPLE,)
     meaning = ("kerple",)
+    zeroed = ("r1",)
 
     def __init__(self, shape: AttentionShape, *, kerple: str) -> None:
         super().__init__(shape)
@@ -97,20 +98,17 @@ class Kerple(PositionScheme):
         largest = (2.0, 1.0) if kerple == "log" else (1.0, 2.0)
         self.r1, self.r2 = (nn.Parameter(torch.rand(shape.heads) * most) for most in largest)
 
-    def zero(self) -> None:
-        nn.init.zeros_(self.r1)
-
     def score(self, layout: Layout) -> Offsets:
         distances = layout.offset_line.abs()  # (number of offsets,)
-        r1 = bounded(self.r1, 0.0).unsqueeze(1)  # (H, 1)
+        r1 = clamp_parameter(self.r1, 0.0).unsqueeze(1)  # (H, 1)
         if self.kerple == "log":
-            r2 = bounded(self.r2, LEAST).unsqueeze(1)  # (H, 1)
+            r2 = clamp_parameter(self.r2, LEAST).unsqueeze(1)  # (H, 1)
             return Offsets(-r1 * torch.log1p(r2 * distances), layout)
-        r2 = bounded(self.r2, LEAST, LARGEST_POWER).unsqueeze(1)  # (H, 1)
+        r2 = clamp_parameter(self.r2, LEAST, LARGEST_POWER).unsqueeze(1)  # (H, 1)
         return Offsets(-r1 * distances.to(r2.dtype).pow(r2), layout)
 
 
-def bounded(parameter: Tensor, least: float, largest: float | None = None) -> Tensor:
+def clamp_parameter(parameter: Tensor, least: float, largest: float | None = None) -> Tensor:
     """The parameter clamped, in float32 or wider, with the gradient of the clamped value."""
     value = at_least_float32(parameter)
     return value + (value.clamp(least, largest) - value).detach()

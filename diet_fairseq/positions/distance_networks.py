@@ -35,13 +35,12 @@ class DistanceNetwork(PositionScheme):
         output: (H, width)
     """
 
+    zeroed = ("output",)  # but not the hidden units: then nothing would have a gradient
+
     def __init__(self, shape: AttentionShape, width: int) -> None:
         super().__init__(shape)
         self.hidden = nn.Parameter(torch.empty(2, width))
         self.output = nn.Parameter(torch.empty(shape.heads, width))
-
-    def zero(self) -> None:
-        nn.init.zeros_(self.output)  # but not the hidden units: then nothing would have a gradient
 
     def of_distances(self, distances: Tensor) -> Tensor:
         weights, biases = at_least_float32(self.hidden)

@@ -53,7 +53,7 @@ class ScoreParameters(PositionScheme):
         super().__init__(shape)
         self.gain = gain
 
-    def gained(self, parameter: Tensor) -> Tensor:
+    def amplify(self, parameter: Tensor) -> Tensor:
         """The parameter times the gain, in float32 or wider."""
         return at_least_float32(parameter) * self.gain
 

@@ -102,7 +102,7 @@ class OffsetScalars(OffsetScores):
 
     @property
     def scalars(self) -> Tensor:
-        return self.gained(self.weight)
+        return self.amplify(self.weight)
 
 
 class OffsetProducts(OffsetScores):
@@ -111,6 +111,8 @@ class OffsetProducts(OffsetScores):
     ``vectors`` (rows, d), times the gain, holds the r of each row, ``query`` and ``key`` are F^Q
     and F^K of all heads; all start from N(0, 0.02), and the product is not scaled.
     """
+
+    zeroed = ("key.",)  # but no other: their product would have no gradient
 
     def __init__(
         self, shape: AttentionShape, row_of_offset: Tensor, rows: int, gain: float
@@ -123,12 +125,9 @@ class OffsetProducts(OffsetScores):
         for linear in (self.query, self.key):
             nn.init.normal_(linear.weight, std=0.02)
 
-    def zero(self) -> None:
-        nn.init.zeros_(self.key.weight)  # but no other: their product would have no gradient
-
     @property
     def scalars(self) -> Tensor:
-        vectors = self.gained(self.vectors)  # (rows, d)
+        vectors = self.amplify(self.vectors)  # (rows, d)
         query, key = (F.linear(vectors, f.weight.to(vectors.dtype)) for f in (self.query, self.key))
         return (query * key).unflatten(-1, (self.shape.heads, -1)).sum(-1)  # (rows, H)
 

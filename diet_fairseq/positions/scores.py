@@ -46,12 +46,6 @@ class Offsets(Score):
         """The line multiplied by a number."""
         return replace(self, line=self.line * factor)
 
-    def __add__(self, addend: "Offsets") -> "Offsets":
-        reach = None
-        if self.reach is not None and addend.reach is not None:
-            reach = max(self.reach, addend.reach)
-        return Offsets(self.line + addend.line, self.layout, reach)
-
 
 @dataclass(frozen=True, eq=False)
 class Factors(Score):

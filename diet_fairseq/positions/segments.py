@@ -29,7 +29,7 @@ class SegmentScores(ScoreParameters):
         if segments is None:
             segments = torch.zeros_like(layout.key_positions[:1])
         of_queries = segments[:, -layout.query_positions.size(1) :]  # (B|1, Tq)
-        table = self.gained(self.weight).transpose(0, 1).flatten(1)  # (S, H * S)
+        table = self.amplify(self.weight).transpose(0, 1).flatten(1)  # (S, H * S)
         query = take_rows(table, of_queries, self.shape.heads)  # (B|1, H, Tq, S)
         key = F.one_hot(segments, self.weight.size(-1)).unsqueeze(1)  # (B|1, 1, Tk, S)
         # not as factors, which would make vectors longer: backends were measured with a matrix

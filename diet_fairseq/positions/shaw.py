@@ -54,7 +54,7 @@ class Shaw(ScoreParameters):
     def _rows(self, table: Tensor, layout: Layout) -> Rows:
         offsets, index = rows_of_offsets(layout, self.clip)
         rows = table[:, offsets.start + self.clip : offsets.stop + self.clip]  # (H|1, R, d_h)
-        return Rows(self.gained(rows), index)
+        return Rows(self.amplify(rows), index)
 
 
 def rows_of_offsets(layout: Layout, clip: int | None = None) -> tuple[range, Tensor]:

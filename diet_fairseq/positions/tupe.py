@@ -1,4 +1,8 @@
-"""TUPE: untied projections of one position table, with [CLS] untied from positions."""
+"""TUPE: untied projections of one position table, with [CLS] untied from positions.
+
+Its baselines are here as well: BERT-A^d (Ke et al. 2021, section 4.3) and a free matrix (appendix
+D).
+"""
 
 from typing import Any, ClassVar
 
@@ -7,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import AttentionShape, PositionScheme
-from .gain import GAIN
+from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option
 from .relative import (
@@ -19,7 +23,7 @@ from .relative import (
     bucket_of_offset,
 )
 from .scores import Dense, Factors, product
-from .tables import take_rows
+from .tables import look_up, take_rows
 
 UNTIE_CLS = Option(
     "position_untie_cls",
@@ -71,6 +75,7 @@ class TupeA(PositionScheme):
     tables: ClassVar[dict[str, tuple[int, ...]]] = {"pos.weight": (0,), "pos_key.weight": (0,)}
     meaning: ClassVar[tuple[str, ...]] = ("layer_norm",)
     scaled: ClassVar[tuple[str, ...]] = ("pos_q_linear",)
+    zeroed: ClassVar[tuple[str, ...]] = ("pos_k_linear.",)
 
     def __init__(
         self, shape: AttentionShape, *, untie_cls: str, no_layer_norm: bool, no_rescale: bool
@@ -98,10 +103,6 @@ class TupeA(PositionScheme):
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 
-    def zero(self) -> None:
-        for parameter in self.pos_k_linear.parameters():
-            nn.init.zeros_(parameter)
-
     def score(self, layout: Layout) -> Factors:
         return Factors(*self._factors(layout))
 
@@ -117,7 +118,7 @@ class TupeA(PositionScheme):
             for pos, linear in ((self.pos, self.pos_q_linear), (pos_key, self.pos_k_linear))
         )  # (2, H, d_h)
         thetas = (of_query * self.scale * of_key).float().sum(-1)  # (2, H)
-        return untied(query, key, layout, *thetas)
+        return untie(query, key, layout, *thetas)
 
     def _project(self, pos: nn.Embedding, positions: Tensor, linear: nn.Linear, end: int) -> Tensor:
         """(B|1, T) positions, below ``end`` except padding's -> (B|1, H, T, d_h)."""
@@ -155,6 +156,8 @@ class TupeR(TupeA):
         RELATIVE,
     )
     meaning = ("layer_norm", "untie_cls", "relative", "buckets", "max_distance")
+    #: the scalars of the buckets, or one factor of their products
+    zeroed = ("pos_k_linear.", "relative_attention_bias.weight", "relative_attention_bias.key.")
 
     def __init__(
         self,
@@ -177,10 +180,6 @@ class TupeR(TupeA):
         )
         self.buckets, self.max_distance, self.relative = buckets, max_distance, relative
 
-    def zero(self) -> None:
-        super().zero()
-        self.relative_attention_bias.zero()
-
     def score(self, layout: Layout) -> Dense:  # type: ignore[override]
         query, key = self._factors(layout)
         absolute = product(query, key)  # (B|1, H, Tq, Tk)
@@ -192,6 +191,81 @@ class TupeR(TupeA):
             scalars = self.relative_attention_bias.scalars
             theta_1, theta_2 = (scalars[row] for row in self.theta_rows)  # (H,)
         return Dense(absolute + reset(relative, layout, theta_1, theta_2))
+
+
+class BertAd(TupeA):
+    """BERT-A^d, Ke et al. (2021), section 4.3: all four products of words and positions.
+
+    score(i, j) = (x_i W^Q + p_i U^Q)(x_j W^K + p_j U^K)^T / sqrt(4 d_h), with the content score in
+    it: words and positions are projected by matrices of their own, and added. Nothing is reset, and
+    U is shared as in TUPE. p passes through a LayerNorm, and U^Q and U^K have biases (`TupeA`).
+    """
+
+    score = PositionScheme.score  # type: ignore[assignment]
+    cross = None
+    score_terms = 4
+    options = ()
+    zeroed = ("pos_k_linear.", "pos_q_linear.")  # both: each meets words, too
+
+    def __init__(self, shape: AttentionShape) -> None:
+        super().__init__(shape, untie_cls="no", no_layer_norm=False, no_rescale=False)
+
+    def prepare(self, layout: Layout) -> None:
+        layout.cache[self] = self._factors(layout)
+
+    def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        query, key = layout.cache[self] if self in layout.cache else self._factors(layout)
+        return q + query.to(q.dtype), k + key.to(k.dtype)
+
+
+class TupeFree(ScoreParameters):
+    """TUPE-A with a free matrix, Ke et al. (2021), appendix D: score(i, j) = reset(B_ij).
+
+    ``weight``, times the gain, is B of every head, (H, n, n): a scalar for every pair of positions,
+    unscaled, where TUPE-A has the product of projections. ``theta`` (2, H), times the gain, is
+    theta_1 and theta_2. The content score keeps TUPE's scale. The paper states neither start nor
+    reset: a blind start is N(0, 0.02), as that of all of TUPE's parameters; a local start is that
+    of `OffsetScalars`.
+    """
+
+    absolute = True
+    score_terms = 2
+    options = (UNTIE_CLS, GAIN.with_default(30.0), START, PEAK)
+    tables: ClassVar[dict[str, tuple[int, ...]]] = {"weight": (1, 2)}
+    meaning = ("untie_cls",)
+
+    def __init__(
+        self, shape: AttentionShape, *, untie_cls: str, gain: float, start: str, peak: float
+    ) -> None:
+        super().__init__(shape, gain)
+        queries, keys = shape.queries.positions, shape.keys.positions
+        self.weight = nn.Parameter(torch.empty(shape.heads, queries, keys))
+        nn.init.normal_(self.weight, std=0.02 / gain)
+        if start == "local":
+            offsets = torch.arange(keys) - torch.arange(queries).unsqueeze(1)  # (n, n)
+            scores = local_scores(offsets, shape, peak / gain)  # (n, n, H)
+            self.weight.data.copy_(scores.permute(2, 0, 1))
+        self.register_buffer("terms", torch.tensor(float(self.score_terms)))
+        self.untie_cls = untie_cls != "no"  # both ways to reset are one here
+        self.theta = nn.Parameter(torch.zeros(2, shape.heads)) if self.untie_cls else None
+
+    def score(self, layout: Layout) -> Dense:
+        score = self._of_pairs(layout)  # (B|1, H, Tq, Tk)
+        if self.theta is not None:
+            score = reset(score, layout, *self.amplify(self.theta))
+        return Dense(score)
+
+    def _of_pairs(self, layout: Layout) -> Tensor:
+        end = layout.key_end  # all positions are below it, as queries are among the keys
+        square = self.amplify(self.weight[:, :end, :end])  # (H, t, t)
+        if layout.length == square.size(1):
+            return square.unsqueeze(0)
+        rows, columns = (  # positions of padding may exceed the matrix
+            positions.clamp(max=square.size(1) - 1)
+            for positions in (layout.query_positions, layout.key_positions)
+        )
+        pairs = rows.unsqueeze(2) * square.size(1) + columns.unsqueeze(1)  # (B|1, Tq, Tk)
+        return look_up(pairs, square.flatten(1).T).permute(0, 3, 1, 2)
 
 
 def stands_first(numbers: Tensor) -> Tensor:
@@ -207,7 +281,7 @@ def reset(score: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor) -> Te
     return torch.where(query_first, theta_1[:, None, None], score)
 
 
-def untied(
+def untie(
     query: Tensor, key: Tensor, layout: Layout, theta_1: Tensor, theta_2: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Factors (B|1, H, T, r + 2) of the `reset` product of factors (B|1, H, T, r).

@@ -32,12 +32,12 @@ class PositionalDecoderLayer(TransformerDecoderLayerBase):
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> PositionalAttention:
-        return self.placement.attention(self.index)
+        return self.placement.build_attention(self.index)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
         if self.crossing.scheme is None:
             return super().build_encoder_attention(embed_dim, cfg)
-        return self.crossing.attention(self.index)
+        return self.crossing.build_attention(self.index)
 
 
 class PositionalDecoder(TransformerDecoderBase):
@@ -60,8 +60,10 @@ class PositionalDecoder(TransformerDecoderBase):
         self.layer_indices = iter(range(cfg.decoder.layers))
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         del self.layer_indices
-        self.positions = placement.for_stack().get("positions")
-        self.cross_positions = None if no_encoder_attn else crossing.for_stack().get("positions")
+        self.positions = placement.build_shared().get("positions")
+        self.cross_positions = None
+        if not no_encoder_attn:
+            self.cross_positions = crossing.build_shared().get("positions")
         self.limit = placement.limit(self.embed_positions)
         self.sampling = placement.sampling(self.limit)
         forward_context.replace_dropout(self)

@@ -28,7 +28,7 @@ class PositionalEncoderLayer(TransformerEncoderLayerBase):
         super().__init__(cfg)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> PositionalAttention:
-        return self.placement.attention(self.index)
+        return self.placement.build_attention(self.index)
 
 
 class PositionalEncoder(TransformerEncoderBase):
@@ -49,9 +49,9 @@ class PositionalEncoder(TransformerEncoderBase):
         self.project_in = nn.Linear(embedded, width) if embedded != width else None
         if cfg.encoder.normalize_before:
             self.layer_norm = LayerNorm(width)
-        shared = placement.for_stack()
+        shared = placement.build_shared()
         self.positions, self.segments = shared.get("positions"), shared.get("segments")
-        self.compress_layer = placement.compression_for_stack()
+        self.compress_layer = placement.build_shared_compression()
         self.limit = placement.limit(self.embed_positions)
         self.sampling = placement.sampling(self.limit)
         self.num_segments = placement.config.num_segments

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,15 +56,6 @@ def create_context(
     scores that they share are computed for it. Recomputed layers therefore take the same backend.
     """
     config = stack.placement.config
-    context = Context(
-        layout,
-        shared,
-        compress=getattr(stack, "compress_layer", None),
-        packing=packing,
-        temperature=1.0 if stack.training else config.temperature,
-    )
-    if not len(stack.layers):
-        return context
     first = getattr(stack.layers[0], attention)
     request = Request(
         shared or first.layer_schemes(),
@@ -73,12 +63,13 @@ def create_context(
         (batch, first.num_heads, first.head_dim),
         compute_dtype(first.q_proj.weight),
         first.active_dropout,
-        len(stack.layers) if shared else 1,
     )
     backend = select_backend(config.attention_backend, request)
     scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None
     prepare(shared, layout)
-    return replace(context, scores=scores, backend=backend)
+    compress = getattr(stack, "compress_layer", None)
+    temperature = 1.0 if stack.training else config.temperature
+    return Context(layout, shared, scores, backend, compress, packing, temperature)
 
 
 def compute_dtype(weight: Tensor) -> torch.dtype:

@@ -24,7 +24,7 @@ from ..errors import UserError
 logger = logging.getLogger(__name__)
 
 
-def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The checkpoint's parameters, with its tables as long as the model's.
 
     A table of positions that is as long, or longer, is taken as it is; a table of offsets that
@@ -44,7 +44,7 @@ def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, 
             old, new = table.size(axis) - first, model_state[name].size(axis) - first
             if old < 1 or new <= old:
                 continue
-            table = continued(table, new - old, axis, first)
+            table = continue_table(table, new - old, axis, first)
             lengths[f"{old:,} to {new:,}"] = None
             check_compression(name, table, model_state[name])
         parameters[name] = table
@@ -54,7 +54,7 @@ def lengthened(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, 
             continue
         old, new = table.size(axis) // 2, model_state[name].size(axis) // 2
         if old != new:
-            parameters[name] = reaching(table, new, axis)
+            parameters[name] = change_reach(table, new, axis)
             reaches[f"{old:,} to {new:,}"] = None
     if reaches:
         logger.info(
@@ -92,14 +92,14 @@ def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
                 yield f"{place}.{parameter}", axis
 
 
-def reaching(table: Tensor, reach: int, axis: int) -> Tensor:
+def change_reach(table: Tensor, reach: int, axis: int) -> Tensor:
     """The table with rows for the offsets from -reach to reach, those beyond it its outer ones."""
     outermost = table.size(axis) // 2
     offsets = torch.arange(-reach, reach + 1, device=table.device)
     return table.index_select(axis, offsets.clamp(-outermost, outermost) + outermost)
 
 
-def continued(table: Tensor, count: int, axis: int, first: int) -> Tensor:
+def continue_table(table: Tensor, count: int, axis: int, first: int) -> Tensor:
     """The table with ``count`` more positions along the axis; position 0 has row ``first``."""
     positions = table.size(axis) - first
     start = min(1, positions - 1)  # 0 in a table of one position

@@ -77,13 +77,13 @@ class Placement:
             Placement(config, heads, embed_dim, target, source, cross=True, options=crossing),
         )
 
-    def for_layer(self, index: int) -> dict[str, PositionScheme]:
+    def build_for_layer(self, index: int) -> dict[str, PositionScheme]:
         """The schemes ``positions`` and ``segments`` of one layer alone, where it has them."""
         if self.config.position_sharing == "layer":
             return {}
         return self.config.build(replace(self.shape, layer=index), self.config.position_gain)
 
-    def for_stack(self) -> dict[str, PositionScheme]:
+    def build_shared(self) -> dict[str, PositionScheme]:
         """The schemes that all layers share."""
         if self.config.position_sharing != "layer":
             return {}
@@ -113,25 +113,25 @@ class Placement:
             )
         return PositionSampling(kind, length or min(limit.positions, self.shape.queries.positions))
 
-    def attention(self, index: int) -> PositionalAttention:
+    def build_attention(self, index: int) -> PositionalAttention:
         """The attention of the layer of this index, from 0."""
         kind: type[PositionalAttention] = PositionalAttention
         options = self.options
         if self.config.scheme.compressed:
-            kind, options = LinformerAttention, options | self._compressions()
-        return kind(self.width, self.heads, **self.for_layer(index), **options)
+            kind, options = LinformerAttention, options | self._build_compressions()
+        return kind(self.width, self.heads, **self.build_for_layer(index), **options)
 
-    def compression_for_stack(self) -> Compression | None:
+    def build_shared_compression(self) -> Compression | None:
         """The compression that all layers share, where they share one."""
-        return self._compression() if self.config.projection_sharing == "layer" else None
+        return self._build_compression() if self.config.projection_sharing == "layer" else None
 
-    def _compressions(self) -> dict[str, Compression]:
+    def _build_compressions(self) -> dict[str, Compression]:
         """The compressions ``compress_k`` and ``compress_v`` of one layer, where it has them."""
         names = {"none": ("compress_k", "compress_v"), "key-value": ("compress_k",)}
         sharing = self.config.projection_sharing or "none"
-        return {name: self._compression() for name in names.get(sharing, ())}
+        return {name: self._build_compression() for name in names.get(sharing, ())}
 
-    def _compression(self) -> Compression:
+    def _build_compression(self) -> Compression:
         queries, keys = self.shape.queries.positions, self.shape.keys.positions
         return Compression(queries, keys, self.config.position_start)
 

@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.description import Description, describe, differences, from_text, to_text
 from ..positions.gain import ScoreParameters
-from .lengthening import lengthened
+from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ class WarmStart:
             description = from_text(state_dict.pop(DESCRIPTION, None))
             if description is not None:  # otherwise names and shapes alone tell
                 new = describe(PositionConfig.of(self.args))
-                state_dict = comparable(state_dict, description, new)
-            state_dict = adapt(self, lengthened(self, state_dict), description)
+                state_dict = drop_incomparable(state_dict, description, new)
+            state_dict = adapt(self, lengthen(self, state_dict), description)
         fairseq_model: Any = super()
         return fairseq_model.load_state_dict(state_dict, *args, **kwargs)
 
@@ -73,7 +73,7 @@ def starts(model: Any) -> bool:
     return _model.get() is model
 
 
-def comparable(
+def drop_incomparable(
     checkpoint: Mapping[str, Tensor], old: Description, new: Description
 ) -> Mapping[str, Tensor]:
     """The checkpoint without parameters of positions that would mean something else."""
@@ -82,12 +82,12 @@ def comparable(
             "the checkpoint has --position-input %s, this model %s: it starts without the positions"
             " that the checkpoint has at the input", old.get("input"), new["input"],
         )  # fmt: skip
-    unlike = differences(old, new)
-    if not unlike or not any(map(_kind, checkpoint)):
+    reasons = differences(old, new)
+    if not reasons or not any(map(_kind, checkpoint)):
         return checkpoint
     logger.warning(
         "the checkpoint's positions are not taken, as they mean something else: they have %s; to go"
-        " on with them, give the options that they were trained with", ", ".join(unlike),
+        " on with them, give the options that they were trained with", ", ".join(reasons),
     )  # fmt: skip
     return {name: tensor for name, tensor in checkpoint.items() if _kind(name) is None}
 

@@ -149,7 +149,7 @@ def test_two_segments_make_blocks():
     _, scores = scores_of(model)
     blocks = scores.segments[0].matrix - scores.positions[0].matrix
     weight = model.encoder.sentence_encoder.layers[0].self_attn.segments
-    expected = weight.gained(weight.weight).detach()  # (H, 2, 2)
+    expected = weight.amplify(weight.weight).detach()  # (H, 2, 2)
     half = LENGTH // 2
     torch.testing.assert_close(
         blocks, expected.repeat_interleave(half, 1).repeat_interleave(half, 2)

@@ -53,7 +53,9 @@ def check_one_decision(case: Case) -> None:
     """Factors go to the backend that appends them, and to nobody else, whatever acts."""
     model = with_attention_dropout(tiny.own(case))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "quickest", lambda one: "reference" if one.dropout else "factors")
+        patch.setattr(
+            choice, "quickest", lambda request: "reference" if request.dropout else "factors"
+        )
         calls = Calls(patch)
         for training, retained, backend in [
             (False, False, "factors"),
@@ -65,13 +67,13 @@ def check_one_decision(case: Case) -> None:
             for module in model.modules():
                 if isinstance(module, PositionalAttention):
                     module.dropout_module.apply_during_inference = retained
-            found = calls.of(model)
-            assert (backend, backend == "factors") in found
-            assert found - {("reference", True)} <= {(backend, backend == "factors")}
+            calls_of_model = calls.of(model)
+            assert (backend, backend == "factors") in calls_of_model
+            assert calls_of_model - {("reference", True)} <= {(backend, backend == "factors")}
 
 
 @tiny.each(FACTORED)
-def test_what_layers_share_is_computed_for_the_backend_that_they_take(case):
+def test_shared_scores_are_computed_for_the_selected_backend(case):
     check_one_decision(case)
 
 
@@ -119,12 +121,12 @@ def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog
     saved = Namespace(position_scheme="diet_rel", attention_backend=name)
     with caplog.at_level("INFO", "diet_fairseq"):
         typed = parser.parse_args(["--attention-backend", name])
-        found = {config.PositionConfig.of(saved).attention_backend for _ in range(2)}
-    assert {typed.attention_backend, *found} == {"auto"}
+        names = {config.PositionConfig.of(saved).attention_backend for _ in range(2)}
+    assert {typed.attention_backend, *names} == {"auto"}
     assert caplog.messages == [f"--attention-backend {name} is no longer there: auto is taken"]
 
 
-def test_a_backend_that_never_was_is_refused():
+def test_an_unknown_backend_is_refused():
     with pytest.raises(UserError, match="--attention-backend must be one of auto, reference, "):
         config.PositionConfig.of(Namespace(position_scheme="none", attention_backend="quick"))
 

@@ -118,13 +118,13 @@ def draw(chance: random.Random) -> Drawn:
     return Drawn(case, shape, dtype, sources, tiny.shifted(targets), reading)
 
 
-def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+def errors(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
     """Relative to each tensor or, where its entries cancel, to a tenth of the largest."""
     norms = {name: float(value.norm()) for name, value in expected.items()}
     least = max(norms.values()) / 10
     zeros = {name: torch.zeros_like(value) for name, value in expected.items()}
     return {
-        name: float(((zeros | found)[name] - value).norm()) / max(norms[name], least)
+        name: float(((zeros | actual)[name] - value).norm()) / max(norms[name], least)
         for name, value in expected.items()
     }
 
@@ -186,7 +186,7 @@ def test_every_backend_computes_what_the_reference_does(seed):
         mutants.fast_scores_without_gradient,
     ],
 )
-def test_a_fault_of_one_backend_is_found(mutant):
+def test_the_fuzz_finds_a_wrong_backend(mutant):
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
         with pytest.raises(AssertionError):

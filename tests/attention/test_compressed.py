@@ -58,8 +58,8 @@ def test_without_padding_it_is_fairseq_s_linformer(released, shared):
     for length in (12, 7, 1):
         x = tiny.vectors(length, 2, 16)
         expected, _ = theirs(x, x, x, need_weights=False)
-        got, _ = ours(x, x, x, Context(unpadded(2, length)), need_weights=False)
-        close(got, expected, **TOLERANCE)
+        actual, _ = ours(x, x, x, Context(unpadded(2, length)), need_weights=False)
+        close(actual, expected, **TOLERANCE)
 
 
 def test_without_padding_it_is_linformer_s_formula():
@@ -77,8 +77,8 @@ def test_without_padding_it_is_linformer_s_formula():
         x @ linear.weight.T for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
     expected = torch.softmax(q @ (e @ k).T / 6**0.5, dim=-1) @ (f @ v)
-    got, _ = attention(*[x.unsqueeze(1)] * 3, Context(unpadded(1, 9)), need_weights=False)
-    close(got.squeeze(1), expected, **TOLERANCE)
+    actual, _ = attention(*[x.unsqueeze(1)] * 3, Context(unpadded(1, 9)), need_weights=False)
+    close(actual.squeeze(1), expected, **TOLERANCE)
 
 
 #: schemes that with E = F = 1 are others
@@ -89,13 +89,15 @@ FULL = {"linformer": "learned", "diet_abs_lin": "diet_abs"}
 def check_identity(case: Case) -> None:
     """k = n and E = F = 1, sentences of n tokens: full attention."""
     model = tiny.own(case.but(projection_length=LIMIT))
-    for found in attentions(model):
-        for matrix in found.matrices:
+    for attention in attentions(model):
+        for matrix in attention.matrices:
             matrix.copy_(torch.eye(LIMIT))
     options = (("segment_scheme", case.option("segment_scheme")),) if case.family == "bert" else ()
     full = tiny.own(Case(FULL[case.scheme], options, case.family))
-    taken = {name: value for name, value in model.state_dict().items() if "compress" not in name}
-    full.load_state_dict(taken)
+    parameters = {
+        name: value for name, value in model.state_dict().items() if "compress" not in name
+    }
+    full.load_state_dict(parameters)
     sources = tiny.sentences(LIMIT, LIMIT, LIMIT)
     close(tiny.logits(model, sources), tiny.logits(full, sources), **TOLERANCE)
 
@@ -114,14 +116,14 @@ def test_identity_compression_is_full_attention(case):
 
 def check_padding_gets_nothing(case: Case) -> None:
     """What stands at padding reaches no other output, and gets no gradient from any."""
-    for found in attentions(tiny.model_of(case)):
+    for attention in attentions(tiny.model_of(case)):
         for left in (True, False):
             padding = padded(SOURCES, left).eq(PAD)
-            real, layout = ~padding, found.layout(padding)
+            real, layout = ~padding, attention.layout(padding)
             x = tiny.vectors(*padding.shape, tiny.DIM).requires_grad_()
-            other = x.detach() + 100 * padding.unsqueeze(-1)
-            out = found(x, layout)
-            close(found(other, layout)[real], out[real], **TOLERANCE)
+            changed = x.detach() + 100 * padding.unsqueeze(-1)
+            out = attention(x, layout)
+            close(attention(changed, layout)[real], out[real], **TOLERANCE)
             (gradient,) = torch.autograd.grad(tiny.some_loss(out[real]), x)
             assert gradient[padding].count_nonzero() == 0
             assert gradient[real].count_nonzero() > 0
@@ -160,10 +162,10 @@ def check_linear(case: Case, n: int = N, k: int = K) -> None:
     sources = tiny.sentences(n, n, n), tiny.sentences(n, 5, 1)
     for training in (True, False):
         model.train(training)
-        for some in sources:
+        for batch in sources:
             for left in (True, False):
                 with torch.set_grad_enabled(training), Sizes() as sizes:
-                    out = tiny.logits(model, some, left_source=left)
+                    out = tiny.logits(model, batch, left_source=left)
                     if training:
                         out.sum().backward()
                 assert not sizes.square, sizes.square[:3]
@@ -211,12 +213,12 @@ def check_projection_sharing(case: Case) -> None:
     names = [
         f"encoder.sentence_encoder.{n}.weight" for n in SIZES[case.option("projection_sharing")]
     ]
-    for some in (model, copy.deepcopy(model), tiny.copy_of(model, case)):
-        found = compressing(some)
-        assert sorted(found) == sorted(names)
-        assert sorted(name for name in some.state_dict() if "compress" in name) == sorted(names)
-        assert {tuple(weight.shape) for weight in found.values()} == {(k, LIMIT)}
-        assert len({weight.data_ptr() for weight in found.values()}) == len(names)
+    for copied in (model, copy.deepcopy(model), tiny.copy_of(model, case)):
+        matrices = compressing(copied)
+        assert sorted(matrices) == sorted(names)
+        assert sorted(name for name in copied.state_dict() if "compress" in name) == sorted(names)
+        assert {tuple(weight.shape) for weight in matrices.values()} == {(k, LIMIT)}
+        assert len({weight.data_ptr() for weight in matrices.values()}) == len(names)
 
 
 @tiny.each(COMPRESSED)
@@ -227,11 +229,11 @@ def test_projections_are_shared_as_they_say(case):
 def check_compression_learns(case: Case) -> None:
     """Every column of a position that occurs, in every matrix."""
     model = tiny.model_of(case)
-    found = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
+    gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
     for name in compressing(model):
-        assert name in found, name
-        assert (found[name][:, :9].abs().amax(dim=0) > 1e-4).all(), name
-        assert found[name][:, 9:].count_nonzero() == 0, name
+        assert name in gradients, name
+        assert (gradients[name][:, :9].abs().amax(dim=0) > 1e-4).all(), name
+        assert gradients[name][:, 9:].count_nonzero() == 0, name
 
 
 @tiny.each(COMPRESSED)
@@ -271,8 +273,8 @@ def test_an_input_of_one_position_has_one_key():
 
 def test_diet_abs_lin_has_a_position_for_every_token_and_for_every_key():
     model = tiny.model_of(Case("diet_abs_lin", (("position_rank", 3),), "roberta"))
-    found = {name: tuple(p.shape) for name, p in tiny.position_parameters(model).items()}
-    assert found == {
+    shapes = {name: tuple(p.shape) for name, p in tiny.position_parameters(model).items()}
+    assert shapes == {
         "encoder.sentence_encoder.positions.query": (tiny.HEADS, LIMIT, 3),
         "encoder.sentence_encoder.positions.key": (tiny.HEADS, LIMIT // 4, 3),
     }
@@ -282,20 +284,20 @@ def test_diet_abs_lin_has_a_position_for_every_token_and_for_every_key():
 
 
 def warm(case: Case, model, **options):
-    found = tiny.fresh(case, seed=2, **options)
-    with warm_start.starting(found):
-        found.load_state_dict(model.state_dict())
-    return found
+    started = tiny.fresh(case, seed=2, **options)
+    with warm_start.starting(started):
+        started.load_state_dict(model.state_dict())
+    return started
 
 
 @torch.no_grad()
 def check_start(case: Case) -> None:
     """Out of a Linformer: its positions at the input kept, DIET-ABS-LIN starts as it."""
     linformer = tiny.model_of(LINFORMER)
-    found = warm(case, linformer)
+    started = warm(case, linformer)
     for left, _ in SIDES:
         close(
-            tiny.logits(found, left_source=left),
+            tiny.logits(started, left_source=left),
             tiny.logits(linformer, left_source=left),
             **TOLERANCE,
         )
@@ -309,21 +311,24 @@ def test_a_warm_start_out_of_linformer_changes_nothing_yet(case):
 @tiny.each(FIRST)
 def test_a_warm_start_out_of_full_attention_takes_all_but_the_projections(case):
     full = tiny.stock("roberta")
-    found = warm(case, full)
-    own = found.state_dict()
+    started = warm(case, full)
+    parameters = started.state_dict()
     for name, value in full.state_dict().items():
         if "embed_positions" not in name or case.scheme == "linformer":
-            assert torch.equal(own[name], value), name
-    assert compressing(found)
+            assert torch.equal(parameters[name], value), name
+    assert compressing(started)
 
 
 def test_a_part_of_the_projections_is_not_taken_for_a_start_from_elsewhere():
-    one, two = LINFORMER.but(projection_sharing="key-value"), LINFORMER
-    for there, here, said in ((one, two, "Missing"), (two, one, "Unexpected")):
+    key_value, separate = LINFORMER.but(projection_sharing="key-value"), LINFORMER
+    for before, after, keys in (
+        (key_value, separate, "Missing"),
+        (separate, key_value, "Unexpected"),
+    ):
         with pytest.raises(
-            RuntimeError, match=rf"{said} key\(s\) in state_dict: .*compress_v\.weight"
+            RuntimeError, match=rf"{keys} key\(s\) in state_dict: .*compress_v\.weight"
         ):
-            warm(here, tiny.model_of(there))
+            warm(after, tiny.model_of(before))
 
 
 def assert_refused(load, *args, saved: str, given: str) -> None:
@@ -337,15 +342,15 @@ def assert_refused(load, *args, saved: str, given: str) -> None:
 @pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
 def test_a_checkpoint_of_another_k_is_refused(scheme, load):
     case = Case(scheme, family="roberta")
-    other = tiny.model_of(case.but(projection_length=7))
-    assert_refused(load, other, case, saved="7, 16", given="4, 16")
+    model = tiny.model_of(case.but(projection_length=7))
+    assert_refused(load, model, case, saved="7, 16", given="4, 16")
 
 
 @pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
 def test_a_checkpoint_of_another_n_is_refused(scheme):
     case = Case(scheme, family="roberta").but(position_input="none", projection_length=4)
-    other = tiny.fresh(case, max_positions=20)
-    assert_refused(tiny.copy_of, other, case, saved="4, 20", given="4, 16")
+    model = tiny.fresh(case, max_positions=20)
+    assert_refused(tiny.copy_of, model, case, saved="4, 20", given="4, 16")
 
 
 # --- mutants ---------------------------------------------------------------------------------
@@ -367,5 +372,5 @@ def test_linformer_catches(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
 
 
-def test_there_are_two_of_them():
+def test_two_schemes_compress_keys():
     assert {name for name, scheme in SCHEMES.items() if scheme.compressed} == set(FULL)

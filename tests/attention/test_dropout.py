@@ -34,7 +34,7 @@ def test_neighbours_are_dropped_independently():
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 5, 7), (0, 4)])
-def test_the_gradient_is_that_of_what_was_kept(shape):
+def test_the_gradient_is_that_of_the_elements_not_dropped(shape):
     x = torch.rand(shape, requires_grad=True)
     out = dropout(x, 0.5)
     assert out.shape == x.shape
@@ -51,7 +51,7 @@ def test_the_same_seed_drops_the_same():
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-9, 1 - 1e-9, 1.0])
-def test_what_sixteen_bits_cannot_say_is_left_to_pytorch(p):
+def test_tiny_probabilities_take_pytorch_s_dropout(p):
     torch.manual_seed(7)
     ours = dropout(torch.ones(100), p)
     torch.manual_seed(7)
@@ -71,7 +71,7 @@ def test_a_model_has_no_other_dropout_and_uses_it_in_training_alone(family):
     assert not torch.equal(tiny.logits(model), tiny.logits(model))
 
 
-def test_dropout_that_was_asked_for_at_inference_acts_there():
+def test_retained_dropout_acts_at_inference():
     module = QuickDropout(0.5, "Some").eval()
     x = torch.ones(100)
     assert torch.equal(module(x), x)

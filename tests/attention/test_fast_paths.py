@@ -75,9 +75,9 @@ def test_a_step_of_decoding_multiplies_no_more_rows_than_it_reads(monkeypatch):
     """A table has a row for every position that the model could have."""
     model = tiny.fresh(Case("diet_abs").but(position_sharing="none"))
     sizes = []
-    gained = DietAbs.gained
+    amplify = DietAbs.amplify
     monkeypatch.setattr(
-        DietAbs, "gained", lambda self, rows: [sizes.append(rows.size(1)), gained(self, rows)][1]
+        DietAbs, "amplify", lambda self, rows: [sizes.append(rows.size(1)), amplify(self, rows)][1]
     )
     encoder_out = model.encoder(tiny.padded(tiny.SOURCES, False))
     state: dict = {}

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
-from diet_fairseq.attention.backends.fused import kernel_width, widened
+from diet_fairseq.attention.backends.fused import kernel_width, widen
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Dense, Factors, Offsets
 
@@ -70,21 +70,19 @@ def test_a_mask_that_cudnn_may_get_is_noticed(monkeypatch):
         (260, torch.float16, "cuda", False, 260),
     ],
 )
-def test_vectors_are_widened_where_flash_attention_takes_them_then(
-    width, dtype, device, masked, wide
-):
+def test_vectors_are_widened_for_flash_attention(width, dtype, device, masked, wide):
     assert kernel_width(width, dtype, device, masked) == wide
 
 
 def test_vectors_of_the_right_width_are_not_copied():
     x = torch.ones(1, 1, 2, 8)
-    assert widened(x, 8) is x
-    assert torch.equal(widened(x, 9), torch.cat([x, torch.zeros(1, 1, 2, 1)], -1))
+    assert widen(x, 8) is x
+    assert torch.equal(widen(x, 9), torch.cat([x, torch.zeros(1, 1, 2, 1)], -1))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_shapes_and_types_are_right_on_a_gpu_that_is_not_there(backend, dtype):
+def test_fake_gpu_tensors_have_the_right_shapes_and_types(backend, dtype):
     """Tensors without numbers: forward on CUDA; gradients on no device, as a CPU's PyTorch can."""
     if torch.version.cuda and not torch.cuda.is_available():
         pytest.skip("PyTorch for CUDA asks for a driver, tensors without numbers or not")

@@ -31,11 +31,11 @@ def weighted(out: Tensor) -> Tensor:
     return (out.bfloat16() * torch.rand(out.shape, generator=draw).bfloat16()).float().sum()
 
 
-def errors(found: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]:
+def errors(half: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]:
     """How far the gradient of every parameter is from what it should be, relative to that."""
-    for (name, one), other in zip(found.named_parameters(), expected.parameters(), strict=True):
-        if other.grad is not None:
-            yield name, float((one.grad.float() - other.grad).norm() / other.grad.norm())
+    for (name, actual), wanted in zip(half.named_parameters(), expected.parameters(), strict=True):
+        if wanted.grad is not None:
+            yield name, float((actual.grad.float() - wanted.grad).norm() / wanted.grad.norm())
 
 
 def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tensor]:
@@ -109,7 +109,7 @@ def check_segments_at_the_input(case: Case) -> None:
         Case("diet_rel", family="bert"),
     ]
 )
-def test_what_a_scheme_adds_has_the_gradients_of_single_precision(case):
+def test_scores_have_the_gradients_of_single_precision(case):
     check_gradients(case)
 
 

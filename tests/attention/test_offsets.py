@@ -89,14 +89,14 @@ def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> Request:
         *((scheme, CUDA, {}, False) for scheme in ("none", "shaw", "diet_abs", "tupe_r")),
     ],
 )
-def test_they_are_candidates_where_they_can_compute_the_call(
+def test_offsets_is_a_candidate_where_it_can_compute_the_call(
     scheme, device, changes, candidate, monkeypatch
 ):
     monkeypatch.setattr(choice, "has_triton", lambda: True)
     assert ("offsets" in candidates(request_of(scheme, device, **changes))) == candidate
 
 
-def test_they_are_no_candidates_without_triton(monkeypatch):
+def test_offsets_is_no_candidate_without_triton(monkeypatch):
     monkeypatch.setattr(choice, "has_triton", lambda: False)
     assert "offsets" not in candidates(request_of("t5", CUDA))
 
@@ -206,7 +206,7 @@ def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]
     return [out, *torch.autograd.grad(out.sum(), (q, k, v, line))]
 
 
-def test_without_triton_one_who_asks_for_them_is_told_what_to_install(monkeypatch):
+def test_without_triton_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, f"{backends.__name__}.offset_kernels", raising=False)

@@ -76,7 +76,7 @@ def test_layers_get_real_tokens_alone_from_a_fifth_of_padding_on(family):
     assert lengths_of_layers(model, tiny.sentences(10, 10)) == {(10, 2)}
 
 
-def test_states_between_layers_come_as_ever():
+def test_states_between_layers_are_fairseq_s():
     model = tiny.fresh(Case("diet_rel"))
     source = padded(SOURCES, False)
     found = model.encoder(source, return_all_hiddens=True)
@@ -86,7 +86,7 @@ def test_states_between_layers_come_as_ever():
 
 
 @pytest.mark.parametrize("family", ["transformer", "roberta"])
-def test_states_that_nobody_asked_for_are_not_kept(family):
+def test_states_between_layers_are_collected_on_request_only(family):
     model = tiny.fresh(Case("diet_rel", family=family), encoder_layers=5)
     stack = model.encoder.sentence_encoder if tiny.is_encoder(model) else model.encoder
     states, alive = [], []

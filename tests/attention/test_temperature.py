@@ -68,7 +68,7 @@ def check_training(case):
     assert torch.equal(*(tiny.logits(model) for model in models))
 
 
-def test_training_has_none():
+def test_training_has_no_temperature():
     check_training(Case("diet_rel"))
 
 
@@ -103,7 +103,7 @@ def test_a_temperature_of_one_leaves_the_call_as_it_is():
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_temperature_that_is_none_is_refused(temperature):
+def test_a_temperature_must_be_a_positive_number(temperature):
     with pytest.raises(UserError) as refused:
         tiny.fresh(Case("t5"), position_temperature=temperature)
     assert str(refused.value) == (
@@ -148,7 +148,7 @@ def check_ctranslate2(case):
 
 @tiny.each([case for case in FIRST if case.scheme in
             ("none", "sinusoidal", "learned", "shaw", "t5", "diet_rel")])  # fmt: skip
-def test_ctranslate2_has_it_in_its_weights(case):
+def test_ctranslate2_has_the_temperature_in_its_weights(case):
     check_ctranslate2(case)
 
 
@@ -167,7 +167,7 @@ def test_the_translator_takes_a_temperature(folder):
     assert scores[0] == scores[1] != scores[2]
 
 
-def test_checkpoints_of_earlier_versions_take_one_too(folder, tmp_path):
+def test_checkpoints_of_earlier_versions_take_a_temperature(folder, tmp_path):
     state = torch.load(folder / "checkpoint_last.pt", weights_only=False)
     del state["cfg"]["model"].position_temperature
     torch.save(state, tmp_path / "old.pt")

@@ -266,7 +266,7 @@ def test_gain_catches(check, mutant, case):
 
 def test_the_peaks_of_compressed_keys_are_spread_over_all_tokens():
     scheme = SCHEMES["diet_abs_lin"].create(AttentionShape(2, 8, 16, Limit(16, "q"), Limit(4, "k")))
-    score = (scheme.gained(scheme.query) @ scheme.gained(scheme.key).mT)[0].detach()  # (16, 4)
+    score = (scheme.amplify(scheme.query) @ scheme.amplify(scheme.key).mT)[0].detach()  # (16, 4)
     assert score.argmax(dim=1).tolist() == [slot for slot in range(4) for _ in range(4)]
     # the middle of a key's four tokens lies between the second and the third
     torch.testing.assert_close(score[1::4].diagonal(), score[2::4].diagonal())

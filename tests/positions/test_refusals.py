@@ -170,7 +170,7 @@ REFUSED_BY_ENCODERS = {
 
 
 @pytest.mark.parametrize("line", REFUSED_BY_ENCODERS)
-def test_encoders_refuse_what_can_not_work(line):
+def test_encoders_refuse_invalid_options(line):
     with pytest.raises(UserError) as refused:
         build("--arch", *line.split(), "--max-positions", "16")
     assert str(refused.value) == REFUSED_BY_ENCODERS[line]
@@ -195,7 +195,7 @@ def test_a_decoder_of_compressed_keys_is_refused(scheme):
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_a_command_line_that_can_not_work_is_refused(line):
+def test_invalid_command_lines_are_refused(line):
     with pytest.raises(UserError) as refused:
         build(*flags_of(line))
     assert str(refused.value) == REFUSED[line]
@@ -205,7 +205,7 @@ CHOICES = {name: option.choices for name, option in position_options().items() i
 
 
 @pytest.mark.parametrize("field", CHOICES)
-def test_a_word_that_is_no_choice_is_refused_with_all_that_are(field, capsys):
+def test_an_unknown_choice_is_refused_with_all_choices(field, capsys):
     flag = "--" + field.replace("_", "-")
     with pytest.raises(SystemExit):
         parsed("--arch", "transformer_tupe_a", flag, "wrong")
@@ -221,7 +221,7 @@ def test_a_word_that_is_no_choice_is_refused_with_all_that_are(field, capsys):
     assert str(refused.value) == begin + (f"{advice}commands)" * (field == "position_scheme"))
 
 
-def test_without_a_scheme_all_are_named():
+def test_a_missing_scheme_is_refused_with_all_names():
     with pytest.raises(UserError) as refused:
         PositionConfig.of(tiny.Namespace())
     assert str(refused.value) == (
@@ -248,7 +248,7 @@ ACCEPTED_BY_ENCODERS = [
 
 
 @pytest.mark.parametrize("line", ACCEPTED_BY_ENCODERS, ids="--arch roberta_{}".format)
-def test_encoders_accept_what_can_work(line):
+def test_encoders_accept_valid_options(line):
     scheme, *rest = line.split()
     build("--arch", f"roberta_{scheme}_tiny", *rest, "--max-positions", "16")
 
@@ -257,7 +257,7 @@ ACCEPTED = ["t5", "none", "learned", "diet_rel --position-input learned"]
 
 
 @pytest.mark.parametrize("line", ACCEPTED, ids="--arch {}".format)
-def test_what_can_work_is_not_refused(line):
+def test_valid_options_are_accepted(line):
     build(*flags_of(line))
 
 

@@ -81,7 +81,7 @@ def check_layout(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_layout_of_drawn_positions_keeps_what_it_is_of(kind):
+def test_the_layout_of_sampled_positions_keeps_the_rest(kind):
     check_layout(kind)
 
 
@@ -167,7 +167,7 @@ def check_plain_draw(case):
 
 
 @tiny.each([case for case in CASES if case.kind.in_attention or case.scheme == "sinusoidal"])
-def test_positions_that_are_drawn_as_they_are_change_nothing(case):
+def test_sampling_plain_positions_changes_nothing(case):
     check_plain_draw(case)
 
 
@@ -204,7 +204,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("scheme", "kind", "length"), REFUSED)
-def test_sampling_that_can_not_be_is_refused(scheme, kind, length):
+def test_invalid_sampling_is_refused(scheme, kind, length):
     with pytest.raises(UserError) as refused:
         build(Case(scheme), position_sampling=kind, position_sampling_length=length)
     assert str(refused.value) == REFUSED[scheme, kind, length]

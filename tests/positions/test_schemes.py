@@ -37,11 +37,11 @@ def check_contract(case: Case) -> None:
     """Shapes as `PositionScheme` says, and factors that multiply to the score."""
     tokens = padded(tiny.SOURCES, left=True)
     sentences, length = tokens.shape
-    for found in attentions(tiny.model_of(case)):
-        scheme, layout = found.scheme, found.layout(tokens.eq(PAD))
+    for attention in attentions(tiny.model_of(case)):
+        scheme, layout = attention.scheme, attention.layout(tokens.eq(PAD))
         if scheme is None:
             continue
-        keys = found.seen(tokens.eq(PAD)).size(-1)
+        keys = attention.seen(tokens.eq(PAD)).size(-1)
         score, kinds = scheme.score(layout), scheme.kinds
         typed = kinds & {"offsets", "factors", "dense"}
         assert typed == (set() if score is None else {type(score).__name__.lower()})
@@ -60,7 +60,7 @@ def check_contract(case: Case) -> None:
             if layout.regular:
                 assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)
             assert_reach(score)
-        for rows in rows_of(found, layout):
+        for rows in rows_of(attention, layout):
             assert rows.rows.shape[0] in (1, tiny.HEADS)
             assert rows.rows.shape[2] == tiny.DIM // tiny.HEADS
             torch.broadcast_to(rows.index, (sentences, 1, length, keys))
@@ -72,8 +72,8 @@ def check_contract(case: Case) -> None:
         assert ("transform" in kinds) == any(
             not torch.equal(x, y) for x, y in zip(changed, (q, k), strict=True)
         )
-        own = {name for name, _ in scheme.named_parameters(recurse=False)}
-        assert not own & {"gain", "terms"}, "state dicts have these names for something else"
+        names = {name for name, _ in scheme.named_parameters(recurse=False)}
+        assert not names & {"gain", "terms"}, "state dicts have these names for something else"
 
 
 def assert_reach(score: Offsets) -> None:
@@ -85,17 +85,17 @@ def assert_reach(score: Offsets) -> None:
             assert torch.equal(score.line[:, far], first.expand(-1, int(far.sum())))
 
 
-def rows_of(found: Attention, layout: Layout) -> list[Rows]:
+def rows_of(attention: Attention, layout: Layout) -> list[Rows]:
     """All rows that a scheme has, as its `kinds` say."""
-    scheme, project = found.scheme, found.module.projections()
+    scheme, project = attention.scheme, attention.module.projections()
     rows = {
         "query_rows": scheme.query_rows(layout, project),
         "key_rows": scheme.key_rows(layout, project),
         "value_rows": scheme.value_rows(layout),
     }
-    present = {name: found for name, found in rows.items() if found is not None}
-    assert present.keys() == scheme.kinds & rows.keys()
-    return list(present.values())
+    overridden = {name: value for name, value in rows.items() if value is not None}
+    assert overridden.keys() == scheme.kinds & rows.keys()
+    return list(overridden.values())
 
 
 @tiny.each(tiny.IN_ATTENTION)
@@ -133,7 +133,7 @@ def test_the_kinds_of_a_scheme_are_what_it_overrides():
 
 
 @torch.no_grad()
-def test_what_is_added_to_the_values_is_kept_from_fused_attention():
+def test_terms_of_values_avoid_fused_attention():
     limit = Limit(512, "--max-positions")
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
@@ -243,9 +243,9 @@ def test_t5_s_buckets_are_monotone_and_separate_the_sides():
 def check_rank(case: Case) -> None:
     """The score of every head has rank d_p at most; random parameters reach it."""
     rank = case.option("position_rank") or tiny.DIM // tiny.HEADS
-    for found in attentions(tiny.model_of(case)):
-        layout = found.layout(torch.zeros(1, LIMIT, dtype=torch.bool))
-        for head in found.scheme.score(layout).dense()[0]:
+    for attention in attentions(tiny.model_of(case)):
+        layout = attention.layout(torch.zeros(1, LIMIT, dtype=torch.bool))
+        for head in attention.scheme.score(layout).dense()[0]:
             assert torch.linalg.matrix_rank(head, rtol=1e-4) == rank
 
 
@@ -291,10 +291,10 @@ UNTIED = [c for c in tiny.CASES if c.option("position_untie_cls") in ("paper", "
 def check_untied(case: Case) -> None:
     """What [CLS] asks is one number per head, what it is asked another; wherever it stands."""
     tokens = padded(tiny.SOURCES, left=True)
-    for found in attentions(tiny.model_of(case)):
-        if found.scheme is None:
+    for attention in attentions(tiny.model_of(case)):
+        if attention.scheme is None:
             continue
-        score = found.scheme.score(found.layout(tokens.eq(PAD))).dense()
+        score = attention.scheme.score(attention.layout(tokens.eq(PAD))).dense()
         for sentence, real in zip(score, tokens.ne(PAD), strict=True):
             inner = sentence[:, real][:, :, real]
             first_row, first_column = inner[:, :1, :], inner[:, 1:, :1]

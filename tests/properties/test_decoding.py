@@ -89,10 +89,10 @@ def translate(model, sources, left=True, prefixes=None):
     return [beam[0] for beam in generator.generate([model], sample, prefix_tokens=prefixes)]
 
 
-def assert_same_hypotheses(some, others) -> None:
-    for one, other in zip(some, others, strict=True):
-        assert one["tokens"].tolist() == other["tokens"].tolist()
-        close(one["positional_scores"], other["positional_scores"], **TOLERANCE)
+def assert_same_hypotheses(actual, expected) -> None:
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert ours["tokens"].tolist() == theirs["tokens"].tolist()
+        close(ours["positional_scores"], theirs["positional_scores"], **TOLERANCE)
 
 
 def assert_scored_as_at_once(model, sources, hypotheses) -> None:

@@ -111,21 +111,21 @@ def test_layers_dropped_in_training_are_those_that_fairseq_drops():
     close(outs[0], outs[1], **TOLERANCE)
 
 
-def test_all_that_the_model_returns_is_what_fairseq_s_returns():
+def test_the_model_returns_what_fairseq_s_model_returns():
     ours, theirs = pair(Case("sinusoidal"))
     source, target = padded(SOURCES, True), padded(TARGETS, False)
-    for asked in (
+    for options in (
         {"return_all_hiddens": True},
         {"alignment_layer": 0, "alignment_heads": 1},
         {"full_context_alignment": True},
         {"features_only": True},
     ):
-        encoder_asked = {"return_all_hiddens": asked.get("return_all_hiddens", False)}
+        encoder_options = {"return_all_hiddens": options.get("return_all_hiddens", False)}
         results = []
         for model in (ours, theirs):
-            encoder_out = model.encoder(source, (source != PAD).sum(1), **encoder_asked)
-            decoder_asked = {k: v for k, v in asked.items() if k not in encoder_asked}
-            out, extra = model.decoder(target, encoder_out=encoder_out, **decoder_asked)
+            encoder_out = model.encoder(source, (source != PAD).sum(1), **encoder_options)
+            decoder_options = {k: v for k, v in options.items() if k not in encoder_options}
+            out, extra = model.decoder(target, encoder_out=encoder_out, **decoder_options)
             results.append((encoder_out, out, extra))
         (our_encoder, our_out, our_extra), (their_encoder, their_out, their_extra) = results
         assert our_encoder.keys() == their_encoder.keys()
@@ -133,19 +133,21 @@ def test_all_that_the_model_returns_is_what_fairseq_s_returns():
         for name, values in their_encoder.items():
             if not values or values[0] is None:
                 continue
-            for one, other in zip(our_encoder[name], values, strict=True):
+            for our_value, their_value in zip(our_encoder[name], values, strict=True):
                 of_tokens = name in ("encoder_out", "encoder_states")
                 close(
-                    one[read] if of_tokens else one,
-                    other[read] if of_tokens else other,
+                    our_value[read] if of_tokens else our_value,
+                    their_value[read] if of_tokens else their_value,
                     **TOLERANCE,
                 )
         real = target.ne(PAD)
         close(our_out[real], their_out[real], **TOLERANCE)
         close(our_extra["attn"][0][real], their_extra["attn"][0][real], **TOLERANCE)
         assert len(our_extra["inner_states"]) == len(their_extra["inner_states"])
-        for one, other in zip(our_extra["inner_states"], their_extra["inner_states"], strict=True):
-            close(one.transpose(0, 1)[real], other.transpose(0, 1)[real], **TOLERANCE)
+        for our_value, their_value in zip(
+            our_extra["inner_states"], their_extra["inner_states"], strict=True
+        ):
+            close(our_value.transpose(0, 1)[real], their_value.transpose(0, 1)[real], **TOLERANCE)
 
 
 # --- a bias of zero --------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def read(model: tiny.Model, source: Tensor) -> list[Tensor]:
     """(T, d) each: the encoder's output at the real tokens of every sentence."""
     stack = model.encoder.sentence_encoder if tiny.is_encoder(model) else model.encoder
     out = stack(source, None)["encoder_out"][0].transpose(0, 1)  # (B, T, d)
-    return [one[row.ne(PAD)] for one, row in zip(out, source, strict=True)]
+    return [states[row.ne(PAD)] for states, row in zip(out, source, strict=True)]
 
 
 @tiny.each(tiny.CASES)
@@ -71,13 +71,15 @@ def check_past(case: Case) -> None:
     """Later words change nothing of what came before, and get no gradient from it."""
     model = tiny.model_of(case)
     targets = tiny.shifted(tiny.sentences(9, 9, 9, seed=8))
-    others = tiny.shifted(tiny.sentences(9, 9, 9, seed=9))
+    changed_targets = tiny.shifted(tiny.sentences(9, 9, 9, seed=9))
     embedded = []
     hook = model.decoder.embed_tokens.register_forward_hook(lambda *_: embedded.append(_[-1]))
     for step in (1, 4, 8):
-        mixed = [torch.cat([t[:step], o[step:]]) for t, o in zip(targets, others, strict=True)]
+        mixed = [
+            torch.cat([t[:step], o[step:]]) for t, o in zip(targets, changed_targets, strict=True)
+        ]
         out, changed = (
-            tiny.logits(model, targets=some).view(3, 9, -1) for some in (targets, mixed)
+            tiny.logits(model, targets=batch).view(3, 9, -1) for batch in (targets, mixed)
         )
         close(changed[:, :step], out[:, :step], **TOLERANCE)
         assert tiny.difference(changed[:, step:], out[:, step:]) > tiny.VISIBLE
@@ -100,13 +102,13 @@ def check_shift(case: Case) -> None:
     places = torch.arange(shift + length).unsqueeze(0)
     hidden = (places < shift).expand(2, -1)
     x = tiny.vectors(2, shift + length, tiny.DIM)
-    for found in attentions(tiny.model_of(case)):
-        if found.scheme is None:
+    for attention in attentions(tiny.model_of(case)):
+        if attention.scheme is None:
             continue
-        later = Layout(places, places, hidden, causal=found.causal)
-        first = Layout(places[:, :length], places[:, :length], None, causal=found.causal)
-        moved = tiny.difference(found(x, later)[:, shift:], found(x[:, shift:], first))
-        assert (moved > tiny.VISIBLE) == found.scheme.absolute, (found.name, moved)
+        later = Layout(places, places, hidden, causal=attention.causal)
+        first = Layout(places[:, :length], places[:, :length], None, causal=attention.causal)
+        moved = tiny.difference(attention(x, later)[:, shift:], attention(x[:, shift:], first))
+        assert (moved > tiny.VISIBLE) == attention.scheme.absolute, (attention.name, moved)
 
 
 @tiny.each(tiny.IN_ATTENTION)
@@ -144,14 +146,14 @@ def test_with_full_context_every_word_sees_every_other_and_no_padding(case):
 @torch.no_grad()
 def check_weights(case: Case) -> None:
     """They sum to 1 and are exactly 0 at padding and at what comes later."""
-    for found in attentions(tiny.model_of(case)):
+    for attention in attentions(tiny.model_of(case)):
         for left in (True, False):
             tokens = padded(SOURCES, left)
             padding = tokens.eq(PAD)
             real = ~padding
-            layout = found.layout(padding)
-            weights = found(tiny.vectors(*tokens.shape, tiny.DIM), layout, weights=True)
-            seen = found.seen(padding)  # (B, Tq, Tk)
+            layout = attention.layout(padding)
+            weights = attention(tiny.vectors(*tokens.shape, tiny.DIM), layout, weights=True)
+            seen = attention.seen(padding)  # (B, Tq, Tk)
             for sentence, sees, asks in zip(weights, seen, real, strict=True):
                 assert sentence[:, asks][:, ~sees[asks]].count_nonzero() == 0
                 assert sentence[:, asks][:, sees[asks]].count_nonzero() > 0
@@ -175,12 +177,12 @@ def check_extremes(case: Case) -> None:
         model.to(dtype)
         for parameter in tiny.position_parameters(model).values():
             parameter.copy_(size * (1 + parameter.sign() / 2))
-        for found in attentions(model):
-            layout = found.layout(padding)
-            weights = found(x.to(dtype), layout, weights=True)
+        for attention in attentions(model):
+            layout = attention.layout(padding)
+            weights = attention(x.to(dtype), layout, weights=True)
             assert weights.isfinite().all()
-            assert found(x.to(dtype), layout).isfinite().all()
-            hidden = ~found.seen(padding) & ~padding.unsqueeze(-1)  # (B, Tq, Tk)
+            assert attention(x.to(dtype), layout).isfinite().all()
+            hidden = ~attention.seen(padding) & ~padding.unsqueeze(-1)  # (B, Tq, Tk)
             hidden = hidden.unsqueeze(1).expand_as(weights)
             assert weights[hidden].count_nonzero() == 0
 
@@ -205,8 +207,8 @@ def check_half_precision(case: Case) -> None:
         assert out.dtype == torch.bfloat16
         assert out.isfinite().all()
         assert tiny.difference(out[real].float(), expected) < 0.25
-        found = tiny.gradients(model, tiny.some_loss(out))
-        assert all(gradient.isfinite().all() for gradient in found.values())
+        gradients = tiny.gradients(model, tiny.some_loss(out))
+        assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
 @tiny.each(tiny.CASES)

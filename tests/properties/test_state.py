@@ -131,7 +131,7 @@ SHARED = [case for case in IN_HEADS if case.option("position_sharing") == "layer
 
 
 @tiny.each(SHARED)
-def test_what_all_layers_share_is_computed_once(case):
+def test_shared_scores_are_computed_once(case):
     check_computed_once(case)
 
 

@@ -81,17 +81,17 @@ def test_a_checkpoint_that_is_long_enough_is_taken_bit_for_bit(case, caplog):
     with caplog.at_level(logging.INFO, "diet_fairseq"):
         again = longer_than(model, case, LIMIT)
     assert "lengthened" not in caplog.text
-    own = again.state_dict()
+    state = again.state_dict()
     for name, value in model.state_dict().items():
-        assert torch.equal(own[name], value), name
+        assert torch.equal(state[name], value), name
 
 
 def test_the_log_says_how_far_and_how_tables_are_lengthened(caplog):
     case = Case("tupe_a", family="roberta")
     with caplog.at_level(logging.INFO, "diet_fairseq"):
         longer_than(tiny.model_of(case), case)
-    said = f"lengthened from {LIMIT} to {LONGER}: each goes on with its rows from position 1 again"
-    assert said in caplog.text
+    lengths = f"lengthened from {LIMIT} to {LONGER}"
+    assert f"{lengths}: each goes on with its rows from position 1 again" in caplog.text
     assert caplog.text.count("lengthened") == 1
 
 
@@ -107,8 +107,8 @@ def test_stock_roberta_s_table_is_lengthened_for_another_scheme_too():
 
 def test_a_table_of_one_position_repeats_it():
     case = Case("learned", family="roberta")
-    one = tiny.fresh(case, max_positions=1)
-    rows = tables_of(longer_than(one, case, 3))["encoder.sentence_encoder.embed_positions.weight"]
+    longer = longer_than(tiny.fresh(case, max_positions=1), case, 3)
+    rows = tables_of(longer)["encoder.sentence_encoder.embed_positions.weight"]
     assert torch.equal(rows[-1], rows[-2])
     assert torch.equal(rows[-1], rows[-3])
 
@@ -122,8 +122,8 @@ OF_OFFSETS = [
 
 
 def tables_of_offsets(model) -> dict[str, tuple[torch.Tensor, int]]:
-    own = model.state_dict()
-    return {name: (own[name], axis) for name, axis in lengthening.offset_tables(model)}
+    state = model.state_dict()
+    return {name: (state[name], axis) for name, axis in lengthening.offset_tables(model)}
 
 
 @torch.no_grad()

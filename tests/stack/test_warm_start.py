@@ -287,7 +287,7 @@ def test_a_checkpoint_of_the_same_options_is_taken_as_it_is(case, caplog):
         assert torch.equal(own[name], value), name
 
 
-def test_other_positions_at_the_input_are_told_of(caplog):
+def test_the_log_names_other_positions_at_the_input(caplog):
     before, now = (Case("diet_rel").but(position_input=i) for i in ("sinusoidal", "none"))
     with caplog.at_level(logging.WARNING, "diet_fairseq"):
         warm_from(tiny.model_of(before), now)
@@ -318,7 +318,7 @@ def test_after_a_warm_start_the_model_s_own_checkpoints_load_as_they_are():
     assert torch.equal(tiny.logits(again), tiny.logits(model))
 
 
-def test_a_checkpoint_of_another_scale_is_no_other_scheme_s():
+def test_a_checkpoint_of_another_scale_is_refused():
     bert_ad = tiny.model_of(Case("bert_ad", family="roberta"))
     tupe_a = tiny.fresh(Case("tupe_a", family="roberta").but(position_untie_cls="no"))
     for model, other in ((tupe_a, bert_ad), (bert_ad, tupe_a)):

@@ -64,8 +64,8 @@ class Attention:
     ) -> Layout:
         """Of a batch with this (B, T) padding; in cross-attention that of both sides."""
         causal = self.causal and not full_context
-        own = Layout.of_self_attention(padding, causal=causal, segments=segments)
-        return Layout.of_cross_attention(own, padding) if self.is_cross else own
+        layout = Layout.of_self_attention(padding, causal=causal, segments=segments)
+        return Layout.of_cross_attention(layout, padding) if self.is_cross else layout
 
     def __call__(self, x: Tensor, layout: Layout, weights: bool = False) -> Tensor:
         """Queries and keys x (B, T, d) -> (B, T, d), or the weights (B, H, T, T)."""

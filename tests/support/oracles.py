@@ -59,19 +59,19 @@ def attention(queries: Tensor, keys: Tensor, module: Any, oracle: Oracle, causal
     v = linear(module.v_proj, oracle.values_of(keys))
     joined = torch.zeros(len(q), heads * width, dtype=torch.double)
     for head in range(heads):
-        own = slice(head * width, (head + 1) * width)
+        dims = slice(head * width, (head + 1) * width)
         for i in range(len(q)):
             seen = range(i + 1) if causal else range(len(k))
-            logits = [q[i, own] @ k[j, own] / math.sqrt(oracle.terms * width) for j in seen]
+            logits = [q[i, dims] @ k[j, dims] / math.sqrt(oracle.terms * width) for j in seen]
             scores = [
-                logit + oracle.score(head, i, j, q[i, own], k[j, own])
-                for j, logit in zip(seen, oracle.logits(head, i, q[i, own], logits), strict=True)
+                logit + oracle.score(head, i, j, q[i, dims], k[j, dims])
+                for j, logit in zip(seen, oracle.logits(head, i, q[i, dims], logits), strict=True)
             ]
             highest = max(float(score) for score in scores)
             exponentials = [math.exp(score - highest) for score in scores]
             for j, exponential in zip(seen, exponentials, strict=True):
                 share = exponential / sum(exponentials)
-                joined[i, own] += share * (v[j, own] + oracle.value(head, i, j))
+                joined[i, dims] += share * (v[j, dims] + oracle.value(head, i, j))
     return linear(module.out_proj, joined)
 
 
@@ -141,8 +141,8 @@ class ProductOracle(T5Oracle):
         self.table = torch.zeros(len(r), heads, dtype=torch.double)
         for row in range(len(r)):
             for head in range(heads):
-                own = slice(head * width, (head + 1) * width)
-                self.table[row, head] = query[row, own] @ key[row, own]
+                dims = slice(head * width, (head + 1) * width)
+                self.table[row, head] = query[row, dims] @ key[row, dims]
         self.causal, self.buckets, self.max_distance = scheme.shape.causal, buckets, max_distance
 
 
@@ -204,11 +204,11 @@ class TupeAOracle(Oracle):
         return torch.stack(rows)
 
     def product(self, head: int, query_row: int, key_row: int) -> Number:
-        own = slice(head * self.width, (head + 1) * self.width)
+        dims = slice(head * self.width, (head + 1) * self.width)
         if self.p_query.size(1) == self.width:  # one map for all heads
-            own = slice(None)
+            dims = slice(None)
         scale = math.sqrt(self.terms * self.width)
-        return self.p_query[query_row, own] @ self.p_key[key_row, own] / scale
+        return self.p_query[query_row, dims] @ self.p_key[key_row, dims] / scale
 
     def absolute(self, head: int, i: int, j: int) -> Number:
         return self.product(head, i + 1, j + 1) if self.untied else self.product(head, i, j)
@@ -257,11 +257,11 @@ class TupeROracle(TupeAOracle):
 
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         if self.untied and i == 0:
-            own = self.relative_theta(1, head) if self.official else 0.0
-            return self.theta_1(head) + own
+            theta = self.relative_theta(1, head) if self.official else 0.0
+            return self.theta_1(head) + theta
         if self.untied and j == 0:
-            own = self.relative_theta(2, head) if self.official else 0.0
-            return self.theta_2(head) + own
+            theta = self.relative_theta(2, head) if self.official else 0.0
+            return self.theta_2(head) + theta
         return self.absolute(head, i, j) + self.relative.score(head, i, j)
 
 
@@ -274,10 +274,10 @@ class BertAdOracle(TupeAOracle):
     terms = 4
 
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
-        own = slice(head * self.width, (head + 1) * self.width)
+        dims = slice(head * self.width, (head + 1) * self.width)
         if self.p_query.size(1) == self.width:  # one map for all heads
-            own = slice(None)
-        p_query, p_key = self.p_query[i, own], self.p_key[j, own]
+            dims = slice(None)
+        p_query, p_key = self.p_query[i, dims], self.p_key[j, dims]
         return (query @ p_key + p_query @ key + p_query @ p_key) / math.sqrt(4 * self.width)
 
 
@@ -337,8 +337,8 @@ class SandwichOracle(Oracle):
     def score(self, head: int, i: int, j: int, *_: Vector) -> float:
         product = 0.0
         for k in range(64):
-            one, other = i / 10000 ** (2 * k / 128), j / 10000 ** (2 * k / 128)
-            product += math.sin(one) * math.sin(other) + math.cos(one) * math.cos(other)
+            first, second = i / 10000 ** (2 * k / 128), j / 10000 ** (2 * k / 128)
+            product += math.sin(first) * math.sin(second) + math.cos(first) * math.cos(second)
         return (product - 64) * self.heads / (8 * (head + 1))
 
 
@@ -428,8 +428,8 @@ class DebertaOracle(Oracle):
 
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
         width = len(query)
-        own, row = slice(head * width, (head + 1) * width), self.row(i - j)
-        return (query @ self.key[row, own] + key @ self.query[row, own]) / math.sqrt(3 * width)
+        dims, row = slice(head * width, (head + 1) * width), self.row(i - j)
+        return (query @ self.key[row, dims] + key @ self.query[row, dims]) / math.sqrt(3 * width)
 
 
 class CopeOracle(Oracle):
@@ -479,8 +479,8 @@ class WithSegments(Oracle):
         return self.positions.logits(head, i, query, logits)
 
     def score(self, head: int, i: int, j: int, query: Vector, key: Vector) -> Number:
-        own = self.table[head % len(self.table), self.segments[i], self.segments[j]]
-        return self.positions.score(head, i, j, query, key) + own
+        segments = self.table[head % len(self.table), self.segments[i], self.segments[j]]
+        return self.positions.score(head, i, j, query, key) + segments
 
     def value(self, head: int, i: int, j: int) -> Vector | float:
         return self.positions.value(head, i, j)

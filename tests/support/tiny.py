@@ -105,19 +105,19 @@ def own(case: Case) -> Model:
 
 def copy_of(model: Model, case: Case, **overrides: Any) -> Model:
     """The model's parameters in another one, built from its arguments."""
-    other = fresh(case, seed=2, **overrides)
-    other.load_state_dict(model.state_dict())
-    return other
+    copied = fresh(case, seed=2, **overrides)
+    copied.load_state_dict(model.state_dict())
+    return copied
 
 
 def schemes_in(module: nn.Module) -> dict[str, PositionScheme]:
     """The outermost scheme modules, by name."""
-    found: dict[str, PositionScheme] = {}
+    schemes: dict[str, PositionScheme] = {}
     for name, part in module.named_modules():
-        inside = any(name.startswith(outer + ".") for outer in found)
+        inside = any(name.startswith(outer + ".") for outer in schemes)
         if isinstance(part, PositionScheme) and not inside:
-            found[name] = part
-    return found
+            schemes[name] = part
+    return schemes
 
 
 def position_parameters(model: Model) -> dict[str, nn.Parameter]:
@@ -149,11 +149,11 @@ def segments_of(model: Model, some: list[Tensor], left: bool) -> Tensor | None:
     pieces = getattr(model.encoder.sentence_encoder, "num_segments", None)
     if pieces is None:
         return None
-    found = []
+    ids = []
     for sentence in some:
         real = int(sentence.ne(PAD).sum())
-        found.append((torch.arange(len(sentence)) * pieces // real).clamp(max=pieces - 1))
-    return collate_tokens(found, 0, left_pad=left).to(some[0].device)
+        ids.append((torch.arange(len(sentence)) * pieces // real).clamp(max=pieces - 1))
+    return collate_tokens(ids, 0, left_pad=left).to(some[0].device)
 
 
 SOURCES = sentences(9, 5, 1, seed=1)
@@ -186,7 +186,7 @@ def logits(
 
     An encoder reads the sources alone, in segments if it knows any.
     """
-    sources, targets = ([x.to(device_of(model)) for x in some] for some in (sources, targets))
+    sources, targets = ([x.to(device_of(model)) for x in batch] for batch in (sources, targets))
     if is_encoder(model):
         source = padded(sources, left_source)
         segments = segments_of(model, sources, left_source)
@@ -213,9 +213,9 @@ def gradients(model: Model, loss: Tensor) -> dict[str, Tensor]:
     """Of every parameter that has one."""
     model.zero_grad()
     loss.backward()
-    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    return found
+    return gradients
 
 
 def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -225,8 +225,8 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         torch.testing.assert_close(actual[name], value, **TOLERANCE, msg=message)
 
 
-def difference(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().abs().max())
+def difference(a: Tensor, b: Tensor) -> float:
+    return float((a - b).detach().abs().max())
 
 
 def vectors(*shape: int, seed: int = 4) -> Tensor:

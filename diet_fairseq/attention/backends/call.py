@@ -56,7 +56,6 @@ class Request:
         shape: B, H, d_h
         dtype: of q, k and v
         dropout: the probability that a weight is dropped
-        layers: the number of layers that share the schemes' scores
     """
 
     schemes: Schemes
@@ -64,7 +63,6 @@ class Request:
     shape: tuple[int, int, int]
     dtype: torch.dtype
     dropout: float
-    layers: int = 1
 
     @property
     def device(self) -> torch.device:
@@ -76,14 +74,9 @@ class Request:
 
     @property
     def keys(self) -> int:
-        return keys_of(self.schemes, self.layout)
-
-    @property
-    def inner_layout(self) -> Layout:
-        """The layout of attention's keys: compressed ones are no tokens, and none is masked."""
-        if self.keys == self.layout.key_positions.size(1):
-            return self.layout
-        return self.layout.compressed(self.keys)
+        """Tokens, or the k that any number of them is compressed to."""
+        compressed = (scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed)
+        return next(compressed, self.layout.key_positions.size(1))
 
     @property
     def training(self) -> bool:
@@ -105,12 +98,6 @@ def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
 @cache
 def has_triton() -> bool:
     return find_spec("triton") is not None
-
-
-def keys_of(schemes: Schemes, layout: Layout) -> int:
-    """The number of attention's keys: tokens, or the k that any number of them is compressed to."""
-    compressed = (scheme.shape.keys.positions for scheme in schemes if scheme.compressed)
-    return next(compressed, layout.key_positions.size(1))
 
 
 @dataclass(frozen=True)

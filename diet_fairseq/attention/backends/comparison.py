@@ -89,7 +89,9 @@ def run(backend: Backend, request: Request) -> list[Tensor]:
     with torch.random.fork_rng(devices):
         torch.manual_seed(1)
         batch, heads, width = request.shape
-        layout, schemes = request.inner_layout, request.schemes
+        layout, schemes = request.layout, request.schemes
+        if any(scheme.compressed for scheme in schemes):
+            layout = layout.compressed(request.keys)
         q, k, v, gradient = (
             torch.randn(batch, tokens, heads, width, dtype=request.dtype, device=request.device)
             .transpose(1, 2)  # (B, H, T, d_h) each, as attention has them

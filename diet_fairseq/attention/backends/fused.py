@@ -37,7 +37,7 @@ def safe_kernels(masked: bool, device: str) -> AbstractContextManager[None]:
     )
 
 
-def widened(x: Tensor, width: int) -> Tensor:
+def widen(x: Tensor, width: int) -> Tensor:
     """x with zeros at the end of its vectors; x itself, and no copy, if it has that width."""
     return x if x.size(-1) == width else F.pad(x, (0, width - x.size(-1)))
 
@@ -52,18 +52,17 @@ def factors(call: AttentionCall) -> tuple[Tensor, None]:
     """Fused attention with the score's factors appended to queries and keys: no score is built."""
     call = call.at_temperature()
     q, k, v = call.q, call.k, call.v
-    products = [score for score in call.scores if isinstance(score, Factors)]
-    if products:
-        queries, keys = (
-            [factor.to(q.dtype).expand(*q.shape[:2], -1, -1) for factor in side]
-            for side in zip(*((score.query, score.key) for score in products), strict=True)
+    factored = next((score for score in call.scores if isinstance(score, Factors)), None)
+    if factored is not None:
+        q, k = (  # (B, H, T, d_h + r)
+            torch.cat([x, factor.to(x.dtype).expand(*x.shape[:2], -1, -1)], dim=-1)
+            for x, factor in ((q, factored.query), (k, factored.key))
         )
-        q, k = torch.cat([q, *queries], dim=-1), torch.cat([k, *keys], dim=-1)  # (B, H, T, d_h+r)
         # with several widths PyTorch would take a kernel that builds the score
         wide = kernel_width(q.size(3), q.dtype, q.device.type, call.layout.mask is not None)
-        q, k, v = (widened(x, wide) for x in (q, k, v))  # (B, H, T, wide)
-    others = tuple(score for score in call.scores if not isinstance(score, Factors))
-    return fused(call, q, k, v, dense_sum(others)).narrow(3, 0, call.v.size(3)), None
+        q, k, v = (widen(x, wide) for x in (q, k, v))  # (B, H, T, wide)
+    rest = dense_sum(tuple(score for score in call.scores if score is not factored))
+    return fused(call, q, k, v, rest).narrow(3, 0, call.v.size(3)), None
 
 
 def fused(call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, score: Tensor | None) -> Tensor:

@@ -7,7 +7,7 @@ compute capabilities 8.0 to 10.0 (docs/performance.md).
 
 import math
 from collections.abc import Callable
-from functools import cache, reduce
+from functools import cache
 from inspect import signature
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -83,12 +83,11 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """
     call = call.at_temperature()
     layout, (batch, heads, queries, width) = call.layout, call.q.shape
-    lines = [score for score in call.scores if isinstance(score, Offsets)]
-    regular = layout.regular and len(lines) == len(call.scores) > 0
-    if not regular or not kernels_fit(call.q.device, call.q.dtype, width):
+    score = call.scores[0] if len(call.scores) == 1 else None
+    fits = layout.regular and kernels_fit(call.q.device, call.q.dtype, width)
+    if not isinstance(score, Offsets) or not fits:
         return reference(call)
-    summed = reduce(Offsets.__add__, lines)
-    line = summed.line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
+    line = score.line.float().expand(heads, -1)  # (H, Tq + Tk - 1)
     pad = None
     if layout.hidden is not None:
         pad = torch.zeros(batch, call.k.size(2), device=call.q.device)  # (B, Tk)
@@ -104,7 +103,7 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         line,
         pad,
         seed,
-        UNLIMITED if summed.reach is None else summed.reach,
+        UNLIMITED if score.reach is None else score.reach,
         causal,
         call.dropout,
     )

@@ -122,11 +122,11 @@ class Positions:
         ):
             attention = layer_spec.self_attention
             if self.shaw:
-                attention.relative_position_keys = scheme.gained(scheme.keys[0])  # (2 k + 1, d_h)
+                attention.relative_position_keys = scheme.amplify(scheme.keys[0])  # (2 k + 1, d_h)
                 attention.relative_position_values = (
                     model_spec.OPTIONAL
                     if scheme.values is None
-                    else scheme.gained(scheme.values[0])
+                    else scheme.amplify(scheme.values[0])
                 )
             elif self.bias:
                 table, max_distance = bias_table(scheme, layer.self_attn.num_heads, causal)

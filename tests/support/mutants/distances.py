@@ -33,12 +33,12 @@ def a_cross_score_of_slots(original, self, layout):
     return original(self, replace(layout, regular=True))
 
 
-@instead_of(distance_formulas, "bounded")
+@instead_of(distance_formulas, "clamp_parameter")
 def kernels_without_bounds(original, parameter, *bounds):
     return parameter
 
 
-@instead_of(distance_formulas, "bounded")
+@instead_of(distance_formulas, "clamp_parameter")
 def kernels_that_are_stuck_at_a_bound(original, parameter, *bounds):
     return parameter.clamp(*bounds)
 

@@ -36,18 +36,20 @@ from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 def one_table_for_all_layers_by_accident(patch: Patch) -> None:
     made: dict[Any, Any] = {}
-    build = Placement.for_layer
+    build = Placement.build_for_layer
 
-    def for_layer(self: Placement, index: int) -> Any:
+    def build_for_layer(self: Placement, index: int) -> Any:
         return made.setdefault(self.shape, build(self, index))
 
-    patch.setattr(Placement, "for_layer", for_layer)
+    patch.setattr(Placement, "build_for_layer", build_for_layer)
 
 
 def a_table_for_every_layer_by_accident(patch: Patch) -> None:
-    patch.setattr(Placement, "for_stack", lambda self: {})
+    patch.setattr(Placement, "build_shared", lambda self: {})
     build = PositionConfig.build
-    patch.setattr(Placement, "for_layer", lambda self, _: build(self.config, self.shape, None))
+    patch.setattr(
+        Placement, "build_for_layer", lambda self, _: build(self.config, self.shape, None)
+    )
 
 
 @instead_of(forward_context, "create_context")
@@ -109,8 +111,8 @@ def embeddings_that_are_not_tied(original, args, task):
 
 @instead_of(Layout, "of_self_attention")
 def a_length_that_counts_padding(original, padding_mask, causal=False, queries=None, segments=None):
-    found = original(padding_mask, causal, queries, segments)
-    return found if queries else replace(found, length=padding_mask.size(1))
+    result = original(padding_mask, causal, queries, segments)
+    return result if queries else replace(result, length=padding_mask.size(1))
 
 
 known: dict[Any, Any] = {}
@@ -173,9 +175,9 @@ def beams_that_are_not_given_back(original, decoder):
 def a_second_decision(original, of, layout, shared, batch, *rest, **options):
     """What layers share goes by the dropout of training, what they do by that of the moment."""
     training = of.training
-    found = original(of.train(), layout, shared, batch, *rest, **options)
+    result = original(of.train(), layout, shared, batch, *rest, **options)
     now = original(of.train(training), layout, shared, batch, *rest, **options)
-    return replace(found, backend=now.backend)
+    return replace(result, backend=now.backend)
 
 
 # --- packed tokens ---------------------------------------------------------------------------
@@ -211,8 +213,8 @@ def tokens_are_compressed_by_their_slots(original, self, x, layout):
 
 @instead_of(Compression, "forward")
 def an_average_of_all_tokens(original, self, x, layout):
-    found = original(self, x, layout)
-    return found + x.mean(dim=0)
+    result = original(self, x, layout)
+    return result + x.mean(dim=0)
 
 
 @instead_of(Compression, "forward")
@@ -221,10 +223,10 @@ def compression_without_gradient(original, self, x, layout):
         return original(self, x, layout)
 
 
-@instead_of(Placement, "_compressions")
+@instead_of(Placement, "_build_compressions")
 def values_are_compressed_as_keys(original, self):
-    found = original(self)
-    return found | {"compress_v": found["compress_k"]}
+    result = original(self)
+    return result | {"compress_v": result["compress_k"]}
 
 
 @instead_of(LinformerAttention, "forward")
@@ -283,25 +285,25 @@ def positions_that_keep_their_scale(patch: Patch) -> None:
 # --- more positions than the checkpoint has ---------------------------------------------------
 
 
-@instead_of(lengthening, "continued")
-def tables_that_begin_anew(original, table, more, axis, first):
-    kept = original(table, more, axis, first)
-    fresh = torch.randn_like(kept)
+@instead_of(lengthening, "continue_table")
+def tables_that_begin_anew(original, table, count, axis, first):
+    result = original(table, count, axis, first)
+    fresh = torch.randn_like(result)
     return torch.cat(
-        [table, fresh.narrow(axis, table.size(axis), more)], axis
+        [table, fresh.narrow(axis, table.size(axis), count)], axis
     )  # as if the model's own rows stayed
 
 
-@instead_of(lengthening, "continued")
-def tables_that_are_stretched(original, table, more, axis, first):
+@instead_of(lengthening, "continue_table")
+def tables_that_are_stretched(original, table, count, axis, first):
     size = table.size(axis)
-    rows = torch.arange(size + more) * size // (size + more)
+    rows = torch.arange(size + count) * size // (size + count)
     return table.index_select(axis, rows)
 
 
-@instead_of(lengthening, "reaching")
+@instead_of(lengthening, "change_reach")
 def offsets_that_begin_anew(original, table, reach, axis):
-    found = original(table, reach, axis)
-    outer = found.size(axis) // 2 - table.size(axis) // 2
-    return torch.cat([torch.zeros_like(found.narrow(axis, 0, outer)),
-                      found.narrow(axis, outer, found.size(axis) - outer)], axis)  # fmt: skip
+    result = original(table, reach, axis)
+    outer = result.size(axis) // 2 - table.size(axis) // 2
+    return torch.cat([torch.zeros_like(result.narrow(axis, 0, outer)),
+                      result.narrow(axis, outer, result.size(axis) - outer)], axis)  # fmt: skip

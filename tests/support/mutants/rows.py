@@ -41,15 +41,15 @@ def positions_that_meet_keys_as_keys(original, self, layout, project):
 
 @instead_of(Deberta, "key_rows")
 def keys_that_read_the_row_of_the_opposite_offset(original, self, layout, project):
-    found = original(self, layout, project)
-    return replace(found, index=found.index.mT)
+    result = original(self, layout, project)
+    return replace(result, index=result.index.mT)
 
 
 @instead_of(Deberta, "_rows")
 def positions_with_the_bias_of_words(original, self, layout, project):
-    found = original(self, layout, project)
+    result = original(self, layout, project)
     nothing = torch.zeros(1, self.shape.embed_dim, dtype=self.table.dtype)
-    return replace(found, rows=found.rows + project(nothing))
+    return replace(result, rows=result.rows + project(nothing))
 
 
 @instead_of(deberta, "rows_of_log_buckets")
@@ -58,7 +58,7 @@ def buckets_that_all_hold_one_offset(original, buckets, max_distance):
     return [min(max(buckets - offset, 0), 2 * buckets - 1) for offset in offsets]
 
 
-@instead_of(rows, "picked")
+@instead_of(rows, "gather_products")
 def keys_that_all_read_the_first_row_in_decoding(original, x, vectors, index):
     return original(x, vectors, index if index.size(-1) > 1 else 0 * index)
 

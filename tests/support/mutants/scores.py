@@ -20,8 +20,7 @@ from diet_fairseq.positions.relative import OffsetProducts, OffsetScores
 from diet_fairseq.positions.scores import Dense, Factors
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
-from diet_fairseq.positions.tupe import TupeA
-from diet_fairseq.positions.tupe_variants import BertAd, TupeFree
+from diet_fairseq.positions.tupe import BertAd, TupeA, TupeFree
 from diet_fairseq.stack import attention, decoder, encoder, forward_context
 from diet_fairseq.stack.attention import PositionalAttention
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
@@ -40,19 +39,19 @@ def segments_without_the_gain(original, self, layout):
     return Dense(original(self, layout).dense() / self.gain)
 
 
-@instead_of(TupeFree, "gained")
+@instead_of(TupeFree, "amplify")
 def thetas_without_the_gain(original, self, parameter):
     return parameter if parameter is self.theta else original(self, parameter)
 
 
 def embeddings_without_the_gain(patch: Patch) -> None:
-    patch.setattr(Shaw, "gained", lambda self, parameter: parameter)
+    patch.setattr(Shaw, "amplify", lambda self, parameter: parameter)
 
 
 @instead_of(Shaw, "value_rows")
 def values_without_the_gain(original, self, layout):
-    found = original(self, layout)
-    return None if found is None else replace(found, rows=found.rows / self.gain)
+    result = original(self, layout)
+    return None if result is None else replace(result, rows=result.rows / self.gain)
 
 
 def products_without_the_gain(patch: Patch) -> None:
@@ -70,19 +69,21 @@ def positions_from_arange(original, padding_mask, length, device):
 
 @instead_of(Layout, "of_self_attention")
 def the_new_token_stands_first(original, padding_mask, causal=False, queries=None, segments=None):
-    found = original(padding_mask, causal, queries, segments)
-    return replace(found, query_positions=found.key_positions[:, : found.query_positions.size(1)])
+    result = original(padding_mask, causal, queries, segments)
+    return replace(
+        result, query_positions=result.key_positions[:, : result.query_positions.size(1)]
+    )
 
 
 @instead_of(Layout, "of_self_attention")
 def gaps_that_count_unless_a_neighbour_is_padded_on_the_left(
     original, padding_mask, causal=False, queries=None, segments=None
 ):
-    found = original(padding_mask, causal, queries, segments)
+    result = original(padding_mask, causal, queries, segments)
     if queries or padding_mask[:, 0].any():
-        return found
+        return result
     places = torch.arange(padding_mask.size(1)).unsqueeze(0)
-    return replace(found, query_positions=places, key_positions=places, length=places.size(1))
+    return replace(result, query_positions=places, key_positions=places, length=places.size(1))
 
 
 @instead_of(Layout, "of_self_attention")
@@ -133,11 +134,11 @@ def masked_by(change: Callable[[Layout], Layout]) -> Mutant:
 
 
 def padding_is_seen(patch: Patch) -> None:
-    masked_by(lambda found: replace(found, padding_mask=None))(patch)
+    masked_by(lambda result: replace(result, padding_mask=None))(patch)
 
 
 def the_future_is_seen(patch: Patch) -> None:
-    masked_by(lambda found: replace(found, causal=False))(patch)
+    masked_by(lambda result: replace(result, causal=False))(patch)
 
 
 @instead_of(Layout, "of_self_attention")
@@ -194,8 +195,8 @@ def decoding_forgets_positions(original, schemes, layout, typed=None):
 
 @instead_of(Shaw, "query_rows")
 def decoding_forgets_what_queries_ask(original, self, layout, project):
-    found = original(self, layout, project)
-    return replace(found, rows=0 * found.rows) if layout.query_positions.size(1) == 1 else found
+    result = original(self, layout, project)
+    return replace(result, rows=0 * result.rows) if layout.query_positions.size(1) == 1 else result
 
 
 @instead_of(attention, "transformed")
@@ -247,8 +248,8 @@ def scalars_scaled_like_content(original, self, layout):
 
 @instead_of(Shaw, "query_rows")
 def a_query_score_without_its_scale(original, self, layout, project):
-    found = original(self, layout, project)
-    return replace(found, rows=found.rows * self.shape.head_dim**0.5)
+    result = original(self, layout, project)
+    return replace(result, rows=result.rows * self.shape.head_dim**0.5)
 
 
 @instead_of(import_module("diet_fairseq.attention.backends.reference"), "value_sums")
@@ -292,27 +293,27 @@ def a_free_matrix_the_wrong_way_round(original, self, layout):
 
 
 def a_column_that_is_not_reset(patch: Patch) -> None:
-    untied = tupe.untied
+    untie = tupe.untie
     patch.setattr(
         tupe,
-        "untied",
+        "untie",
         lambda query, key, layout, *thetas: (
-            untied(query, key, layout, *thetas)[0],
-            untied(query, key, replace(layout, key_positions=layout.key_positions + 1), *thetas)[1],
+            untie(query, key, layout, *thetas)[0],
+            untie(query, key, replace(layout, key_positions=layout.key_positions + 1), *thetas)[1],
         ),
     )
 
 
 def a_row_that_is_not_reset(patch: Patch) -> None:
-    untied = tupe.untied
+    untie = tupe.untie
     patch.setattr(
         tupe,
-        "untied",
+        "untie",
         lambda query, key, layout, *thetas: (
-            untied(
-                query, key, replace(layout, query_positions=layout.query_positions + 1), *thetas
-            )[0],
-            untied(query, key, layout, *thetas)[1],
+            untie(query, key, replace(layout, query_positions=layout.query_positions + 1), *thetas)[
+                0
+            ],
+            untie(query, key, layout, *thetas)[1],
         ),
     )
 
@@ -349,4 +350,4 @@ def no_length_is_refused(patch: Patch) -> None:
 def sums_in_half_precision(patch: Patch) -> None:
     for module in (tables, relative, linformer, encoder):
         patch.setattr(module, "look_up", F.embedding)
-    patch.setattr(ScoreParameters, "gained", lambda self, parameter: parameter * self.gain)
+    patch.setattr(ScoreParameters, "amplify", lambda self, parameter: parameter * self.gain)
