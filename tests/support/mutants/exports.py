@@ -1,5 +1,6 @@
 """Faults in exported models; the optional packages are imported by the fault that needs them."""
 
+import numpy as np
 import torch
 
 from tests.support.mutants.catching import Patch
@@ -116,7 +117,15 @@ def converted_tables_all_the_first(patch: Patch) -> None:
 
 
 def converted_weights_not_tied(patch: Patch) -> None:
-    _converted(patch, "output_projection.weight", lambda weight: weight.roll(1, 0))
+    from ctranslate2.converters import fairseq as converter
+
+    original = converter.set_embeddings
+
+    def set_embeddings(spec, module):
+        original(spec, module)
+        spec.weight = np.roll(spec.weight, 1, 0)
+
+    patch.setattr(converter, "set_embeddings", set_embeddings)
 
 
 def _rotary(patch, **changes):
@@ -138,16 +147,3 @@ def converted_heads_not_ordered(patch: Patch) -> None:
     from diet_fairseq.export.ctranslate2.positions import Positions
 
     patch.setattr(Positions, "ordered", lambda self, projection: projection)
-
-
-def _converted(patch, ending, change):
-    """Parameters whose names end so are written in another form."""
-    from diet_fairseq.export.ctranslate2.specification import Parameters
-
-    original = Parameters.__call__
-
-    def call(self, name):
-        found = original(self, name)
-        return change(found) if name.endswith(ending) else found
-
-    patch.setattr(Parameters, "__call__", call)
