@@ -47,11 +47,11 @@ def run(args: Namespace) -> None:
     folders.check(args.out, args.force)
     config = configuration(args.folder)
     with folders.create(args.out, args.force) as out:
-        missing, unread = write(args.folder, out, config, args.out)
-    if missing:
-        print(f"not in the folder, so as they are initially: {', '.join(missing)}")
-    if unread:
-        print(f"left out: {', '.join(unread)}")
+        missing_names, unused_names = write(args.folder, out, config, args.out)
+    if missing_names:
+        print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")
+    if unused_names:
+        print(f"left out: {', '.join(unused_names)}")
     print(f"{args.out / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {args.out}")
 
 
@@ -137,10 +137,10 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
             f"{folder / 'config.json'} describes no model that can be built ({reason(error)}): "
             "give another folder"
         ) from error
-    missing, unread = huggingface.load(model, config, tensors, head)
+    missing_names, unused_names = huggingface.load(model, config, tensors, head)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
-    if required := [name for name in missing if name.startswith(body)]:
-        raise UserError(f"{folder}'s weights lack {required[0]}: give one that was saved whole")
+    if required := next((name for name in missing_names if name.startswith(body)), None):
+        raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
     cfg = convert_namespace_to_omegaconf(args)
     history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
     history |= {"lr_scheduler_state": {}, "num_updates": 0}
@@ -163,7 +163,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
             about, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
             subword_model=subwords,
         ).write()  # fmt: skip
-    return missing, unread
+    return missing_names, unused_names
 
 
 def write_dictionaries(

@@ -291,3 +291,13 @@ def test_heads_that_share_a_score_start_elsewhere_in_every_layer():
         schemes = [layer.self_attn.positions for layer in side.layers]
         peaks = [int(one.scalars[:, 0].argmax()) - one.outermost for one in schemes]
         assert peaks == expected
+
+
+def test_two_names_of_one_cache_are_refused():
+    model = converted(tiny.Case("none"))
+    caches = {
+        name: EncoderDecoderCache(DynamicCache(), DynamicCache())
+        for name in ("cache", "past_key_values")
+    }
+    with pytest.raises(ValueError, match="cache and past_key_values are two names of one cache"):
+        model(sources(), decoder_input_ids=sources(left=False), **caches)

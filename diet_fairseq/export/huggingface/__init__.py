@@ -64,8 +64,8 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
         }
     converted = kind(config).eval()
     names_read = converted.state_dict().keys()
-    unread = [name for name in state if name not in names_read]
-    unmatched = [name for name in unread if not is_encoder or name.startswith("model.")]
+    unused_names = [name for name in state if name not in names_read]
+    unmatched = [name for name in unused_names if not is_encoder or name.startswith("model.")]
     unmatched += [name for name in names_read if name not in state]
     if unmatched:
         rest = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
@@ -76,7 +76,7 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
     converted.load_state_dict({name: state[name] for name in names_read})
     check_same(model, converted, head)
     tied = state.get("model.embed_tokens.weight", torch.empty(0)).data_ptr()
-    heads = {name: state[name] for name in unread if state[name].data_ptr() != tied}
+    heads = {name: state[name] for name in unused_names if state[name].data_ptr() != tied}
     copies = converted.all_tied_weights_keys
     tensors = {**converted.state_dict(), **heads}
     return ConvertedModel(
