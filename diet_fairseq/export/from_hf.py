@@ -27,7 +27,6 @@ from ..model_json import Language
 from ..patches import saving
 from . import folder as folders
 from . import huggingface
-from .huggingface import SPAN
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -103,7 +102,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         names of parameters that are missing in the folder, and of those that are not read
     """
     tensors = weights(folder)
-    if any(name.startswith(huggingface.prefix_of(SPAN)) for name in tensors):
+    if any(name.startswith(huggingface.prefix_of(huggingface.SPAN)) for name in tensors):
         raise UserError(
             f"{folder} holds a model that answers questions, for which fairseq has no task: keep "
             "it in transformers"

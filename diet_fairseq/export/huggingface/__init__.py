@@ -16,11 +16,10 @@ from ...hf import (
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
-from .configuration import arguments as arguments
-from .configuration import encoder_config, transformer_config
-from .parameters import SPAN, VERSION, names_of, renamed
-from .parameters import load as load
-from .parameters import prefix_of as prefix_of
+from .configuration import arguments, encoder_config, transformer_config
+from .parameters import SPAN, VERSION, load, names_of, prefix_of, renamed
+
+__all__ = ["SPAN", "ConvertedModel", "arguments", "check_same", "convert", "load", "prefix_of"]
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3

@@ -61,8 +61,8 @@ def exported_mask_not_added(patch: Patch) -> None:
     original = attention.attention_bias
 
     def added(call):
-        found = original(call)
-        return None if found is None else found.masked_fill(found == -torch.inf, 0.0)
+        bias = original(call)
+        return None if bias is None else bias.masked_fill(bias == -torch.inf, 0.0)
 
     patch.setattr(attention, "attention_bias", added)
 
@@ -85,8 +85,8 @@ def converted_positions_shifted_by_one(patch: Patch) -> None:
     table, at_input = positions.bias_table, positions.input_table
 
     def bias_table(*args):
-        found, furthest = table(*args)
-        return found.roll(1, 0), furthest
+        rows, max_distance = table(*args)
+        return rows.roll(1, 0), max_distance
 
     patch.setattr(positions, "bias_table", bias_table)
     patch.setattr(positions, "input_table", lambda stack: at_input(stack).roll(1, 0))
@@ -98,8 +98,8 @@ def converted_gains_forgotten(patch: Patch) -> None:
     original = positions.bias_table
 
     def bias_table(scheme, *args):
-        found, furthest = original(scheme, *args)
-        return found / scheme.gain, furthest
+        rows, max_distance = original(scheme, *args)
+        return rows / scheme.gain, max_distance
 
     patch.setattr(positions, "bias_table", bias_table)
 
