@@ -65,7 +65,10 @@ MODELS: dict[Any, list[Any]] = {
     transformers.AutoModelForSeq2SeqLM: [DietForConditionalGeneration],
 }
 
-_TOKENIZERS = {DietEncoderConfig: DietEncoderTokenizer, DietTransformerConfig: DietTokenizer}
+_TOKENIZERS: dict[Any, Any] = {
+    DietEncoderConfig: DietEncoderTokenizer,
+    DietTransformerConfig: DietTokenizer,
+}
 for _config, _tokenizer in _TOKENIZERS.items():
     transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
     transformers.AutoTokenizer.register(_config, tokenizer_class=_tokenizer, exist_ok=True)
