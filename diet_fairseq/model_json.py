@@ -75,9 +75,9 @@ class ModelDescription:
 
 def _file_name(value: str) -> str:
     """A path within the folder, whose links are followed."""
-    path = PurePosixPath(value)
     if not value or "\0" in value:
         raise ValueError("must name a file of the folder")
+    path = PurePosixPath(value)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError("must name a file within the folder")
     return value
@@ -126,11 +126,11 @@ def read(folder: Path) -> ModelDescription:
     """
     path = folder / NAME
     content = input_files.read_object(path, _ModelJson, advice=ADVICE)
-    needs_files, has_subwords = content.engine == "fairseq", content.subwords.kind != "none"
+    is_fairseq, has_subwords = content.engine == "fairseq", content.subwords.kind != "none"
     places: list[Path | None] = []
     for key, name, is_needed in (
-        ("checkpoint", content.checkpoint, needs_files),
-        ("data", content.data, needs_files),
+        ("checkpoint", content.checkpoint, is_fairseq),
+        ("data", content.data, is_fairseq),
         ("subwords.model", content.subwords.model, has_subwords),
     ):
         if name is None and is_needed:
@@ -142,9 +142,6 @@ def read(folder: Path) -> ModelDescription:
                 f"{path}: {key} names {text}, which is not there: train first, or {ADVICE}"
             )
         places.append(folder / name if name else None)
-    options = content.model_dump(exclude={"format", "version", "checkpoint", "data"})
-    options["subwords"] = content.subwords.kind
-    checkpoint, data, model = places
-    return ModelDescription(
-        **options, folder=folder, checkpoint=checkpoint, data=data, subword_model=model
-    )
+    options = content.model_dump(exclude={"format", "version"})
+    options["checkpoint"], options["data"], options["subword_model"] = places
+    return ModelDescription(**options | {"subwords": content.subwords.kind}, folder=folder)

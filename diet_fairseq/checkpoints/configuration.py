@@ -75,10 +75,10 @@ def _check_text(place: str, text: str | bytes) -> None:
     if any("$" in string and "{" in string for string in _strings(text)):
         raise Refused(f"{where}, which asks to look something up")
     option = place.removesuffix("._name").rpartition(".")[2]
-    if option in _REGISTERED and text not in (known := REGISTRIES[option]["registry"]):
+    if option in _REGISTERED and text not in (registry := REGISTRIES[option]["registry"]):
         raise Refused(
             f"its {option} is {quoted(text)}, which fairseq doesn't have: take one of "
-            f"{', '.join(sorted(known))}, or give the --user-dir that has it"
+            f"{', '.join(sorted(registry))}, or give the --user-dir that has it"
         )
     if not _is_used(place):
         return

@@ -27,7 +27,6 @@ from ..model_json import Language
 from ..patches import saving
 from . import folder as folders
 from . import huggingface
-from .huggingface import SPAN
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -47,11 +46,11 @@ def run(args: Namespace) -> None:
     folders.check(args.out, args.force)
     config = configuration(args.folder)
     with folders.create(args.out, args.force) as out:
-        missing, unread = write(args.folder, out, config, args.out)
-    if missing:
-        print(f"not in the folder, so as they are initially: {', '.join(missing)}")
-    if unread:
-        print(f"left out: {', '.join(unread)}")
+        missing_names, unused_names = write(args.folder, out, config, args.out)
+    if missing_names:
+        print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")
+    if unused_names:
+        print(f"left out: {', '.join(unused_names)}")
     print(f"{args.out / MODEL}: for fairseq, with --user-dir diet_fairseq and the data {args.out}")
 
 
@@ -103,7 +102,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         names of parameters that are missing in the folder, and of those that are not read
     """
     tensors = weights(folder)
-    if any(name.startswith(huggingface.prefix_of(SPAN)) for name in tensors):
+    if any(name.startswith(huggingface.prefix_of(huggingface.SPAN)) for name in tensors):
         raise UserError(
             f"{folder} holds a model that answers questions, for which fairseq has no task: keep "
             "it in transformers"
@@ -137,10 +136,10 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
             f"{folder / 'config.json'} describes no model that can be built ({reason(error)}): "
             "give another folder"
         ) from error
-    missing, unread = huggingface.load(model, config, tensors, head)
+    missing_names, unused_names = huggingface.load(model, config, tensors, head)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
-    if required := [name for name in missing if name.startswith(body)]:
-        raise UserError(f"{folder}'s weights lack {required[0]}: give one that was saved whole")
+    if required := next((name for name in missing_names if name.startswith(body)), None):
+        raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
     cfg = convert_namespace_to_omegaconf(args)
     history: dict[str, Any] = {"criterion_name": "", "optimizer_name": ""}
     history |= {"lr_scheduler_state": {}, "num_updates": 0}
@@ -163,7 +162,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
             about, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
             subword_model=subwords,
         ).write()  # fmt: skip
-    return missing, unread
+    return missing_names, unused_names
 
 
 def write_dictionaries(

@@ -11,6 +11,8 @@ from .checkpoint import TrainedModel
 
 def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
+    from safetensors.torch import save
+
     from . import huggingface
     from .card import card
 
@@ -18,13 +20,19 @@ def run(args: Namespace) -> None:
     converted = huggingface.convert(trained.model, head_of(trained.model, trained.task))
     model = converted.model
     with folder.create(args.out, args.force) as new:
-        name_labels(model.config, trained.labels)
-        write_model(new, converted)
+        if len(trained.labels) == model.config.num_labels > 1:
+            model.config.id2label = dict(enumerate(trained.labels))
+            model.config.label2id = {name: n for n, name in enumerate(trained.labels)}
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(new)
+        weights = save(converted.tensors, metadata={"format": "pt"})
+        (new / "model.safetensors").write_bytes(weights)
         write_tokenizer(new, trained, model.config)
         languages = list(filter(None, (trained.about.source_lang, trained.about.target_lang)))
         readme = card(model, args.out.name, languages, args.dataset, args.license)
         (new / "README.md").write_text(readme, encoding="utf-8")
         if not trained.is_encoder:
+            generation_config(model).save_pretrained(new)
             trained.write_description("transformers", new)
     print(f"{args.out}: {type(model).__name__}, {model.num_parameters():,} parameters")
 
@@ -34,26 +42,6 @@ def head_of(model: Any, task: Any) -> str | None:
     heads = list(getattr(model, "classification_heads", {}))
     name = getattr(task.cfg, "classification_head_name", None)
     return name if name in heads else next(iter(heads), None)
-
-
-def name_labels(config: Any, names: tuple[str, ...]) -> None:
-    """Name the classes, if the data have a name for each of them."""
-    if len(names) == config.num_labels > 1:
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: number for number, name in enumerate(names)}
-
-
-def write_model(folder: Path, converted: Any) -> None:
-    """Write config.json and the weights; for translation also generation_config.json."""
-    from safetensors.torch import save
-
-    config = converted.model.config
-    config.architectures = [type(converted.model).__name__]
-    config.save_pretrained(folder)
-    weights = save(converted.tensors, metadata={"format": "pt"})
-    (folder / "model.safetensors").write_bytes(weights)
-    if config.is_encoder_decoder:
-        generation_config(converted.model).save_pretrained(folder)
 
 
 def generation_config(model: Any) -> Any:
@@ -84,9 +72,8 @@ def write_tokenizer(folder: Path, trained: TrainedModel, config: Any) -> None:
     from ..hf import DietEncoderTokenizer, DietTokenizer
     from ..hf.tokenizer import FILES
 
-    about, source, target = (
-        trained.about, trained.task.source_dictionary, trained.task.target_dictionary,
-    )  # fmt: skip
+    about, task = trained.about, trained.task
+    source, target = task.source_dictionary, task.target_dictionary
     if about.subword_model is None:  # `diet-fairseq import hf` needs the dictionaries
         source.save(str(folder / FILES["vocab_file"]))
         if target != source:

@@ -45,16 +45,6 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
         "pip install 'diet_fairseq[transformers]'"
     )
 
-from transformers import (  # noqa: E402
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
-
 from .configuration import DietEncoderConfig, DietTransformerConfig  # noqa: E402
 from .encoders import (  # noqa: E402
     DietEncoderModel,
@@ -68,18 +58,20 @@ from .transformer import DietForConditionalGeneration, DietTransformerModel  # n
 
 #: Auto class -> our classes
 MODELS: dict[Any, list[Any]] = {
-    AutoModel: [DietEncoderModel, DietTransformerModel],
-    AutoModelForMaskedLM: [DietForMaskedLM],
-    AutoModelForSequenceClassification: [DietForSequenceClassification],
-    AutoModelForQuestionAnswering: [DietForQuestionAnswering],
-    AutoModelForSeq2SeqLM: [DietForConditionalGeneration],
+    transformers.AutoModel: [DietEncoderModel, DietTransformerModel],
+    transformers.AutoModelForMaskedLM: [DietForMaskedLM],
+    transformers.AutoModelForSequenceClassification: [DietForSequenceClassification],
+    transformers.AutoModelForQuestionAnswering: [DietForQuestionAnswering],
+    transformers.AutoModelForSeq2SeqLM: [DietForConditionalGeneration],
 }
 
-for _config in (DietEncoderConfig, DietTransformerConfig):
-    AutoConfig.register(_config.model_type, _config, exist_ok=True)
-    AutoTokenizer.register(_config, tokenizer_class=DietTokenizer, exist_ok=True)
-# A folder's tokenizer_config.json names the class; this makes the name known.
-AutoTokenizer.register(DietEncoderConfig, tokenizer_class=DietEncoderTokenizer, exist_ok=True)
+_TOKENIZERS: dict[Any, Any] = {
+    DietEncoderConfig: DietEncoderTokenizer,
+    DietTransformerConfig: DietTokenizer,
+}
+for _config, _tokenizer in _TOKENIZERS.items():
+    transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    transformers.AutoTokenizer.register(_config, tokenizer_class=_tokenizer, exist_ok=True)
 for _auto, _models in MODELS.items():
     for _model in _models:
         _auto.register(_model.config_class, _model, exist_ok=True)

@@ -60,10 +60,8 @@ class DietAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.layer_idx, self.cross = config, layer_idx, cross
-        stack, positions = (
-            config.stack("decoder" if causal or cross else "encoder"),
-            config.positions,
-        )
+        stack = config.stack("decoder" if causal or cross else "encoder")
+        positions = config.positions
         source = config.stack("encoder").embed_dim if cross else stack.embed_dim
         self.head_dim = stack.embed_dim // stack.attention_heads
         self.q_proj = nn.Linear(stack.embed_dim, stack.embed_dim)

@@ -19,8 +19,6 @@ LARGEST_SIZES = {
     **LARGEST, "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
     "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
 }  # fmt: skip
-
-
 #: sizes of an encoder or a decoder; their names in a configuration begin with its name
 SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
 

@@ -230,8 +230,8 @@ class DietEncoder(DietStack):
 
     def __init__(self, config: DietConfig, vocabulary: int | None = None) -> None:
         super().__init__(config, vocabulary or config.vocab_size)
-        width = config.encoder_embed_dim
-        self.pooler = nn.Linear(width, width) if getattr(config, "pooler", False) else None
+        has_pooler, width = getattr(config, "pooler", False), config.encoder_embed_dim
+        self.pooler = nn.Linear(width, width) if has_pooler else None
         self.activation = ACT2FN[getattr(config, "pooler_activation_fn", "tanh")]
         self.post_init()
 
@@ -313,6 +313,8 @@ class DietDecoder(DietStack):
         """
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
+        if cache is not None and past_key_values is not None:
+            raise ValueError("cache and past_key_values are two names of one cache: give one")
         cache = past_key_values if cache is None else cache
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
@@ -325,10 +327,7 @@ class DietDecoder(DietStack):
         layout = Layout.of_self_attention(
             padding_mask, causal=True, queries=new.size(1) if past else None
         )
-        if encoder_attention_mask is None:
-            sources = new.new_zeros(encoder_hidden_states.shape[:2])  # (B, S)
-        else:
-            sources = encoder_attention_mask == 0
+        sources = self.padding_mask(encoder_attention_mask, None, encoder_hidden_states)  # (B, S)
         x = self.embed(input_ids, inputs_embeds, layout)  # (B, T, d)
         context = self.context(layout, without_none(self.positions), self.temperature)
         crossing = self.context(

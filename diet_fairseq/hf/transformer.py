@@ -78,8 +78,7 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         """``input_ids`` (B, S) and ``decoder_input_ids`` (B, T), which begin with ``</s>``."""
         if attention_mask is None and (input_ids is not None or inputs_embeds is not None):
-            padding = self.encoder.padding_mask(None, input_ids, inputs_embeds)
-            attention_mask = (~padding).long()
+            attention_mask = (~self.encoder.padding_mask(None, input_ids, inputs_embeds)).long()
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
@@ -156,15 +155,9 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
             kwargs["use_cache"] = False
             if decoder_input_ids is None and kwargs.get("decoder_inputs_embeds") is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask)
         out = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            cache=cache,
-            past_key_values=past_key_values,
-            **kwargs,
+            *inputs, encoder_outputs, cache=cache, past_key_values=past_key_values, **kwargs
         )
         logits = self.lm_head(out.last_hidden_state)  # (B, T, V)
         loss = None

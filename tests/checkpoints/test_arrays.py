@@ -30,14 +30,14 @@ def test_numpys_numbers_are_read(value, numpy_1, tmp_path):
         path.write_bytes(hostile._repacked(path.read_bytes(), lambda p: (
             p.replace(b"numpy._core.", b"numpy.core.").replace(b"\x89\x88\x87", b"K\0K\1\x87")
         )))  # fmt: skip
-    read = checkpoints.read(path)["numbers"]
-    assert type(read) is type(value)
-    assert read.dtype == value.dtype
-    np.testing.assert_array_equal(read, value)
+    numbers = checkpoints.read(path)["numbers"]
+    assert type(numbers) is type(value)
+    assert numbers.dtype == value.dtype
+    np.testing.assert_array_equal(numbers, value)
     if isinstance(value, np.ndarray):
-        read += 1  # it has memory of its own
-        again = checkpoints.read(saved(tmp_path / "again.pt", numbers=read))["numbers"]
-        np.testing.assert_array_equal(again, read)
+        numbers += 1  # it has memory of its own
+        again = checkpoints.read(saved(tmp_path / "again.pt", numbers=numbers))["numbers"]
+        np.testing.assert_array_equal(again, numbers)
 
 
 class Kind:

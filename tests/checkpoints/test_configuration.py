@@ -128,8 +128,8 @@ def test_names_are_those_of_fairseqs_registries(section, of_old, edited, data):
     path = edited(**{section if of_old else f"{section}___name": "no such\x1b"})
     text = refusal(path, data)
     assert text.startswith(rf"is refused: its {section} is 'no such\x1b', which fairseq doesn't ")
-    known = {"bpe": "sentencepiece", "tokenizer": "space", "scoring": "sacrebleu"}[section]
-    models(edited(**{section if of_old else f"{section}___name": known}), data)
+    registered = {"bpe": "sentencepiece", "tokenizer": "space", "scoring": "sacrebleu"}[section]
+    models(edited(**{section if of_old else f"{section}___name": registered}), data)
 
 
 # --- Nothing is downloaded, no file is opened

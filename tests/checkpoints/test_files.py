@@ -156,9 +156,9 @@ def test_a_good_checkpoint_is_not_blamed_for_the_machine(error, words, tmp_path,
         raise error
 
     monkeypatch.setattr(torch, "load", fail)
-    with pytest.raises(UserError) as said:
+    with pytest.raises(UserError) as refused:
         checkpoints.read(path)
-    assert str(said.value).startswith(f"{path} {words}")
+    assert str(refused.value).startswith(f"{path} {words}")
 
 
 def test_an_archive_that_unpacks_to_more_than_it_is_is_refused(tmp_path):

@@ -101,8 +101,8 @@ def test_moments_count_by_their_places_not_by_how_they_lie_in_memory(make, lying
     ends = []
     for change in (lying, lambda moment: lying(moment).detach().float().contiguous().clone()):
         state = saved(make)
-        for one in state["state"].values():
-            one |= {name: change(one[name]) for name in ("exp_avg", "exp_avg_sq")}
+        for moments in state["state"].values():
+            moments |= {name: change(moments[name]) for name in ("exp_avg", "exp_avg_sq")}
         optimizer = make(params := parameters())
         optimizer.load_state_dict(state)
         ends.append(trajectory(optimizer, params, steps=range(3, 6)))
@@ -112,8 +112,8 @@ def test_moments_count_by_their_places_not_by_how_they_lie_in_memory(make, lying
 @EACH
 def test_moments_are_no_part_of_what_they_were_loaded_from(make):
     state = saved(make)
-    for one in state["state"].values():
-        one["exp_avg_sq"] = one["exp_avg"] = one["exp_avg"].abs()
+    for moments in state["state"].values():
+        moments["exp_avg_sq"] = moments["exp_avg"] = moments["exp_avg"].abs()
     before = state["state"][0]["exp_avg"].clone()
     optimizer = make(params := parameters())
     optimizer.load_state_dict(state)
@@ -212,13 +212,13 @@ def without_parameters(optimizer):
 
 
 def test_a_schedule_goes_on_from_a_number_only():
-    one = schedule(max_update=10)
+    scheduler = schedule(max_update=10)
     for best, taken in ((None, None), (2.5, 2.5), (torch.tensor(2.5), 2.5)):
-        one.load_state_dict({"best": best})
-        assert one.best == taken
+        scheduler.load_state_dict({"best": best})
+        assert scheduler.best == taken
     for wrong in ({"best": "2.5"}, {"best": torch.ones(2)}, {}, None):
         with pytest.raises(UserError) as error:
-            one.load_state_dict(wrong)
+            scheduler.load_state_dict(wrong)
         assert str(error.value) == (
             "--lr-scheduler linear_ratio can't resume from the checkpoint: its best loss is not a "
             "number; give an undamaged one, or start a new one with --reset-lr-scheduler"

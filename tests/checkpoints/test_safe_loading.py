@@ -84,13 +84,13 @@ def test_stock_checkpoints_work_in(command, stock, data, tmp_path):
         arguments = (data, "--path", stock, *GENERATE)
     done = run(command, *arguments, stdin="w1 w2\n")
     assert done.status == 0, done.err
-    said = {
+    line = {
         "generate": "Generate test with beam=2",
         "interactive": "H-0\t",
         "validate": "valid on 'valid' subset | loss",
         "train": "Loaded checkpoint",
     }[command]
-    assert said in done.text
+    assert line in done.text
 
 
 def test_no_sentence_is_lost(stock, data):
@@ -111,8 +111,8 @@ def test_stock_checkpoints_work_in_from_pretrained(stock, data):
 
 def test_every_listed_type_is_needed(stock):
     """Each is in the file of a fairseq that ran without us; else it goes from the list."""
-    found = set(torch.serialization.get_unsafe_globals_in_checkpoint(stock))
-    assert found == {
+    types = set(torch.serialization.get_unsafe_globals_in_checkpoint(stock))
+    assert types == {
         "argparse.Namespace",
         "numpy.ndarray",
         "numpy.dtype",

@@ -48,7 +48,7 @@ def words_of(numbers):
 def translations(model, kind, prefix=None, min_len=0, **options):
     generator = kind([model], tiny.WORDS, max_len_b=LONGEST, min_len=min_len, **options)
     source = tiny.padded(SOURCES, left=True)
-    lengths = torch.tensor([len(one) for one in SOURCES])
+    lengths = torch.tensor([len(source) for source in SOURCES])
     sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
     with torch.no_grad():
         return generator.generate([model], sample, prefix_tokens=prefix)
@@ -58,17 +58,17 @@ def translations(model, kind, prefix=None, min_len=0, **options):
 @pytest.mark.parametrize("lenpen", [1.0, 0.3])
 def test_the_same_translations_of_a_batch_of_mixed_lengths(pair, beam, lenpen):
     model, translator = pair
-    found = translator.translate_batch(
-        [words_of(one.tolist()) for one in SOURCES],
+    results = translator.translate_batch(
+        [words_of(source.tolist()) for source in SOURCES],
         beam_size=beam,
         length_penalty=lenpen,
         return_scores=True,
         min_decoding_length=0,
         max_decoding_length=LONGEST + 1,
     )
-    own = translations(model, QuickBeamSearch, beam_size=beam, len_penalty=lenpen)
+    hypotheses = translations(model, QuickBeamSearch, beam_size=beam, len_penalty=lenpen)
     compared = 0
-    for [best, *_], result in zip(own, found, strict=True):
+    for [best, *_], result in zip(hypotheses, results, strict=True):
         if len(best["tokens"]) <= LONGEST:  # it ends by itself: neither search made it end
             assert result.hypotheses[0] == words_of(best["tokens"].tolist())
             assert result.scores[0] == pytest.approx(float(best["score"]), abs=EXACT)
@@ -79,15 +79,15 @@ def test_the_same_translations_of_a_batch_of_mixed_lengths(pair, beam, lenpen):
 def test_the_same_continuations_of_a_prefix(pair):
     model, translator = pair
     prefix = torch.randint(tiny.FIRST_WORD, tiny.VOCABULARY, (len(SOURCES), 3))
-    own = translations(model, SequenceGenerator, prefix, min_len=LONGEST, beam_size=1)
-    found = translator.translate_batch(
-        [words_of(one.tolist()) for one in SOURCES],
-        target_prefix=[words_of(one.tolist()) for one in prefix],
+    hypotheses = translations(model, SequenceGenerator, prefix, min_len=LONGEST, beam_size=1)
+    results = translator.translate_batch(
+        [words_of(source.tolist()) for source in SOURCES],
+        target_prefix=[words_of(words.tolist()) for words in prefix],
         beam_size=1,
         min_decoding_length=LONGEST,
         max_decoding_length=LONGEST,
     )
-    for [best, *_], result in zip(own, found, strict=True):
+    for [best, *_], result in zip(hypotheses, results, strict=True):
         assert result.hypotheses[0] == words_of(best["tokens"].tolist())
 
 
@@ -129,10 +129,10 @@ def test_odd_entries_are_read_and_scored_as_the_model_does(odd, tmp_path):
     assert difference(model, folder) < EXACT
     translator = ctranslate2.Translator(folder, device="cpu")
     source = [*ODD, "nobody knows this"]
-    read = torch.tensor([[*map(odd.index, source), odd.eos()]])
+    tokens = torch.tensor([[*map(odd.index, source), odd.eos()]])
     target = torch.tensor([*map(odd.index, ODD), odd.eos()])
     with torch.no_grad():
-        out, _ = model(read, None, target.roll(1).unsqueeze(0))
+        out, _ = model(tokens, None, target.roll(1).unsqueeze(0))
     expected = out[0].log_softmax(dim=-1)[range(len(target)), target]
-    [found] = translator.score_batch([source], [ODD])
-    torch.testing.assert_close(torch.tensor(found.log_probs), expected, rtol=0, atol=EXACT)
+    [result] = translator.score_batch([source], [ODD])
+    torch.testing.assert_close(torch.tensor(result.log_probs), expected, rtol=0, atol=EXACT)

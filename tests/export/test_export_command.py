@@ -37,10 +37,10 @@ def place(tmp_path_factory):
     (place / "data-bin").mkdir()
     for language in ("en", "de"):
         tiny.WORDS.save(str(place / "data-bin" / f"dict.{language}.txt"))
-    given = {"task": "translation", "source_lang": "en", "target_lang": "de", "data": "elsewhere"}
+    text = {"task": "translation", "source_lang": "en", "target_lang": "de", "data": "elsewhere"}
     for name, scheme in (("checkpoint.pt", "t5"), ("tupe.pt", "tupe_a")):
         case = Case(scheme)
-        args = tiny.arguments(case, share_all_embeddings=True, **given)
+        args = tiny.arguments(case, share_all_embeddings=True, **text)
         model = tiny.from_arguments(args)
         history = [{"criterion_name": "", "best_loss": 1.0, "num_updates": 1}]
         state = {"args": args, "model": model.state_dict(), "optimizer_history": history}
@@ -96,8 +96,10 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
         "--subwords",
         place / "own.model",
     )
-    said = capsys.readouterr().out
-    assert said.startswith(f"wrote {out}: log-probabilities of random sentences differ by at most ")
+    output = capsys.readouterr().out
+    assert output.startswith(
+        f"wrote {out}: log-probabilities of random sentences differ by at most "
+    )
     assert names_in(out) == {
         ".diet_fairseq.json", "config.json", "model.bin", "model.json", "sentencepiece.model",
         "shared_vocabulary.json",
@@ -135,16 +137,16 @@ def test_a_model_of_absolute_positions_says_how_long_a_sentence_may_be(place, tm
         model = tiny.model_of(Case(scheme))
         trained = TrainedModel(replace(about, max_source_length=limit), model, None, None)
         trained.write_description("ctranslate2", tmp_path)
-        found = model_json.read(tmp_path)
-        assert found.max_source_length == longest
-        assert found.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
+        description = model_json.read(tmp_path)
+        assert description.max_source_length == longest
+        assert description.max_target_length == (None if scheme == "none" else tiny.LIMIT - 1)
 
 
 def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, capsys):
     out, good, data = tmp_path / "out", place / "checkpoint.pt", place / "data-bin"
     hostile = tmp_path / "hostile.pt"
     torch.save({"model": {}, "args": Touch(tmp_path / "touched")}, hostile)
-    for words, said in (
+    for words, error_text in (
         ((place / "tupe.pt",), "CTranslate2 can't hold the position scheme tupe_a: "),
         ((place / "missing.pt",), f"there is no model {place / 'missing.pt'}: check the path"),
         ((hostile, "--data", place / "data-bin"), f"{hostile} is "),
@@ -164,7 +166,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
         ),
     ):
         assert refusal(capsys, "export", "ctranslate2", *words[:1], out, *words[1:]).startswith(
-            said
+            error_text
         )
         assert names_in(tmp_path) == {"hostile.pt"}
 
@@ -182,8 +184,8 @@ def test_a_checkpoint_that_has_diverged_is_refused(place, tmp_path, capsys, word
     state["model"]["encoder.layers.0.fc1.weight"][0, 0] = value
     diverged, out = tmp_path / "diverged.pt", tmp_path / "out"
     torch.save(state, diverged)
-    given = ("--out", out) if words == ("look",) else (out,)
-    assert refusal(capsys, *words, diverged, *given, "--data", place / "data-bin").startswith(
+    out_words = ("--out", out) if words == ("look",) else (out,)
+    assert refusal(capsys, *words, diverged, *out_words, "--data", place / "data-bin").startswith(
         f"{diverged} holds numbers that are not finite (encoder.layers.0.fc1.weight): its training"
     )
     assert not out.exists()
@@ -256,10 +258,12 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, tar
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
     words = ("--subwords", place / "own.model") if target != "safetensors" else ()
     try:
-        said = refusal(capsys, "export", target, place / "checkpoint.pt", tmp_path / "out", *words)
+        error = refusal(capsys, "export", target, place / "checkpoint.pt", tmp_path / "out", *words)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert re.fullmatch(rf"{tmp_path}/out can't be written: .*; make room or give another .*", said)
+    assert re.fullmatch(
+        rf"{tmp_path}/out can't be written: .*; make room or give another .*", error
+    )
     assert names_in(tmp_path) == set()
 
 
@@ -283,17 +287,17 @@ def test_safetensors_hold_the_state_dict_under_its_names(place, tmp_path):
     out = tmp_path / "out"
     run("export", "safetensors", place / "checkpoint.pt", out)
     state = torch.load(place / "checkpoint.pt", weights_only=False)["model"]
-    found = load_file(out / "model.safetensors")
+    tensors = load_file(out / "model.safetensors")
     with safe_open(out / "model.safetensors", "pt") as file:
         tied = json.loads(file.metadata()["tied"])
     assert tied == {
         "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
         "decoder.output_projection.weight": "encoder.embed_tokens.weight",
     }
-    found |= {name: found[there] for name, there in tied.items()}
-    assert found.keys() == state.keys()
+    tensors |= {name: tensors[there] for name, there in tied.items()}
+    assert tensors.keys() == state.keys()
     for name, tensor in state.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
+        torch.testing.assert_close(tensors[name], tensor, rtol=0, atol=0)
     config = json.loads((out / "config.json").read_text())
     assert config["arch"] == "transformer_t5"
     assert config["position_scheme"] == "t5"

@@ -41,12 +41,12 @@ def logits(model, left_source=True, left_target=False, **options):
 
 
 @torch.no_grad()
-def assert_same(model, other):
-    for attention, left in (("eager", True), ("sdpa", False)):
-        other.set_attn_implementation(attention)
-        expected = tiny.logits(model, left_source=left, left_target=not left)
-        found = logits(other, left, not left)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+def assert_same(model, converted_model):
+    for attention, left_padded in (("eager", True), ("sdpa", False)):
+        converted_model.set_attn_implementation(attention)
+        expected = tiny.logits(model, left_source=left_padded, left_target=not left_padded)
+        actual = logits(converted_model, left_padded, not left_padded)
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def check_logits(case):
@@ -64,19 +64,19 @@ def test_padding_may_lie_beyond_the_longest_input(case):
     model, pad = converted(case), tiny.PAD
     tokens = tiny.padded(tiny.SOURCES, False)  # (B, T)
     wide = torch.nn.functional.pad(tokens, (0, 2 * tiny.LIMIT), value=pad)
-    found, expected = (model(given).logits[given.ne(pad)] for given in (wide, tokens))
-    torch.testing.assert_close(found, expected, **tiny.TOLERANCE)
+    actual, expected = (model(batch).logits[batch.ne(pad)] for batch in (wide, tokens))
+    torch.testing.assert_close(actual, expected, **tiny.TOLERANCE)
 
 
 @tiny.each([Case("none"), Case("diet_rel", family="roberta")])
 def test_recordings_are_refused(case):
     """They would leave out what another batch's padding needs."""
     model = converted(case)
-    given = [tiny.padded(tiny.SOURCES, False)]
+    texts = [tiny.padded(tiny.SOURCES, False)]
     names = ["input_ids"]
     if model.config.is_encoder_decoder:
-        given, names = [*given, tiny.padded(tiny.TARGETS, False)], [*names, "decoder_input_ids"]
-    inputs = dict(zip(names, given, strict=True))
+        texts, names = [*texts, tiny.padded(tiny.TARGETS, False)], [*names, "decoder_input_ids"]
+    inputs = dict(zip(names, texts, strict=True))
     with pytest.raises(UserError, match="record what is done for one batch"):
         torch.jit.trace(model, example_kwarg_inputs=inputs, strict=False)
 
@@ -93,10 +93,10 @@ def check_gains(case):
 def check_file(case):
     """What is written is enough, though of tied parameters it has one."""
     model = tiny.fresh(case, share_all_embeddings=True)
-    written = huggingface.convert(model)
-    other = type(written.model)(written.model.config).eval()
-    other.load_state_dict(written.tensors, strict=False)
-    assert_same(model, other)
+    export = huggingface.convert(model)
+    again = type(export.model)(export.model.config).eval()
+    again.load_state_dict(export.tensors, strict=False)
+    assert_same(model, again)
 
 
 @pytest.mark.parametrize("case", ["diet_rel", "diet_abs-bert", "t5"])
@@ -132,9 +132,9 @@ LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
 )
 def test_fairseq_s_own_models_are_ours_of_the_same_positions(family, options, scheme):
     model = tiny.stock(family, **options)
-    other = huggingface.convert(model).model
-    assert other.config.position_scheme == scheme
-    assert_same(model, other)
+    converted_model = huggingface.convert(model).model
+    assert converted_model.config.position_scheme == scheme
+    assert_same(model, converted_model)
 
 
 def test_positions_of_two_kinds_are_refused():
@@ -150,9 +150,9 @@ def test_positions_of_two_kinds_are_refused():
 def test_an_electra_s_discriminator_is_an_encoder(width):
     args = tiny.complete("electra_tupe_r", embedding_size=width)
     model = tiny.from_arguments(args)
-    other = huggingface.convert(model)  # compares the features
-    assert type(other.model).__name__ == "DietEncoderModel"
-    back = huggingface.arguments(other.model.config)
+    result = huggingface.convert(model)  # compares the features
+    assert type(result.model).__name__ == "DietEncoderModel"
+    back = huggingface.arguments(result.model.config)
     assert back.arch == ("electra_tupe_r" if width == 8 else "bert_tupe_r")
 
 

@@ -119,12 +119,12 @@ def test_copies_and_pickles_give_the_same(folder, tmp_path):
     _, fast = tokenizers(folder)
     fast.save_pretrained(tmp_path)
     text = "The quick fox, 東京 <mask>"
-    for other in (
+    for copied in (
         copy.deepcopy(fast),
         pickle.loads(pickle.dumps(fast)),
         DietEncoderTokenizer.from_pretrained(tmp_path),
     ):
-        assert other(text, text)["input_ids"] == fast(text, text)["input_ids"]
+        assert copied(text, text)["input_ids"] == fast(text, text)["input_ids"]
     assert not (tmp_path / "tokenizer.json").exists()
     assert len(fast) == fast.vocab_size == len(fast.get_vocab())
 

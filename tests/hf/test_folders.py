@@ -91,12 +91,12 @@ def test_every_auto_class_loads_its_folder(
         (AutoModelForMaskedLM, answerer_folder, "DietForMaskedLM"),
         (AutoModelForQuestionAnswering, answerer_folder, "DietForQuestionAnswering"),
     ):
-        model, told = auto.from_pretrained(folder, output_loading_info=True)
+        model, loading_info = auto.from_pretrained(folder, output_loading_info=True)
         assert type(model).__name__ == name
-        new = [key for key in told["missing_keys"] if folder == encoder_folder]
+        new = [key for key in loading_info["missing_keys"] if folder == encoder_folder]
         assert all(key.startswith("qa_outputs.") for key in new)
-        assert told["missing_keys"] == set(new)
-        assert not told["unexpected_keys"]
+        assert loading_info["missing_keys"] == set(new)
+        assert not loading_info["unexpected_keys"]
 
 
 @torch.no_grad()
@@ -146,9 +146,9 @@ def test_the_tokenizer_gives_our_tokens_and_text_again(request, name):
 
 def test_a_pair_has_segments_as_in_pretraining(encoder_folder):
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
-    one, other = hugging.TEXT[:2]
-    pair = tokenizer(one, other)
-    lengths = [len(tokenizer(text)["input_ids"]) for text in (one, other)]
+    first, second = hugging.TEXT[:2]
+    pair = tokenizer(first, second)
+    lengths = [len(tokenizer(text)["input_ids"]) for text in (first, second)]
     assert pair["input_ids"].count(tokenizer.eos_token_id) == 2
     assert pair["token_type_ids"] == [0] * lengths[0] + [1] * (lengths[1] - 1)
 

@@ -26,8 +26,8 @@ def fairseq_hypotheses(model) -> tuple[list[list[int]], list[float]]:
     source = {"src_tokens": SOURCES, "src_lengths": SOURCES.ne(PAD).sum(1)}
     sample = {"net_input": source | {"prev_output_tokens": None}}
     search = SequenceGenerator([model], tiny.WORDS, beam_size=5, max_len_b=LONGEST, min_len=1)
-    found = [beam[0] for beam in search.generate([model], sample)]
-    return [each["tokens"].tolist() for each in found], [float(each["score"]) for each in found]
+    best = [beam[0] for beam in search.generate([model], sample)]
+    return [each["tokens"].tolist() for each in best], [float(each["score"]) for each in best]
 
 
 @torch.no_grad()
@@ -38,16 +38,16 @@ def check_limit(case: Case) -> None:
     assert at_limit
     model = converted(case)
     model.generation_config = generation_config(model)
-    found = model.generate(
+    output = model.generate(
         SOURCES,
         max_new_tokens=LONGEST + 1,
         return_dict_in_generate=True,
         output_scores=True,
     )
-    words = [[*row[row.ne(PAD)].tolist()][1:] for row in found.sequences]  # begins with </s>
+    words = [[*row[row.ne(PAD)].tolist()][1:] for row in output.sequences]  # begins with </s>
     assert words == tokens
     assert all(each[-1] == EOS for each in words)
-    torch.testing.assert_close(found.sequences_scores, torch.tensor(scores), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(output.sequences_scores, torch.tensor(scores), rtol=1e-4, atol=1e-4)
 
 
 @tiny.each(KINDS)
@@ -84,14 +84,14 @@ def test_after_generated_padding_a_cache_gives_what_is_computed_without(case, at
             logits_processor=LogitsProcessorList([Padding()]),
             return_dict_in_generate=True,
             output_logits=True,
-            **given,
+            **caching,
         )
-        for given in (options, {"use_cache": False})
+        for caching in (options, {"use_cache": False})
     )
     assert with_cache.sequences.eq(PAD).any()
     assert torch.equal(with_cache.sequences, without.sequences)
-    for step, (one, other) in enumerate(zip(with_cache.logits, without.logits, strict=True)):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4, msg=f"step {step}")
+    for step, (cached, computed) in enumerate(zip(with_cache.logits, without.logits, strict=True)):
+        torch.testing.assert_close(cached, computed, rtol=1e-4, atol=1e-4, msg=f"step {step}")
 
 
 MUTANTS: mutants.Table = [(check_limit, mutants.an_end_that_is_certain, "t5")]

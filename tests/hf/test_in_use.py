@@ -53,8 +53,8 @@ def test_generation_with_a_cache_is_that_without(case):
         generated(model, num_beams=3, use_cache=use_cache) for use_cache in (True, False)
     )
     assert torch.equal(with_cache.sequences, without.sequences)
-    for one, other in zip(with_cache.scores, without.scores, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    for cached, computed in zip(with_cache.scores, without.scores, strict=True):
+        torch.testing.assert_close(cached, computed, rtol=1e-4, atol=1e-4)
 
 
 @tiny.each(KINDS)
@@ -81,9 +81,9 @@ def test_a_model_within_another_module_keeps_its_gains(case):
     model = converted(case)
     state = Wrapper(model).state_dict()
     assert "head.gain" in state
-    other = Wrapper(type(model)(model.config).eval())
-    assert other.load_state_dict(state)
-    torch.testing.assert_close(logits(other.inner), logits(model), rtol=0, atol=0)
+    wrapper = Wrapper(type(model)(model.config).eval())
+    assert wrapper.load_state_dict(state)
+    torch.testing.assert_close(logits(wrapper.inner), logits(model), rtol=0, atol=0)
     assert not [name for name in model.state_dict() if name.endswith(".gain")]
 
 
@@ -124,9 +124,9 @@ def test_no_word_sees_a_later_one_though_nothing_is_padded(case):
     model = converted(case)
     model.set_attn_implementation("sdpa")
     source = sources()[:1]
-    one = torch.randint(4, tiny.VOCABULARY, (1, 7))
-    other = torch.cat([one[:, :4], one[:, 4:].flip(1) * 0 + 5], dim=1)
-    first, second = (model(source, decoder_input_ids=words).logits for words in (one, other))
+    targets = torch.randint(4, tiny.VOCABULARY, (1, 7))
+    changed = torch.cat([targets[:, :4], targets[:, 4:].flip(1) * 0 + 5], dim=1)
+    first, second = (model(source, decoder_input_ids=words).logits for words in (targets, changed))
     torch.testing.assert_close(first[:, :4], second[:, :4], rtol=0, atol=0)
     assert tiny.difference(first[:, 4:], second[:, 4:]) > tiny.VISIBLE
 
@@ -173,15 +173,15 @@ def test_attention_weights_and_hidden_states_are_outputs(case):
 @tiny.each([tiny.Case("tupe_r"), tiny.Case("diet_rel", family="bert")])
 def test_gradients_are_the_same_when_activations_are_recomputed(case):
     model = converted(case)
-    found = []
+    gradients = []
     for recompute in (False, True):
         if recompute:
             model.gradient_checkpointing_enable()
         model.train()
-        found.append(tiny.gradients(model, tiny.some_loss(logits(model, True, True))))
+        gradients.append(tiny.gradients(model, tiny.some_loss(logits(model, True, True))))
     model.gradient_checkpointing_disable()
     model.eval()
-    tiny.assert_same(found[1], found[0])
+    tiny.assert_same(gradients[1], gradients[0])
 
 
 def test_a_vocabulary_that_has_grown_is_saved_and_loaded(tmp_path):
@@ -289,5 +289,15 @@ def test_heads_that_share_a_score_start_elsewhere_in_every_layer():
     model = DietTransformerModel(DietTransformerConfig(**options, vocab_size=20, **both))
     for side, expected in ((model.encoder, [0, -1, 1]), (model.decoder, [0, -1, -2])):
         schemes = [layer.self_attn.positions for layer in side.layers]
-        peaks = [int(one.scalars[:, 0].argmax()) - one.outermost for one in schemes]
+        peaks = [int(scheme.scalars[:, 0].argmax()) - scheme.outermost for scheme in schemes]
         assert peaks == expected
+
+
+def test_two_names_of_one_cache_are_refused():
+    model = converted(tiny.Case("none"))
+    caches = {
+        name: EncoderDecoderCache(DynamicCache(), DynamicCache())
+        for name in ("cache", "past_key_values")
+    }
+    with pytest.raises(ValueError, match="cache and past_key_values are two names of one cache"):
+        model(sources(), decoder_input_ids=sources(left=False), **caches)

@@ -21,19 +21,19 @@ def test_dropouts_are_exported_act_and_come_back(case, monkeypatch):
     assert {name: getattr(model.config, name) for name in dropouts()} == dropouts()
     back = vars(huggingface.arguments(model.config))
     assert {name: back[name] for name in dropouts()} == dropouts()
-    found = {
+    active = {
         (name.rpartition(".")[2], m.p)
         for name, m in model.named_modules()
         if isinstance(m, torch.nn.Dropout) and "layers" in name
     }
-    assert found == {("dropout", 0.3), ("activation_dropout", 0.1)}
-    asked, reference = [], attention.reference
+    assert active == {("dropout", 0.3), ("activation_dropout", 0.1)}
+    probabilities, reference = [], attention.reference
     monkeypatch.setattr(
-        attention, "reference", lambda call: asked.append(call.dropout) or reference(call)
+        attention, "reference", lambda call: probabilities.append(call.dropout) or reference(call)
     )
     model.set_attn_implementation("eager")
     logits(model.train())
-    assert set(asked) == {0.2}
+    assert set(probabilities) == {0.2}
 
 
 def test_the_old_name_of_a_dropout_is_exported_too():
@@ -44,8 +44,8 @@ def test_the_old_name_of_a_dropout_is_exported_too():
 def test_labels_that_are_ignored_are_read_as_padding():
     model = huggingface.convert(tiny.model_of(tiny.named("diet_rel"))).model
     labels = torch.tensor([[5, 6, 7, 2], [5, 2, -100, -100]])
-    read = model.prepare_decoder_input_ids_from_labels(labels)
-    assert read.tolist() == [[2, 5, 6, 7], [2, 5, 2, tiny.PAD]]
+    inputs = model.prepare_decoder_input_ids_from_labels(labels)
+    assert inputs.tolist() == [[2, 5, 6, 7], [2, 5, 2, tiny.PAD]]
 
 
 def test_too_long_an_input_to_learned_positions_is_refused():

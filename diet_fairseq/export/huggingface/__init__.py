@@ -16,11 +16,10 @@ from ...hf import (
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
-from .configuration import arguments as arguments
-from .configuration import encoder_config, transformer_config
-from .parameters import SPAN, VERSION, names_of, renamed
-from .parameters import load as load
-from .parameters import prefix_of as prefix_of
+from .configuration import arguments, encoder_config, transformer_config
+from .parameters import SPAN, VERSION, load, names_of, prefix_of, renamed
+
+__all__ = ["SPAN", "ConvertedModel", "arguments", "check_same", "convert", "load", "prefix_of"]
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3
@@ -64,8 +63,8 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
         }
     converted = kind(config).eval()
     names_read = converted.state_dict().keys()
-    unread = [name for name in state if name not in names_read]
-    unmatched = [name for name in unread if not is_encoder or name.startswith("model.")]
+    unused_names = [name for name in state if name not in names_read]
+    unmatched = [name for name in unused_names if not is_encoder or name.startswith("model.")]
     unmatched += [name for name in names_read if name not in state]
     if unmatched:
         rest = f" and {len(unmatched) - 1} more" if len(unmatched) > 1 else ""
@@ -76,7 +75,7 @@ def convert(model: Any, head: str | None = None) -> ConvertedModel:
     converted.load_state_dict({name: state[name] for name in names_read})
     check_same(model, converted, head)
     tied = state.get("model.embed_tokens.weight", torch.empty(0)).data_ptr()
-    heads = {name: state[name] for name in unread if state[name].data_ptr() != tied}
+    heads = {name: state[name] for name in unused_names if state[name].data_ptr() != tied}
     copies = converted.all_tied_weights_keys
     tensors = {**converted.state_dict(), **heads}
     return ConvertedModel(

@@ -63,7 +63,7 @@ def load(
     names = names_of(config, head)
     is_bare_encoder = not any(name.startswith(("model.", "lm_head.")) for name in tensors)
     initial = model.state_dict()
-    state, read = {}, set()
+    state, names_read = {}, set()
     for name, tensor in initial.items():
         key = renamed(name, names)
         key = key.removeprefix("model.") if is_bare_encoder else key
@@ -78,12 +78,12 @@ def load(
                     f"{tuple(tensor.shape)}: the folder's files don't belong together"
                 )
             state[name] = tensors[key]
-            read.add(key)
+            names_read.add(key)
     nn.Module.load_state_dict(model, state, strict=False)
     places = {(initial[name].data_ptr(), initial[name].shape) for name in state}
-    missing = [
+    missing_names = [
         name
         for name, tensor in initial.items()
         if (tensor.data_ptr(), tensor.shape) not in places and not name.endswith(VERSION)
     ]
-    return missing, [name for name in tensors if name not in read]
+    return missing_names, [name for name in tensors if name not in names_read]

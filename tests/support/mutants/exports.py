@@ -1,5 +1,6 @@
 """Faults in exported models; the optional packages are imported by the fault that needs them."""
 
+import numpy as np
 import torch
 
 from tests.support.mutants.catching import Patch
@@ -60,8 +61,8 @@ def exported_mask_not_added(patch: Patch) -> None:
     original = attention.attention_bias
 
     def added(call):
-        found = original(call)
-        return None if found is None else found.masked_fill(found == -torch.inf, 0.0)
+        bias = original(call)
+        return None if bias is None else bias.masked_fill(bias == -torch.inf, 0.0)
 
     patch.setattr(attention, "attention_bias", added)
 
@@ -84,8 +85,8 @@ def converted_positions_shifted_by_one(patch: Patch) -> None:
     table, at_input = positions.bias_table, positions.input_table
 
     def bias_table(*args):
-        found, furthest = table(*args)
-        return found.roll(1, 0), furthest
+        rows, max_distance = table(*args)
+        return rows.roll(1, 0), max_distance
 
     patch.setattr(positions, "bias_table", bias_table)
     patch.setattr(positions, "input_table", lambda stack: at_input(stack).roll(1, 0))
@@ -97,8 +98,8 @@ def converted_gains_forgotten(patch: Patch) -> None:
     original = positions.bias_table
 
     def bias_table(scheme, *args):
-        found, furthest = original(scheme, *args)
-        return found / scheme.gain, furthest
+        rows, max_distance = original(scheme, *args)
+        return rows / scheme.gain, max_distance
 
     patch.setattr(positions, "bias_table", bias_table)
 
@@ -116,7 +117,15 @@ def converted_tables_all_the_first(patch: Patch) -> None:
 
 
 def converted_weights_not_tied(patch: Patch) -> None:
-    _converted(patch, "output_projection.weight", lambda weight: weight.roll(1, 0))
+    from ctranslate2.converters import fairseq as converter
+
+    original = converter.set_embeddings
+
+    def set_embeddings(spec, module):
+        original(spec, module)
+        spec.weight = np.roll(spec.weight, 1, 0)
+
+    patch.setattr(converter, "set_embeddings", set_embeddings)
 
 
 def _rotary(patch, **changes):
@@ -138,16 +147,3 @@ def converted_heads_not_ordered(patch: Patch) -> None:
     from diet_fairseq.export.ctranslate2.positions import Positions
 
     patch.setattr(Positions, "ordered", lambda self, projection: projection)
-
-
-def _converted(patch, ending, change):
-    """Parameters whose names end so are written in another form."""
-    from diet_fairseq.export.ctranslate2.specification import Parameters
-
-    original = Parameters.__call__
-
-    def call(self, name):
-        found = original(self, name)
-        return change(found) if name.endswith(ending) else found
-
-    patch.setattr(Parameters, "__call__", call)
