@@ -41,7 +41,7 @@ def pretraining() -> None:
         "loss, nats": "loss after 4,000 updates, nats",
         "against shaw, same seeds": "loss against shaw, same seeds",
     }
-    show(read("pretraining/schemes-4000-updates"), columns)
+    show(read("pretraining/schemes-4000-updates").replace(r" \(p .*", "", regex=True), columns)
 
 
 def gain_and_start() -> None:
