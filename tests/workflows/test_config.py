@@ -88,15 +88,8 @@ def test_the_grid_is_schemes_by_sizes_by_seeds(experiment):
     }
     assert "--arch transformer_shaw_tiny " in output
     assert "--arch transformer_shaw " in output
+    assert re.search(r" --lr 0[.]\d+ .* --lr 1 ", output)  # an option of the scheme wins
     assert not (experiment.folder / "out").exists()
-
-
-def test_an_option_of_a_scheme_wins_over_the_config(experiment):
-    experiment.configure(
-        schemes={"a": "shaw --lr 1"}, learning_rate=0.002, options="--lr 0.5 --max-epoch 9"
-    )
-    words = experiment.made("-np").split()
-    assert [words[at + 1] for at, word in enumerate(words) if word == "--lr"][-1] == "1"
 
 
 @pytest.mark.slow
