@@ -38,11 +38,11 @@ lint: setup ## style, types, spelling, prose, and tables that differ from result
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	$(PY) -m codespell_lib
-	$(PY) -m cogapp --check --diff -I tools README.md docs/*.md
+	$(PY) -m cogapp --check --diff -I tools README.md docs/*.md results/*.md
 	$(PY) -m proselint check --config proselint.json *.md docs examples results
 
 tables: setup ## the documentation's tables of measurements, from the files of results/
-	@$(PY) -m cogapp -r -I tools README.md docs/*.md
+	@$(PY) -m cogapp -r -I tools README.md docs/*.md results/*.md
 
 docs: setup ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build

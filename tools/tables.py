@@ -27,7 +27,7 @@ def show(frame: DataFrame, columns: dict[str, str] | None = None) -> None:
     cog.outl()
 
 
-# --- README.md, docs/results.md -------------------------------------------------------------------
+# --- README.md, docs/results.md, results/papers.md ------------------------------------------------
 
 
 def multi30k() -> None:
@@ -54,6 +54,15 @@ def gain_and_start() -> None:
         for scheme, gain in (("diet_rel", 30), ("diet_abs", 10))
     ]
     show(DataFrame(table))
+
+
+def papers() -> None:
+    table = read("papers")
+    columns = ["row", "paper", "ours", "H100 hours", "note"]
+    cog.outl()
+    for title, rows in table.groupby("table", sort=False):
+        cog.outl(f"## {title}")
+        show(rows[[name for name in columns if rows[name].any()]])
 
 
 # --- docs/look.md, docs/using-a-model.md ----------------------------------------------------------
