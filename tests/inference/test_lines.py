@@ -42,7 +42,9 @@ def test_a_line_that_is_not_utf8_is_named_after_those_before_it(tmp_path, monkey
     with open(path, "rb") as file:
         batches = windows(file, "text", 1000)
         assert [next(batches), next(batches)] == [["a", "b", "c"], ["d"]]
-        with pytest.raises(UserError, match=r"^text, line 5: byte 3 \(0xff\) is not UTF-8: convert"):
+        with pytest.raises(
+            UserError, match=r"^text, line 5: byte 3 \(0xff\) is not UTF-8: convert"
+        ):
             next(batches)
 
 
