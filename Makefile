@@ -41,8 +41,9 @@ lint: setup ## style, types, spelling, prose, and tables that differ from result
 	$(PY) -m cogapp --check --diff -I tools README.md docs/*.md results/*.md
 	$(PY) -m proselint check --config proselint.json *.md docs examples results
 
-tables: setup ## the documentation's tables of measurements, from the files of results/
+tables: setup ## the documentation's tables and figures of measurements, from results/
 	@$(PY) -m cogapp -r -I tools README.md docs/*.md results/*.md
+	@$(PY) tools/figures.py
 
 docs: setup ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
