@@ -97,9 +97,7 @@ def heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
     return figure
 
 
-def offset_curves(
-    scores: Sequence[PositionScore], limits: tuple[float, float] | None = None
-) -> Figure:
+def offset_curves(scores: Sequence[PositionScore]) -> Figure:
     """The mean score at each offset: a line per head, a panel per layer."""
     figure, axes = row_of_axes(min(WIDEST, max(3.2, 2.4 * len(scores))), 2.6, len(scores))
     for panel, score in zip(axes, scores, strict=True):
@@ -113,8 +111,6 @@ def offset_curves(
         panel.axvline(0, color=INK, linewidth=0.5)
         panel.set_title(layer_name(score), fontsize=9)
         panel.set_xlabel("offset j - i")
-        if limits:
-            panel.set_ylim(limits)
         if panel is axes[0]:
             panel.set_ylabel("score, nats")
             if len(lines) > 1:
@@ -123,15 +119,6 @@ def offset_curves(
             panel.sharey(axes[0])
             panel.tick_params(labelleft=False)
     return figure
-
-
-def offset_limits(frames: Sequence[Sequence[PositionScore]]) -> tuple[float, float]:
-    """The common y limits of the `offset_curves` of all frames."""
-    lines = [measures.mean_by_offset(score.matrix) for frame in frames for score in frame]
-    lowest = min(line.min().item() for line in lines)
-    highest = max(line.max().item() for line in lines)
-    margin = 0.05 * (highest - lowest) + 1e-3
-    return lowest - margin, highest + margin
 
 
 def spectra(scores: ModelScores) -> Figure:

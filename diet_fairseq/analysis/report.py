@@ -40,17 +40,15 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Item:
-    """A picture, a series of pictures, or a table, with its caption.
+    """A picture or a table, with its caption.
 
     Attributes:
         picture: a PNG as a data: address
-        frames: pictures of a slider, which starts at the last
         rows: the rows of a table, by column
     """
 
     caption: str
     picture: str = ""
-    frames: list["Item"] = field(default_factory=list)
     rows: list[tables.Row] = field(default_factory=list)
 
     @property
@@ -58,18 +56,14 @@ class Item:
         return list(dict.fromkeys(column for row in self.rows for column in row))
 
 
-def write(analyses: Sequence[Analysis], runs: Sequence[Sequence[Analysis]], folder: Path) -> None:
-    """Write all files.
-
-    Args:
-        runs: the checkpoints of each model's run, oldest first; may be empty
-    """
+def write(analyses: Sequence[Analysis], folder: Path) -> None:
+    """Write all files."""
     limit = figures.colour_limit([analysis.scores for analysis in analyses])
     columns = []
     for number, analysis in enumerate(analyses):
         prefix = f"{number + 1}-" if len(analyses) > 1 else ""
         with figures.style():
-            columns.append(draw(analysis, runs[number] if runs else (), limit, folder, prefix))
+            columns.append(draw(analysis, limit, folder, prefix))
         tables.write_all(analysis.scores, analysis.heads, folder, prefix)
     html = render(
         " and ".join(analysis.model.path.name for analysis in analyses),
@@ -79,9 +73,7 @@ def write(analyses: Sequence[Analysis], runs: Sequence[Sequence[Analysis]], fold
     (folder / "index.html").write_text(html, encoding="utf-8")
 
 
-def draw(
-    analysis: Analysis, run: Sequence[Analysis], limit: float, folder: Path, prefix: str
-) -> dict[str, list[Item]]:
+def draw(analysis: Analysis, limit: float, folder: Path, prefix: str) -> dict[str, list[Item]]:
     """The pictures and tables of one model by the page's sections; pictures are files, too."""
     scores = analysis.scores
 
@@ -100,28 +92,10 @@ def draw(
 
     heat_maps = partial(figures.heat_maps, limit=limit)
     with_offsets = [score for score in scores.positions if score.has_offsets]
-    frames = [
-        [score for score in checkpoint.scores.positions
-         if score.has_offsets and score.place == "encoder"]
-        for checkpoint in run
-    ]  # fmt: skip
-    growth = []
-    if len(run) > 1 and all(frames):
-        limits = figures.offset_limits(frames)
-        pictures = [
-            picture(
-                f"frame-{number}",
-                figures.offset_curves(frame, limits),
-                f"{checkpoint.model.updates} updates ({checkpoint.model.path.name})",
-            )
-            for number, (checkpoint, frame) in enumerate(zip(run, frames, strict=True))
-        ]
-        growth = [Item("checkpoint", frames=pictures)]
     heads = Item("all heads with a position score", rows=analysis.heads)
     return {
         "positions": by_place("positions", heat_maps, scores.positions),
         "offsets": by_place("offsets", figures.offset_curves, with_offsets),
-        "growth": growth,
         "heads": [heads] if heads.rows else [],
         "segments": by_place("segments", heat_maps, scores.segments),
         "ranks": [

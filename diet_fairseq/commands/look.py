@@ -19,15 +19,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--length", type=int, metavar="N",
         help="tokens of a window (default: as in training, at most 128, in translation 64)"
         )  # fmt: skip
-    add("--epochs", action="store_true",
-        help="add the scores of all checkpoints in CHECKPOINT's folder")  # fmt: skip
     add_force(parser, "FOLDER")
     add_model_files(parser)
 
 
 def run(args: Namespace) -> None:
-    from tqdm import tqdm
-
     from ..export import folder
     from ..inference import model_files
 
@@ -52,12 +48,6 @@ def run(args: Namespace) -> None:
     models = [load(path) for path in args.checkpoint]
     length = loaded_model.window_length(models, args.length)
     analyses = [analyse(model) for model in models]
-    runs = []
-    for model in models if args.epochs else ():
-        paths = sorted(model.path.parent.glob("checkpoint*.pt"))
-        bar = tqdm(paths, desc="reading", unit=" checkpoints", disable=None)
-        run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, bar)}
-        runs.append([run[updates] for updates in sorted(run)])
     with folder.create(args.out, args.force) as new:
-        report.write(analyses, runs, new)
+        report.write(analyses, new)
     print(f"wrote {args.out / 'index.html'}")

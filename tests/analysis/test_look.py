@@ -4,7 +4,6 @@ import base64
 import csv
 import os
 import re
-import shutil
 from argparse import Namespace
 from itertools import product
 from pathlib import Path
@@ -185,29 +184,28 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(encoder, text, tmp_path_factory):
-    """The page of a checkpoint, with another of the same run."""
-    shutil.copy(encoder, encoder.with_name("checkpoint1.pt"))
+    """The page of a checkpoint of 7 updates."""
     state = torch.load(encoder, weights_only=False)  # this test wrote it
     state["optimizer_history"][-1]["num_updates"] = 7
     torch.save(state, encoder)
     out = tmp_path_factory.mktemp("page") / "out"
-    main(["look", str(encoder), "--out", str(out), "--text", str(text), "--epochs"])
+    main(["look", str(encoder), "--out", str(out), "--text", str(text)])
     return out
 
 
 def test_the_page_needs_nothing_beside_it(page):
     html = (page / "index.html").read_text()
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)"', html)
-    assert len(pictures) == 6
+    assert len(pictures) == 4
     assert sorted(map(base64.b64decode, pictures)) == sorted(
         path.read_bytes() for path in page.glob("*.png")
     )
     assert set(re.findall(r'(?:src|href)="([^":]+:)', html)) == {"data:"}
     assert "http" not in re.sub(r"data:image/png;base64,[^\"]+", "", html)
-    assert "7 updates (checkpoint_best.pt)" in html
+    assert "<dd>7</dd>" in html
     assert "<dd>bert_diet_rel</dd>" in html
     assert "8 windows of 16 tokens: text.txt" in html
-    sections = ["Position scores", "Position scores by offset", "Scores in training", "Heads",
+    sections = ["Position scores", "Position scores by offset", "Heads",
                 "Position and segment scores", "Ranks"]  # fmt: skip
     assert re.findall("<h2>(.*?)</h2>", html) == sections  # no positions at the input
 
@@ -224,7 +222,7 @@ def test_tables_of_numbers_stand_beside_the_page(page):
 def test_the_page_has_a_section_for_all_items(tmp_path):
     model, scores = scores_of(tiny.stock("roberta"))
     analysis = Analysis(model, torch.zeros(8, LENGTH), "random words", scores)
-    items = report.draw(analysis, (), 1.0, tmp_path, "")
+    items = report.draw(analysis, 1.0, tmp_path, "")
     template = Path(report.__file__).with_name("page.html").read_text()
     assert re.findall(r"section\('(\w+)'", template) == list(items)
     assert items["cosines"][0].picture
@@ -312,7 +310,7 @@ def test_a_browser_shows_two_models_on_phones_and_screens(page, encoder, text, t
     if not browser.chromium():
         pytest.skip("needs chromium")
     folder = tmp_path / "both"
-    options = ["--out", str(folder), "--text", str(text), "--epochs"]
+    options = ["--out", str(folder), "--text", str(text)]
     main(["look", str(encoder), str(encoder), *options])
     with browser.open_browser(tmp_path) as tab:
         tab.open(f"file://{folder}/index.html")
@@ -320,15 +318,10 @@ def test_a_browser_shows_two_models_on_phones_and_screens(page, encoder, text, t
         assert tab.evaluate("document.images.length") > 0
         assert tab.evaluate(unloaded) == 0
         focused = []
-        while "range" not in focused or "wide" not in focused:
+        while "wide" not in focused:
             tab.press("Tab")
-            focused.append(tab.evaluate("document.activeElement.className || "
-                                        "document.activeElement.type"))  # fmt: skip
+            focused.append(tab.evaluate("document.activeElement.className"))
             assert len(focused) < 20
-        tab.evaluate("document.querySelector('.frames input').focus()")
-        tab.press("Home")
-        frame = tab.evaluate("document.querySelector('.frames output').textContent")
-        assert frame == "0 updates (checkpoint1.pt)"
         for scheme, (width, height) in product(("light", "dark"), ((1000, 3000), (360, 740))):
             tab.set_color_scheme(scheme)
             tab.resize(width, height)
