@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from diet_fairseq.analysis import loaded_model, measures, tables
-from diet_fairseq.analysis.lengths import Point
+from diet_fairseq.analysis.lengths import Curve, markdown
 from diet_fairseq.analysis.scores import Call, ModelScores, PositionScore, look, statistics
 from tests.analysis.test_look import loaded, scores_of
 from tests.support import tiny
@@ -62,7 +62,8 @@ def test_compressed_keys_have_no_offsets(window):
 
 
 def test_a_cell_says_bleu_before_chrf():
-    assert Point(9, 1, 9, 3, {"BLEU": 30.5, "chrF": 50.25}).cell == "30.5 / 50.2"
+    curve = Curve("a", "none", 9, {"1-9": {"chrF": 50.25, "BLEU": 30.5}})
+    assert markdown([curve]).endswith("| 30.5 / 50.2 |")
 
 
 def test_heads_of_a_decoder_are_judged_by_the_past_alone():
