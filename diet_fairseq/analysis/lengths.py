@@ -28,21 +28,6 @@ class Curve:
     trained_at: int | None = None
 
 
-def rows(curves: Sequence[Curve]) -> list[tables.Row]:
-    """The rows of the CSV file, one for each length of each checkpoint."""
-    return [
-        {
-            "checkpoint": curve.name,
-            "positions": curve.scheme,
-            "trained at": curve.trained_at,
-            "length": length,
-        }
-        | scores
-        for curve in curves
-        for length, scores in curve.points.items()
-    ]
-
-
 def markdown(curves: Sequence[Curve]) -> str:
     """A Markdown table: a row for each checkpoint, a column for each length."""
     header = ["checkpoint", "positions", *curves[0].points]
@@ -95,7 +80,11 @@ def picture(curves: Sequence[Curve], metrics: Mapping[str, str]) -> figures.Figu
 
 
 def write(curves: Sequence[Curve], metrics: Mapping[str, str], folder: Path) -> None:
-    """Write the table and the picture."""
-    tables.write_csv(folder / CSV, rows(curves))
+    """Write the table, a row for each length of each checkpoint, and the picture."""
+    rows: list[tables.Row] = []
+    for curve in curves:
+        row = {"checkpoint": curve.name, "positions": curve.scheme, "trained at": curve.trained_at}
+        rows += [row | {"length": length} | scores for length, scores in curve.points.items()]
+    tables.write_csv(folder / CSV, rows)
     with figures.style():
         (folder / PNG).write_bytes(figures.png(picture(curves, metrics)))

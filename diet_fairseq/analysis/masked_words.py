@@ -22,16 +22,14 @@ METRICS = {"loss": "loss of masked tokens, nats", "accuracy": "accuracy of maske
 BATCH_TOKENS = 4096
 
 
-def measure(
-    name: str, model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int
-) -> Curve:
+def measure(model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int) -> Curve:
     """The quality of a checkpoint at all lengths, in ascending order; ``tokens`` are read."""
-    words = model.dictionary
+    words = model.task.source_dictionary
     mask = words.index("<mask>")
     if isinstance(model.model, DietElectraModel) or mask == words.unk():
         raise UserError(
-            f"{model.path} predicts no masked words (--arch {model.arch}): give a model that was "
-            "trained with --task masked_lm"
+            f"{model.path} predicts no masked words: give a model that was trained with --task "
+            "masked_lm"
         )
     stream = read_ids(model, text, tokens, line_ends=True)
     if len(stream) < lengths[-1] - 1:
@@ -40,8 +38,9 @@ def measure(
             f"{lengths[-1]:,}: give a longer text, or smaller --lengths"
         )
     is_masked = draw_mask(stream, words.eos())
-    curve = Curve(name, model.scheme, model.limit, {}, model.trained_length)
-    for length in tqdm(lengths, desc=name, unit=" lengths", disable=None):
+    trained_at = getattr(model.task.cfg, "tokens_per_sample", None)
+    curve = Curve(str(model.path), model.scheme, model.limit, {}, trained_at)
+    for length in tqdm(lengths, desc=curve.name, unit=" lengths", disable=None):
         curve.points[str(length)] = {}
         if length <= model.limit:
             curve.points[str(length)] = evaluate(model, stream, is_masked, length, mask)
@@ -65,7 +64,7 @@ def evaluate(
     number = len(stream) // (length - 1)
     windows, hidden = (
         pad(x[: number * (length - 1)].view(number, -1), (1, 0), value=start)
-        for x, start in ((stream, model.dictionary.bos()), (is_masked, False))
+        for x, start in ((stream, model.task.source_dictionary.bos()), (is_masked, False))
     )  # (N, T)
     sums = torch.zeros(3, dtype=torch.float64)
     batch = max(1, BATCH_TOKENS // length)

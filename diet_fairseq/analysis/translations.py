@@ -25,7 +25,7 @@ def source_lengths(about: ModelDescription, lines: Sequence[tuple[str, str]]) ->
 def bins(lengths: Sequence[int], ends: Sequence[int]) -> dict[str, list[int]]:
     """Bins of lengths, such as "11-20" -> indices of their sources; one lies beyond all ends."""
     members = {}
-    for low, high in pairwise([0, *ends, max(*lengths, ends[-1])]):
+    for low, high in pairwise([0, *ends, max([*lengths, ends[-1]])]):
         sources = [n for n, length in enumerate(lengths) if low < length <= high]
         if sources:
             members[f"{low + 1}-{high}"] = sources
@@ -33,7 +33,7 @@ def bins(lengths: Sequence[int], ends: Sequence[int]) -> dict[str, list[int]]:
 
 
 def measure(
-    name: str, model: LoadedModel, pieces: Pieces, lines: Sequence[tuple[str, str]],
+    model: LoadedModel, pieces: Pieces, lines: Sequence[tuple[str, str]],
     bins: dict[str, list[int]], beam: int | None,
 ) -> Curve:  # fmt: skip
     """The quality of a checkpoint at all lengths; all checkpoints have the same `bins`."""
@@ -42,8 +42,8 @@ def measure(
     limit = min(model.limit, *model.task.max_positions())
     translator.longest = limit - 1  # without </s>; model.json's limit may be lower
     lengths = source_lengths(model.about, lines)
-    curve = Curve(name, model.scheme, limit, {})
-    for label, members in tqdm(bins.items(), desc=name, unit=" lengths", disable=None):
+    curve = Curve(str(model.path), model.scheme, limit, {})
+    for label, members in tqdm(bins.items(), desc=curve.name, unit=" lengths", disable=None):
         curve.points[label] = {}
         if max(lengths[n] for n in members) <= translator.longest:
             out = translator.translate([lines[n][0] for n in members], beam=beam)

@@ -48,12 +48,10 @@ def run(args: Namespace) -> None:
     silence_logs()
     pieces = model_files.Pieces.of(args)
     abouts = [model_files.resolve_model(path, pieces, translates=False) for path in args.checkpoint]
-    named = list(zip(map(str, args.checkpoint), abouts, strict=True))
     if not abouts[0].source_lang:
         metrics, windows = masked_words.METRICS, sorted(set(args.lengths or WINDOWS))
         curves = [
-            masked_words.measure(name, load(about), args.text, windows, args.tokens)
-            for name, about in named
+            masked_words.measure(load(about), args.text, windows, args.tokens) for about in abouts
         ]
     else:
         if args.reference is None:
@@ -64,8 +62,7 @@ def run(args: Namespace) -> None:
         metrics, ends = translations.METRICS, sorted(set(args.lengths or SOURCES))
         bins = translations.bins(sizes, ends)
         curves = [
-            translations.measure(name, load(about), pieces, lines, bins, args.beam)
-            for name, about in named
+            translations.measure(load(about), pieces, lines, bins, args.beam) for about in abouts
         ]
     with folder.create(args.out, args.force) as new:
         lengths.write(curves, metrics, new)

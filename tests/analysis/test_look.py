@@ -15,7 +15,7 @@ from diet_fairseq.analysis import loaded_model, measures, report, tables
 from diet_fairseq.analysis.report import Analysis, Item, render
 from diet_fairseq.analysis.scores import look
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference.model_files import NONE, Pieces
+from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq_cli import main
 from tests.support import browser, hugging, tiny
@@ -71,7 +71,7 @@ def test_logits_are_those_that_the_model_attends_by(case):
     first = scores.logits[0]
     assert (first.place, first.layer) == ("encoder", 1)
     torch.testing.assert_close(
-        first.entropy, measures.entropy(weights[0]).mean(1), **tiny.TOLERANCE
+        first.columns["entropy"], measures.entropy(weights[0]).mean(1), **tiny.TOLERANCE
     )
 
 
@@ -105,7 +105,7 @@ def test_no_rank_passes_the_bound_of_theorem_1():
         for statistics in scores.logits:
             assert statistics.bound is not None
             assert statistics.bound < LENGTH
-            assert statistics.rank.max() <= statistics.bound
+            assert statistics.columns["rank"].max() <= statistics.bound
         for score in scores.positions:
             assert score.rank is not None
             assert measures.rank(score.singular).max() <= score.rank
@@ -189,7 +189,7 @@ def page(encoder, text, tmp_path_factory):
     state["optimizer_history"][-1]["num_updates"] = 7
     torch.save(state, encoder)
     out = tmp_path_factory.mktemp("page") / "out"
-    main(["look", str(encoder), "--out", str(out), "--text", str(text)])
+    main(["look", str(encoder), "--out", str(out), "--text", str(text), "--length", "16"])
     return out
 
 
@@ -215,13 +215,13 @@ def test_tables_of_numbers_stand_beside_the_page(page):
         rows = list(csv.DictReader(file))
     assert len(rows) == tiny.LAYERS * tiny.HEADS
     assert {row["offset share"] for row in rows} == {"1"}
-    for name in ("text", "offsets", "singular", "scores"):
+    for name in ("text", "offsets", "scores"):
         assert (page / f"{name}.csv").read_text().count("\n") > 2
 
 
 def test_the_page_has_a_section_for_all_items(tmp_path):
     model, scores = scores_of(tiny.stock("roberta"))
-    analysis = Analysis(model, torch.zeros(8, LENGTH), "random words", scores)
+    analysis = Analysis(model, "random words", scores)
     items = report.draw(analysis, 1.0, tmp_path, "")
     template = Path(report.__file__).with_name("page.html").read_text()
     assert re.findall(r"section\('(\w+)'", template) == list(items)
@@ -237,8 +237,10 @@ def test_names_in_a_checkpoint_are_text_and_no_markup():
 
 
 def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
-    model = loaded_model.load_with_positions(encoder, Pieces(subwords=NONE), reads_text=True)
-    known = model.dictionary.symbols[model.dictionary.nspecial :][:4]
+    about = resolve_model(encoder, Pieces(subwords=NONE), translates=False)
+    model = loaded_model.load(about)
+    words = model.task.source_dictionary
+    known = words.symbols[words.nspecial :][:4]
     texts = []
     for word in ("<pad>", "</s>", "nosuch"):
         texts.append(tmp_path / word.strip("</>"))
@@ -246,7 +248,7 @@ def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
     pad, end, unknown = (loaded_model.read_ids(model, text, 99) for text in texts)
     assert torch.equal(pad, unknown)
     assert torch.equal(end, unknown)
-    assert model.dictionary.unk() in unknown
+    assert words.unk() in unknown
 
 
 def refused(*words, match):
@@ -257,11 +259,9 @@ def refused(*words, match):
 def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
     out = ("--out", tmp_path / "out")
     refused(tmp_path / "no.pt", *out, match=r"^there is no model .*no\.pt: check the path$")
-    refused(encoder, encoder, encoder, *out, match="^look shows one checkpoint or two, .* are 3$")
-    refused(encoder, *out, "--length", 3, match="^--length must be 4 to 1024, but is 3$")
     short = tmp_path / "short.txt"
     short.write_text("the dog\n")
-    refused(encoder, *out, "--text", short, match="which is less than one window of 14: give a")
+    refused(encoder, *out, "--text", short, match="which is less than one window of 126: give a")
     refused(encoder, *out, "--text", tmp_path, match="^.* can't be read: Is a directory")
     short.write_bytes(b"\xff\xfe")
     refused(encoder, *out, "--text", short, match="^.*short.txt, line 1: .* is not UTF-8")
@@ -275,10 +275,8 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
     names = ("diet_rel-roberta", "diet_abs-roberta")
     models = [loaded(tiny.model_of(case_named(name))) for name in names]
     assert loaded_model.window_length(models[:1], 40) == 40
-    assert loaded_model.window_length(models, None) == tiny.LIMIT
-    match = f"^--length 40 is more than the {tiny.LIMIT} positions of checkpoint.pt: give at most"
-    with pytest.raises(UserError, match=match):
-        loaded_model.window_length(models, 40)
+    assert loaded_model.window_length(models[:1], None) == 128
+    assert loaded_model.window_length(models, 40) == tiny.LIMIT
 
 
 def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):
@@ -288,10 +286,18 @@ def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_model_without_positions_is_named(tmp_path):
+def test_a_model_without_positions_has_ranks_alone(tmp_path):
     checkpoint = hugging.checkpoint(tmp_path, "roberta_none", "masked_lm", tokens_per_sample=16)
-    match = r"^.*\.pt has no positions \(--arch roberta_none\): there is nothing to look at"
-    refused(checkpoint, "--out", tmp_path / "out", match=match)
+    main(["look", str(checkpoint), "--out", str(tmp_path / "out"), "--length", "8"])
+    assert re.findall("<h2>(.*?)</h2>", (tmp_path / "out" / "index.html").read_text()) == ["Ranks"]
+
+
+def test_layers_of_cross_attention_share_a_picture(tmp_path):
+    case = Case("diet_abs").but(position_cross_attention=True, position_sharing="none")
+    model, scores = scores_of(tiny.fresh(case))
+    items = report.draw(Analysis(model, "random words", scores), 1.0, tmp_path, "")
+    places = [item.caption for item in items["positions"]]
+    assert sorted(places) == ["cross-attention", "decoder", "encoder"]
 
 
 def test_a_hostile_checkpoint_is_refused_and_not_run(tmp_path):
