@@ -6,6 +6,7 @@ from io import BytesIO
 from typing import Any
 
 import matplotlib
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
@@ -57,9 +58,7 @@ def colour_limit(models: Sequence[ModelScores]) -> float:
     if not scores:
         return 1.0
     values = torch.cat([centred(score).flatten() for score in scores]).abs()
-    values = values[~values.isnan()]
-    values = values[:: max(1, len(values) // 1_000_000)]  # quantile's limit
-    return max(float(values.quantile(0.995)), 1e-3)
+    return max(float(np.nanquantile(values.numpy(), 0.995)), 1e-3)
 
 
 def layer_name(score: PositionScore) -> str:
@@ -97,9 +96,7 @@ def heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
     return figure
 
 
-def offset_curves(
-    scores: Sequence[PositionScore], limits: tuple[float, float] | None = None
-) -> Figure:
+def offset_curves(scores: Sequence[PositionScore]) -> Figure:
     """The mean score at each offset: a line per head, a panel per layer."""
     figure, axes = row_of_axes(min(WIDEST, max(3.2, 2.4 * len(scores))), 2.6, len(scores))
     for panel, score in zip(axes, scores, strict=True):
@@ -113,8 +110,6 @@ def offset_curves(
         panel.axvline(0, color=INK, linewidth=0.5)
         panel.set_title(layer_name(score), fontsize=9)
         panel.set_xlabel("offset j - i")
-        if limits:
-            panel.set_ylim(limits)
         if panel is axes[0]:
             panel.set_ylabel("score, nats")
             if len(lines) > 1:
@@ -123,15 +118,6 @@ def offset_curves(
             panel.sharey(axes[0])
             panel.tick_params(labelleft=False)
     return figure
-
-
-def offset_limits(frames: Sequence[Sequence[PositionScore]]) -> tuple[float, float]:
-    """The common y limits of the `offset_curves` of all frames."""
-    lines = [measures.mean_by_offset(score.matrix) for frame in frames for score in frame]
-    lowest = min(line.min().item() for line in lines)
-    highest = max(line.max().item() for line in lines)
-    margin = 0.05 * (highest - lowest) + 1e-3
-    return lowest - margin, highest + margin
 
 
 def spectra(scores: ModelScores) -> Figure:
@@ -169,6 +155,8 @@ def cosines(embeddings: Tensor) -> Figure:
     image = heat_map.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1)
     heat_map.set(xlabel="position", ylabel="position")
     figure.colorbar(image, ax=heat_map, fraction=0.046)
-    histogram.hist(measures.upper_triangle(matrix), bins=50, range=(-1, 1), color="#4c72b0")
+    pairs = matrix[torch.ones_like(matrix, dtype=torch.bool).triu(1)]
+    histogram.hist(pairs, bins=50, range=(-1, 1), color="#4c72b0")
     histogram.set(xlabel="cosine similarity of two positions", ylabel="pairs")
+    histogram.set_title(f"median {pairs.median():.2f}", fontsize=9)
     return figure

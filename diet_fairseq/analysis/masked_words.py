@@ -5,34 +5,31 @@ checkpoints with the same subwords, predict the same words.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 from tqdm import tqdm
 
-from ..attention.compressed import Compression
 from ..errors import UserError
 from ..models.diet_electra import DietElectraModel
-from .lengths import Curve, Point
+from .lengths import Curve
 from .loaded_model import LoadedModel, read_ids
 
+METRICS = {"loss": "loss of masked tokens, nats", "accuracy": "accuracy of masked tokens"}
 #: tokens of a batch, unless one window is longer
 BATCH_TOKENS = 4096
 
 
-def measure(
-    name: str, model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int
-) -> Curve:
+def measure(model: LoadedModel, text: Path, lengths: Sequence[int], tokens: int) -> Curve:
     """The quality of a checkpoint at all lengths, in ascending order; ``tokens`` are read."""
-    words = model.dictionary
+    words = model.task.source_dictionary
     mask = words.index("<mask>")
     if isinstance(model.model, DietElectraModel) or mask == words.unk():
         raise UserError(
-            f"{model.path} predicts no masked words (--arch {model.arch}): give a model that was "
-            "trained with --task masked_lm, or for translation"
+            f"{model.path} predicts no masked words: give a model that was trained with --task "
+            "masked_lm"
         )
     stream = read_ids(model, text, tokens, line_ends=True)
     if len(stream) < lengths[-1] - 1:
@@ -41,17 +38,13 @@ def measure(
             f"{lengths[-1]:,}: give a longer text, or smaller --lengths"
         )
     is_masked = draw_mask(stream, words.eos())
-    points, places = [], []
-    for length in tqdm(lengths, desc=name, unit=" lengths", disable=None):
-        edges = [0, *(edge for edge in lengths if edge <= length)]
-        sums = evaluate(model, stream, is_masked, length, mask) if length <= model.limit else None
-        points.append(mean(length, 0, length, sums))
-        places += [mean(length, *span, sums) for span in pairwise(edges)]
-    # a longer model keeps the number of compressed keys
-    keys = {module.length for module in model.model.modules() if isinstance(module, Compression)}
-    flags = [f"--max-positions {lengths[-1]}", *(f"--projection-length {key}" for key in keys)]
-    scheme = model.scheme.removeprefix("encoder: ")
-    return Curve(name, scheme, model.trained_length, model.limit, " ".join(flags), points, places)
+    trained_at = getattr(model.task.cfg, "tokens_per_sample", None)
+    curve = Curve(str(model.path), model.scheme, model.limit, {}, trained_at)
+    for length in tqdm(lengths, desc=curve.name, unit=" lengths", disable=None):
+        curve.points[str(length)] = {}
+        if length <= model.limit:
+            curve.points[str(length)] = evaluate(model, stream, is_masked, length, mask)
+    return curve
 
 
 def draw_mask(stream: Tensor, eos: int) -> Tensor:
@@ -63,39 +56,24 @@ def draw_mask(stream: Tensor, eos: int) -> Tensor:
 @torch.no_grad()
 def evaluate(
     model: LoadedModel, stream: Tensor, is_masked: Tensor, length: int, mask: int
-) -> Tensor:
-    """(length, 3): at each place the number of masked tokens, the sum of their losses, and hits.
+) -> dict[str, float]:
+    """The number of masked tokens, their mean loss in nats, and the accuracy.
 
     Windows are <s> and ``length - 1`` tokens of the stream, whose rest is not read.
     """
     number = len(stream) // (length - 1)
     windows, hidden = (
-        torch.nn.functional.pad(x[: number * (length - 1)].view(number, -1), (1, 0), value=start)
-        for x, start in ((stream, model.dictionary.bos()), (is_masked, False))
+        pad(x[: number * (length - 1)].view(number, -1), (1, 0), value=start)
+        for x, start in ((stream, model.task.source_dictionary.bos()), (is_masked, False))
     )  # (N, T)
-    sums = torch.zeros(length, 3, dtype=torch.float64)
-    for rows in torch.arange(number).split(max(1, BATCH_TOKENS // length)):
-        is_hidden, tokens = hidden[rows], windows[rows]
-        if not is_hidden.any():
-            continue
-        inputs, targets = tokens.masked_fill(is_hidden, mask), tokens[is_hidden]
-        logits, _ = model.model(inputs, masked_tokens=is_hidden)  # (M, V)
-        losses = cross_entropy(logits.float(), targets, reduction="none")
-        hits = logits.argmax(-1).eq(targets)
-        values = torch.stack([torch.ones_like(losses), losses, hits.to(losses)], 1)  # (M, 3)
-        sums.index_add_(0, is_hidden.nonzero()[:, 1], values.double())
-    return sums
-
-
-def mean(length: int, first: int, last: int, sums: Tensor | None) -> Point:
-    """Means over the places first to last - 1; without ``sums`` the model can't read the window."""
-    if sums is None:
-        return Point(length, first + 1, last, 0, {})
-    number, loss, hits = sums[first:last].sum(0).tolist()
-    if not number:
-        raise UserError(
-            f"no token at places {first + 1} to {last} of windows of {length} was masked, there "
-            "are so few: give a longer text or more --tokens"
-        )
-    values = {"loss": loss / number, "accuracy": hits / number}
-    return Point(length, first + 1, last, int(number), values)
+    sums = torch.zeros(3, dtype=torch.float64)
+    batch = max(1, BATCH_TOKENS // length)
+    for tokens, is_hidden in zip(windows.split(batch), hidden.split(batch), strict=True):
+        if is_hidden.any():
+            inputs, targets = tokens.masked_fill(is_hidden, mask), tokens[is_hidden]
+            logits, _ = model.model(inputs, masked_tokens=is_hidden)  # (M, V)
+            losses = cross_entropy(logits.float(), targets, reduction="sum")
+            hits = logits.argmax(-1).eq(targets).sum()
+            sums += torch.tensor([len(targets), losses, hits], dtype=torch.float64)
+    loss, accuracy = (sums[1:] / sums[0]).tolist()
+    return {"masked tokens": int(sums[0]), "loss": loss, "accuracy": accuracy}

@@ -68,26 +68,10 @@ def offset_share(scores: Tensor, causal: bool = False) -> Tensor:
     tokens = scores.size(-1)
     pairs = tokens - torch.arange(1 - tokens, tokens).abs()
     sums = mean_by_offset(centred) * pairs  # (..., 2 T - 1)
-    return _share((sums @ _inverse_of_offsets(tokens, causal) * sums).sum(-1), centred, scores)
-
-
-def first_token_share(scores: Tensor, causal: bool = False) -> Tensor:
-    """Share of the variance within rows that the first token explains: (..., T, T) -> (...).
-
-    It is the best fit of one number for the first token as a key, and one for each of its own keys.
-    """
-    centred = centre_rows(scores.double(), causal).nan_to_num(0.0)
-    tokens = scores.size(-1)
-    visible = torch.arange(2, tokens + 1) if causal else torch.tensor(tokens).expand(tokens - 1)
-    as_query = centred[..., 0, :].square().sum(-1)
-    as_key = centred[..., 1:, 0].sum(-1).square() / (1 - 1 / visible.double()).sum()
-    return _share(as_query + as_key, centred, scores)
-
-
-def _share(explained: Tensor, centred: Tensor, scores: Tensor) -> Tensor:
-    """The share of explained squares; 0 where rows are constant up to float32's rounding."""
+    explained = (sums @ _inverse_of_offsets(tokens, causal) * sums).sum(-1)
     total = centred.square().sum((-2, -1))
-    noise = (1e-5 * scores.double().abs().amax((-2, -1))).square() * scores.size(-1) ** 2
+    # rows that are constant up to float32's rounding have nothing to explain
+    noise = (1e-5 * scores.double().abs().amax((-2, -1))).square() * tokens**2
     return torch.where(total > noise, explained / total.clamp(min=1e-300), 0.0).clamp(0, 1).float()
 
 
@@ -148,20 +132,20 @@ def effective_rank(singular: Tensor) -> Tensor:
     return torch.special.entr(share).sum(-1).exp() * (total.squeeze(-1) > 0)
 
 
-def theorem_1(tokens: int, head_dim: int, position_rank: int = 0) -> int:
-    """The highest rank of a head's T x T scores by DIET's theorem 1: d_h + d_p.
+def head_measures(weights: Tensor, singular: Tensor, has_offsets: bool) -> dict[str, Tensor]:
+    """Measures of heads by the names of their columns in tables, (...) each.
 
-    d_p is the rank of the score that the head adds, 0 if positions act at the input alone.
+    Args:
+        weights: (..., Tq, Tk)
+        singular: (..., r), singular values of their scores
+        has_offsets: whether queries and keys are the same tokens
     """
-    return min(tokens, head_dim + position_rank)
+    distance = {"distance": mean_distance(weights)} if has_offsets else {}
+    ranks = {"rank": rank(singular), "effective rank": effective_rank(singular)}
+    return distance | {"entropy": entropy(weights)} | ranks
 
 
 def cosines(vectors: Tensor) -> Tensor:
     """(T, d) -> (T, T): the cosine similarity of all pairs."""
     unit = torch.nn.functional.normalize(vectors, dim=-1)
     return unit @ unit.T
-
-
-def upper_triangle(matrix: Tensor) -> Tensor:
-    """(T, T) -> (T (T - 1) / 2,): the values above the diagonal, one for each pair."""
-    return matrix[torch.ones_like(matrix, dtype=torch.bool).triu(1)]

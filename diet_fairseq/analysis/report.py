@@ -1,17 +1,14 @@
-"""The report on one or two models: a self-contained HTML page, its pictures and its tables."""
+"""The report on models side by side: a self-contained HTML page, its pictures and its tables."""
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import groupby
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from ..version import __version__
 from . import figures, tables
@@ -21,36 +18,24 @@ from .scores import ModelScores, PositionScore
 
 @dataclass(frozen=True)
 class Analysis:
-    """A model, the windows (B, T) that it read, their source in words, and its scores."""
+    """A model, a description of the text that it read, and its scores."""
 
     model: LoadedModel
-    tokens: Tensor
-    source: str
+    text: str
     scores: ModelScores
-
-    @cached_property
-    def heads(self) -> list[tables.Row]:
-        return tables.heads(self.scores)
-
-    @property
-    def facts(self) -> dict[str, str]:
-        windows, tokens = self.tokens.shape
-        return self.model.facts | {"text": f"{windows} windows of {tokens} tokens: {self.source}"}
 
 
 @dataclass(frozen=True)
 class Item:
-    """A picture, a series of pictures, or a table, with its caption.
+    """A picture or a table, with its caption.
 
     Attributes:
         picture: a PNG as a data: address
-        frames: pictures of a slider, which starts at the last
         rows: the rows of a table, by column
     """
 
     caption: str
     picture: str = ""
-    frames: list["Item"] = field(default_factory=list)
     rows: list[tables.Row] = field(default_factory=list)
 
     @property
@@ -58,32 +43,36 @@ class Item:
         return list(dict.fromkeys(column for row in self.rows for column in row))
 
 
-def write(analyses: Sequence[Analysis], runs: Sequence[Sequence[Analysis]], folder: Path) -> None:
-    """Write all files.
-
-    Args:
-        runs: the checkpoints of each model's run, oldest first; may be empty
-    """
+def write(analyses: Sequence[Analysis], folder: Path) -> None:
+    """Write all files."""
     limit = figures.colour_limit([analysis.scores for analysis in analyses])
     columns = []
-    for number, analysis in enumerate(analyses):
-        prefix = f"{number + 1}-" if len(analyses) > 1 else ""
+    for number, analysis in enumerate(analyses, 1):
+        prefix = f"{number}-" if len(analyses) > 1 else ""
         with figures.style():
-            columns.append(draw(analysis, runs[number] if runs else (), limit, folder, prefix))
-        tables.write_all(analysis.scores, analysis.heads, folder, prefix)
+            columns.append(draw(analysis, limit, folder, prefix))
     html = render(
-        " and ".join(analysis.model.path.name for analysis in analyses),
-        [(str(analysis.model.path), analysis.facts) for analysis in analyses],
+        " and ".join(str(analysis.model.path) for analysis in analyses),
+        [
+            (str(analysis.model.path), analysis.model.facts | {"text": analysis.text})
+            for analysis in analyses
+        ],
         {section: [column[section] for column in columns] for section in columns[0]},
     )
     (folder / "index.html").write_text(html, encoding="utf-8")
 
 
-def draw(
-    analysis: Analysis, run: Sequence[Analysis], limit: float, folder: Path, prefix: str
-) -> dict[str, list[Item]]:
-    """The pictures and tables of one model by the page's sections; pictures are files, too."""
+def draw(analysis: Analysis, limit: float, folder: Path, prefix: str) -> dict[str, list[Item]]:
+    """Write one model's pictures and tables, and return those of each of the page's sections."""
     scores = analysis.scores
+    rows = {
+        "heads": tables.heads(scores),
+        "text": list(tables.logits(scores)),
+        "offsets": list(tables.offsets(scores)),
+        "scores": list(tables.matrices(scores)),
+    }
+    for name, table in rows.items():
+        tables.write_csv(folder / f"{prefix}{name}.csv", table)
 
     def picture(name: str, figure: Figure, caption: str) -> Item:
         png = figures.png(figure)
@@ -93,47 +82,28 @@ def draw(
     def by_place(
         name: str, figure: Callable[..., Figure], scores: Sequence[PositionScore]
     ) -> list[Item]:
+        groups: dict[str, list[PositionScore]] = {}
+        for score in scores:
+            groups.setdefault(score.place, []).append(score)
         return [
-            picture(f"{name}-{place}".replace("'", "").replace(" ", "-"), figure([*group]), place)
-            for place, group in groupby(scores, lambda score: score.place)
+            picture(f"{name}-{place}".replace("'", "").replace(" ", "-"), figure(group), place)
+            for place, group in groups.items()
         ]
 
     heat_maps = partial(figures.heat_maps, limit=limit)
     with_offsets = [score for score in scores.positions if score.has_offsets]
-    frames = [
-        [score for score in checkpoint.scores.positions
-         if score.has_offsets and score.place == "encoder"]
-        for checkpoint in run
-    ]  # fmt: skip
-    growth = []
-    if len(run) > 1 and all(frames):
-        limits = figures.offset_limits(frames)
-        pictures = [
-            picture(
-                f"frame-{number}",
-                figures.offset_curves(frame, limits),
-                f"{checkpoint.model.updates} updates ({checkpoint.model.path.name})",
-            )
-            for number, (checkpoint, frame) in enumerate(zip(run, frames, strict=True))
-        ]
-        growth = [Item("checkpoint", frames=pictures)]
-    heads = Item("all heads with a position score", rows=analysis.heads)
+    heads = Item("all heads with a position score", rows=rows["heads"])
     return {
         "positions": by_place("positions", heat_maps, scores.positions),
         "offsets": by_place("offsets", figures.offset_curves, with_offsets),
-        "growth": growth,
         "heads": [heads] if heads.rows else [],
         "segments": by_place("segments", heat_maps, scores.segments),
         "ranks": [
-            picture("ranks", figures.spectra(scores), f"text: {analysis.source}"),
-            Item("attention logits, mean over heads", rows=tables.logits_by_layer(scores)),
+            picture("ranks", figures.spectra(scores), f"text: {analysis.text}"),
+            Item("attention logits", rows=rows["text"]),
         ],
         "cosines": [
-            picture(
-                f"cosines-{stack}",
-                figures.cosines(embeddings),
-                f"{stack}: the median over all pairs is {tables.median_cosine(embeddings):.2f}",
-            )
+            picture(f"cosines-{stack}", figures.cosines(embeddings), stack)
             for stack, embeddings in scores.embeddings.items()
         ],
     }
@@ -152,17 +122,9 @@ def render(
     """
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
-    environment.filters["cell"] = _format_cell
     return environment.get_template("page.html").render(
         title=title,
         models=models,
         sections=sections,
         versions=f"diet_fairseq {__version__}, PyTorch {torch.__version__}",
     )
-
-
-def _format_cell(value: Any) -> str:
-    """The text of a table's cell; empty for None and undefined values."""
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    return str(value) if isinstance(value, str | int) else ""

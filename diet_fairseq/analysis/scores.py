@@ -7,22 +7,26 @@ fairseq's attention is the same without positions.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ..attention.backends import AttentionCall
 from ..attention.backends.reference import attention_scores
-from ..attention.context import Schemes, query_scale, scores_of, transformed
+from ..attention.context import Context, Schemes, query_scale, scores_of, transformed
 from ..attention.rows import row_scores
+from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
+from ..stack.attention import PositionalAttention
 from . import measures
 from .loaded_model import LoadedModel
 
 #: kinds of terms that depend on the words
 WORD_KINDS = frozenset({"query_rows", "key_rows", "content_score"})
+#: of stock fairseq's attention, which has no schemes
+STOCK_CONTEXT = Context(cast(Layout, None))
 
 # Notation: B windows of T tokens, H heads, S keys (T, or k compressed ones), d = H d_h.
 
@@ -66,30 +70,18 @@ class PositionScore:
 class LogitStatistics:
     """Statistics of one attention's logits on a text, which words and positions make up.
 
-    All are means over windows, (H,), but for ``singular``, (H, min(T, S)).
-
     Attributes:
         place, layer: as in `PositionScore`; the layer is never 0
-        distance: in tokens, of the weights; None without offsets
-        entropy: of the weights, in nats
+        singular: (H, min(T, S)), singular values, their means over windows
+        columns: `measures.head_measures`, (H,) each, their means over windows
         bound: the rank that theorem 1 allows; None: all ranks
     """
 
     place: str
     layer: int
     singular: Tensor
-    rank: Tensor
-    effective_rank: Tensor
-    distance: Tensor | None
-    entropy: Tensor
+    columns: dict[str, Tensor]
     bound: int | None
-
-    @property
-    def columns(self) -> dict[str, Tensor]:
-        """The statistics of heads, by the names of their columns in tables."""
-        distance = {} if self.distance is None else {"distance": self.distance}
-        ranks = {"rank": self.rank, "effective rank": self.effective_rank}
-        return distance | {"entropy": self.entropy} | ranks
 
 
 @dataclass(frozen=True)
@@ -107,66 +99,21 @@ class ModelScores:
     embeddings: dict[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Call:
-    """The inputs of one attention at a place and layer: queries and keys (T, B, d), and a context.
-
-    The context is that of our attention, and a mask in fairseq's own.
-    """
-
-    place: str
-    layer: int
-    module: Any
-    query: Tensor
-    key: Tensor
-    context: Any
-
-    @property
-    def layer_schemes(self) -> Schemes:
-        """The schemes of this layer alone; none in stock attention."""
-        return getattr(self.module, "layer_schemes", tuple)()
-
-    @property
-    def schemes(self) -> Schemes:
-        """The schemes that act."""
-        return self.layer_schemes or getattr(self.context, "shared", ())
-
-    @property
-    def compression(self) -> Any:
-        """The compression of keys, (T, B, d) -> (k, B, d); None: they are not compressed."""
-        return getattr(self.module, "compress_k", None) or getattr(self.context, "compress", None)
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(T, B, d) -> (B, H, T, d_h)."""
-        return x.unflatten(-1, (self.module.num_heads, -1)).permute(1, 2, 0, 3)
-
-
 @torch.no_grad()
 def look(model: LoadedModel, tokens: Tensor) -> ModelScores:
     """The scores of every attention that reads windows (B, T) of tokens, without padding."""
-    calls = record_calls(model, tokens)
     scores = ModelScores()
-    for call in calls:
-        add_attention(call, scores)
     for place, stack in model.stacks.items():
         if getattr(stack, "embed_positions", None) is not None:
-            scores.embeddings[place] = stack.embed_positions(tokens[:1])[0].float()  # (T, d)
-            first = next(call for call in calls if call.place == place)
-            add_input(first, stack, scores)
-    return scores
-
-
-def record_calls(model: LoadedModel, tokens: Tensor) -> list[Call]:
-    """The calls of all attentions with scores to show, in the order of one forward pass."""
+            positions = stack.embed_positions(tokens[:1])[0].float()  # (T, d)
+            if getattr(stack, "project_in", None) is not None:
+                positions = positions @ stack.project_in.weight.T
+            scores.embeddings[place] = positions
     target = None if model.is_encoder else translate_greedily(model, tokens)
-    calls: list[Call] = []
-
-    def record(place: str, layer: int, module: Any, _: Any, inputs: dict[str, Any]) -> None:
-        query, key, context = (inputs[name] for name in ("query", "key", "key_padding_mask"))
-        calls.append(Call(place, layer, module, query, key, context))
-
     hooks = [
-        module.register_forward_pre_hook(partial(record, place, layer), with_kwargs=True)
+        module.register_forward_pre_hook(
+            partial(add_attention, scores, place, layer), with_kwargs=True
+        )
         for place, layer, module in attentions(model)
     ]
     try:
@@ -177,7 +124,7 @@ def record_calls(model: LoadedModel, tokens: Tensor) -> list[Call]:
     finally:
         for hook in hooks:
             hook.remove()
-    return calls
+    return scores
 
 
 def attentions(model: LoadedModel) -> Iterator[tuple[str, int, Any]]:
@@ -208,40 +155,69 @@ def encode(model: LoadedModel, tokens: Tensor) -> Any:
     return model.stacks["encoder"](tokens, src_lengths=lengths)
 
 
-def add_attention(call: Call, scores: ModelScores) -> None:
-    """Add the position score of an attention, and the statistics of its logits."""
-    module, schemes, key = call.module, call.schemes, call.key
-    layout: Any = getattr(call.context, "layout", None)
-    compressed = call.compression is not None
+@torch.no_grad()
+def add_attention(
+    scores: ModelScores, place: str, layer: int, module: Any, _: Any, inputs: dict[str, Any]
+) -> None:
+    """A forward hook that adds an attention's position score, and the statistics of its logits."""
+    query, key, context = (inputs[name] for name in ("query", "key", "key_padding_mask"))
+    layer_schemes: Schemes = ()
+    if isinstance(module, PositionalAttention):
+        layer_schemes = module.layer_schemes()
+    else:  # stock fairseq's, which gets a mask
+        context = STOCK_CONTEXT
+    schemes, layout = layer_schemes or context.shared, context.layout
+    scale = query_scale(schemes, module.head_dim)
+    compress = getattr(module, "compress_k", None) or context.compress  # (T, B, d) -> (k, B, d)
+    compressed = compress is not None
+    if layer == 1 and place in scores.embeddings:
+        rows = scores.embeddings[place].unsqueeze(1)  # (T, 1, d)
+        matrix = input_score(module, rows, compress(rows, layout) if compressed else rows, scale)
+        at_input = PositionScore(f"{place}'s input", 1, matrix, module.head_dim, compressed)
+        scores.positions.append(at_input)
     if compressed:
-        key = call.compression(key, layout)
+        key = compress(key, layout)
         layout = layout.compressed(len(key))
-    q = call.split_heads(module.q_proj(call.query)) * query_scale(schemes, module.head_dim)
-    k = call.split_heads(module.k_proj(key))
+    q = split_heads(module, module.q_proj(query)) * scale
+    k = split_heads(module, module.k_proj(key))
     positions = tuple(scheme for scheme in schemes if not isinstance(scheme, SegmentScores))
-    matrix, rank = position_term(attention_call(module, positions, layout, q, k))
-    reads_words = any(scheme.kinds & WORD_KINDS for scheme in schemes)
-    bound = None
-    if any("transform" in scheme.kinds for scheme in schemes):  # words and positions meet
-        bound = measures.theorem_1(q.size(2), module.head_dim)
-    elif matrix is None or rank is not None:
-        bound = measures.theorem_1(q.size(2), module.head_dim, rank or 0)
-    temperature = getattr(call.context, "temperature", 1.0)
-    whole = attention_call(module, schemes, layout, q, k, temperature)
+    term, rank = position_term(attention_call(module, positions, layout, q, k))
+    whole = attention_call(module, schemes, layout, q, k, context.temperature)
     logits = attention_scores(whole, masked=False)  # (B, H, T, S)
-    scores.logits.append(statistics(call, logits, None if reads_words else bound))
-    is_shared = not call.layer_schemes and not reads_words
-    if is_shared and call.layer > 1:
+    bound = None  # of the logits' rank by DIET's theorem 1
+    reads_words = any(scheme.kinds & WORD_KINDS for scheme in schemes)
+    if not reads_words and (term is None or rank is not None):
+        # a transformation mixes words and positions, and adds no rank
+        transforms = any("transform" in scheme.kinds for scheme in schemes)
+        bound = min(logits.size(-2), module.head_dim + (0 if transforms else rank or 0))
+    scores.logits.append(statistics(place, layer, logits, bound, compressed))
+    is_shared = not layer_schemes and not reads_words
+    if is_shared and layer > 1:
         return
-    score = partial(PositionScore, call.place, 0 if is_shared else call.layer)
-    if matrix is not None:
-        scores.positions.append(score(matrix, rank, compressed))
+    score = partial(PositionScore, place, 0 if is_shared else layer, compressed=compressed)
+    if term is not None:
+        scores.positions.append(score(term, rank))
     if len(positions) < len(schemes):
         half = torch.arange(q.size(2)).ge(q.size(2) // 2).long().unsqueeze(0)  # (1, T)
         layout = replace(layout, segments=half)
         both, _ = position_term(attention_call(module, schemes, layout, q, k))
         if both is not None:
-            scores.segments.append(score(both, compressed=compressed))
+            scores.segments.append(score(both))
+
+
+def split_heads(module: Any, x: Tensor) -> Tensor:
+    """(T, B, d) -> (B, H, T, d_h)."""
+    return x.unflatten(-1, (module.num_heads, -1)).permute(1, 2, 0, 3)
+
+
+def input_score(module: Any, rows: Tensor, keys: Tensor, scale: float) -> Tensor:
+    """P W_Q W_K^T P^T / sqrt(d_h), (H, T, S), the score of positions P (T, 1, d) at the input.
+
+    As in DIET's figure 8, biases, words and the LayerNorm between input and layer are left out.
+    """
+    q = split_heads(module, rows @ module.q_proj.weight.T) * scale
+    k = split_heads(module, keys @ module.k_proj.weight.T)
+    return (q @ k.mT)[0]
 
 
 def attention_call(
@@ -274,35 +250,13 @@ def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
     return torch.stack(matrices).sum(0), sum(ranks) if len(ranks) == len(terms) else None
 
 
-def statistics(call: Call, logits: Tensor, bound: int | None) -> LogitStatistics:
+def statistics(
+    place: str, layer: int, logits: Tensor, bound: int | None, compressed: bool = False
+) -> LogitStatistics:
     """Statistics of logits (B, H, T, S)."""
     singular = measures.singular_values(logits)  # (B, H, r)
-    weights = measures.attention_weights(logits, call.place == "decoder")
-    has_offsets = call.place != "cross-attention" and call.compression is None
-    return LogitStatistics(
-        call.place,
-        call.layer,
-        singular.mean(0).float(),
-        measures.rank(singular).float().mean(0),
-        measures.effective_rank(singular).mean(0).float(),
-        measures.mean_distance(weights).mean(0) if has_offsets else None,
-        measures.entropy(weights).mean(0),
-        bound,
-    )
-
-
-def add_input(call: Call, stack: Any, scores: ModelScores) -> None:
-    """Add P W_Q W_K^T P^T / sqrt(d_h), the score of positions P (T, d) at the input, in layer 1.
-
-    As in DIET's figure 8, biases, words and the LayerNorm between input and layer are left out.
-    """
-    module, rows = call.module, scores.embeddings[call.place].unsqueeze(1)  # (T, 1, d)
-    if getattr(stack, "project_in", None) is not None:
-        rows = rows @ stack.project_in.weight.T
-    compressed = call.compression is not None
-    keys = call.compression(rows, call.context.layout) if compressed else rows
-    q = call.split_heads(rows @ module.q_proj.weight.T) * query_scale(call.schemes, module.head_dim)
-    k = call.split_heads(keys @ module.k_proj.weight.T)
-    matrix = attention_scores(attention_call(module, (), None, q, k), masked=False)[0]
-    place = f"{call.place}'s input"
-    scores.positions.append(PositionScore(place, 1, matrix, module.head_dim, compressed))
+    weights = measures.attention_weights(logits, place == "decoder")
+    has_offsets = place != "cross-attention" and not compressed
+    columns = measures.head_measures(weights, singular, has_offsets)
+    means = {name: values.float().mean(0) for name, values in columns.items()}
+    return LogitStatistics(place, layer, singular.float().mean(0), means, bound)

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from . import measures
 from .scores import LogitStatistics, ModelScores, PositionScore
 
@@ -22,20 +20,12 @@ def heads(scores: ModelScores) -> list[Row]:
     rows: list[Row] = []
     for score in scores.positions:
         weights = measures.attention_weights(score.matrix, score.causal)  # (H, T, S)
+        columns = measures.head_measures(weights, score.singular, score.has_offsets)
         names = [""] * len(weights)
-        columns = {
-            "entropy": measures.entropy(weights),
-            "rank": measures.rank(score.singular),
-            "effective rank": measures.effective_rank(score.singular),
-        }
         if score.has_offsets:
             names = [measures.name_head(weight, score.causal) for weight in weights]
-            columns |= {
-                "distance": measures.mean_distance(weights),
-                "offset share": measures.offset_share(score.matrix, score.causal),
-                "first token share": measures.first_token_share(score.matrix, score.causal),
-                "weight on first token": measures.first_token_weight(weights),
-            }
+            columns["offset share"] = measures.offset_share(score.matrix, score.causal)
+            columns["weight on first token"] = measures.first_token_weight(weights)
         for head, name in enumerate(names):
             row = place_of(score, head="all" if len(weights) == 1 else head + 1)
             row |= {"looks at": name, "rank at most": score.rank}
@@ -46,19 +36,9 @@ def heads(scores: ModelScores) -> list[Row]:
 def logits(scores: ModelScores) -> Iterator[Row]:
     """Statistics of every head's logits on the text."""
     for item in scores.logits:
-        for head in range(len(item.rank)):
+        for head in range(len(item.singular)):
             values = {name: value[head].item() for name, value in item.columns.items()}
             yield place_of(item, head=head + 1) | values | {"rank at most": item.bound}
-
-
-def logits_by_layer(scores: ModelScores) -> list[Row]:
-    """The means of `logits` over the heads of each layer."""
-    return [
-        place_of(item)
-        | {"rank at most": item.bound}
-        | {name: values.mean().item() for name, values in item.columns.items()}
-        for item in scores.logits
-    ]
 
 
 def offsets(scores: ModelScores) -> Iterator[Row]:
@@ -73,16 +53,6 @@ def offsets(scores: ModelScores) -> Iterator[Row]:
                     yield place_of(score, head=head, offset=offset, score=value)
 
 
-def singular(scores: ModelScores) -> Iterator[Row]:
-    """Singular values of position scores and of logits."""
-    items: list[PositionScore | LogitStatistics] = [*scores.positions, *scores.logits]
-    for item in items:
-        kind = "positions" if isinstance(item, PositionScore) else "whole"
-        for head, line in enumerate(item.singular.tolist(), 1):
-            for number, value in enumerate(line, 1):
-                yield {"scores": kind, **place_of(item, head=head, number=number, value=value)}
-
-
 def matrices(scores: ModelScores) -> Iterator[Row]:
     """Position scores: a row for every query, a column for every key."""
     for kind, items in (("positions", scores.positions), ("two segments", scores.segments)):
@@ -91,33 +61,6 @@ def matrices(scores: ModelScores) -> Iterator[Row]:
                 for query, line in enumerate(matrix):
                     keys = {f"key {key}": value for key, value in enumerate(line)}
                     yield {"scores": kind, **place_of(score, head=head, query=query), **keys}
-
-
-def cosines(scores: ModelScores) -> Iterator[Row]:
-    """Cosine similarities of position embeddings at the input."""
-    for place, embeddings in scores.embeddings.items():
-        for position, line in enumerate(measures.cosines(embeddings).tolist()):
-            columns = {f"position {number}": cosine for number, cosine in enumerate(line)}
-            yield {"place": place, "position": position, **columns}
-
-
-def median_cosine(embeddings: torch.Tensor) -> float:
-    """The median cosine similarity of embeddings (T, d) of different positions."""
-    return float(measures.upper_triangle(measures.cosines(embeddings)).median())
-
-
-def write_all(scores: ModelScores, head_rows: list[Row], folder: Path, prefix: str) -> None:
-    """Write every table that has rows as ``PREFIXNAME.csv``."""
-    for name, rows in (
-        ("heads", head_rows),
-        ("text", list(logits(scores))),
-        ("offsets", list(offsets(scores))),
-        ("singular", list(singular(scores))),
-        ("scores", list(matrices(scores))),
-        ("cosines", list(cosines(scores))),
-    ):
-        if rows:
-            write_csv(folder / f"{prefix}{name}.csv", rows)
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:

@@ -1,6 +1,6 @@
 """``diet-fairseq extrapolate``: quality by length of the input, beyond that of training."""
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ..errors import UserError
@@ -15,17 +15,6 @@ from .arguments import (
 WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
 
 
-def lengths(text: str) -> list[int]:
-    """Distinct numbers of at least 2, ascending, for ``add_argument(type=...)``."""
-    try:
-        numbers = sorted({int(number) for number in text.split(",")})
-    except ValueError:
-        numbers = []
-    if not numbers or numbers[0] < 2:
-        raise ArgumentTypeError(f"must be numbers of at least 2, such as 64,128, but is {text}")
-    return numbers
-
-
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", nargs="+",
@@ -33,9 +22,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--text", type=Path, metavar="FILE", required=True,
         help="plain text to read, in the source language")  # fmt: skip
     add("--reference", type=Path, metavar="FILE", help="translation of the text, line by line")
-    add("--lengths", type=lengths, metavar="N,N,...",
-        help="numbers of tokens in a window (default: 64,128,256,512); in translation largest "
-             "numbers in a source (default: 10,20,30,40,60,80)")  # fmt: skip
+    add("--lengths", type=at_least(2), metavar="N", nargs="+",
+        help="numbers of tokens in a window (default: 64 128 256 512); in translation largest "
+             "numbers in a source (default: 10 20 30 40 60 80)")  # fmt: skip
     add("--tokens", type=at_least(2), default=32768, metavar="N",
         help="number of subwords that encoders read (default: %(default)s)")  # fmt: skip
     add("--beam", type=at_least(1), metavar="N",
@@ -54,33 +43,28 @@ def run(args: Namespace) -> None:
     folder.check(args.out, args.force)
     from ..analysis import lengths, masked_words, translations
     from ..analysis.loaded_model import load
+    from ..text.lines import read_pairs
 
     silence_logs()
     pieces = model_files.Pieces.of(args)
     abouts = [model_files.resolve_model(path, pieces, translates=False) for path in args.checkpoint]
-    are_encoders = {not about.source_lang for about in abouts}
-    if len(are_encoders) > 1:
-        raise UserError("extrapolate compares encoders or translation models: give one kind")
-    named = list(zip(lengths.names(args.checkpoint), abouts, strict=True))
-    if are_encoders == {True}:
-        if args.reference or args.beam:
-            raise UserError("--reference and --beam are for translation models: leave them out")
-        windows = args.lengths or WINDOWS
+    if not abouts[0].source_lang:
+        metrics, windows = masked_words.METRICS, sorted(set(args.lengths or WINDOWS))
         curves = [
-            masked_words.measure(name, load(about), args.text, windows, args.tokens)
-            for name, about in named
+            masked_words.measure(load(about), args.text, windows, args.tokens) for about in abouts
         ]
     else:
         if args.reference is None:
             raise UserError("translation models need --reference FILE: the translation of --text")
-        lines = translations.pairs_to_translate(args.text, args.reference)
+        pairs = read_pairs(args.text, args.reference)
+        lines = [pair for pair in pairs if all(map(str.strip, pair))]
         sizes = translations.source_lengths(abouts[0], lines)
-        bins = translations.bins(sizes, args.lengths or SOURCES)
+        metrics, ends = translations.METRICS, sorted(set(args.lengths or SOURCES))
+        bins = translations.bins(sizes, ends)
         curves = [
-            translations.measure(name, load(about), pieces, lines, bins, args.beam)
-            for name, about in named
+            translations.measure(load(about), pieces, lines, bins, args.beam) for about in abouts
         ]
     with folder.create(args.out, args.force) as new:
-        lengths.write(curves, new)
+        lengths.write(curves, metrics, new)
     print(lengths.markdown(curves))
     print(f"\nwrote {args.out / lengths.CSV} and {args.out / lengths.PNG}")

@@ -3,61 +3,47 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from ..errors import UserError
-from .arguments import add_force, add_model_files, silence_logs
+from .arguments import add_force, add_model_files, at_least, silence_logs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", nargs="+",
-        help="one checkpoint, or two to compare; of ours or of stock fairseq")  # fmt: skip
+        help="one checkpoint, or several to compare; of ours or of stock fairseq")  # fmt: skip
     add("--out", type=Path, metavar="FOLDER", default=Path("look"),
         help="folder for index.html, its pictures and its tables (default: %(default)s)"
         )  # fmt: skip
     add("--text", type=Path, metavar="FILE",
         help="text to read, in the source language (default: random words)")  # fmt: skip
-    add("--length", type=int, metavar="N",
-        help="tokens of a window (default: as in training, at most 128, in translation 64)"
-        )  # fmt: skip
-    add("--epochs", action="store_true",
-        help="add the scores of all checkpoints in CHECKPOINT's folder")  # fmt: skip
+    add("--length", type=at_least(4), metavar="N",
+        help="tokens of a window, if the models can read so many (default: 128, in translation "
+             "64)")  # fmt: skip
     add_force(parser, "FOLDER")
     add_model_files(parser)
 
 
 def run(args: Namespace) -> None:
-    from tqdm import tqdm
-
     from ..export import folder
     from ..inference import model_files
 
-    if len(args.checkpoint) > 2:
-        raise UserError(f"look shows one checkpoint or two, but there are {len(args.checkpoint)}")
     folder.check(args.out, args.force)
     # The drawing libraries are optional: a missing one is named before work begins.
     from ..analysis import loaded_model, report
     from ..analysis.scores import look
 
     silence_logs()
-    pieces, reads_text = model_files.Pieces.of(args), args.text is not None
-    source = args.text.name if reads_text else "random words (seed 1)"
-
-    def load(path: Path) -> loaded_model.LoadedModel:
-        return loaded_model.load_with_positions(path, pieces, reads_text)
-
-    def analyse(model: loaded_model.LoadedModel) -> report.Analysis:
-        tokens = loaded_model.read_windows(model, length, args.text)
-        return report.Analysis(model, tokens, source, look(model, tokens))
-
-    models = [load(path) for path in args.checkpoint]
+    pieces = model_files.Pieces.of(args)
+    models = [
+        loaded_model.load(model_files.resolve_model(path, pieces, translates=False))
+        for path in args.checkpoint
+    ]
     length = loaded_model.window_length(models, args.length)
-    analyses = [analyse(model) for model in models]
-    runs = []
-    for model in models if args.epochs else ():
-        paths = sorted(model.path.parent.glob("checkpoint*.pt"))
-        bar = tqdm(paths, desc="reading", unit=" checkpoints", disable=None)
-        run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, bar)}
-        runs.append([run[updates] for updates in sorted(run)])
+    source = args.text.name if args.text else "random words (seed 1)"
+    analyses = []
+    for model in models:
+        tokens = loaded_model.read_windows(model, length, args.text)
+        text = f"{len(tokens)} windows of {length} tokens: {source}"
+        analyses.append(report.Analysis(model, text, look(model, tokens)))
     with folder.create(args.out, args.force) as new:
-        report.write(analyses, runs, new)
+        report.write(analyses, new)
     print(f"wrote {args.out / 'index.html'}")

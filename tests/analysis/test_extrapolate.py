@@ -4,21 +4,20 @@ import csv
 import logging
 import os
 from argparse import Namespace
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
-from fairseq.data import indexed_dataset
 from sacrebleu.metrics import BLEU, CHRF
 
 from diet_fairseq.analysis import lengths, loaded_model, masked_words, translations
-from diet_fairseq.analysis.lengths import Curve, Point
+from diet_fairseq.analysis.lengths import Curve
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import model_files
 from diet_fairseq.inference.translator import Translator
 from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.text.lines import read_pairs
 from diet_fairseq_cli import main
 from tests.support import electra, hugging, translating
 
@@ -65,7 +64,7 @@ def call(*words):
 @pytest.fixture(scope="module")
 def out_of_encoders(encoders, text, tmp_path_factory):
     out = tmp_path_factory.mktemp("lengths") / "out"
-    call(*encoders, "--text", text, "--lengths", "16,8,32,8", "--tokens", 700, "--out", out)
+    call(*encoders, "--text", text, "--lengths", 16, 8, 32, 8, "--tokens", 700, "--out", out)
     return out
 
 
@@ -77,32 +76,25 @@ def load(path):
 
 @torch.no_grad()
 def test_losses_are_those_of_each_window_read_by_itself(encoders, text, out_of_encoders):
-    """An oracle that knows neither batches nor sums by place."""
+    """An oracle that knows neither batches nor sums."""
     model = load(encoders[0])
     stream = loaded_model.read_ids(model, text, 700, line_ends=True)
-    hidden = masked_words.draw_mask(stream, model.dictionary.eos())
-    losses = {}  # (length, place) -> losses
-    for length in LENGTHS:
+    hidden = masked_words.draw_mask(stream, model.task.source_dictionary.eos())
+    mine = [row for row in rows_of(out_of_encoders) if row["positions"] == "encoder: diet_rel"]
+    assert [int(row["length"]) for row in mine] == LENGTHS
+    for row, length in zip(mine, LENGTHS, strict=True):
+        losses, hits = [], []
         for start in range(0, len(stream) - length + 2, length - 1):
             part = stream[start : start + length - 1]
             here = hidden[start : start + length - 1]
-            read = torch.where(here, model.dictionary.index("<mask>"), part)
-            window = torch.cat([torch.tensor([model.dictionary.bos()]), read])
-            log_probabilities = model.model(window.unsqueeze(0))[0][0].log_softmax(-1)  # (T, V)
-            for place in here.nonzero()[:, 0].tolist():
-                loss = -log_probabilities[place + 1, part[place]]
-                losses.setdefault((length, place + 1), []).append(loss)
-    mine = [row for row in rows_of(out_of_encoders) if row["positions"].startswith("diet_rel")]
-    assert [(row["length"], row["first"], row["last"]) for row in mine] == [
-        ("8", "1", "8"), ("16", "1", "16"), ("32", "1", "32"),
-        ("8", "1", "8"), ("16", "1", "8"), ("16", "9", "16"),
-        ("32", "1", "8"), ("32", "9", "16"), ("32", "17", "32"),
-    ]  # fmt: skip
-    for row in mine:
-        places = range(int(row["first"]) - 1, int(row["last"]))
-        inside = [x for place in places for x in losses.get((int(row["length"]), place), [])]
-        assert len(inside) == int(row["masked tokens"])
-        assert float(row["loss"]) == pytest.approx(float(torch.stack(inside).mean()), rel=1e-4)
+            read = torch.where(here, model.task.source_dictionary.index("<mask>"), part)
+            window = torch.cat([torch.tensor([model.task.source_dictionary.bos()]), read])
+            log_probabilities = model.model(window.unsqueeze(0))[0][0, 1:].log_softmax(-1)
+            losses += (-log_probabilities[here, part[here]]).tolist()
+            hits += log_probabilities[here].argmax(-1).eq(part[here]).tolist()
+        assert int(row["masked tokens"]) == len(losses)
+        assert float(row["loss"]) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+        assert float(row["accuracy"]) == pytest.approx(sum(hits) / len(hits), rel=1e-4)
 
 
 def test_all_lengths_and_checkpoints_predict_the_same_words(encoders, text):
@@ -115,39 +107,24 @@ def test_all_lengths_and_checkpoints_predict_the_same_words(encoders, text):
     assert streams[0].eq(2).sum() >= 20  # lines end as in training
 
 
-def test_accuracy_is_the_share_of_hits():
-    sums = torch.tensor([[0.0, 0, 0], [4, 2, 3], [1, 1, 0]], dtype=torch.float64)
-    assert masked_words.mean(3, 0, 2, sums).values == {"loss": 0.5, "accuracy": 0.75}
-    with pytest.raises(UserError, match=r"^no token at places 1 to 1 of windows of 3 was masked"):
-        masked_words.mean(3, 0, 1, sums)
-
-
 def test_the_report_says_where_an_absolute_model_stops(encoders, text, tmp_path, capsys):
-    call(*encoders, "--text", text, "--lengths", "8,16,32", "--out", tmp_path / "out")
+    words = ("--text", text, "--lengths", 8, 16, 32, "--out", tmp_path / "out")
+    call(*encoders, *words)
     out = capsys.readouterr().out
-    name = encoders[1].parent.name
-    assert f"{name} stops at 16 positions: --max-positions 32 with --finetune-from-model" in out
+    assert f"{encoders[1]} stops at 16 positions: --finetune-from-model lengthens it" in out
     [line] = [line for line in out.splitlines() if line.endswith("| stops |")]
-    assert line.startswith(f"| {name} | tupe_a, sharing layer | 16 | ")
-    assert "By place in windows of 16, the longest that all checkpoints read:" in out
+    assert line.startswith(f"| {encoders[1]} | encoder: tupe_a | ")
     assert (tmp_path / "out" / lengths.PNG).read_bytes()[:4] == b"\x89PNG"
-    last = [row for row in rows_of(tmp_path / "out") if row["checkpoint"] == name][2]
-    assert (last["length"], last["masked tokens"], last["loss"]) == ("32", "0", "")
-
-
-def test_the_report_keeps_the_number_of_compressed_keys(text, tmp_path):
-    """More of them would be refused."""
-    model = load(hugging.checkpoint(tmp_path, "roberta_linformer", "masked_lm",
-                                    tokens_per_sample=16, max_positions=16))  # fmt: skip
-    curve = masked_words.measure("some", model, text, [8, 32], 700)
-    flags = "--max-positions 32 --projection-length 4 with --finetune-from"
-    assert f"\n\nsome stops at 16 positions: {flags}" in lengths.markdown([curve])
+    last = rows_of(tmp_path / "out")[-1]
+    assert (last["length"], last["masked tokens"], last["loss"]) == ("32", "", "")
+    call(encoders[1], "--text", text, "--lengths", 32, *words[-2:], "--force")
+    assert rows_of(tmp_path / "out")[0]["length"] == "32"
 
 
 def test_the_length_of_training_is_drawn_for_every_line():
-    points = [Point(64, 1, 64, 5, {"loss": 1.0, "accuracy": 0.5}), Point(128, 1, 128, 0, {})]
-    curve = Curve("a", "shaw", 64, 64, "--max-positions 128", points, points[:1])
-    figure = lengths.picture([curve, Curve("b", "t5", None, 9, "", points, points[:1])])
+    points = {"64": {"loss": 1.0, "accuracy": 0.5}, "128": {}}
+    curves = [Curve("a", "shaw", 64, points, 64), Curve("b", "t5", 9, points)]
+    figure = lengths.picture(curves, masked_words.METRICS)
     for panel in figure.axes:
         assert [line.get_linestyle() for line in panel.lines] == ["-", "--", "-"]
         assert list(panel.lines[0].get_xdata()) == [64]
@@ -177,69 +154,50 @@ def pairs(tmp_path_factory):
 
 def test_bleu_and_chrf_are_those_of_the_lines_in_each_bin(models, pairs, tmp_path, capsys):
     source, target = pairs
-    call(*models, "--text", source, "--reference", target, "--lengths", "6,11", "--out",
+    call(*models, "--text", source, "--reference", target, "--lengths", 6, 11, "--out",
          tmp_path / "out", "--beam", 1)  # fmt: skip
-    lines = translations.pairs_to_translate(source, target)
-    assert all(line for line, _ in lines)
+    lines = [pair for pair in read_pairs(source, target) if pair[0]]
     about = model_files.resolve_model(models[0])
     sizes = translations.source_lengths(about, lines)
     mine = [
         row for row in rows_of(tmp_path / "out") if row["positions"].startswith("encoder: diet")
     ]
-    assert sum(int(row["sentences"]) for row in mine) == len(lines)
-    assert int(mine[-1]["last"]) == max(sizes) > 11
+    assert sum(int(row["lines"]) for row in mine) == len(lines)
+    assert mine[-1]["length"] == f"12-{max(sizes)}"
     for row in mine:
-        inside = [
-            pair
-            for pair, size in zip(lines, sizes, strict=True)
-            if int(row["first"]) <= size <= int(row["last"])
-        ]
+        first, last = map(int, row["length"].split("-"))
+        inside = [pair for pair, size in zip(lines, sizes, strict=True) if first <= size <= last]
         sources, references = zip(*inside, strict=True)
         out = Translator(models[0]).translate(sources, beam=1)
         for name, metric in {"BLEU": BLEU(trg_lang="de"), "chrF": CHRF()}.items():
             expected = metric.corpus_score(out, [references]).score
             assert float(row[name]) == pytest.approx(expected, rel=1e-4)
     printed = capsys.readouterr().out
-    assert f"{models[1].name} stops at 12 positions: --max-source-positions" in printed
-    assert "BLEU: `nrefs:1|case:mixed" in printed
-
-
-def test_the_longest_source_of_training_is_read_from_its_data(tmp_path):
-    (tmp_path / "data-bin").mkdir()
-    path = str(tmp_path / "data-bin" / "train.en-de.en")
-    data = indexed_dataset.make_builder(f"{path}.bin", impl="mmap", vocab_size=20)
-    for length in (5, 9, 7):
-        data.add_item(torch.ones(length, dtype=torch.int64))
-    data.finalize(f"{path}.idx")
-    checkpoint = tmp_path / "runs" / "one" / "checkpoint.pt"
-    about = ModelDescription("fairseq", "en", "de", checkpoint.parent, checkpoint, tmp_path)
-    assert translations.trained_length(about) == 8  # without </s>
-    assert translations.trained_length(replace(about, source_lang="fr")) is None
+    assert "/checkpoint_last.pt stops at 12 positions: --finetune-from-model lengthens" in printed
+    assert all(row["BLEU signature"].startswith("nrefs:1|case:mixed") for row in mine)
 
 
 def test_bins_are_those_that_have_sentences():
     bins = translations.bins([3, 41, 25, 9], [10, 20, 30])
-    assert bins == {(1, 10): [0, 3], (21, 30): [2], (31, 41): [1]}
-    assert translations.bins([3], [10, 20]) == {(1, 10): [0]}
+    assert bins == {"1-10": [0, 3], "21-30": [2], "31-41": [1]}
+    assert translations.bins([3], [10, 20]) == {"1-10": [0]}
+    assert translations.bins([], [10, 20]) == {}
 
 
 # --- what it refuses -----------------------------------------------------------------------------
 
 
 def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, pairs, tmp_path):
-    out = ("--out", tmp_path / "out", "--lengths", "8,16")
+    out = ("--out", tmp_path / "out", "--lengths", 8, 16)
 
     def refused(*words, match):
         with pytest.raises(UserError, match=match):
             call(*words, *out)
 
-    refused(
-        encoders[0], models[0], "--text", text, match="^extrapolate compares encoders or transl"
-    )
+    both = ("--text", text, "--reference", text)
+    refused(encoders[0], models[0], *both, match="predicts no masked words: give a model that")
+    refused(models[0], encoders[0], *both, match="does not say its languages")
     refused(models[0], "--text", text, match="^translation models need --reference FILE: the trans")
-    refused(
-        encoders[0], "--text", text, "--beam", 2, match="^--reference and --beam are for transl"
-    )
     refused(
         tmp_path / "no.pt", "--text", text, match=r"^there is no model .*no\.pt: check the path$"
     )
@@ -248,28 +206,16 @@ def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, 
     refused(encoders[0], "--text", short, match="^.*short.txt has .* less than one window of 16: g")
     refused(models[0], "--text", pairs[0], "--reference", short,
             match="^.* has 12 lines and .*short.txt has 1: they differ in length from")  # fmt: skip
-    short.write_text("\n")
-    refused(
-        models[0], "--text", short, "--reference", short, match="^.*short.txt has no line to tr"
-    )
     refused(encoders[0], "--text", tmp_path, match="^.* can't be read: Is a directory")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("given", ["a", "1,2", "", "8;16"])
-def test_lengths_are_numbers(given, capsys):
-    with pytest.raises(SystemExit):
-        call("checkpoint.pt", "--text", "text", "--lengths", given)
-    assert "--lengths: must be numbers of at least 2" in capsys.readouterr().err
 
 
 def test_an_electra_predicts_no_words(text):
     about = ModelDescription("fairseq", "", "", Path(), Path("checkpoint.pt"))
     config = Namespace(arch="electra_t5")
     model = loaded_model.LoadedModel(about, electra.build("electra_t5"), config, electra.TASK)
-    match = r"^checkpoint.pt predicts no masked words \(--arch electra_t5\): give a model that was "
-    with pytest.raises(UserError, match=match):
-        masked_words.measure("electra", model, text, LENGTHS, 100)
+    with pytest.raises(UserError, match=r"^checkpoint.pt predicts no masked words: give a model"):
+        masked_words.measure(model, text, LENGTHS, 100)
 
 
 def test_a_hostile_checkpoint_is_refused_and_not_run(encoders, text, tmp_path):

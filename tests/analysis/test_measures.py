@@ -53,34 +53,21 @@ def test_the_offset_alone_explains_a_toeplitz_score_with_shifted_rows(causal):
     score = toeplitz(torch.randn(3, 2 * T - 1), T) + 5 * torch.randn(3, T, 1)
     share = measures.offset_share(score, causal)
     torch.testing.assert_close(share, torch.ones(3), atol=1e-4, rtol=0)
-    assert (measures.first_token_share(score, causal) < 0.9).all()
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_shares_are_those_of_least_squares(causal):
+def test_the_share_is_that_of_least_squares(causal):
     score = torch.randn(2, T, T)
     visible = OFFSETS <= 0 if causal else torch.ones(T, T, dtype=torch.bool)
     i, j = visible.nonzero().T
     y = score[:, visible].double()
     rows = torch.nn.functional.one_hot(i).double()
     y = y - y @ torch.linalg.pinv(rows).T @ rows.T  # what rows don't explain
-    keys_of_first = torch.nn.functional.one_hot(j) * (i == 0).unsqueeze(1)
-    first = torch.cat([(j == 0).unsqueeze(1), keys_of_first], 1)
-    offset = torch.nn.functional.one_hot(j - i + T - 1)
-    for share, columns in ((measures.offset_share, offset), (measures.first_token_share, first)):
-        x = torch.cat([rows, columns], 1).double()
-        fit = y @ torch.linalg.pinv(x, rtol=1e-10).T @ x.T
-        expected = (fit.square().sum(1) / y.square().sum(1)).float()
-        torch.testing.assert_close(share(score, causal), expected, atol=1e-5, rtol=0)
-
-
-def test_the_first_token_explains_its_score_and_the_offset_hardly():
-    score = torch.zeros(1, T, T)
-    score[:, :, 0] = 3.0
-    score[:, 0] = torch.randn(T)
-    share = measures.first_token_share(score)
-    torch.testing.assert_close(share, torch.ones(1), atol=1e-4, rtol=0)
-    assert measures.offset_share(score) < 0.7
+    x = torch.cat([rows, torch.nn.functional.one_hot(j - i + T - 1)], 1).double()
+    fit = y @ torch.linalg.pinv(x, rtol=1e-10).T @ x.T
+    expected = (fit.square().sum(1) / y.square().sum(1)).float()
+    share = measures.offset_share(score, causal)
+    torch.testing.assert_close(share, expected, atol=1e-5, rtol=0)
 
 
 def test_offsets_explain_their_share_of_noise():
@@ -90,10 +77,9 @@ def test_offsets_explain_their_share_of_noise():
     assert measures.offset_share(score).mean() == pytest.approx(expected, rel=0.1)
 
 
-def test_a_score_that_softmax_is_blind_to_has_no_shares():
+def test_a_score_that_softmax_is_blind_to_has_no_share():
     score = torch.randn(2, T, 1).expand(2, T, T)
     assert measures.offset_share(score).tolist() == [0, 0]
-    assert measures.first_token_share(score).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +114,7 @@ def test_the_effective_rank_counts_equal_singular_values():
     assert measures.effective_rank(torch.tensor([3.0, 1.0])) == pytest.approx(expected)
 
 
-def test_the_bound_of_theorem_1_is_reached_and_not_passed():
+def test_random_factors_have_the_ranks_of_theorem_1():
     """DIET, appendix B: random factors reach d_h + d_p; with positions at the input d_h stays."""
     n, d, d_h, d_p = 40, 24, 4, 9
     x, p = torch.randn(2, n, d, dtype=torch.float64)
@@ -137,9 +123,7 @@ def test_the_bound_of_theorem_1_is_reached_and_not_passed():
     own_query, own_key = torch.randn(2, n, d_p, dtype=torch.float64)
     per_head = (x @ query) @ (x @ key).T + own_query @ own_key.T
     ranks = measures.rank(measures.singular_values(torch.stack([at_input, per_head])))
-    assert ranks.tolist() == [measures.theorem_1(n, d_h), measures.theorem_1(n, d_h, d_p)]
-    assert ranks.tolist() == [4, 13]
-    assert measures.theorem_1(10, d_h, d_p) == 10
+    assert ranks.tolist() == [d_h, d_h + d_p]
 
 
 def test_cosines_of_parallel_right_angled_and_opposite_vectors():

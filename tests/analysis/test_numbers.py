@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from diet_fairseq.analysis import loaded_model, measures, tables
-from diet_fairseq.analysis.lengths import Point
-from diet_fairseq.analysis.scores import Call, ModelScores, PositionScore, look, statistics
+from diet_fairseq.analysis import figures, loaded_model, measures, tables
+from diet_fairseq.analysis.lengths import Curve, markdown
+from diet_fairseq.analysis.scores import ModelScores, PositionScore, look, statistics
 from tests.analysis.test_look import loaded, scores_of
 from tests.support import tiny
 from tests.support.tiny import Case
 
 
 def test_a_decoder_s_query_looks_at_the_past_alone():
-    call = Call("decoder", 1, None, None, None, None)
-    assert statistics(call, torch.zeros(1, 1, 3, 3), None).distance.tolist() == [0.5]
+    columns = statistics("decoder", 1, torch.zeros(1, 1, 3, 3), None).columns
+    assert columns["distance"].tolist() == [0.5]
 
 
 @pytest.mark.parametrize("family", ["roberta", "transformer"])
@@ -34,7 +34,7 @@ def test_logits_of_stock_models_are_scaled(family):
     )
     logits = torch.einsum("tbhd,sbhd->bhts", q, k) * attention.head_dim**-0.5
     torch.testing.assert_close(
-        scores.logits[0].entropy,
+        scores.logits[0].columns["entropy"],
         measures.entropy(logits.softmax(-1)).mean(0).detach(),
         **tiny.TOLERANCE,
     )
@@ -56,13 +56,14 @@ def test_input_positions_share_tupe_s_scale():
 def test_compressed_keys_have_no_offsets(window):
     case = Case("diet_abs_lin", family="roberta").but(projection_length=4, position_input="learned")
     scores = look(loaded(tiny.fresh(case)), torch.arange(window).unsqueeze(0) + tiny.FIRST_WORD)
-    assert [statistics.distance for statistics in scores.logits] == [None] * len(scores.logits)
+    assert not any("distance" in statistics.columns for statistics in scores.logits)
     assert {score.place for score in scores.positions} == {"encoder", "encoder's input"}
     assert not any(score.has_offsets for score in scores.positions)
 
 
 def test_a_cell_says_bleu_before_chrf():
-    assert Point(9, 1, 9, 3, {"BLEU": 30.5, "chrF": 50.25}).cell == "30.5 / 50.2"
+    curve = Curve("a", "none", 9, {"1-9": {"chrF": 50.25, "BLEU": 30.5}})
+    assert markdown([curve]).endswith("| 30.5 / 50.2 |")
 
 
 def test_heads_of_a_decoder_are_judged_by_the_past_alone():
@@ -72,15 +73,10 @@ def test_heads_of_a_decoder_are_judged_by_the_past_alone():
 
 
 def test_a_position_is_not_compared_with_itself():
-    assert tables.median_cosine(torch.eye(2)) == 0
+    histogram = figures.cosines(torch.eye(2)).axes[1]
+    assert histogram.get_title() == "median 0.00"
 
 
 def test_in_a_short_window_the_first_token_needs_twice_its_even_share():
     weights = torch.tensor([0.4, 0.2, 0.2, 0.2]).expand(4, 4)
     assert measures.name_head(weights) != "first token"
-
-
-def test_parameters_of_positions_are_counted():
-    model = loaded(tiny.model_of(tiny.named("diet_abs-roberta")))
-    expected = sum(p.numel() for p in tiny.position_parameters(model.model).values())
-    assert model.position_parameters == expected

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-KEYS = {"Tab": 9, "Enter": 13, " ": 32, "Home": 36}
+KEYS = {"Tab": 9, "Enter": 13, " ": 32}
 #: modifier of a key
 CONTROL = 2
 
