@@ -52,8 +52,7 @@ from .encoders import (  # noqa: E402
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
-from .fast_tokenizer import DietEncoderTokenizer  # noqa: E402
-from .tokenizer import DietTokenizer  # noqa: E402
+from .tokenizer import DietEncoderTokenizer, DietTokenizer  # noqa: E402
 from .transformer import DietForConditionalGeneration, DietTransformerModel  # noqa: E402
 
 #: Auto class -> our classes
