@@ -48,7 +48,7 @@ def generation_config(model: Any) -> Any:
     """The defaults of fairseq-generate as transformers' ``GenerationConfig``.
 
     The beam is 5. Outputs have 1 to 200 words, or as many as the decoder has positions, without
-    padding, and end in ``</s>``.
+    padding.
     """
     from transformers import GenerationConfig
 
@@ -56,7 +56,6 @@ def generation_config(model: Any) -> Any:
     return GenerationConfig(
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
-        forced_eos_token_id=config.eos_token_id,
         pad_token_id=config.pad_token_id,
         decoder_start_token_id=config.decoder_start_token_id,
         num_beams=5,
