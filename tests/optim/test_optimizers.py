@@ -194,9 +194,9 @@ def test_the_state_of_another_optimizer_is_refused(make):
         lamb_torch: ("lamb_torch", "adam_debias, step, weight_decouple"),
     }[make]
     assert str(error.value) == (
-        f"--optimizer {name} can't resume from the checkpoint, which another optimizer wrote: it "
-        f"has no {lacking}; take the --optimizer that it was trained with, or start a new one with "
-        "--reset-optimizer"
+        f"--optimizer {name} can't resume from the checkpoint, whose optimizer state does not fit "
+        f"(another optimizer wrote it: it has no {lacking}); give an undamaged one, with the "
+        "options it was trained with, or start a new one with --reset-optimizer"
     )
 
 
