@@ -1,6 +1,5 @@
 """Optimizers take the known steps, resumed or not, in half precision, too."""
 
-import sys
 from functools import partial
 
 import pytest
@@ -159,16 +158,6 @@ def test_the_package_s_defaults_take_other_steps():
     from pytorch_optimizer import Lamb
 
     assert difference(moved(Lamb, size=1), lamb_by_loops(always)) > 1000 * ROUNDING
-
-
-def test_without_its_package_lamb_names_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
-    with pytest.raises(UserError) as error:
-        lamb_torch(parameters())
-    assert str(error.value) == (
-        "--optimizer lamb_torch needs the package pytorch-optimizer, which is not installed: pip "
-        "install 'pytorch-optimizer>=4.1,<5', or take --optimizer fused_adamw"
-    )
 
 
 @EACH
