@@ -123,7 +123,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
                 special_tokens=[("<s>", 0), ("</s>", 2)],
             )
             self.backends.append(backend)
-        self.target_text = text
+        self.target_text = text  # of the second side
         self._tokenizer = self.backends[0]
 
     @property

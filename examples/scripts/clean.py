@@ -18,7 +18,7 @@ REASONS = ("blank", "long", "ratio", "duplicate")
 
 
 def fault(source: str, target: str, rules: Namespace) -> str | None:
-    """The first of `REASONS` but the last for dropping the normalised pair, if there is one."""
+    """The reason for dropping a normalised pair, apart from its repetition."""
     if not source or not target:
         return "blank"
     lengths = source.count(" ") + 1, target.count(" ") + 1
