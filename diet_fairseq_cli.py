@@ -207,10 +207,10 @@ def main(words: Sequence[str] | None = None) -> int:
         with silent_interrupts():
             args = parser.parse_args(words)
             run = import_command(args)
-        from diet_fairseq.interrupts import interruptible, status_of
+        from diet_fairseq.interrupts import interruptible
 
         with interruptible(lambda: "run the same command to continue"):
-            return status_of(lambda: run(args) or 0)
+            return run(args) or 0
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:

@@ -6,7 +6,6 @@ that write to one name at once, the last to end wins.
 """
 
 import os
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,8 +15,6 @@ from typing import IO, Any
 from .errors import UserError
 
 ASIDE = ".tmp"
-#: the end of the names of incomplete files
-WRITER = re.compile(rf"\.\d+-\d+{re.escape(ASIDE)}$")
 
 
 @contextmanager
@@ -57,13 +54,3 @@ def rename(aside: str | Path, path: str | Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def remove_leftovers(folder: str | Path) -> None:
-    """Remove incomplete files of killed processes below ``folder``, where nobody may be writing.
-
-    Those of checkpoints stay: a training removes its own, under its lock.
-    """
-    for path in Path(folder).rglob(f"*{ASIDE}"):
-        if WRITER.search(path.name) and not path.name.startswith("checkpoint"):
-            path.unlink(missing_ok=True)

@@ -76,11 +76,6 @@ class QuickBeamSearch(SequenceGenerator):
     ) -> list[list[Hypothesis]]:
         source = sample["net_input"]["src_tokens"]  # (B, S)
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
-        if self.min_len > longest:
-            raise UserError(
-                f"--min-len {self.min_len} is longer than the longest translation, {longest} "
-                "tokens: lower it, or raise --max-len-b"
-            )
         [encoder_out] = self.model.forward_encoder(sample["net_input"])
         state: dict[str, dict[str, Tensor | None]] = {}
         beams = self.beam_size

@@ -1,10 +1,10 @@
 """Checks of options' numbers, which return the value or raise a `UserError`."""
 
+import ast
 from collections.abc import Iterable
 from typing import TypeVar
 
 from .errors import UserError
-from .literals import literal
 
 Number = TypeVar("Number", int, float)
 #: parts of the names of options that cost time and memory without parameters -> largest values in
@@ -37,10 +37,10 @@ def not_negative(flag: str, value: float, usual: str) -> float:
 def betas(flag: str, value: str | Iterable[float]) -> tuple[float, float]:
     """Check Adam's two rates: text on the command line, or a list in a configuration file."""
     try:
-        first, second = literal(value) if isinstance(value, str) else value
+        first, second = ast.literal_eval(value) if isinstance(value, str) else value
         if {type(first), type(second)} <= {int, float} and 0 <= first < 1 and 0 <= second < 1:
             return float(first), float(second)
-    except (TypeError, ValueError):
+    except (SyntaxError, TypeError, ValueError):
         pass
     raise UserError(
         f"{flag} must be two numbers from 0 to below 1, but is {value!r}: write '(0.9, 0.999)'"

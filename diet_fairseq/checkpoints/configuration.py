@@ -6,6 +6,7 @@ of all options.
 
 import ast
 import re
+import warnings
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,6 @@ from torch.nn import Parameter
 from torch.nn.modules import module as modules
 
 from ..checks import LARGEST
-from ..literals import literal
 from .plain import Refused, quoted, shown
 
 _LARGEST = 1_000_000  # characters and values; shared lists count each time
@@ -41,6 +41,8 @@ _URL = re.compile(r"://|^\s*(https?|s3):", re.IGNORECASE)
 #: a path of a file begins with a slash, or has one after a letter and before any quotes and
 #: parentheses ("</s>" is none, and programs are refused elsewhere)
 _PATH = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
+#: fairseq's convolutions, such as "[(512, 3)] * 20 + [(768, 3)] * 4"
+_CONVOLUTIONS = re.compile(r"(\[[\d(), ]*\]( ?\* ?\d{1,2})?( ?\+ ?)?)+")
 #: syntax that computes nothing and calls nothing, whatever its names stand for
 _HARMLESS = (
     *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.expr_context),
@@ -92,7 +94,7 @@ def _strings(text: str) -> Iterator[str]:
     """The text, and the strings in it if it is a literal, which fairseq may evaluate in turn."""
     yield text
     try:
-        value = literal(text)
+        value = _literal(text)
     except ValueError:
         return
     for _, string in values(value, None):
@@ -100,15 +102,27 @@ def _strings(text: str) -> Iterator[str]:
             yield from _strings(string)
 
 
+def _literal(text: str) -> Any:
+    """The value of a Python literal; other text raises a ValueError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the parser emits one for `1if`, for example
+            return ast.literal_eval(text.strip())
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise ValueError(f"not a literal: {text!r}") from None
+
+
 def is_program(text: str) -> bool:
     """Whether Python's ``eval`` of the text could do anything but give a small value.
 
-    It could not if the text is a literal of a bounded size, no Python at all, or names joined by
-    plus, minus and slash alone ("gelu", "data-bin/iwslt").
+    It could not if the text is a literal, no Python at all, names joined by plus, minus and slash
+    alone ("gelu", "data-bin/iwslt"), or sizes of `_CONVOLUTIONS`.
     """
     text = text.strip()
+    if len(text) < 1000 and _CONVOLUTIONS.fullmatch(text):
+        return False
     try:
-        literal(text)
+        _literal(text)
     except ValueError:
         pass
     else:

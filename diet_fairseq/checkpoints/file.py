@@ -9,7 +9,6 @@ import zipfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from .plain import Refused, plain, reason, shown
 #: `--eval-bleu` sums n-gram counts for the meters.
 CHECKPOINT_TYPES: list[Any] = [Namespace, *arrays.TYPES]
 TRUST = "use a checkpoint from a source that you trust"
+ADVICE = "give a checkpoint, such as checkpoint_best.pt"
 #: held while a file is read: PyTorch has one list of allowed types for all threads
 _ALLOWED_TYPES_LOCK = threading.RLock()
 
@@ -70,7 +70,7 @@ def report_faults(path: Any) -> Iterator[None]:
 def check_regular(path: Any) -> None:
     """Refuse a folder, a pipe or a device in the place of a checkpoint."""
     if os.path.lexists(path):
-        input_files.check_regular(path, advice="give a checkpoint, such as checkpoint_best.pt")
+        input_files.check_regular(path, advice=ADVICE)
 
 
 def read(file: Any, map_location: Any = None) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
     check_protection()
     name = _name_of(file)
     if not hasattr(file, "read"):
-        check_regular(file)
+        input_files.check_regular(file, advice=ADVICE)
     try:
         with (
             _ALLOWED_TYPES_LOCK,
@@ -123,13 +123,11 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
             return plain(state, (*other_types, *user_types))
     except Refused as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
-    except UserError as error:
-        if not isinstance(error.__cause__, OSError):
-            raise
-        raise UserError(f"{name} {_describe_fault(name, error.__cause__)}") from error
+    except UserError:
+        raise
     # Damage raises errors of any kind, even OSError for a place beyond the end of the file.
     except Exception as error:
-        raise UserError(f"{name} {_describe_fault(name, error)}") from error
+        raise UserError(f"{name} {_describe_fault(error)}") from error
 
 
 def _check_archive(file: Any) -> None:
@@ -176,15 +174,8 @@ def _allow(types: list[Any]) -> Iterator[list[type]]:
         torch.serialization.add_safe_globals(before)
 
 
-def _describe_fault(name: str, error: Exception) -> str:
-    """The fault of the file ``name``, which raised ``error``, and the advice for it."""
-    path = Path(name)
-    if isinstance(error, FileNotFoundError):
-        return "is not there: check the path"
-    if path.is_file() and path.stat().st_size == 0:
-        return "is empty: give another checkpoint"
-    if isinstance(error, PermissionError):
-        return "can't be read: fix its permissions, or name another"
+def _describe_fault(error: Exception) -> str:
+    """The fault of a file that raised ``error``, and the advice for it."""
     if _is_out_of_memory(error):  # a damaged file may claim any size
         return "asks for more memory than there is: free some, or, if it is small, give another"
     text = str(error)

@@ -12,9 +12,8 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from ..errors import UserError
 from ..registration import register_criterion
-from ..stack.introspection import has_hooks, has_methods_of, has_standard_output
+from ..stack.introspection import has_methods_of, has_standard_output
 
 #: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
 ROWS = 128
@@ -79,11 +78,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         # once_differentiable doesn't raise if grad_loss is a constant, as the gradients then are
-        if torch.is_grad_enabled():
-            raise UserError(
-                "the criterion fused_label_smoothed_cross_entropy has no second derivative, which "
-                "create_graph=True is for: take label_smoothed_cross_entropy"
-            )
+        assert not torch.is_grad_enabled(), "the fused criterion has no second derivative"
         grad_x, grad_weight = ctx.saved_tensors
         # autograd casts the second to W's type
         return grad_x * grad_loss, grad_weight * grad_loss, None, None
@@ -97,8 +92,7 @@ class FusedLabelSmoothedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
 
     Only real tokens are projected. fairseq's own criterion is used on a GPU, in fp16, for a loss
     per token, with an adaptive softmax, with accuracies or an ignored prefix, with
-    ``--find-unused-parameters``, and for models that compute probabilities in another way or have
-    hooks on it.
+    ``--find-unused-parameters``, and for models that compute probabilities in another way.
     """
 
     def forward(
@@ -147,5 +141,4 @@ def projects_last(model: Any) -> bool:
         and type(projection) is nn.Linear
         and projection.bias is None
         and projection.weight.dtype is not torch.float16  # too narrow for sums over a vocabulary
-        and not any(map(has_hooks, (model, model.decoder, projection)))
     )

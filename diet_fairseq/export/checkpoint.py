@@ -19,9 +19,11 @@ from ..inference import model_files
 from ..input_files import VOCABULARY, check_regular
 from ..model_json import ModelDescription
 from ..stack.placement import UNLIMITED
-from ..tasks.diet_fine_tuned import GLUE, QUESTION_ANSWERING
 from ..text.subwords import FILES, check_vocabulary
 from ..text.tokenizer import tokenizers
+
+#: names of 0.2's tasks, which transformers has now
+GLUE, QUESTION_ANSWERING = "glue", "question_answering"
 
 
 @dataclass(frozen=True)

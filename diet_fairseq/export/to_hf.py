@@ -48,7 +48,7 @@ def generation_config(model: Any) -> Any:
     """The defaults of fairseq-generate as transformers' ``GenerationConfig``.
 
     The beam is 5. Outputs have 1 to 200 words, or as many as the decoder has positions, without
-    padding, and end in ``</s>``.
+    padding.
     """
     from transformers import GenerationConfig
 
@@ -56,7 +56,6 @@ def generation_config(model: Any) -> Any:
     return GenerationConfig(
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
-        forced_eos_token_id=config.eos_token_id,
         pad_token_id=config.pad_token_id,
         decoder_start_token_id=config.decoder_start_token_id,
         num_beams=5,
@@ -80,25 +79,18 @@ def write_tokenizer(folder: Path, trained: TrainedModel, config: Any) -> None:
             target.save(str(folder / FILES["target_vocab_file"]))
         return
     files = [str(file) for file in dictionaries(about)]
-    is_sentencepiece = about.subwords == "sentencepiece"
-    options: dict[str, Any] = {
-        "vocab_file": files[0],
-        "sentencepiece_file" if is_sentencepiece else "codes_file": str(about.subword_model),
-        "do_lower_case": about.lower,
-        "source_lang": about.languages[0],
-        "mask_token": "<mask>" if "<mask>" in source.indices else None,
-        "model_max_length": config.max_source_positions,
-        "segments": bool(getattr(config, "type_vocab_size", 0)),
-    }
-    tokenizer: Any
-    if trained.is_encoder and is_sentencepiece:
-        tokenizer = DietEncoderTokenizer(**options)
-    else:
-        tokenizer = DietTokenizer(
-            **options,
-            target_vocab_file=None if target == source else files[-1],
-            begins=trained.is_encoder,
-            moses=about.preprocessing == "moses",
-            target_lang=about.languages[1],
-        )
+    kind = "sentencepiece_file" if about.subwords == "sentencepiece" else "codes_file"
+    tokenizer_class: Any = DietEncoderTokenizer if trained.is_encoder else DietTokenizer
+    tokenizer = tokenizer_class(
+        vocab_file=files[0],
+        target_vocab_file=None if target == source else files[-1],
+        **{kind: str(about.subword_model)},
+        moses=about.preprocessing == "moses",
+        do_lower_case=about.lower,
+        source_lang=about.languages[0],
+        target_lang=about.languages[1],
+        mask_token="<mask>" if "<mask>" in source.indices else None,
+        model_max_length=config.max_source_positions,
+        segments=bool(getattr(config, "type_vocab_size", 0)),
+    )
     tokenizer.save_pretrained(folder)

@@ -12,7 +12,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from ..errors import UserError
+import transformers
+from transformers.utils import import_utils
 
 
 def hide_broken_torchaudio() -> None:
@@ -23,28 +24,14 @@ def hide_broken_torchaudio() -> None:
     """
     try:
         import_module("torchaudio")
-    except (OSError, ImportError, RuntimeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torchaudio":
-            return
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
-            del sys.modules[name]
+    except (OSError, ImportError, RuntimeError):
         sys.modules["torchaudio"] = None  # type: ignore[assignment]
-        # transformers has cached the answer if it was imported before
-        if utils := sys.modules.get("transformers.utils.import_utils"):
-            utils.is_torchaudio_available.cache_clear()
+        # transformers may have cached the answer
+        import_utils.is_torchaudio_available.cache_clear()
 
 
 # Before the imports below, which is why they may stand here.
 hide_broken_torchaudio()
-import transformers  # noqa: E402
-
-if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
-    # Configurations are data classes since 5.4.
-    raise UserError(
-        f"transformers must be 5.4 or newer, but is {transformers.__version__}: "
-        "pip install 'diet_fairseq[transformers]'"
-    )
-
 from .configuration import DietEncoderConfig, DietTransformerConfig  # noqa: E402
 from .encoders import (  # noqa: E402
     DietEncoderModel,
@@ -52,8 +39,7 @@ from .encoders import (  # noqa: E402
     DietForQuestionAnswering,
     DietForSequenceClassification,
 )
-from .fast_tokenizer import DietEncoderTokenizer  # noqa: E402
-from .tokenizer import DietTokenizer  # noqa: E402
+from .tokenizer import DietEncoderTokenizer, DietTokenizer  # noqa: E402
 from .transformer import DietForConditionalGeneration, DietTransformerModel  # noqa: E402
 
 #: Auto class -> our classes

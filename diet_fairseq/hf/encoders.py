@@ -36,12 +36,6 @@ class DietEncoderPreTrainedModel(DietPreTrainedModel):
         super().__init__(config)
         self.model = DietEncoderModel(config)
 
-    def train(self, mode: bool = True) -> "DietEncoderPreTrainedModel":
-        """Set the mode, and freeze the pooler: no head reads it, and data parallel would fail."""
-        if self.model.pooler is not None:  # here, as loading unfreezes all parameters
-            self.model.pooler.requires_grad_(False)
-        return super().train(mode)
-
 
 class LMHead(nn.Module):
     """RoBERTa's head of masked language modelling: (B, T, d) -> (B, T, V)."""

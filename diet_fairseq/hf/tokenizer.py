@@ -1,16 +1,28 @@
-"""Tokenizer of fairseq's dictionaries and a subword model."""
+"""Tokenizer of fairseq's dictionaries and a subword model, in Hugging Face's ``tokenizers``.
 
+`text.tokenizer` segments the text, as a step in Python; ``tokenizers`` splits at special tokens,
+keeps offsets, truncates and pads.
+"""
+
+import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from transformers import AddedToken, PreTrainedTokenizer
+from tokenizers import AddedToken, Regex
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import PreTokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError
 from ..input_files import open_text
-from ..text.tokenizer import Tokenizer
+from ..text.subwords import SentencePiece
+from ..text.tokenizer import FAIRSEQ_MARKS, UNKNOWN, Tokenizer
+from ..text.whitespace import WHITE_SPACE
 
 FILES = {
     "vocab_file": "dict.txt",
@@ -19,48 +31,18 @@ FILES = {
     "codes_file": "codes",
 }
 #: the first entries of fairseq's dictionaries, in this order
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-MARKS = ("bos_token", "pad_token", "eos_token", "unk_token")
+SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": UNKNOWN}
+#: a whole text
+ALL = Regex("(?m).+")
 
 
-def symbols_in(path: str | Path) -> list[str]:
-    """The symbols of a fairseq dictionary, in the order of their ids."""
-    symbols = list(SPECIAL)
-    advice = "give the dict.txt that fairseq-preprocess wrote"
-    with open_text(path, advice=advice) as file:
-        try:
-            lines = file.readlines()
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8: {advice}") from error
-    for number, line in enumerate(lines, 1):
-        symbol, _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
-        if not (symbol and count.isdecimal()):
-            raise UserError(
-                f"{path}, line {number}, is no line of a fairseq dictionary: a symbol, a space and "
-                f"a number; {advice}"
-            )
-        symbols.append(symbol)
-    return symbols
-
-
-def save_files(files: Mapping[str, str | None], folder: str, prefix: str | None) -> tuple[str, ...]:
-    """Copy a tokenizer's files to a folder, under the names of `FILES`."""
-    copies = []
-    for name, path in files.items():
-        if path is not None:
-            copy = Path(folder, (f"{prefix}-" if prefix else "") + FILES[name])
-            if Path(path).resolve() != copy.resolve():
-                shutil.copyfile(path, copy)
-            copies.append(str(copy))
-    return tuple(copies)
-
-
-class DietTokenizer(PreTrainedTokenizer):
+class DietTokenizer(PreTrainedTokenizerFast):
     """The tokens of fairseq's data, by SentencePiece or subword-nmt.
 
     A translation model reads ``A </s>``, an encoder ``<s> A </s>`` or ``<s> A </s> B </s>``. Ids of
     ``text_target`` and of decoded text are the target dictionary's, those of other text the
-    source's.
+    source's. Pieces that the dictionary lacks become ``<unk>``. Offsets are SentencePiece's;
+    subword-nmt has none.
 
     Args:
         vocab_file: fairseq's source dictionary
@@ -76,6 +58,7 @@ class DietTokenizer(PreTrainedTokenizer):
 
     vocab_files_names = FILES
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
+    slow_tokenizer_class = None
 
     def __init__(
         self,
@@ -92,39 +75,22 @@ class DietTokenizer(PreTrainedTokenizer):
         mask_token: Any = None,
         **kwargs: Any,
     ) -> None:
-        self.files = {
+        self.files: dict[str, Any] = {
             "vocab_file": vocab_file,
             "target_vocab_file": target_vocab_file,
             "sentencepiece_file": sentencepiece_file,
             "codes_file": codes_file,
         }
-        self.moses, self.source_lang, self.target_lang = moses, source_lang, target_lang
-        self.do_lower_case = do_lower_case
-        self.symbols = self.target_symbols = symbols_in(vocab_file)
-        if target_vocab_file is not None:
-            self.target_symbols = symbols_in(target_vocab_file)
-        self.numbers, self.target_numbers = (
-            {symbol: number for number, symbol in enumerate(symbols)}
-            for symbols in (self.symbols, self.target_symbols)
-        )
-        self.reads_target = False
-        kind, model = "sentencepiece", sentencepiece_file
-        if sentencepiece_file is None:
-            kind, model = "subword_nmt", codes_file
-        if model is None:
-            raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
-        self.source_text, self.target_text = (
-            Tokenizer(kind, Path(model), language or "en", moses, do_lower_case)
-            for language in (source_lang, target_lang)
-        )
+        self.begins, self.moses, self.do_lower_case = begins, moses, do_lower_case
+        self.source_lang, self.target_lang = source_lang, target_lang
+        self._build_backends()
         if isinstance(mask_token, str):
             mask_token = AddedToken(mask_token, lstrip=True, special=True)
-        kwargs.pop("special_tokens_pattern", None)
-        kwargs |= dict(zip(MARKS, SPECIAL, strict=True))
+        for name in ("tokenizer_file", "special_tokens_pattern"):
+            kwargs.pop(name, None)
         if segments:
             self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
         super().__init__(
-            special_tokens_pattern="bos_eos" if begins else "eos",
             begins=begins,
             segments=segments,
             moses=moses,
@@ -132,32 +98,67 @@ class DietTokenizer(PreTrainedTokenizer):
             source_lang=source_lang,
             target_lang=target_lang,
             mask_token=mask_token,
-            **kwargs,
+            **(kwargs | SPECIAL),
         )
 
+    def _build_backends(self) -> None:
+        """Build the backends of source and target from the files."""
+        kind, model = "sentencepiece", self.files["sentencepiece_file"]
+        if model is None:
+            kind, model = "subword_nmt", self.files["codes_file"]
+        if model is None:
+            raise UserError("a tokenizer needs sentencepiece.model or codes: give one of them")
+        source = self.files["vocab_file"]
+        target = self.files["target_vocab_file"] or source
+        self.backends: list[Any] = []
+        for path, language in ((source, self.source_lang), (target, self.target_lang)):
+            text = Tokenizer(kind, Path(model), language or "en", self.moses, self.do_lower_case)
+            numbers = {symbol: number for number, symbol in enumerate(symbols_in(path))}
+            backend: Any = Backend(WordLevel(numbers, unk_token=UNKNOWN))
+            backend.pre_tokenizer = PreTokenizer.custom(Segmentation(text))
+            start = "<s> " * self.begins
+            backend.post_processor = TemplateProcessing(
+                single=f"{start}$A </s>",
+                pair=f"{start}$A </s> $B:1 </s>:1",
+                special_tokens=[("<s>", 0), ("</s>", 2)],
+            )
+            self.backends.append(backend)
+        self.target_text = text  # of the second side
+        self._tokenizer = self.backends[0]
+
     @property
-    def vocab_size(self) -> int:
-        return len(self.symbols)
+    def is_fast(self) -> bool:
+        """Whether there are offsets."""
+        return self.files["sentencepiece_file"] is not None
 
-    def get_vocab(self) -> dict[str, int]:
-        return {**self.numbers, **self.added_tokens_encoder}
+    def __getstate__(self) -> dict[str, Any]:
+        # A step in Python can't be pickled, so `__setstate__` builds it again.
+        added_tokens = [token for _, token in sorted(self.added_tokens_decoder.items())]
+        state = {"backends": None, "_tokenizer": None, "target_text": None}
+        return {**self.__dict__, **state, "added_tokens": added_tokens}
 
-    def _tokenize(self, text: str, **_: Any) -> list[str]:
-        return (self.target_text if self.reads_target else self.source_text).encode(text)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        added_tokens = state.pop("added_tokens")
+        self.__dict__.update(state)
+        self._build_backends()
+        self._add_tokens(added_tokens)
 
-    def _convert_token_to_id(self, token: str) -> int:
-        numbers = self.target_numbers if self.reads_target else self.numbers
-        return numbers.get(token, SPECIAL.index("<unk>"))
-
-    def _convert_id_to_token(self, index: int) -> str:
-        symbols = self.target_symbols
-        return symbols[index] if index < len(symbols) else SPECIAL[3]
+    def _add_tokens(self, new_tokens: list[Any], special_tokens: bool = False) -> int:
+        name = "add_special_tokens" if special_tokens else "add_tokens"
+        return max([getattr(backend, name)(new_tokens) for backend in self.backends])
 
     def _switch_to_input_mode(self) -> None:
-        self.reads_target = False
+        self._tokenizer = self.backends[0]
 
     def _switch_to_target_mode(self) -> None:
-        self.reads_target = True
+        self._tokenizer = self.backends[1]
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """Tokens of the target dictionary."""
+        self._switch_to_target_mode()
+        tokens = super().convert_ids_to_tokens(ids, skip_special_tokens)
+        self._switch_to_input_mode()
+        return tokens
 
     def convert_tokens_to_string(self, tokens: list[str]) -> str:
         """Plain text, with special tokens unchanged."""
@@ -167,8 +168,103 @@ class DietTokenizer(PreTrainedTokenizer):
             for is_special, run in groupby(tokens, key=special.__contains__)
         )
 
-    def save_vocabulary(
+    def _decode(  # type: ignore[override]
+        self, token_ids: Any, skip_special_tokens: bool = False, **_: Any
+    ) -> str:
+        ids = [token_ids] if isinstance(token_ids, int) else token_ids
+        return self.convert_tokens_to_string(self.convert_ids_to_tokens(ids, skip_special_tokens))
+
+    def save_vocabulary(  # type: ignore[override]
         self, save_directory: str, filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Copy the dictionaries and the subword model."""
-        return save_files(self.files, save_directory, filename_prefix)
+        """Copy the dictionaries and the subword model, under the names of `FILES`."""
+        copies = []
+        for name, path in self.files.items():
+            if path is not None:
+                copy = Path(save_directory, f"{filename_prefix or ''}{FILES[name]}")
+                if Path(path).resolve() != copy.resolve():
+                    shutil.copyfile(path, copy)
+                copies.append(str(copy))
+        return tuple(copies)
+
+    def _save_pretrained(
+        self,
+        save_directory: Any,
+        file_names: tuple[str, ...],
+        legacy_format: bool | None = None,
+        filename_prefix: str | None = None,
+    ) -> tuple[str, ...]:
+        # There is no tokenizer.json with new tokens, as it can't hold a step in Python.
+        config_file, *_ = map(Path, file_names)
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+        added_tokens = self.added_tokens_decoder.items()
+        config["added_tokens_decoder"] = {n: token.__getstate__() for n, token in added_tokens}
+        config_file.write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+        return file_names + self.save_vocabulary(str(save_directory), filename_prefix)
+
+
+class DietEncoderTokenizer(DietTokenizer):
+    """A `DietTokenizer` of encoders, whose sentences begin with ``<s>``."""
+
+    def __init__(self, vocab_file: str, begins: bool = True, **kwargs: Any) -> None:
+        super().__init__(vocab_file, begins=begins, **kwargs)
+
+
+class Segmentation:
+    """A `Tokenizer` as a step of ``tokenizers``, which keeps offsets.
+
+    A piece that is longer or shorter than its text (a ligature, a letter and its accent) has the
+    place of the text's first character.
+    """
+
+    def __init__(self, text: Tokenizer) -> None:
+        self.text = text
+
+    def pre_tokenize(self, text: Any) -> None:
+        """Split a ``PreTokenizedString``."""
+        is_sentencepiece = isinstance(self.text.subwords, SentencePiece)
+        text.split(self.placed_pieces if is_sentencepiece else self.pieces)
+
+    def pieces(self, _: int, text: Any) -> list[Any]:
+        """A ``NormalizedString`` with the content of a piece for every piece of the text."""
+        parts = []
+        for piece in self.text.encode(text.normalized):
+            parts.append(text.slice((0, 1)))
+            parts[-1].replace(ALL, piece)
+        return parts
+
+    def placed_pieces(self, _: int, text: Any) -> list[Any]:
+        """`pieces` at their places, by SentencePiece."""
+        plain = text.normalized
+        places: Sequence[int] = range(len(plain))
+        if self.text.lower:
+            places = [place for place in places for _ in plain[place].lower()]
+            plain = plain.lower()
+        plain = WHITE_SPACE.sub(lambda match: " " * len(match[0]), plain)
+        model: Any = self.text.subwords
+        result = model.model.encode(plain, out_type="offset_mapping", return_bytes=False)
+        parts = []
+        for piece, (begin, end) in zip(result["pieces"], result["offsets"], strict=True):
+            if not piece.strip():  # a space of some kind, as in `SentencePiece.encode`
+                continue
+            if plain.startswith("  ", begin):  # of several spaces the last
+                begin = max(begin, end - len(piece))
+            piece = UNKNOWN if piece in FAIRSEQ_MARKS else piece
+            begin = min(begin, len(places) - 1)
+            first, last = places[begin], places[max(begin, end - 1)]
+            if len(piece) == last + 1 - first:
+                characters = iter(piece)
+                part = text.slice((first, last + 1))
+                part.map(lambda _, characters=characters: next(characters))
+            else:
+                part = text.slice((first, first + 1))
+                part.replace(ALL, piece)
+            parts.append(part)
+        return parts
+
+
+def symbols_in(path: str) -> list[str]:
+    """The symbols of a fairseq dictionary, in the order of their ids."""
+    with open_text(path, advice="give the dict.txt that fairseq-preprocess wrote") as file:
+        entries = [line.rstrip().removesuffix(" #fairseq:overwrite") for line in file]
+    return [*SPECIAL.values(), *(entry.rpartition(" ")[0] for entry in entries)]

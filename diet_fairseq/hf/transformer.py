@@ -2,18 +2,12 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.cache_utils import EncoderDecoderCache
-from transformers.generation.logits_process import (
-    ForcedEOSTokenLogitsProcessor,
-    LogitsProcessorList,
-)
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from ..errors import UserError
 from .configuration import CACHE, DietTransformerConfig
 from .stacks import DietDecoder, DietEncoder, DietPreTrainedModel
 
@@ -27,20 +21,6 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
 
     config: DietTransformerConfig
     config_class = DietTransformerConfig
-
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
-    ) -> nn.Embedding:
-        """transformers' method, for models whose source, target and output share one matrix."""
-        config = self.config
-        is_shared = config.share_all_embeddings and config.share_decoder_input_output_embed
-        if not is_shared and new_num_tokens is not None:
-            raise UserError(
-                f"resize_token_embeddings to {new_num_tokens} needs one matrix of embeddings for "
-                "source, target and output, but this model has several: train one with "
-                "--share-all-embeddings, or put the words into fairseq's dictionaries first"
-            )
-        return super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
 
 
 class DietTransformerModel(DietTransformerPreTrainedModel):
@@ -108,21 +88,6 @@ class DietTransformerModel(DietTransformerPreTrainedModel):
         )
 
 
-class ForcedEnd(ForcedEOSTokenLogitsProcessor):
-    """Only ``</s>`` at the length limit, at the model's score, as in fairseq.
-
-    transformers' processor sets its probability to 1, which favours hypotheses that the model would
-    not end there.
-    """
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Tokens (B, T) and scores of the next (B, V) -> (B, V)."""
-        if input_ids.size(1) != self.max_length - 1:
-            return scores
-        ends = self.eos_token_id.to(scores.device)
-        return torch.full_like(scores, -torch.inf).index_copy(1, ends, scores[:, ends])
-
-
 class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMixin):
     """A translation model."""
 
@@ -176,31 +141,3 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:
         """The unchanged mask, also with a static cache, as our attention creates its own."""
         return attention_mask
-
-    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """transformers' method; without a mask, padding follows from the tokens, as in `forward`.
-
-        transformers' default mask has no padding, so that the decoder would read the source's.
-        """
-        tokens = kwargs.get("input_ids") if inputs is None else inputs
-        if tokens is not None and tokens.dim() == 2 and kwargs.get("attention_mask") is None:
-            kwargs["attention_mask"] = tokens.ne(self.config.pad_token_id or 0).long()
-        mixin: Any = super()
-        return mixin.generate(inputs, *args, **kwargs)
-
-    def _get_logits_processor(self, *args: Any, **kwargs: Any) -> LogitsProcessorList:
-        """transformers' processors, with `ForcedEnd` for ``forced_eos_token_id``."""
-        mixin: Any = super()
-        processors = mixin._get_logits_processor(*args, **kwargs)
-        for number, processor in enumerate(processors):
-            if type(processor) is ForcedEOSTokenLogitsProcessor:
-                processors[number] = ForcedEnd(processor.max_length, processor.eos_token_id)
-        return processors
-
-    def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """transformers' inputs, with a mask of padding in the decoder's past and present."""
-        mixin: Any = super()
-        model_inputs = mixin.prepare_inputs_for_generation(input_ids, *args, **kwargs)
-        if model_inputs.get("decoder_attention_mask") is None:
-            model_inputs["decoder_attention_mask"] = input_ids.ne(self.config.pad_token_id).long()
-        return model_inputs

@@ -10,7 +10,6 @@ from omegaconf import II
 from torch import Tensor
 
 from .. import checks
-from ..errors import UserError
 from ..registration import register_optimizer
 from . import resuming
 from .sharded import WholeNorms, is_sharded
@@ -50,14 +49,8 @@ class LambTorch(FairseqOptimizer):
 
     def __init__(self, cfg: Any, params: Iterable[Tensor]) -> None:
         super().__init__(cfg)
-        try:
-            from pytorch_optimizer import Lamb
-        except ImportError as error:
-            raise UserError(
-                "--optimizer lamb_torch needs the package pytorch-optimizer, which is not "
-                "installed: pip install 'pytorch-optimizer>=4.1,<5', or take --optimizer "
-                "fused_adamw"
-            ) from error
+        from pytorch_optimizer import Lamb
+
         params = list(params)
         groups: list[dict[str, Any]] = [
             {"params": [p for p in params if p.dim() > 1]},

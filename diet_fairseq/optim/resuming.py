@@ -4,7 +4,6 @@ PyTorch loads moments unchecked, and its fused kernel relies on their having the
 and memory layout: with others it reads and writes beyond the end.
 """
 
-from itertools import chain
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from ..errors import UserError
 from .sharded import is_sharded, local_part
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Table = dict[Any, Any]
 
 
@@ -30,93 +28,49 @@ def loadable_state(
 
     Raises `UserError` if the state is damaged, another optimizer's or another model's.
     """
+    numbers = ["lr", "eps", "weight_decay"] + ["step"] * (counts == "param_groups")
+    parameters: Table = {}
+    loadable: Table = {"state": {}, "param_groups": []}
     try:
         state, groups = saved["state"], saved["param_groups"]
-        if not isinstance(state, dict) or not isinstance(groups, list):
-            raise TypeError
-        for values in state.values() if counts == "state" else groups:
-            if missing := sorted(needed - values.keys()):  # fairseq notices it in float32 alone
-                raise UserError(
-                    f"--optimizer {name} can't resume from the checkpoint, which another optimizer "
-                    f"wrote: it has no {', '.join(missing)}; take the --optimizer that it was "
-                    "trained with, or start a new one with --reset-optimizer"
-                )
-        parameters = _parameters(groups, optimizer.param_groups)
-        if not state.keys() <= parameters.keys():
-            raise _Misfit("it has moments of parameters that it does not list")
-        numbers = ["lr", "eps", "weight_decay"] + ["step"] * (counts == "param_groups")
-        loadable: Table = {"state": {}, "param_groups": []}
+        for entry in state.values() if counts == "state" else groups:
+            if missing := sorted(needed - entry.keys()):  # fairseq notices it in float32 alone
+                raise ValueError(f"another optimizer wrote it: it has no {', '.join(missing)}")
+        for group, default in zip(groups, optimizer.param_groups, strict=True):
+            parameters |= zip(group["params"], default["params"], strict=True)
+            beta_1, beta_2 = (_number(beta, below=1) for beta in group["betas"])
+            checked: Table = {key: _number(group[key]) for key in numbers}
+            checked |= {"betas": (beta_1, beta_2), "params": group["params"]}
+            loadable["param_groups"].append(default | checked)
         for index, values in state.items():
-            loadable["state"][index] = entry = {
-                key: _moment(f"{key} of parameter {index!r}", values.get(key), parameters[index])
-                for key in MOMENTS
-            }
+            moments = {key: _moment(values[key], parameters[index]) for key in MOMENTS}
             if counts == "state":
-                step = _number(f"step of parameter {index!r}", values.get("step"))
-                entry["step"] = torch.tensor(step)
-        for default, group in zip(optimizer.param_groups, groups, strict=True):
-            checked = {key: _number(key, group.get(key)) for key in numbers}
-            betas = group.get("betas")
-            if not isinstance(betas, tuple | list) or len(betas) != 2:
-                raise _Misfit("its betas are not two")
-            betas = tuple(_number(f"beta {i}", beta, 1) for i, beta in enumerate(betas, 1))
-            loadable["param_groups"].append(
-                default | checked | {"betas": betas, "params": group["params"]}
-            )
+                moments["step"] = torch.tensor(_number(values["step"]))
+            loadable["state"][index] = moments
         return loadable
-    except (_Misfit, AttributeError, KeyError, TypeError) as error:
-        reason = error if isinstance(error, _Misfit) else "its optimizer's state is damaged"
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
-            f"--optimizer {name} can't resume from the checkpoint: {reason}; give an undamaged "
-            "one, with the options it was trained with, or start a new one with --reset-optimizer"
+            f"--optimizer {name} can't resume from the checkpoint, whose optimizer state does not "
+            f"fit ({error}); give an undamaged one, with the options it was trained with, or start "
+            "a new one with --reset-optimizer"
         ) from error
 
 
-class _Misfit(Exception):
-    """A state that can't be used, with the reason."""
-
-
-def _parameters(saved: list[Table], model: list[Table]) -> dict[Any, Tensor]:
-    """The model's parameters by their indices in the checkpoint's groups."""
-    indices, parameters = ([group["params"] for group in groups] for groups in (saved, model))
-    if list(map(len, indices)) != list(map(len, parameters)):
-        old, new = (" + ".join(str(len(x)) for x in xs) or "no" for xs in (indices, parameters))
-        raise _Misfit(f"it was trained with {old} parameters, but the model has {new}")
-    return dict(zip(chain(*indices), chain(*parameters), strict=True))
-
-
-def _number(name: str, saved: Any, below: int = 2**53) -> float:
-    value = number_in(saved)
-    if value is None or not 0 <= value < below:
-        raise _Misfit(f"its {name} is not a number from 0 to below {below}")
+def _number(saved: Any, below: int = 2**53) -> float:
+    """An int or a float, possibly in a tensor."""
+    value = saved.item() if isinstance(saved, Tensor) else saved
+    if not 0 <= value < below:
+        raise ValueError(f"a number is {value}, not from 0 to below {below}")
     return value
 
 
-def number_in(saved: Any) -> float | None:
-    """An int or a float, possibly in a tensor; None for anything else."""
-    if _is_plain(saved, (torch.int64, *FLOATS)) and saved.numel() == 1:
-        saved = saved.item()
-    return saved if isinstance(saved, int | float) and not isinstance(saved, bool) else None
-
-
-def _moment(name: str, value: Any, parameter: Tensor) -> Tensor:
+def _moment(value: Any, parameter: Tensor) -> Tensor:
     """A copy with the parameter's type and memory layout, which PyTorch's kernel relies on."""
-    if not _is_plain(value, FLOATS):
-        raise _Misfit(f"its {name} is not a plain tensor of floating-point numbers")
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise ValueError("a moment is not a tensor of floating-point numbers")
     if value.shape != parameter.shape:
         old, new = (" x ".join(map(str, t.shape)) or "a number" for t in (value, parameter))
-        raise _Misfit(f"its {name} is {old}, but the parameter is {new}")
+        raise ValueError(f"a moment is {old}, but its parameter {new}")
     if is_sharded(parameter):
         return local_part(value.detach().to(parameter.dtype), parameter)
     return torch.empty_like(parameter, requires_grad=False).copy_(value.detach())
-
-
-def _is_plain(value: Any, dtypes: tuple[torch.dtype, ...]) -> bool:
-    """Whether it is a dense tensor with data in memory."""
-    return (
-        isinstance(value, Tensor)
-        and value.layout is torch.strided
-        and not value.is_nested
-        and not value.is_meta
-        and value.dtype in dtypes
-    )

@@ -13,7 +13,7 @@ from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
-from ..checkpoints import configuration, progress
+from ..checkpoints import configuration
 from ..checkpoints.file import TRUST, check_regular, load, read
 from ..errors import UserError
 from ..stack import warm_start
@@ -44,17 +44,12 @@ def with_safe_load(torch: Any) -> Any:
 
 @intercepts(
     "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
-    safety="a pipe or a device in the place of a checkpoint is opened, and counts that are no "
-    "numbers end a run later",
+    safety="a pipe or a device in the place of a checkpoint is opened",
     ours="a run or a warm start takes parameters of positions that mean something else to it",
 )
 def check_checkpoint(load_checkpoint_to_cpu: Callable, path: str, *args: Any, **kwargs: Any) -> Any:
     check_regular(path)
     state = load_checkpoint_to_cpu(path, *args, **kwargs)
-    try:
-        progress.check(state)
-    except configuration.Refused as error:
-        raise UserError(f"{path} is refused: {error}; {TRUST}") from None
     position_options.compare(path, state)
     warm_start.add_description(state)
     return state

@@ -1,4 +1,4 @@
-"""Questions about a model: whether it has fairseq's own output layer and methods, and no hooks."""
+"""Questions about a model: whether it has fairseq's own output layer and methods."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ from fairseq.models.transformer import (
     TransformerDecoderBase,
     TransformerModelBase,
 )
-from torch import nn
 
 from .decoder import PositionalDecoder
 
@@ -37,9 +36,3 @@ def has_methods_of(kind: type, thing: Any, *names: str) -> bool:
     return all(
         getattr(getattr(thing, name), "__func__", None) is getattr(kind, name) for name in names
     )
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether a hook is registered that would see the module's input or output."""
-    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return any(getattr(module, kind) for kind in kinds)

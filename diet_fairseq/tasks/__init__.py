@@ -2,6 +2,6 @@
 
 import fairseq  # noqa: F401  # first of all: it imports the plugin
 
-from . import diet_fine_tuned, diet_masked_lm_nsp
+from . import diet_masked_lm_nsp
 
-__all__ = ["diet_fine_tuned", "diet_masked_lm_nsp"]
+__all__ = ["diet_masked_lm_nsp"]

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from typing import Any
 
 import torch
 from fairseq import utils
@@ -15,7 +14,6 @@ from fairseq.data import (
 )
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from ..errors import UserError
 from ..registration import register_task
 from .sentence_pairs import Segments, SentencePairs
 
@@ -34,19 +32,11 @@ class MaskedLMNspTask(MaskedLMTask):
     any other token (each is a word for ``--mask-whole-words``), but never inserted as random
     replacements. BERT does not mask them.
 
+    ``--sample-break-mode`` and ``--shorten-method`` have no meaning for pairs.
+
     Every epoch pairs the training text anew. Pairs depend on the seed and the epoch only, so a
     resumed run has the pairs of an uninterrupted one, and all processes have the same.
     """
-
-    def __init__(self, cfg: MaskedLMConfig, dictionary: Any = None) -> None:
-        super().__init__(cfg, dictionary)
-        for name in ("sample_break_mode", "shorten_method"):
-            value = getattr(cfg, name) or "none"
-            if str(value) != "none":
-                raise UserError(
-                    f"--task masked_lm_nsp takes no --{name.replace('_', '-')} ({value}): it makes "
-                    "samples of two texts; leave it out"
-                )
 
     def has_sharded_data(self, split: str) -> bool:
         """True, so that fairseq loads the data for every epoch, with the epoch's number."""

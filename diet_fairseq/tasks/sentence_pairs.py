@@ -46,11 +46,6 @@ class SentencePairs(FairseqDataset):
         short: float = 0.1,
     ) -> None:
         super().__init__()
-        if tokens_per_sample < SHORTEST + SPECIAL:
-            raise UserError(
-                f"--tokens-per-sample {tokens_per_sample} has no room for <s> A </s> B </s>: take "
-                f"{SHORTEST + SPECIAL} or more"
-            )
         self.lines, self.bos, self.eos = lines, torch.tensor([bos]), torch.tensor([eos])
         lengths = np.asarray(lines.sizes, dtype=np.int64) - 1  # without </s>
         # Line n has the tokens starts[n] to starts[n + 1] of the text without </s>.

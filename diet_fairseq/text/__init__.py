@@ -1,5 +1,5 @@
 """Text before and after a model, for workflows, inference and exports.
 
-download.py -> lines.py -> cleaning.py, sampling.py -> subwords.py (learn) -> tokenizer.py -> model
+lines.py -> subwords.py -> tokenizer.py -> model
 whitespace.py and moses.py serve all of them; scores.py scores translations.
 """

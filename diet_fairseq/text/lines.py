@@ -15,11 +15,8 @@ from ..atomic import atomic_file
 from ..errors import UserError
 
 
-def read_lines(path: Path, keep_mark: bool = False) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """The lines of a text file, gzipped where its name ends in ``.gz``, without their ends.
-
-    Args:
-        keep_mark: whether a byte-order mark is kept, for published scores that counted it
 
     Raises:
         UserError: the file can't be read, or is truncated, empty or not UTF-8
@@ -29,7 +26,7 @@ def read_lines(path: Path, keep_mark: bool = False) -> Iterator[str]:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 text = line.decode("utf-8").rstrip("\r\n")
-                yield text if number > 1 or keep_mark else text.removeprefix("\ufeff")
+                yield text if number > 1 else text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise UserError(

@@ -1,4 +1,4 @@
-"""Scores by sacreBLEU: BLEU and chrF with signatures, test sets, and significance tests."""
+"""Scores by sacreBLEU: BLEU and chrF with signatures, and significance tests."""
 
 import logging
 from collections.abc import Sequence
@@ -27,28 +27,6 @@ def score(
             signature.update("lang", pair)
         scores[f"{name} signature"] = str(signature)
     return scores
-
-
-def read_test_set(test_set: str, pair: str) -> tuple[list[str], list[str]]:
-    """Sources and references of one of sacreBLEU's test sets; ``pair`` is like ``en-de``.
-
-    Raises:
-        UserError: there is no such set, or it can't be downloaded
-    """
-    from sacrebleu.dataset import DATASETS
-
-    if test_set not in DATASETS or pair not in DATASETS[test_set].langpairs:
-        raise UserError(f"sacreBLEU has no test set {test_set} for {pair}: see sacrebleu --list")
-    data = DATASETS[test_set]
-    try:
-        sources = [line.strip() for line in data.source(pair)]
-        references = [line[0].strip() for line in data.references(pair)]
-    except (Exception, SystemExit) as error:  # a failed download raises either
-        raise UserError(
-            f"sacreBLEU could not fetch {test_set} {pair} ({error}): run this again with a "
-            "network, or name files"
-        ) from error
-    return sources, references
 
 
 def paired_bootstrap(

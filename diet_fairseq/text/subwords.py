@@ -1,21 +1,14 @@
-"""Subword models of SentencePiece and subword-nmt: learning, application, vocabulary check."""
+"""Subword models of SentencePiece and subword-nmt: application, vocabulary check."""
 
 import io
 import re
-import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import nullcontext, redirect_stderr
+from collections.abc import Callable, Collection
+from contextlib import redirect_stderr
 from functools import cached_property
-from itertools import chain, islice
 from pathlib import Path
 
-from ..atomic import atomic_file
 from ..errors import UserError
 from ..input_files import VOCABULARY, check_regular, open_regular, open_text
-from .lines import read_lines
-from .moses import split_words
-from .parallel import map_lines
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
@@ -25,8 +18,6 @@ SUBWORD = re.compile(r"▁.*|.*@@", re.DOTALL)
 MAX_UNKNOWN_SHARE = 0.05
 #: limit of subword-nmt's cache of words
 CACHED_WORDS = 100_000
-#: limit of lines to learn subwords from, which bounds the memory
-LEARNING_LINES = 1_000_000
 
 
 class SentencePiece:
@@ -166,80 +157,3 @@ def check_vocabulary(subwords: Subwords, vocabulary: Collection[str], names: str
             f"vocabulary (such as {unknown[0]!r}) are none of the subword model's; give the two "
             "that were made together"
         )
-
-
-def lines_to_learn_from(text: Path, total: int) -> Iterator[str]:
-    """At most `LEARNING_LINES` lines, evenly spaced and not blank, of a text with ``total``."""
-    return islice(filter(None, read_lines(text)), 0, None, -(-total // LEARNING_LINES))
-
-
-def learn_sentencepiece(path: Path, lines: Iterable[str], size: int) -> None:
-    """Learn byte pair encoding from raw text, with SentencePiece's defaults.
-
-    Args:
-        path: the model to write
-        size: size of the vocabulary, which a small text may not reach
-    """
-    import sentencepiece
-
-    lines = list(lines)
-    # The rare characters of a web crawl would fill the vocabulary, or exceed it, which is an error.
-    characters = Counter(chain.from_iterable(lines))
-    rare = dict.fromkeys(ord(char) for char, _ in characters.most_common()[size // 4 :])
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(line.translate(rare) for line in lines),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=size,
-            character_coverage=1.0,
-            hard_vocab_limit=False,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise UserError(
-            f"SentencePiece can't learn {size:,} subwords from this text "
-            f"({' '.join(str(error).split())}): try another size of the vocabulary"
-        ) from error
-    with atomic_file(path, "wb") as file:
-        file.write(model.getvalue())
-
-
-def learn_subword_nmt(
-    path: Path, texts: Mapping[str, Iterable[str]], size: int, workers: int = 1
-) -> None:
-    """Learn merges from words that Moses splits.
-
-    Args:
-        path: the codes to write
-        texts: language -> its lines
-        size: size of the vocabulary
-    """
-    from subword_nmt.learn_bpe import learn_bpe
-
-    words: Counter[str] = Counter()
-    for language, lines in texts.items():
-        for line in map_lines(_tokenized, lines, language, workers=workers):
-            words.update(line.split())
-    table = [f"{word} {count}" for word, count in words.items()]
-    # With total_symbols the size includes single characters. Where they leave no room, half as many
-    # merges are learnt in addition, and the dictionary drops rare ones.
-    for total_symbols, merges in ((True, size), (False, size // 2)):
-        codes = io.StringIO()
-        # learn_bpe draws its progress bar in files, too.
-        with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
-            learn_bpe(table, codes, merges, is_dict=True, total_symbols=total_symbols)
-        if codes.getvalue().count("\n") > 1:  # the first line is the version
-            break
-    else:
-        raise UserError(
-            "subword-nmt finds no pair of characters that occurs twice in the training text: "
-            "give more text, or take sentencepiece"
-        )
-    with atomic_file(path) as file:
-        file.write(codes.getvalue())
-
-
-def _tokenized(lines: list[str], language: str) -> list[str]:
-    return [split_words(line, language) for line in lines]

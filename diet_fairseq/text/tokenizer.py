@@ -1,13 +1,11 @@
 """Tokenizers: lines of plain text to tokens of a vocabulary, and back."""
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..model_json import ModelDescription
 from .moses import join_words, split_words
-from .parallel import map_lines
 from .subwords import KINDS
 from .whitespace import normalise
 
@@ -41,7 +39,6 @@ class Tokenizer:
         splits_words: bool = False,
         lower: bool = False,
     ) -> None:
-        self.arguments = (kind, model, language, splits_words, lower)
         self.subwords = KINDS[kind](model or Path())
         self.language, self.splits_words, self.lower = language, splits_words, lower
 
@@ -86,19 +83,6 @@ class Tokenizer:
                 tokens = tokens[cut:]
             parts[-1] += tokens
         return [part for part in parts if part]
-
-
-def encode_lines(tokenizer: Tokenizer, lines: Iterable[str], workers: int = 1) -> Iterator[str]:
-    """The tokens of every line, joined by spaces."""
-    return map_lines(_encode_chunk, lines, tokenizer.arguments, workers=workers)
-
-
-_cached_tokenizer = cache(Tokenizer)  # one in each process
-
-
-def _encode_chunk(lines: list[str], arguments: tuple) -> list[str]:
-    tokenizer = _cached_tokenizer(*arguments)
-    return [" ".join(tokenizer.encode(line)) for line in lines]
 
 
 def tokenizers(description: ModelDescription) -> tuple[Tokenizer, Tokenizer]:

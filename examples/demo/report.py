@@ -5,7 +5,6 @@ import random
 from argparse import ArgumentParser
 from pathlib import Path
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines
 
@@ -48,8 +47,7 @@ def main() -> None:
         "    .venv/bin/snakemake -s examples/Snakefile --configfile YOURS.yaml -j 2",
     ]
     text = "\n".join(report) + "\n"
-    with atomic_file(args.output) as file:
-        file.write(text)
+    args.output.write_text(text, encoding="utf-8")
     print(text)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import read_lines, write_lines
-from diet_fairseq.text.sampling import copies
 from diet_fairseq.text.whitespace import normalise
 
 Document = list[str]
@@ -82,9 +81,16 @@ def held_out(number: int, share: float) -> set[int]:
 
 
 def sample(texts: list[Text], smoothing: float) -> list[Text]:
-    """Documents of small languages several times, of large ones only some."""
-    languages = [language for language, _ in texts]
-    times = list(copies(languages, lines_by_language(texts), smoothing))
+    """Documents of small languages several times, of large ones only some; the size stays.
+
+    BERT's smoothing is 0.7 (github.com/google-research/bert, multilingual.md).
+    """
+    draw, sizes = random.Random(1), lines_by_language(texts)
+    scale = sum(sizes.values()) / sum(size**smoothing for size in sizes.values())
+    times = []
+    for language, _ in texts:
+        whole, part = divmod(scale * sizes[language] ** (smoothing - 1), 1)
+        times.append(int(whole) + (draw.random() < part))
     # Turn by turn, so that no document stands beside its copy.
     return [
         text
@@ -95,10 +101,7 @@ def sample(texts: list[Text], smoothing: float) -> list[Text]:
 
 
 def lines_by_language(texts: Iterable[Text]) -> dict[str, int]:
-    sizes: Counter[str] = Counter()
-    for language, document in texts:
-        sizes[language] += len(document)
-    return dict(sizes)
+    return dict(Counter(language for language, document in texts for _ in document))
 
 
 def write_documents(path: Path, texts: Iterable[Text]) -> None:

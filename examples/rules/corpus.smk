@@ -54,12 +54,11 @@ rule learn_subwords:
         f"{FOLDER}/subwords/{'codes' if config['subwords'] == 'subword_nmt' else 'sentencepiece.model'}",
     params:
         **settings_of("languages", "subwords", "vocabulary"),
-    threads: 4
     log:
         f"{FOLDER}/logs/subwords.log",
     shell:
         script("scripts/learn_subwords.py")
-        + "{params.subwords} {output} --text {input} --languages {params.languages} --size {params.vocabulary} --workers {threads} 2>&1 | tee {log}"
+        + "{params.subwords} {output} --text {input} --languages {params.languages} --size {params.vocabulary} 2>&1 | tee {log}"
 
 
 rule encode:

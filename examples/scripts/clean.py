@@ -1,15 +1,51 @@
 """Clean the training text and normalise the white space of the validation text."""
 
-from argparse import ArgumentParser
-from collections.abc import Iterable
+import hashlib
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.text.cleaning import Cleaner, Rules, format_counts
 from diet_fairseq.text.lines import read_pairs
 from diet_fairseq.text.whitespace import normalise
+
+#: reasons for dropping a pair, in the order of the checks: an empty side; more words or characters
+#: than allowed on one side; many more words on one side; the same as an earlier pair
+REASONS = ("blank", "long", "ratio", "duplicate")
+
+
+def fault(source: str, target: str, rules: Namespace) -> str | None:
+    """The reason for dropping a normalised pair, apart from its repetition."""
+    if not source or not target:
+        return "blank"
+    lengths = source.count(" ") + 1, target.count(" ") + 1
+    if max(lengths) > rules.max_words or max(len(source), len(target)) > rules.max_characters:
+        return "long"
+    return "ratio" if max(lengths) > rules.max_ratio * min(lengths) else None
+
+
+def clean(
+    pairs: Iterable[tuple[str, str]], rules: Namespace, counts: Counter[str]
+) -> Iterator[tuple[str, str]]:
+    """The pairs that are fit for training, normalised; ``counts`` is updated."""
+    # 16 bytes for a pair of any length: 130 MB for a million. The chance that two different pairs
+    # of ten million share a digest is 1e-25.
+    digests: set[bytes] = set()
+    counts.update(dict.fromkeys(["read", *REASONS, "kept"], 0))
+    for pair in pairs:
+        source, target = map(normalise, pair)
+        reason = fault(source, target, rules)
+        if reason is None:
+            # Normalised text holds no newline, so the joined text has one reading only.
+            digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()
+            reason = "duplicate" if digest in digests else None
+            digests.add(digest)
+        counts.update(["read", reason or "kept"])
+        if reason is None:
+            yield source, target
 
 
 def write_pairs(pairs: Iterable[tuple[str, str]], outputs: list[Path]) -> None:
@@ -33,16 +69,16 @@ def main() -> None:
 
     files = zip(args.train[::2], args.train[1::2], strict=True)
     train = chain.from_iterable(read_pairs(*pair) for pair in files)
-    cleaner = Cleaner(Rules(args.max_words, args.max_characters, args.max_ratio))
-    write_pairs(cleaner(train), [args.folder / f"train.{lang}" for lang in args.languages])
-    if not cleaner.counts["kept"]:
-        raise UserError(f"no pair is left to train on: {dict(cleaner.counts)}")
+    counts: Counter[str] = Counter()
+    write_pairs(clean(train, args, counts), [args.folder / f"train.{k}" for k in args.languages])
+    if not counts["kept"]:
+        raise UserError(f"no pair is left to train on: {dict(counts)}")
     valid = ((normalise(source), normalise(target)) for source, target in read_pairs(*args.valid))
     write_pairs(valid, [args.folder / f"valid.{lang}" for lang in args.languages])
-    table = f"pairs to train on:\n{format_counts(cleaner.counts)}\n"
+    rows = [f"  {name:10}{number:>12,}\n" for name, number in counts.items()]
+    table = "".join(["pairs to train on:\n", *rows])
     print(table, end="")
-    with atomic_file(args.folder / "counts.txt") as counts:
-        counts.write(table)
+    (args.folder / "counts.txt").write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":

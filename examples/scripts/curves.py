@@ -10,7 +10,6 @@ from statistics import mean
 
 import matplotlib
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
 
 
@@ -40,8 +39,7 @@ def main() -> None:
         axes.fill_between(updates, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set(xlabel="updates", ylabel="loss on held-out text, nats")
     figure.legend(loc="outside right upper")
-    with atomic_file(args.output, "wb") as file:
-        figure.savefig(file, dpi=150, format="png")
+    figure.savefig(args.output, dpi=150)
 
 
 if __name__ == "__main__":

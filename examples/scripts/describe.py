@@ -7,7 +7,6 @@ import shutil
 from argparse import ArgumentParser
 from pathlib import Path
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.model_json import PENALTIES, ModelDescription
 from diet_fairseq.text.subwords import FILES
@@ -28,8 +27,7 @@ def main() -> None:
     folder, (kind, subwords) = args.folder, args.subwords
     folder.mkdir(parents=True, exist_ok=True)
     for file in (Path(subwords), *(args.data / f"dict.{lang}.txt" for lang in args.languages)):
-        with open(file, "rb") as original, atomic_file(folder / file.name, "wb") as copy:
-            shutil.copyfileobj(original, copy)
+        shutil.copyfile(file, folder / file.name)
     ModelDescription(
         engine="fairseq",
         source_lang=args.languages[0],

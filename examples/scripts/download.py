@@ -1,19 +1,36 @@
 """Download a file or a pair of parallel text, or take a pair from sacreBLEU's test sets."""
 
 import gzip
-import hashlib
 import json
 import shutil
+import tarfile
+import zipfile
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import IO, Any
+
+import pooch
+from sacrebleu.dataset import DATASETS
 
 from diet_fairseq.atomic import atomic_file
-from diet_fairseq.errors import exit_with_one_line
-from diet_fairseq.text.download import extract, fetch
+from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import write_lines
-from diet_fairseq.text.scores import read_test_set
+
+
+def member_of(archive: Path, name: str) -> IO[bytes]:
+    """The regular file called ``name`` in any folder of a tar or zip archive."""
+    if zipfile.is_zipfile(archive):
+        zipped = zipfile.ZipFile(archive)
+        paths = [path for path in zipped.namelist() if Path(path).name == name]
+        content = zipped.open(paths[0]) if paths else None
+    else:
+        tar = tarfile.open(archive)  # noqa: SIM115
+        entries = (entry for entry in tar if entry.isreg() and Path(entry.name).name == name)
+        entry = next(entries, None)
+        content = tar.extractfile(entry) if entry else None
+    if content is None:
+        raise UserError(f"{archive} holds no file {name}: correct its name")
+    return content
 
 
 def download(source: dict[str, Any], language: str, output: Path, archives: Path) -> None:
@@ -22,16 +39,21 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
     sha256 = source.get("sha256")
     if isinstance(sha256, dict):
         sha256 = sha256[language]
-    # Archives of two servers may have one name.
-    name = f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{Path(urlsplit(url).path).name}"
-    archive = fetch(url, archives / name, sha256)
+    try:
+        path = pooch.retrieve(
+            url,
+            known_hash=sha256 and f"sha256:{sha256}",  # without one, pooch prints the file's
+            path=archives,
+            downloader=pooch.HTTPDownloader(timeout=60),
+        )
+    except (ValueError, OSError) as error:
+        raise UserError(f"{url} can't be downloaded ({error}): run this again") from error
+    archive = Path(path)
     if member := source.get("member"):
-        extract(archive, member.replace("{lang}", language), output)
-        return
-    with (
-        gzip.open(archive) if archive.suffix == ".gz" else open(archive, "rb") as content,
-        atomic_file(output, "wb") as file,
-    ):
+        content: Any = member_of(archive, member.replace("{lang}", language))
+    else:
+        content = (gzip.open if archive.suffix == ".gz" else open)(archive, "rb")
+    with content, atomic_file(output, "wb") as file:
         shutil.copyfileobj(content, file)
 
 
@@ -42,10 +64,13 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", default=[""], help="one for each output")
     parser.add_argument("--archives", type=Path, required=True, help="folder of downloaded files")
     args = parser.parse_args()
-    if "sacrebleu" in args.source:
-        sides = read_test_set(args.source["sacrebleu"], "-".join(args.languages))
-        for output, lines in zip(args.outputs, sides, strict=True):
-            write_lines(output, lines)
+    if name := args.source.get("sacrebleu"):
+        pair = "-".join(args.languages)
+        if name not in DATASETS or pair not in DATASETS[name].langpairs:
+            raise UserError(f"sacreBLEU has no test set {name} for {pair}: see sacrebleu --list")
+        references = (line[0] for line in DATASETS[name].references(pair))
+        write_lines(args.outputs[0], map(str.strip, DATASETS[name].source(pair)))
+        write_lines(args.outputs[1], map(str.strip, references))
         return
     for language, output in zip(args.languages, args.outputs, strict=True):
         download(args.source, language, output, args.archives)

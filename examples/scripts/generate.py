@@ -12,7 +12,6 @@ import diet_fairseq
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.inference.engine import Hypothesis, Search
-from diet_fairseq.model_json import PENALTIES
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.tokenizer import tokenizers
 from diet_fairseq.text.whitespace import normalise
@@ -37,7 +36,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--beam", type=int, required=True)
     parser.add_argument("--length-penalty", type=float, required=True)
-    parser.add_argument("--penalty", choices=PENALTIES, required=True)
+    parser.add_argument("--penalty", choices=model_json.PENALTIES, required=True)
     args = parser.parse_args()
 
     from fairseq_cli import generate  # takes over the log

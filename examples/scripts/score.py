@@ -1,12 +1,11 @@
 """Score translations with sacreBLEU: BLEU and chrF with their signatures, as JSON."""
 
+import hashlib
 import json
 from argparse import ArgumentParser
 from pathlib import Path
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
-from diet_fairseq.text.download import sha256_of
 from diet_fairseq.text.lines import read_pairs
 from diet_fairseq.text.scores import score
 
@@ -26,9 +25,9 @@ def main() -> None:
     scores = score(hypotheses, references, args.test_set, args.pair)
     scores["model"] = " ".join(map(str, args.checkpoints))
     if len(args.checkpoints) == 1:
-        scores["sha256"] = sha256_of(args.checkpoints[0])
-    with atomic_file(args.output) as file:
-        json.dump(scores | args.settings, file, indent=1)
+        with open(args.checkpoints[0], "rb") as checkpoint:
+            scores["sha256"] = hashlib.file_digest(checkpoint, "sha256").hexdigest()
+    args.output.write_text(json.dumps(scores | args.settings, indent=1), encoding="utf-8")
     for name in ("BLEU", "chrF"):
         print(f"{args.translations}: {name} {scores[name]:.2f}  {scores[f'{name} signature']}")
 

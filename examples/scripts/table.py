@@ -89,8 +89,7 @@ def main() -> None:
     with atomic_file(args.results) as file:
         table.round({"minutes": 1}).to_csv(file, index=False, lineterminator="\n")
     texts = [markdown(table, test, Path(path), args.baseline) for test, path in args.test]
-    with atomic_file(args.output) as file:
-        file.write("\n".join(texts))
+    args.output.write_text("\n".join(texts), encoding="utf-8")
     print("\n".join(texts))
 
 

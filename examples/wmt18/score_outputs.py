@@ -10,6 +10,7 @@ FOLDER_OF_DATA holds newstest2017/ and newstest2017_outputs/.
 """
 
 import csv
+import gzip
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
@@ -58,7 +59,9 @@ def rows(data: Path, systems: int | None = None) -> Iterator[Row]:
         for entry in islice(csv.DictReader(lines, delimiter="\t"), systems):
             pair = entry.get("pair") or entry["system"].rpartition(".")[2]
             # A byte-order mark in one of the outputs went into its figure.
-            output = list(read_lines(table.parent / entry["file"], keep_mark=True))
+            path = table.parent / entry["file"]
+            with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+                output = [line.decode().rstrip("\r\n") for line in file]
             source, target = (FILES[language] for language in pair.split("-"))
             reference = data / "newstest2017" / f"{source}-{target}" / f"newstest2017.{target}.gz"
             for column, (name, make_metric, unit, digits) in FIGURES.items():

@@ -237,38 +237,6 @@ def test_twice_the_size_does_not_fit_but_is_built(edited, data):
         models(edited(model__encoder_layers=2), data)
 
 
-# --- Counts
-
-
-COUNT = "no count from 0 to 2,147,483,648"
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "words"),
-    [
-        ("optimizer_history.0.num_updates", -1, f"its num_updates is -1, {COUNT}"),
-        ("extra_state.train_iterator.epoch", "1", f"its epoch is '1', {COUNT}"),
-        ("extra_state.train_iterator.epoch", 10**30, f"its epoch is {10**30}, {COUNT}"),
-        ("extra_state.train_iterator.iterations_in_epoch", 0.5, "its iterations_in_epoch is 0.5, "),
-        ("extra_state.train_iterator.shards", 0, "its shards is 0, no count from 1 to "),
-        ("extra_state.train_iterator.batches", "9", "its batches is '9', no count from 1 to "),
-        ("extra_state.best", "\x1b", r"its best is '\x1b', no number"),
-        ("extra_state.previous_training_time", None, "its previous_training_time is None"),
-        ("optimizer_history.0.lr_scheduler_state.best", [], "its best is [], no number"),
-        ("extra_state.metrics.train.0.3.sum", torch.Size([1]), "its meter "),
-    ],
-)  # fmt: skip
-def test_what_a_run_counts_with_are_numbers(place, value, words, stock, data, tmp_path):
-    state = checkpoints.read(stock)
-    *inside, last = [int(key) if key.isdigit() else key for key in place.split(".")]
-    holder = state
-    for key in inside:
-        holder = holder[key]
-    holder[last] = value
-    torch.save(state, tmp_path / "x.pt")
-    assert refusal(tmp_path / "x.pt", data).startswith(f"is refused: {words}")
-
-
 def test_several_checkpoints_are_an_ensemble(stock, data):
     both, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(stock)] * 2, {"data": str(data)}

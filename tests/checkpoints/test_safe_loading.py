@@ -306,7 +306,7 @@ def without_configuration(path, stock):
     ("make", "words"),
     [
         (cut, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
-        (empty, " is empty: give another checkpoint"),
+        (empty, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
         (text, " is not a checkpoint, or is truncated or damaged: give another, or train again"),
         (weights, " is not a fairseq checkpoint: it holds no model; give another file"),
         (without_configuration,

@@ -122,7 +122,8 @@ def test_numbers_are_ordered_as_numbers(folder):
         (["{0}/checkpoint1.pt", "--checkpoint-upper-bound", "1"],
          "--checkpoint-upper-bound 1 goes with --num-epoch-checkpoints or "
          "--num-update-checkpoints: add one, or leave it out"),
-        (["{0}/typo.pt"], "{0}/typo.pt is not there: check the path"),
+        (["{0}/typo.pt"], "{0}/typo.pt can't be read: No such file or directory; give a "
+         "checkpoint, such as checkpoint_best.pt"),
         (["{0}"], "{0} is a folder: give a checkpoint, such as checkpoint_best.pt"),
         (["{0}/checkpoint1.pt", "{0}/named.pt"],
          "{0}/named.pt has a parameter other, which {0}/checkpoint1.pt lacks: average checkpoints "
@@ -133,7 +134,8 @@ def test_numbers_are_ordered_as_numbers(folder):
         (["{0}/checkpoint1.pt", "{0}/wide.pt"],
          "own is (2, 3) in {0}/checkpoint1.pt and (4,) in {0}/wide.pt: average checkpoints of one "
          "run"),
-        (["{0}/empty.pt"], "{0}/empty.pt is empty: give another checkpoint"),
+        (["{0}/empty.pt"], "{0}/empty.pt is not a checkpoint, or is truncated or damaged: give "
+         "another, or train again"),
         (["{0}/pipe"], "{0}/pipe is not a regular file: give a checkpoint, such as "
          "checkpoint_best.pt"),
     ],
@@ -155,4 +157,4 @@ def test_the_command_ends_with_the_error(folder):
     done = run("diet_fairseq_cli:main", "average", "--inputs", folder / "typo.pt",
                "--output", folder / "out.pt", plugin=False)  # fmt: skip
     assert done.status == 1
-    assert done.last == (f"error: {folder}/typo.pt is not there: check the path")
+    assert done.last.startswith(f"error: {folder}/typo.pt can't be read: No such file")

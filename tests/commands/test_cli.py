@@ -216,15 +216,6 @@ def test_a_closed_output_pipe_ends_a_command_in_silence(words):
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
-def test_another_broken_pipe_is_an_error(monkeypatch):
-    def run(args):
-        raise BrokenPipeError("of a worker")
-
-    monkeypatch.setattr(Command, "import_run", lambda self: run)
-    with pytest.raises(BrokenPipeError, match="of a worker"):
-        main(["schemes"])
-
-
 def test_optional_packages_are_in_their_extras():
     requirements = [re.sub(r"[\s\"']", "", line) for line in requires("diet_fairseq") or ()]
     for package, extra in EXTRAS.items():

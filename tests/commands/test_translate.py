@@ -151,7 +151,8 @@ def test_a_closed_pipe_ends_it_in_silence(model, text, monkeypatch, capfd):
     try:
         with monkeypatch.context() as patch, open(1, "w", closefd=False) as out:
             patch.setattr(sys, "stdout", out)
-            assert run(model, text) == 141
+            with pytest.raises(SystemExit, match="141"):
+                run(model, text)
     finally:
         os.dup2(before, 1)
         for descriptor in (before, writing):

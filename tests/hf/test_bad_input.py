@@ -1,6 +1,5 @@
 """A user's mistakes with `export hf` and `import hf` end in one line, and nothing is written."""
 
-import importlib
 import json
 import shutil
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.hf.tokenizer import symbols_in
 from tests.hf.conftest import export, take_back
 from tests.support import hugging
 from tests.support.checkpoints import Touch
@@ -165,18 +163,3 @@ def test_damaged_weights_are_refused(translation_folder, tmp_path):
     (tmp_path / "folder" / "dict.txt").unlink()
     weights.write_bytes((translation_folder / "model.safetensors").read_bytes())
     assert "holds no dict.txt" in refused(take_back, tmp_path / "folder", tmp_path / "out")
-
-
-def test_a_dictionary_that_is_not_utf_8_is_refused(tmp_path):
-    (tmp_path / "dict.txt").write_bytes(b"\xff 1\n")
-    assert f"{tmp_path / 'dict.txt'} is not UTF-8" in refused(symbols_in, tmp_path / "dict.txt")
-
-
-@pytest.mark.parametrize("version", ["4.57.6", "5.3.0"])
-def test_a_transformers_that_is_too_old_is_refused(version, monkeypatch):
-    package = importlib.import_module("diet_fairseq.hf")
-    monkeypatch.setattr("transformers.__version__", version)
-    assert refused(importlib.reload, package) == (
-        f"transformers must be 5.4 or newer, but is {version}: "
-        "pip install 'diet_fairseq[transformers]'"
-    )

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -34,13 +33,6 @@ def test_a_model_that_answers_questions_stays_in_transformers(answerer_folder, t
     with pytest.raises(UserError, match="holds a model that answers questions, for which fairseq"):
         take_back(answerer_folder, tmp_path / "back")
     assert not (tmp_path / "back").exists()
-
-
-@pytest.mark.parametrize(("name", "script"), [("classifier", "finetune"), ("answerer", "answer")])
-def test_fairseq_refuses_fine_tuned_checkpoints_of_0_2(request, name, script):
-    path = request.getfixturevalue(name)
-    with pytest.raises(UserError, match=rf"diet-fairseq export hf.*examples/roberta/{script}.py"):
-        checkpoint_utils.load_model_ensemble_and_task([str(path)])
 
 
 @pytest.mark.parametrize("name", ["translation", "encoder", "classifier", *slow(["stock"])])

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 
-from diet_fairseq.errors import UserError
 from tests.hf.test_equality import converted, huggingface, logits
 from tests.support import tiny
 
@@ -20,7 +19,6 @@ from transformers import (
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from diet_fairseq.hf import encoders
 from diet_fairseq.hf.configuration import CACHE
 
 #: one of every scheme, and what else changes decoding
@@ -193,27 +191,6 @@ def test_a_vocabulary_that_has_grown_is_saved_and_loaded(tmp_path):
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(again(input_ids=new, decoder_input_ids=new).logits, expected)
-
-
-def test_vocabularies_of_source_and_target_do_not_grow_apart():
-    model = huggingface.convert(tiny.fresh(tiny.Case("t5"))).model
-    with pytest.raises(UserError, match=r"^resize_token_embeddings to 63 needs one matrix of"):
-        model.resize_token_embeddings(63)
-    assert model.resize_token_embeddings() is model.get_input_embeddings()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["DietForMaskedLM", "DietForSequenceClassification", "DietForQuestionAnswering"],
-)
-def test_heads_leave_no_parameter_to_train_that_they_do_not_use(name, tmp_path):
-    """Data parallel refuses a parameter without a gradient."""
-    converted(tiny.Case("diet_rel", family="bert")).save_pretrained(tmp_path)
-    model = getattr(encoders, name).from_pretrained(tmp_path)
-    assert model.model.pooler is not None
-    sum(part.sum() for part in model(torch.arange(4, 12).unsqueeze(0)).to_tuple()).backward()
-    trained = [name for name, p in model.named_parameters() if p.requires_grad]
-    assert trained == [name for name, p in model.named_parameters() if p.grad is not None]
 
 
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])

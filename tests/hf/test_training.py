@@ -58,13 +58,14 @@ def test_too_long_an_input_to_learned_positions_is_refused():
 
 def test_words_are_split_by_source_rules_and_joined_by_target_rules(tmp_path):
     (tmp_path / "codes").write_text("#version: 0.2\nd o\n")
-    (tmp_path / "dict.txt").write_text("dog 1\n")
+    (tmp_path / "dict.txt").write_text("L 1\nL@@ 1\n")
     tokenizer = DietTokenizer(
         str(tmp_path / "dict.txt"),
         codes_file=str(tmp_path / "codes"),
         moses=True,
-        source_lang="en",
-        target_lang="de",
+        source_lang="fr",
+        target_lang="en",
     )
-    assert tokenizer.source_text.language == "en"
-    assert tokenizer.target_text.language == "de"
+    assert tokenizer("L'homme")["input_ids"][0] == 5  # L&apos; homme
+    assert tokenizer(text_target="L'homme")["input_ids"][0] == 4  # L &apos;homme
+    assert tokenizer.target_text.language == "en"

@@ -70,23 +70,13 @@ def test_the_rate_stays_until_the_epoch_size_is_known():
         ({"max_update": 0},
          "--lr-scheduler linear_ratio must know when training ends, but neither --max-update nor "
          "--max-epoch is given: give one"),
-        ({"lr": [1.0, 0.5]},
-         "--lr-scheduler linear_ratio takes one --lr, but 2 are given: give the largest"),
         ({"warmup_ratio": 1.0},
          "--warmup-ratio must be from 0 to below 1, but is 1.0: 0.06 is RoBERTa's"),
         ({"warmup_ratio": -0.1},
          "--warmup-ratio must be from 0 to below 1, but is -0.1: 0.06 is RoBERTa's"),
-        ({"end_learning_rate": 2.0},
-         "--end-learning-rate must be from 0 to --lr 1.0, but is 2.0: leave it out for 0"),
     ],
 )  # fmt: skip
 def test_impossible_schedules_are_refused(options, text):
     with pytest.raises(UserError) as error:
         schedule(**({"max_update": 8} | options))
     assert str(error.value) == text
-
-
-def test_epochs_without_an_update_are_refused():
-    linear = schedule(max_epoch=3, skip_remainder_batch=True)
-    with pytest.raises(UserError, match="--max-epoch 3 gives no update, as --skip-remainder-batch"):
-        linear.learn_epoch_size(1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from diet_fairseq.atomic import atomic_file, remove_leftovers
+from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches import saving
 from tests.support.commands import TINY, run
@@ -75,22 +75,6 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
         interrupted()
     assert target.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.pt"]
-
-
-def test_leftovers_of_killed_writers_are_removed(tmp_path):
-    (tmp_path / "results").mkdir()
-    for name in ("curves.png", "checkpoint_last.pt"):
-        if os.fork() == 0:
-            with atomic_file(tmp_path / "results" / name):
-                os._exit(1)
-        os.wait()
-    for name in ("results/notes.tmp", "results/notes.1-2.tmp.txt", "counts.txt.1-2.tmp"):
-        (tmp_path / name).write_text(name)
-    remove_leftovers(tmp_path)
-    assert os.listdir(tmp_path) == ["results"]
-    checkpoint, *notes = sorted(os.listdir(tmp_path / "results"))
-    assert checkpoint.startswith("checkpoint_last.pt.")
-    assert notes == ["notes.1-2.tmp.txt", "notes.tmp"]
 
 
 def test_a_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
 
-from diet_fairseq.tasks.diet_fine_tuned import GLUE, QUESTION_ANSWERING
+from diet_fairseq.export.checkpoint import GLUE, QUESTION_ANSWERING
 from tests.support import tiny
 
 TEXT = [
@@ -74,7 +74,7 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
     if task == "translation":
         words += ["--source-lang", "en", "--target-lang", "de"]
     args = options.parse_args_and_arch(options.get_training_parser(default_task=known), words)
-    args.task = task
+    args.task = known
     sizes = vars(tiny.complete(arch, **given))
     vars(args).update({name: value for name, value in sizes.items() if name != "task"})
     vars(args).update(given)
@@ -91,13 +91,15 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
-    return write_checkpoint(folder / "checkpoint_best.pt", args, model.state_dict())
+    return write_checkpoint(folder / "checkpoint_best.pt", args, model.state_dict(), task)
 
 
-def write_checkpoint(path: Path, args: Namespace, state: dict) -> Path:
-    cfg = OmegaConf.to_container(
+def write_checkpoint(path: Path, args: Namespace, state: dict, task: str | None = None) -> Path:
+    cfg: Any = OmegaConf.to_container(
         convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
     )
+    if task is not None:
+        cfg["task"]["_name"] = task
     history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     torch.save(
         {

@@ -1,7 +1,13 @@
 """Texts for tests: sentences of a made-up language, and odd characters inside lines."""
 
+import io
 import random
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+
+from sentencepiece import SentencePieceTrainer
+from subword_nmt.learn_bpe import learn_bpe
 
 #: what may stand inside a line and must not end it, nor join or shift lines
 ODD = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\xa0\u3000\u200b\u2060\t\x00\x07\x93\ufeff\u2581|@@ </s>"
@@ -31,3 +37,26 @@ def corpus(folder: Path, train: int = 300, odd: bool = True) -> Path:
         write(folder / f"{split}.de", german)
         write(folder / f"{split}.en", english)
     return folder
+
+
+def learn_subwords(path: Path, kind: str, lines: Iterable[str], size: int) -> Path:
+    """A subword model of the lines."""
+    model: io.BytesIO | io.StringIO = io.BytesIO()
+    if kind == "sentencepiece":
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            character_coverage=1.0,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+    else:
+        words = Counter(word for line in lines for word in line.split())
+        table = [f"{word} {count}" for word, count in words.items()]
+        model = io.StringIO()
+        learn_bpe(table, model, size, is_dict=True, total_symbols=True)
+    content = model.getvalue()
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path

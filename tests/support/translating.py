@@ -12,8 +12,7 @@ from omegaconf import OmegaConf
 
 from diet_fairseq.inference.engine import Hypothesis, Search
 from diet_fairseq.model_json import ModelDescription
-from diet_fairseq.text.subwords import learn_sentencepiece
-from tests.support.texts import sentences
+from tests.support.texts import learn_subwords, sentences
 
 
 class Backwards:
@@ -55,7 +54,7 @@ def untrained(folder: Path, *architecture: str, towards_end: float = 2.5) -> Pat
     """
     folder.mkdir(exist_ok=True)
     subwords = folder / "sentencepiece.model"
-    learn_sentencepiece(subwords, sentences(200), 90)
+    learn_subwords(subwords, "sentencepiece", sentences(200), 90)
     model = sentencepiece.SentencePieceProcessor(model_file=str(subwords))
     words = Dictionary()
     for number in range(3, model.get_piece_size()):  # the first three are its marks

@@ -12,7 +12,6 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 import diet_fairseq  # noqa: F401  # registers
-from diet_fairseq.errors import UserError
 from diet_fairseq.tasks.diet_masked_lm_nsp import MaskedLMNspTask
 from tests.support.commands import kill_on_call, log_lines, run
 
@@ -85,18 +84,6 @@ def test_pairs_differ_by_epoch_and_repeat_by_seed(data):
 def test_a_missing_split_is_named(data):
     with pytest.raises(FileNotFoundError, match="Dataset not found: test"):
         task_of(data).load_dataset("test")
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("sample_break_mode", "complete"), ("shorten_method", "truncate")]
-)
-def test_options_without_a_meaning_for_pairs_are_refused(data, option, value):
-    with pytest.raises(UserError) as error:
-        task_of(data, **{option: value})
-    assert str(error.value) == (
-        f"--task masked_lm_nsp takes no --{option.replace('_', '-')} ({value}): it makes samples "
-        "of two texts; leave it out"
-    )
 
 
 # Masks, of fairseq's task masked_lm and of ours

@@ -145,11 +145,3 @@ def test_fewer_than_two_documents_are_refused(lines, number):
         f"data-bin/train holds {number}: put a blank line after each document and run "
         "fairseq-preprocess again, or take --task masked_lm"
     )
-
-
-def test_a_sample_needs_room_for_two_texts():
-    with pytest.raises(UserError) as error:
-        pairs(documents(), tokens_per_sample=4)
-    assert str(error.value) == (
-        "--tokens-per-sample 4 has no room for <s> A </s> B </s>: take 5 or more"
-    )

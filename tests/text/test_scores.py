@@ -3,7 +3,7 @@
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.scores import paired_bootstrap, read_test_set, score
+from diet_fairseq.text.scores import paired_bootstrap, score
 
 REFERENCES = [f"this is sentence number {n} of the test" for n in range(40)]
 
@@ -21,11 +21,6 @@ def test_the_signature_names_a_test_set_of_sacrebleu():
 def test_translations_of_another_number_of_lines_are_refused():
     with pytest.raises(UserError, match="39 translations of 40 references"):
         score(REFERENCES[1:], REFERENCES)
-
-
-def test_an_unknown_test_set_is_refused():
-    with pytest.raises(UserError, match="has no test set wmt18 for en-fr: see sacrebleu --list"):
-        read_test_set("wmt18", "en-fr")
 
 
 def test_a_better_system_differs_and_an_equal_one_does_not():

@@ -5,32 +5,19 @@ import re
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.subwords import (
-    FILES,
-    check_vocabulary,
-    learn_sentencepiece,
-    learn_subword_nmt,
-)
-from diet_fairseq.text.tokenizer import Tokenizer, encode_lines
+from diet_fairseq.text.subwords import FILES, check_vocabulary
+from diet_fairseq.text.tokenizer import Tokenizer
 from diet_fairseq.text.whitespace import normalise
-from tests.support.texts import ODD, sentences
+from tests.support.texts import ODD, learn_subwords, sentences
 
 LINES = sentences(400) + [normalise(f"über {odd} Länge, naïve 世界 😀 Müller.") for odd in ODD]
-
-
-def learn(folder, kind, size=200, workers=1):
-    path = folder / FILES[kind]
-    if kind == "sentencepiece":
-        learn_sentencepiece(path, [*LINES, *LINES[::-1]], size)
-    else:
-        learn_subword_nmt(path, {"de": LINES, "en": LINES[::-1]}, size, workers)
-    return path
 
 
 @pytest.fixture(scope="module", params=["sentencepiece", "subword_nmt", "subword_nmt, Moses"])
 def tokenizer(request, tmp_path_factory):
     kind, _, moses = request.param.partition(", ")
-    return Tokenizer(kind, learn(tmp_path_factory.mktemp("subwords"), kind), "de", bool(moses))
+    path = tmp_path_factory.mktemp("subwords") / FILES[kind]
+    return Tokenizer(kind, learn_subwords(path, kind, LINES * 2, 200), "de", bool(moses))
 
 
 def test_text_comes_back(tokenizer):
@@ -42,17 +29,11 @@ def test_text_comes_back(tokenizer):
 
 def test_every_line_has_one_line_of_tokens(tokenizer):
     lines = ["", "a", " \u2028", *LINES, "x" * 100_000, "\x85"]
-    coded = list(encode_lines(tokenizer, lines))
-    assert len(coded) == len(lines)
-    assert all(len(line.splitlines()) <= 1 for line in coded)
-    assert [not line for line in coded] == [not normalise(line) for line in lines]
-    assert tokenizer.decode(coded[-2].split()) == "x" * 100_000
+    coded = [tokenizer.encode(line) for line in lines]
+    assert all(len(" ".join(tokens).splitlines()) <= 1 for tokens in coded)
+    assert [not tokens for tokens in coded] == [not normalise(line) for line in lines]
+    assert tokenizer.decode(coded[-2]) == "x" * 100_000
     assert tokenizer.decode([]) == ""
-
-
-def test_several_processes_give_what_one_gives(tokenizer):
-    lines = LINES * 25  # more than one chunk
-    assert list(encode_lines(tokenizer, lines, 2)) == list(encode_lines(tokenizer, lines))
 
 
 def test_marks_in_a_text_are_unknown_words():
@@ -93,35 +74,3 @@ def test_a_damaged_subword_model_is_named(tmp_path, kind, capsys):
     with pytest.raises(UserError, match=re.escape(str(path)) + " (is no|holds no) "):
         Tokenizer(kind, path, "en")
     assert capsys.readouterr().err == ""
-
-
-# Learning
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_learning_is_deterministic(kind, tmp_path):
-    first = learn(tmp_path, kind).read_bytes()
-    assert learn(tmp_path, kind, workers=2).read_bytes() == first
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_more_characters_than_subwords_are_allowed(kind, tmp_path):
-    path = learn(tmp_path, kind, size=20)
-    coded = list(encode_lines(Tokenizer(kind, path, "de"), LINES))
-    assert len(coded) == len(LINES)
-
-
-def test_a_vocabulary_of_two_subwords_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"can't learn 2 subwords .* try another size"):
-        learn(tmp_path, "sentencepiece", size=2)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_text_without_a_repeated_pair_is_refused_by_subword_nmt(tmp_path):
-    with pytest.raises(UserError) as error:
-        learn_subword_nmt(tmp_path / "codes", {"de": ["ab cd"]}, 20)
-    assert str(error.value) == (
-        "subword-nmt finds no pair of characters that occurs twice in the training text: "
-        "give more text, or take sentencepiece"
-    )
-    assert not (tmp_path / "codes").exists()

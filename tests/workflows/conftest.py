@@ -1,5 +1,6 @@
 """Tiny experiments for tests of the workflows, and Snakemake as a user runs it."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -37,6 +38,15 @@ TINY = {
     "options": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 "
     "--decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --dropout 0.1",
 }
+
+
+def script(name):
+    """A script as a module; it does nothing when imported."""
+    spec = importlib.util.spec_from_file_location(name.replace("/", "_"), EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def environment() -> dict[str, str]:

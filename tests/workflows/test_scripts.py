@@ -1,10 +1,8 @@
 """The workflows' scripts: tables, published figures."""
 
-import importlib.util
 import json
 import re
 import sys
-import zipfile
 from runpy import run_path
 
 import pytest
@@ -14,20 +12,9 @@ from pandas.testing import assert_frame_equal
 from diet_fairseq.errors import UserError
 from diet_fairseq.text.lines import read_lines
 from tests.support.texts import write
-from tests.workflows.conftest import EXAMPLES
-
-
-def script(name):
-    """A script as a module; it does nothing when imported."""
-    spec = importlib.util.spec_from_file_location(name.replace("/", "_"), EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
+from tests.workflows.conftest import EXAMPLES, script
 
 table = script("scripts/table")
-download = script("scripts/download")
 outputs = script("wmt18/score_outputs")
 
 
@@ -95,33 +82,6 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     assert output.read_text() == table.markdown(rows, "test", reference, "shaw")
     csv = read_csv(tmp_path / "results.csv", dtype={"parameters": "Int64", "seeds": str})
     assert_frame_equal(csv, rows, check_dtype=False)
-
-
-def test_a_published_file_is_taken_out_of_its_archive(tmp_path, monkeypatch):
-    def fetch(url, path, sha256):
-        assert (url, sha256) == (source["url"], source["sha256"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("MLQA_V1/test/test-de.json", "{}")
-        return path
-
-    monkeypatch.setattr(download, "fetch", fetch)
-    source = {"url": "https://a.b/MLQA_V1.zip", "member": "test-de.json", "sha256": "0" * 64}
-    output, archives = tmp_path / "de.json", tmp_path / "archives"
-    words = [json.dumps(source), str(output), "--archives", str(archives)]
-    monkeypatch.setattr("sys.argv", ["download.py", *words])
-    download.main()
-    assert output.read_text() == "{}"
-
-
-def test_a_test_set_of_sacrebleu_s_is_two_files(tmp_path, monkeypatch):
-    lines = {"wmt18": ["a"], "en-de": ["b"]}
-    monkeypatch.setattr(download, "read_test_set", lambda *names: [lines[name] for name in names])
-    paths = [tmp_path / "en", tmp_path / "de"]
-    words = ['{"sacrebleu": "wmt18"}', *paths, "--languages", "en", "de", "--archives", tmp_path]
-    monkeypatch.setattr("sys.argv", ["download.py", *map(str, words)])
-    download.main()
-    assert [path.read_text() for path in paths] == ["a\n", "b\n"]
 
 
 def test_no_test_sentence_of_the_demo_is_in_its_training_text():
@@ -208,7 +168,7 @@ def test_what_the_examples_import_is_required(monkeypatch):
 
 def test_workflows_have_few_lines():
     tests = ("tests/workflows", "tests/roberta", "tests/text")
-    for most, *folders in [(3500, "examples"), (1000, "diet_fairseq/text"), (2500, *tests)]:
+    for most, *folders in [(3500, "examples"), (500, "diet_fairseq/text"), (2500, *tests)]:
         files = [path for folder in folders for path in (EXAMPLES.parent / folder).rglob("*")]
         code = [p for p in files if p.suffix in (".py", ".smk") or p.name == "Snakefile"]
         lines = {path: len(path.read_text().splitlines()) for path in code}

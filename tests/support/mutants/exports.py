@@ -67,15 +67,6 @@ def exported_mask_not_added(patch: Patch) -> None:
     patch.setattr(attention, "attention_bias", added)
 
 
-def an_end_that_is_certain(patch: Patch) -> None:
-    from transformers.generation.logits_process import ForcedEOSTokenLogitsProcessor
-
-    from diet_fairseq.hf import transformer
-
-    original = ForcedEOSTokenLogitsProcessor.__call__
-    patch.setattr(transformer.ForcedEnd, "__call__", original)
-
-
 # CTranslate2
 
 

@@ -1,4 +1,4 @@
-"""The fast tokenizer gives the slow one's ids and SentencePiece's offsets."""
+"""The tokenizer gives `text.tokenizer`'s tokens, and SentencePiece's offsets."""
 
 import copy
 import gzip
@@ -11,8 +11,8 @@ import sentencepiece
 
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
-from diet_fairseq.errors import UserError
-from diet_fairseq.hf import DietEncoderTokenizer, DietTokenizer
+from diet_fairseq.hf import DietEncoderTokenizer
+from diet_fairseq.text.tokenizer import Tokenizer
 
 ODD = [
     "",
@@ -25,7 +25,6 @@ ODD = [
     "====== aaaaaaaa",
     "▁odd ▁▁",
     "日本語 爪 \U0001f600\U0001f601 x\U0001f600",
-    "a <mask> b  </s> c",
 ]
 
 
@@ -61,13 +60,22 @@ def write(folder, lines, minimum=1, **options):
     return folder
 
 
-def tokenizers(folder, **options):
-    files = {
-        "vocab_file": str(folder / "dict.txt"),
-        "sentencepiece_file": str(folder / "sentencepiece.model"),
-        "mask_token": "<mask>",
-    }
-    return DietTokenizer(**files, begins=True, **options), DietEncoderTokenizer(**files, **options)
+def tokenizer_of(folder, **options):
+    """An encoder's tokenizer."""
+    return DietEncoderTokenizer(
+        vocab_file=str(folder / "dict.txt"),
+        sentencepiece_file=str(folder / "sentencepiece.model"),
+        mask_token="<mask>",
+        **options,
+    )
+
+
+def ids_of(folder, line, lower=False):
+    """``<s> A </s>`` by our tokenizer and the dictionary."""
+    text = Tokenizer("sentencepiece", folder / "sentencepiece.model", "en", lower=lower)
+    entries = (folder / "dict.txt").read_text(encoding="utf-8").split("\n")
+    ids = {entry.rpartition(" ")[0]: number for number, entry in enumerate(entries, 4)}
+    return [0, *(ids.get(token, 3) for token in text.encode(line)), 2]
 
 
 @pytest.fixture(scope="module")
@@ -83,28 +91,33 @@ def folder(texts, tmp_path_factory):
 
 
 @pytest.mark.parametrize("lower", [False, True])
-def test_ids_are_the_slow_tokenizer_s_in_18_languages(folder, texts, lower):
-    slow, fast = tokenizers(folder, do_lower_case=lower)
+def test_ids_are_our_tokenizer_s_in_18_languages(folder, texts, lower):
+    tokenizer = tokenizer_of(folder, do_lower_case=lower)
     assert len(texts) == 18
     for language, lines in texts.items():
-        expected = [slow(line)["input_ids"] for line in lines]
-        assert fast(lines)["input_ids"] == expected, language
-        assert any(slow.unk_token_id in line for line in expected) or language in "en de es"
+        expected = [ids_of(folder, line, lower) for line in lines]
+        assert tokenizer(lines)["input_ids"] == expected, language
+        assert any(tokenizer.unk_token_id in ids for ids in expected) or language in "en de es"
 
 
 @pytest.mark.parametrize("text", ODD)
 def test_odd_white_space_and_characters_are_the_same(folder, text):
-    slow, fast = tokenizers(folder)
-    assert fast(text)["input_ids"] == slow(text)["input_ids"]
+    assert tokenizer_of(folder)(text)["input_ids"] == ids_of(folder, text)
+
+
+def test_marks_are_tokens_of_their_own(folder):
+    tokenizer = tokenizer_of(folder)
+    [a], [b] = (ids_of(folder, letter)[1:-1] for letter in "ab")
+    assert tokenizer("a <mask> b</s>")["input_ids"] == [0, a, tokenizer.mask_token_id, b, 2, 2]
 
 
 def test_offsets_are_sentencepiece_s(folder, texts):
-    _, fast = tokenizers(folder)
+    tokenizer = tokenizer_of(folder)
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     for language in ("en", "de", "ru", "th"):
         for line in texts[language]:
             right = model.encode(line, out_type="offset_mapping", return_bytes=False)["offsets"]
-            offsets = fast(line, return_offsets_mapping=True)["offset_mapping"][1:-1]
+            offsets = tokenizer(line, return_offsets_mapping=True)["offset_mapping"][1:-1]
             pairs = [
                 (expected, pair)
                 for expected, pair in zip(right, offsets, strict=True)
@@ -116,36 +129,44 @@ def test_offsets_are_sentencepiece_s(folder, texts):
 
 
 def test_copies_and_pickles_give_the_same(folder, tmp_path):
-    _, fast = tokenizers(folder)
-    fast.save_pretrained(tmp_path)
+    tokenizer = tokenizer_of(folder)
+    tokenizer.save_pretrained(tmp_path)
     text = "The quick fox, 東京 <mask>"
     for copied in (
-        copy.deepcopy(fast),
-        pickle.loads(pickle.dumps(fast)),
+        copy.deepcopy(tokenizer),
+        pickle.loads(pickle.dumps(tokenizer)),
         DietEncoderTokenizer.from_pretrained(tmp_path),
     ):
-        assert copied(text, text)["input_ids"] == fast(text, text)["input_ids"]
+        assert copied(text, text)["input_ids"] == tokenizer(text, text)["input_ids"]
     assert not (tmp_path / "tokenizer.json").exists()
-    assert len(fast) == fast.vocab_size == len(fast.get_vocab())
+    assert len(tokenizer) == len(tokenizer.get_vocab())
 
 
 @pytest.mark.parametrize("kind", ["unigram", "char"])
 def test_any_kind_of_sentencepiece_model_is_read(kind, texts, tmp_path):
     write(tmp_path, texts["en"], model_type=kind, vocab_size=500, user_defined_symbols=["the"])
-    slow, fast = tokenizers(tmp_path)
-    assert fast(texts["en"])["input_ids"] == slow(texts["en"])["input_ids"]
+    expected = [ids_of(tmp_path, line) for line in texts["en"]]
+    assert tokenizer_of(tmp_path)(texts["en"])["input_ids"] == expected
 
 
 def test_tokens_cover_their_text_but_for_repeated_spaces(folder):
-    _, fast = tokenizers(folder)
+    tokenizer = tokenizer_of(folder)
     text = "two  spaces \u2026 \ufb01ne"
-    pairs = fast(text, return_offsets_mapping=True)["offset_mapping"][1:-1]
+    pairs = tokenizer(text, return_offsets_mapping=True)["offset_mapping"][1:-1]
     covered = {place for begin, end in pairs for place in range(begin, end)}
     assert set(range(11)) - covered == {3}
     assert all(begin < end for begin, end in pairs)
 
 
-def test_new_tokens_are_refused(folder):
-    _, fast = tokenizers(folder)
-    with pytest.raises(UserError, match="DietEncoderTokenizer takes no new tokens, but <new>"):
-        fast.add_tokens(["<new>"])
+def test_new_tokens_follow_the_vocabulary_and_are_kept(folder, tmp_path):
+    tokenizer = tokenizer_of(folder)
+    size = len(tokenizer)
+    assert tokenizer.add_tokens(["<new>"]) == 1
+    tokenizer.save_pretrained(tmp_path)
+    for copied in (
+        tokenizer,
+        copy.deepcopy(tokenizer),
+        DietEncoderTokenizer.from_pretrained(tmp_path),
+    ):
+        assert copied("a<new>")["input_ids"][-2:] == [size, 2]
+        assert (copied.mask_token_id, len(copied)) == (tokenizer.mask_token_id, size + 1)

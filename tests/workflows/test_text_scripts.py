@@ -1,0 +1,243 @@
+"""Scripts from raw text to subwords: downloads, cleaning, learning, encoding."""
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from argparse import Namespace
+from collections import Counter
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from diet_fairseq.errors import UserError
+from diet_fairseq.text.tokenizer import Tokenizer
+from tests.support.texts import ODD, sentences, write
+from tests.workflows.conftest import EXAMPLES, script
+
+download, clean = script("scripts/download"), script("scripts/clean")
+learn, encode = script("scripts/learn_subwords"), script("scripts/encode")
+
+
+# Downloads
+
+CONTENT = bytes(range(256)) * 400
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server():
+    """Serves ``content``, cut where ``sent`` says so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            site.requests += 1
+            self.send_response(site.status)
+            self.send_header("Content-Length", str(len(site.content)))
+            self.end_headers()
+            self.wfile.write(site.content[: site.sent])
+
+        def log_message(self, *_):
+            pass
+
+    site = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    site.content, site.sent, site.status, site.requests = CONTENT, None, 200, 0
+    site.url = f"http://127.0.0.1:{site.server_port}/file.bin"
+    thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield site
+    site.shutdown()
+    site.server_close()
+    thread.join()
+
+
+def fetched(folder, url, **source):
+    download.download({"url": url, **source}, "de", folder / "text", folder / "archives")
+    return (folder / "text").read_bytes()
+
+
+@pytest.mark.parametrize("sha256", [{}, {"sha256": DIGEST}, {"sha256": {"de": DIGEST}}])
+def test_a_complete_file_is_not_fetched_again(server, tmp_path, sha256):
+    for _ in range(2):
+        assert fetched(tmp_path, server.url, **sha256) == CONTENT
+    assert server.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "source", "reason"),
+    [
+        ({"sent": 70_000}, {}, "IncompleteRead|70000 bytes read"),
+        ({"content": b"x" + CONTENT}, {"sha256": DIGEST}, DIGEST),
+        ({"status": 404}, {}, "404"),
+    ],
+)
+def test_a_failed_download_is_named_and_leaves_nothing(server, tmp_path, fault, source, reason):
+    vars(server).update(fault)
+    with pytest.raises(UserError, match=rf"{server.url} can't be downloaded \((.|\n)*({reason})"):
+        fetched(tmp_path, server.url, **source)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def archive(kind, **files):
+    """A tar or zip archive of these files, in a folder, and of a link."""
+    content = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(content, "w") as zipped:
+            for name, text in files.items():
+                zipped.writestr(f"training/{name}", text)
+    else:
+        with tarfile.open(fileobj=content, mode="w:gz") as tar:
+            link = tarfile.TarInfo("training/europarl.de")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(link)
+            for name, text in files.items():
+                member = tarfile.TarInfo(f"training/{name}")
+                member.size = len(text)
+                tar.addfile(member, io.BytesIO(text))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_regular_file_comes_out_of_an_archive(server, tmp_path, kind):
+    server.content = archive(kind, **{"europarl.de": b"ano\n", "other": b"ne\n"})
+    assert fetched(tmp_path, server.url, member="europarl.{lang}") == b"ano\n"
+    with pytest.raises(UserError, match=r"holds no file missing: correct its name"):
+        fetched(tmp_path, server.url, member="missing")
+
+
+def test_a_test_set_of_sacrebleu_is_two_files(tmp_path, monkeypatch):
+    class TestSet:
+        langpairs, source, references = ("en-de",), lambda *_: ["a "], lambda *_: [["b"]]
+
+    monkeypatch.setitem(download.DATASETS, "wmt18", TestSet())
+    words = ['{"sacrebleu": "wmt18"}', tmp_path / "en", tmp_path / "de"]
+    words += ["--archives", tmp_path, "--languages", "en"]
+    monkeypatch.setattr("sys.argv", ["download.py", *map(str, [*words, "de"])])
+    download.main()
+    assert [(tmp_path / name).read_text() for name in ("en", "de")] == ["a\n", "b\n"]
+    monkeypatch.setattr("sys.argv", ["download.py", *map(str, [*words, "fr"])])
+    with pytest.raises(UserError, match="has no test set wmt18 for en-fr: see sacrebleu --list"):
+        download.main()
+
+
+# Cleaning
+
+GOOD = ("ein Satz", "a sentence")
+RULES = Namespace(max_words=250, max_characters=2500, max_ratio=3.0)
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (("", "a"), "blank"),
+        (("\xa0\u2028 ", "a"), "blank"),
+        (("w " * 251, "w " * 250), "long"),
+        (("x" * 100_000, "x"), "long"),
+        (("a b c d", "a"), "ratio"),
+        (("@@", "four words in English"), "ratio"),
+        (("ein\u2003Satz", "a sentence "), "duplicate"),
+        (("ein Satz", "another sentence"), "kept"),
+        (("w " * 250, "w " * 250), "kept"),
+        (("a b c", "a"), "kept"),
+    ],
+)
+def test_each_fault_has_its_reason(pair, reason):
+    counts = Counter()
+    kept = list(clean.clean([GOOD, pair], RULES, counts))
+    assert len(kept) == 1 + (reason == "kept")
+    assert counts["read"] == 2
+    assert counts[reason] == 1 + (reason == "kept")
+    assert set(counts) == {"read", *clean.REASONS, "kept"}
+
+
+def test_only_the_same_pair_is_a_duplicate():
+    pairs = [("a b", "c"), ("a", "b c"), ("a b", "c d"), ("a b", "c")]
+    assert len(list(clean.clean(pairs, RULES, Counter()))) == 3
+
+
+# Subwords
+
+LINES = sentences(400) + [f"über {odd} Länge, naïve 世界 😀 Müller." for odd in ODD if odd != "\n"]
+
+
+def learned(folder, kind, size=200):
+    """A subword model, of German and English."""
+    for language, lines in (("de", LINES), ("en", LINES[::-1])):
+        write(folder / language, lines)
+    words = [kind, folder / kind, "--text", folder / "de", folder / "en"]
+    words += ["--languages", "de", "en", "--size", size]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["learn_subwords.py", *map(str, words)])
+        learn.main()
+    return folder / kind
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "subword_nmt"])
+def test_learning_is_deterministic_and_bounded(kind, tmp_path, monkeypatch):
+    content = learned(tmp_path, kind).read_bytes()
+    assert learned(tmp_path, kind).read_bytes() == content
+    assert any(len(token) > 3 for token in Tokenizer(kind, tmp_path / kind, "de").encode(LINES[0]))
+    monkeypatch.setattr(learn, "LINES", 50)
+    assert learned(tmp_path, kind).read_bytes() != content
+
+
+def test_sentencepiece_may_have_fewer_subwords_than_characters(tmp_path):
+    tokenizer = Tokenizer("sentencepiece", learned(tmp_path, "sentencepiece", size=20), "de")
+    assert all(tokenizer.encode(line) for line in LINES)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("split", [False, True])
+def test_lines_are_encoded_in_order(tmp_path, monkeypatch, workers, split):
+    monkeypatch.setattr(encode, "CHUNK", 30)
+    arguments = ("sentencepiece", learned(tmp_path, "sentencepiece"), "de", False)
+    work = partial(encode.encode, arguments=arguments, longest=30, split=split)
+    tokenizer = Tokenizer(*arguments)
+    expected = [
+        part
+        for line in ["", *LINES]
+        for part in ((tokenizer.split(line, 30) or [[]]) if split else [tokenizer.encode(line)])
+    ]
+    assert list(encode.map_lines(work, ["", *LINES], workers)) == expected
+
+
+#: its workers say who they are, and work on
+AT_WORK = """
+import os, runpy, sys, time
+from functools import partial
+
+def work(lines, pids):
+    with open(pids, "a") as file:
+        print(os.getpid(), file=file)
+    time.sleep(600)
+
+script = runpy.run_path(sys.argv[1])
+list(script["map_lines"](partial(work, pids=sys.argv[2]), "a" * 2 * script["CHUNK"], 2))
+"""
+
+
+def test_a_terminated_encoding_leaves_no_worker_behind(tmp_path):
+    (tmp_path / "command.py").write_text(AT_WORK)
+    pids = tmp_path / "pids"
+    words = [sys.executable, tmp_path / "command.py", EXAMPLES / "scripts" / "encode.py", pids]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            end = time.monotonic() + 60
+            while not (pids.exists() and pids.read_text().count("\n") == 2):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    for pid in map(int, pids.read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
