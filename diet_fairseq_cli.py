@@ -100,9 +100,6 @@ COMMANDS: dict[str, Command | Group] = {
         "average --inputs checkpoints --num-epoch-checkpoints 5 --output checkpoints/average.pt",
         "commands.average",
     ),
-    "parameters": Command(
-        "count the parameters of the papers' models", "parameters", "commands.parameters"
-    ),
     "patches": Command(
         "list what importing the plugin changes in fairseq",
         "patches --markdown",
