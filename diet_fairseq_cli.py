@@ -57,12 +57,6 @@ EXPORT = {
         "export.to_hf",
         "commands.exports.add_hf_arguments",
     ),
-    "safetensors": Command(
-        "write parameters and configuration as safetensors and JSON",
-        "export safetensors checkpoints/average.pt model-safetensors",
-        "export.safetensors",
-        "commands.exports.add_safetensors_arguments",
-    ),
 }
 IMPORT = {
     "hf": Command(
@@ -124,7 +118,7 @@ EXTRAS = {
     "matplotlib": "plots",
     "prometheus_client": "serve",
     "sacremoses": "data",
-    "safetensors": "safetensors",
+    "safetensors": "transformers",
     "starlette": "serve",
     "tqdm": "data",
     "transformers": "transformers",

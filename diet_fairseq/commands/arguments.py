@@ -9,8 +9,6 @@ from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
 
-DATA_HELP = "folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
-
 
 def at_least(least: Number) -> Callable[[str], Number]:
     """A type for ``add_argument``: a finite number of ``least``'s type, not below it."""
@@ -31,7 +29,9 @@ def at_least(least: Number) -> Callable[[str], Number]:
 def add_model_files(parser: ArgumentParser) -> None:
     """Add the options for a model's files, which `inference.model_files.Pieces` reads."""
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
-    add("--data", type=Path, metavar="DIR", help=DATA_HELP)
+    add("--data", type=Path, metavar="DIR",
+        help="folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
+        )  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
         help="SentencePiece model or subword-nmt codes, or none (default: in the folder subwords "
              "beside the data)")  # fmt: skip
