@@ -31,25 +31,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--max-seconds", type=at_least(0.0), default=60,
         help="seconds from a request to its answer, beyond which it is 504 (default: %(default)s)"
         )  # fmt: skip
-    add("--max-idle-seconds", type=at_least(0.1), default=10,
-        help="seconds to the end of a request's headers, and between requests (default: "
-             "%(default)s)")  # fmt: skip
-    add("--max-connections", type=at_least(1),
-        help="open connections, beyond which idle ones are closed (default: 512, or what the limit "
-             "on descriptors allows)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
     from ..inference.service.app import Limits, application
-    from ..inference.service.server import ConnectionLimits, Server, connection_limit
+    from ..inference.service.server import Server
 
-    connections = connection_limit(args.max_connections)
     listening = _listen(args.host, args.port)
     translator = load_translator(args)
     limits = Limits(args.max_body, args.max_characters, args.max_waiting, args.max_seconds)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients' errors are warnings
     app = application(translator, limits, [args.host, *args.host_names])
-    server = Server(app, ConnectionLimits(connections, args.max_idle_seconds, limits.seconds))
     host, port = listening.getsockname()[:2]
     print(
         f"translating {translator.source_lang} to {translator.target_lang} at "
@@ -59,7 +51,7 @@ def run(args: Namespace) -> None:
     # uvicorn completes all requests and then raises the signal again
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    server.run(sockets=[listening])
+    Server(app, limits.seconds).run(sockets=[listening])
     with suppress(BrokenPipeError):
         print("stopped", flush=True)
 
