@@ -116,7 +116,6 @@ EXTRAS = {
     "ctranslate2": "ctranslate2",
     "jinja2": "plots",
     "matplotlib": "plots",
-    "prometheus_client": "serve",
     "sacremoses": "data",
     "safetensors": "transformers",
     "starlette": "serve",

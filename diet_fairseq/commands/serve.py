@@ -22,10 +22,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--max-tokens", type=at_least(1), default=4000,
         help="source subwords in a batch (default: %(default)s)")  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
-    add("--max-waiting", type=at_least(1), default=2000,
-        help="lines in the queue, else the answer is 503 (default: %(default)s)")  # fmt: skip
-    add("--max-body", type=at_least(1), default=10_000_000,
-        help="bytes of a request, beyond which it is 413 (default: %(default)s)")  # fmt: skip
     add("--max-characters", type=at_least(1), default=5000,
         help="characters of a line, beyond which it is 400 (default: %(default)s)")  # fmt: skip
     add("--max-seconds", type=at_least(0.0), default=60,
@@ -39,7 +35,7 @@ def run(args: Namespace) -> None:
 
     listening = _listen(args.host, args.port)
     translator = load_translator(args)
-    limits = Limits(args.max_body, args.max_characters, args.max_waiting, args.max_seconds)
+    limits = Limits(characters=args.max_characters, seconds=args.max_seconds)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients' errors are warnings
     app = application(translator, limits, [args.host, *args.host_names])
     host, port = listening.getsockname()[:2]

@@ -1,28 +1,25 @@
-"""Requests to translate: LibreTranslate's fields, as JSON or as a form."""
+"""Requests to translate: LibreTranslate's fields, as JSON."""
 
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import Message
 
 from ...input_files import broken_rule
 
 if TYPE_CHECKING:
     from ..translator import Translation
 
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-
 
 @dataclass(frozen=True)
 class Limits:
     """Limits of requests."""
 
-    body: int = 10 * 1000 * 1000  # bytes of a request, and so of a form's field (413)
+    body: int = 10 * 1000 * 1000  # bytes of a request (413)
     characters: int = 5000  # in a line (400)
     waiting: int = 2000  # lines of all requests in the queue (503)
     seconds: float = 60  # from the headers of a request to its answer (504)
@@ -45,7 +42,7 @@ class TranslationRequest(BaseModel, strict=True):
     source: str | None = None  # None: the model's
     target: str | None = None
     format: Literal["text"] = "text"
-    scores: Annotated[bool, Field(strict=False)] = False  # forms have strings
+    scores: bool = False
     is_list: bool  # whether the client sent a list of texts
 
     @property
@@ -73,7 +70,7 @@ async def read_request(
     Raises:
         HTTPException: a field is not valid, or the body is too large
     """
-    values = await _values(_bounded(request, limits.body), limits)
+    values = await _read_json(request, limits.body)
     try:
         fields = TranslationRequest(**values | {"is_list": isinstance(values.get("q"), list)})
     except ValidationError as error:
@@ -96,35 +93,19 @@ def _fault(fields: TranslationRequest, source: str, target: str, limits: Limits)
     return None
 
 
-def _bounded(request: Request, most: int) -> Request:
-    """The request; to read more than ``most`` bytes of its body raises 413."""
-    size = 0
-
-    async def receive() -> Message:
-        nonlocal size
-        message = await request.receive()
-        size += len(message.get("body", b""))
-        if size > most:
-            raise HTTPException(413, f"the body has more than {most:,} bytes: send less text")
-        return message
-
-    return Request(request.scope, receive)
-
-
-async def _values(request: Request, limits: Limits) -> dict[str, Any]:
-    """The fields of JSON or of a form; several fields ``q`` of a form are a list."""
+async def _read_json(request: Request, most: int) -> dict[str, Any]:
+    """The object in a body of at most ``most`` bytes."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in FORMS:
-        # a text in each field q, some other fields; files are ignored
-        fields = limits.waiting + 100
-        async with request.form(max_part_size=limits.body, max_fields=fields, max_files=8) as form:
-            texts = form.getlist("q")
-            return {**form, "q": texts} if len(texts) > 1 else dict(form)
     if kind != "application/json":
         # browsers send other types across sites without a preflight request
-        raise HTTPException(415, "send JSON, with Content-Type application/json, or a form")
+        raise HTTPException(415, "send JSON, with Content-Type application/json")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise HTTPException(413, f"the body has more than {most:,} bytes: send less text")
     try:
-        values = from_json(await request.body())
+        values = from_json(body)
     except ValueError as error:
         raise HTTPException(400, "the body is no JSON (in UTF-8)") from error
     if not isinstance(values, dict):
