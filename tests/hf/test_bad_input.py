@@ -97,7 +97,7 @@ def test_a_missing_dictionary_is_named(encoder, tmp_path):
         ("[]", "is of the model type None, which is not ours"),
         ('{"model_type": "bert"}', "is of the model type bert, which is not ours"),
         ('{"model_type": "diet_encoder", "position_scheme": "odd"}', "--position-scheme must be"),
-        ('{"model_type": "diet_encoder", "vocab_size": "x"}', "is not as it should be"),
+        ('{"model_type": "diet_encoder", "vocab_size": "x"}', "config.json is not valid"),
         ('{"model_type": "diet_encoder"}', "holds no model.safetensors"),
     ],
 )
