@@ -37,9 +37,6 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     add_position_temperature(parser)
     add_model_files(parser)
-    add = parser.add_argument_group("for the model card").add_argument
-    add("--dataset", metavar="NAME", help="name of the training data")
-    add("--license", metavar="NAME", help="license of the weights, such as mit")
 
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:
