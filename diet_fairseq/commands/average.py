@@ -7,12 +7,9 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 #: the KIND of --num-KIND-checkpoints -> names of such files
 _KINDS = {

@@ -95,8 +95,7 @@ def application(
         if batches.waiting + len(fields.lines) > limits.waiting:
             text = "too many lines wait to be translated: try again later"
             raise HTTPException(503, text, {"Retry-After": "1"})
-        translations = await _while_connected(request, batches.submit(fields.lines))
-        return JSONResponse(fields.answer(translations))
+        return JSONResponse(fields.answer(await batches.submit(fields.lines)))
 
     async def translate(request: Request) -> Response:
         try:
@@ -139,17 +138,3 @@ def application(
     )
     service.router.redirect_slashes = False  # redirects would trust the client's Host
     return service
-
-
-async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> "list[Translation]":
-    """The answer, which is cancelled if the client disconnects."""
-    # The body was read to its end: the next message is that the client has disconnected.
-    disconnected: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise ClientDisconnect
-        return answer.result()
-    finally:
-        answer.cancel()
-        disconnected.cancel()
