@@ -66,12 +66,6 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     add_model_files(parser)
 
 
-def add_force(parser: ArgumentParser, out: str) -> None:
-    """Add --force; ``out`` is the name of the output folder in its help."""
-    parser.add_argument("--force", action="store_true",
-                        help=f"replace {out}, if this command wrote all files in it")  # fmt: skip
-
-
 def silence_logs() -> None:
     """Hide the log messages of fairseq and of the plugin below warnings."""
     for name in ("fairseq", "diet_fairseq"):

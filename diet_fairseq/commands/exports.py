@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from .arguments import add_force, add_model_files, add_position_temperature
+from .arguments import add_model_files, add_position_temperature
 
 #: CTranslate2's types of parameters
 QUANTIZATIONS = (
@@ -14,7 +14,6 @@ QUANTIZATIONS = (
 
 def add_out(parser: ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write")
-    add_force(parser, "OUT")
 
 
 def add_checkpoint(parser: ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ..errors import UserError
-from .arguments import add_force, add_model_files, silence_logs
+from .arguments import add_model_files, silence_logs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,7 +21,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         )  # fmt: skip
     add("--epochs", action="store_true",
         help="add the scores of all checkpoints in CHECKPOINT's folder")  # fmt: skip
-    add_force(parser, "FOLDER")
     add_model_files(parser)
 
 
@@ -33,7 +32,7 @@ def run(args: Namespace) -> None:
 
     if len(args.checkpoint) > 2:
         raise UserError(f"look shows one checkpoint or two, but there are {len(args.checkpoint)}")
-    folder.check(args.out, args.force)
+    folder.check(args.out)
     # The drawing libraries are optional: a missing one is named before work begins.
     from ..analysis import loaded_model, report
     from ..analysis.scores import look
@@ -58,6 +57,6 @@ def run(args: Namespace) -> None:
         bar = tqdm(paths, desc="reading", unit=" checkpoints", disable=None)
         run = {checkpoint.updates: analyse(checkpoint) for checkpoint in map(load, bar)}
         runs.append([run[updates] for updates in sorted(run)])
-    with folder.create(args.out, args.force) as new:
+    with folder.create(args.out) as new:
         report.write(analyses, runs, new)
     print(f"wrote {args.out / 'index.html'}")

@@ -40,9 +40,9 @@ class TokenizerConfig(BaseModel, strict=True):
 
 
 def run(args: Namespace) -> None:
-    folders.check(args.out, args.force)
+    folders.check(args.out)
     config = configuration(args.folder)
-    with folders.create(args.out, args.force) as out:
+    with folders.create(args.out) as out:
         missing_names, unused_names = write(args.folder, out, config, args.out)
     if missing_names:
         print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")

@@ -31,7 +31,7 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 
 
 def run(args: Namespace) -> None:
-    folder.check(args.out, args.force)
+    folder.check(args.out)
     from safetensors.torch import save
 
     from . import huggingface
@@ -39,7 +39,7 @@ def run(args: Namespace) -> None:
     trained = checkpoint.read(args)
     converted = huggingface.convert(trained.model, head_of(trained.model, trained.task))
     model = converted.model
-    with folder.create(args.out, args.force) as new:
+    with folder.create(args.out) as new:
         if len(trained.labels) == model.config.num_labels > 1:
             model.config.id2label = dict(enumerate(trained.labels))
             model.config.label2id = {name: n for n, name in enumerate(trained.labels)}

@@ -98,7 +98,7 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
         f"wrote {out}: log-probabilities of random sentences differ by at most "
     )
     assert names_in(out) == {
-        ".diet_fairseq.json", "config.json", "model.bin", "model.json", "sentencepiece.model",
+        "config.json", "model.bin", "model.json", "sentencepiece.model",
         "shared_vocabulary.json",
     }  # fmt: skip
     assert (out / "sentencepiece.model").read_bytes() == (place / "own.model").read_bytes()
@@ -197,55 +197,19 @@ def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, cap
     assert f"differ by at most {furthest}" in capsys.readouterr().out
 
 
-def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, capsys):
-    out = tmp_path / "out"
-    words = ("export", "ctranslate2", place / "checkpoint.pt", out, "--subwords", "none")
-    run(*words)
-    files = names_in(out)
-    assert {"model.bin", folders.MARK} <= files
-    assert refusal(capsys, *words) == (
-        f"{out} exists: give another folder, or --force to replace it"
-    )
-    (out / "model.bin").write_text("changed")
-    run(*words, "--force")
-    assert names_in(out) == files
-    assert (out / "model.bin").stat().st_size > 1000
-
-
-@pytest.mark.parametrize("name", ["thesis.txt", "runs/model.pt", "linked"])
-def test_a_file_of_others_is_not_removed(tmp_path, name):
-    out = tmp_path / "out"
-    with folders.create(out, force=False) as new:
-        (new / "model.json").touch()
-    place = out / name
-    place.parent.mkdir(exist_ok=True)
-    place.symlink_to(tmp_path) if name == "linked" else place.write_text("years of work")
-    rule = rf"^--force replaces folders .* holds {name}, which it did not write: move it, or"
-    with pytest.raises(UserError, match=rule):
-        folders.check(out, force=True)
-    assert place.exists()
-
-
-@pytest.mark.parametrize("name", ["config.json", "look.json", "model.pt", "extrapolate.csv"])
-def test_a_folder_that_looks_like_an_export_is_not_removed(tmp_path, name):
-    (tmp_path / name).write_text("{}")
-    rule = r"^--force replaces folders that this command wrote, but .* has no \.diet_fairseq\.json"
-    with pytest.raises(UserError, match=rule):
-        folders.check(tmp_path, force=True)
-    linked = tmp_path / "linked"
-    linked.symlink_to(tmp_path)
-    with pytest.raises(UserError, match=rule):
-        folders.check(linked, force=True)
-
-
 def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
     out = tmp_path / "out"
-    with folders.create(out, force=False):
-        pass
-    with pytest.raises(UserError, match="holds late"), folders.create(out, force=True):
-        (out / "late").touch()
+
+    def write():
+        with folders.create(out) as new:
+            (new / "ours").touch()
+            out.mkdir()
+            (out / "late").touch()
+
+    with pytest.raises(UserError, match="out can't be written"):
+        write()
     assert names_in(tmp_path) == {"out"}
-    assert (out / "late").exists()
+    assert names_in(out) == {"late"}
 
 
 @pytest.mark.parametrize("target", ["hf", "ctranslate2"])
@@ -264,20 +228,15 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, tar
     assert names_in(tmp_path) == set()
 
 
-def test_a_failure_on_the_way_leaves_the_earlier_export(tmp_path):
-    out = tmp_path / "out"
-    with folders.create(out, force=False) as new:
-        (new / "config.json").write_text("earlier")
-
+def test_a_failure_on_the_way_leaves_nothing(tmp_path):
     def fail():
-        with folders.create(out, force=True) as new:
+        with folders.create(tmp_path / "out") as new:
             (new / "config.json").write_text("half")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert (out / "config.json").read_text() == "earlier"
-    assert names_in(tmp_path) == {"out"}
+    assert names_in(tmp_path) == set()
 
 
 def documented():
