@@ -18,7 +18,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip
     add("--port", type=int, default=5000, help="port; 0: a free one (default: %(default)s)")
     add("--host-names", nargs="+", default=[], metavar="NAME",
-        help="names of the service in URLs, beside addresses and localhost")  # fmt: skip
+        help="names and addresses of the service in URLs, beside localhost and --host; * is any"
+        )  # fmt: skip
     add("--max-tokens", type=at_least(1), default=4000,
         help="source subwords in a batch (default: %(default)s)")  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
@@ -37,11 +38,12 @@ def run(args: Namespace) -> None:
     translator = load_translator(args)
     limits = Limits(characters=args.max_characters, seconds=args.max_seconds)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients' errors are warnings
-    app = application(translator, limits, [args.host, *args.host_names])
     host, port = listening.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    app = application(translator, limits, [args.host, address, *args.host_names])
     print(
         f"translating {translator.source_lang} to {translator.target_lang} at "
-        f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)",
+        f"http://{address}:{port} (Ctrl-C ends it)",
         flush=True,
     )
     # uvicorn completes all requests and then raises the signal again

@@ -249,16 +249,14 @@ def test_a_request_that_fails_is_not_translated_to_its_end(serve, mirror):
 
 @pytest.mark.parametrize(
     ("host", "is_served"),
-    [("testserver", True), ("TestServer.:80", True), ("localhost:5000", True), ("127.0.0.1", True),
-     ("[::1]:5000", True), ("10.1.2.3:80", True), ("evil.example", False), ("testserver.x", False),
+    [("testserver", True), ("TestServer:80", True), ("localhost:5000", True), ("127.0.0.1", True),
+     ("[::1]:5000", True), ("10.1.2.3:80", False), ("evil.example", False), ("testserver.x", False),
      ("127.0.0.1.evil.example", False), ("[::1", False), ("a@localhost", False), ("", False)],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/", "/health", "/nosuch"])
 def test_other_host_names_are_refused(serve, host, is_served, path):
     answer = serve().get(path, headers={"Host": host})
     assert (answer.status_code != 400) == is_served
-    if not is_served:
-        assert answer.json()["error"].startswith(f"Host {host!r} is not served: use an address")
 
 
 @pytest.mark.parametrize(

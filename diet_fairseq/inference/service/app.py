@@ -2,21 +2,18 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .batching import Batches
 from .requests import DEFAULT_LIMITS, Limits, read_request
@@ -25,43 +22,13 @@ if TYPE_CHECKING:
     from ..translator import Translation, Translator
 
 logger = logging.getLogger(__name__)
-HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
+#: hosts that are always served
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
 #: the page loads nothing, and talks to this service alone
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-
-class HostCheck:
-    """ASGI middleware that refuses requests to other hosts.
-
-    Another site may resolve its name to this service (DNS rebinding), and its pages then read the
-    responses. The Host of such requests is that name, so only addresses, ``localhost`` and
-    ``host_names`` are served.
-    """
-
-    def __init__(self, app: ASGIApp, host_names: Collection[str]) -> None:
-        self.app = app
-        self.host_names = {"localhost", *(name.lower().rstrip(".") for name in host_names)}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self.app
-        if scope["type"] == "http":
-            for host in Headers(scope=scope).getlist("host"):
-                if not self._is_served(host):
-                    rule = "use an address, or start the service with --host-names"
-                    text = f"Host {host[:80]!r} is not served: {rule}"
-                    app = JSONResponse({"error": text}, 400)
-        await app(scope, receive, send)
-
-    def _is_served(self, host: str) -> bool:
-        match = HOST.fullmatch(host)
-        name = match[1].lower().rstrip(".") if match else ""
-        try:
-            return name in self.host_names or bool(ip_address(name.strip("[]")))
-        except ValueError:
-            return False
 
 
 def application(
@@ -70,7 +37,7 @@ def application(
     """The service as an ASGI application.
 
     Args:
-        host_names: the service's host names, beside addresses and ``localhost``
+        host_names: the service's names and addresses beside `LOCAL`, or ``*``
     """
     source, target = translator.source_lang, translator.target_lang
 
@@ -133,7 +100,12 @@ def application(
             Route("/health", health),
         ],
         exception_handlers={HTTPException: refuse},
-        middleware=[Middleware(HostCheck, host_names=host_names)],
+        # Another site may resolve its name to this service, and its pages then read the responses.
+        middleware=[
+            Middleware(
+                TrustedHostMiddleware, allowed_hosts=[*LOCAL, *host_names], www_redirect=False
+            )
+        ],
         lifespan=lifespan,
     )
     service.router.redirect_slashes = False  # redirects would trust the client's Host
