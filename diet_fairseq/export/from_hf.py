@@ -161,19 +161,13 @@ def write_dictionaries(folder: Path, out: Path, config: Any, args: Namespace) ->
         input_files.check_regular(file, input_files.VOCABULARY)
         shutil.copyfile(file, out / name)
     dictionaries = []
-    sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
-    for file, size in zip(files, sizes, strict=True):
+    for file in files:
         try:
             dictionary = Dictionary.load(str(file))
         except Exception as error:
             raise UserError(f"{file} is no dictionary ({reason(error)}): give another") from error
         if not config.is_encoder_decoder:
             dictionary.add_symbol("<mask>")
-        if len(dictionary) != size:
-            raise UserError(
-                f"{file} has {len(dictionary):,} symbols, the model {size:,}: put the dictionary "
-                "of the model there"
-            )
         dictionaries.append(dictionary)
     return dictionaries
 

@@ -119,7 +119,6 @@ def test_a_folder_that_is_not_ours_is_not_imported(content, says, tmp_path):
         ({"position_options": {"position_clip": 10**9}}, "position_clip must be at most 65,536"),
         ({"encoder_ffn_embed_dim": 24}, "the folder's files don't belong together"),
         ({"activation_fn": "mish"}, "mish has no counterpart in fairseq"),
-        ({"vocab_size": 11, "source_vocab_size": 11}, "put the dictionary of the model there"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(change, says, translation_folder, tmp_path):

@@ -1,10 +1,9 @@
 """Requests to translate: LibreTranslate's fields, as JSON."""
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,37 +28,25 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-def _texts(q: Any) -> Any:
-    if q in ("", []):
-        raise ValueError("must be the text to translate")
-    return [q] if isinstance(q, str) else q
-
-
 class TranslationRequest(BaseModel, strict=True):
     """The fields of a request; unknown ones are ignored."""
 
-    q: Annotated[list[str], BeforeValidator(_texts)]  # texts, each of one line or several
+    q: Annotated[str, Field(min_length=1)]  # one line or several
     source: str | None = None  # None: the model's
     target: str | None = None
     format: Literal["text"] = "text"
     scores: bool = False
-    is_list: bool  # whether the client sent a list of texts
 
     @property
     def lines(self) -> list[str]:
-        """All lines of all texts."""
-        return [line for text in self.q for line in text.split("\n")]
+        return self.q.split("\n")
 
     def answer(self, translations: "list[Translation]") -> dict[str, Any]:
         """The answer's fields, given the translations of all lines."""
-        remaining = iter(translations)
-        texts = [list(islice(remaining, text.count("\n") + 1)) for text in self.q]
-        fields: dict[str, list[Any]] = {
-            "translatedText": ["\n".join(line.text for line in text) for text in texts]
-        }
+        fields: dict[str, Any] = {"translatedText": "\n".join(line.text for line in translations)}
         if self.scores:
-            fields["scores"] = [[round(line.score, 6) for line in text] for text in texts]
-        return fields if self.is_list else {name: value for name, [value] in fields.items()}
+            fields["scores"] = [round(line.score, 6) for line in translations]
+        return fields
 
 
 async def read_request(
@@ -72,7 +59,7 @@ async def read_request(
     """
     values = await _read_json(request, limits.body)
     try:
-        fields = TranslationRequest(**values | {"is_list": isinstance(values.get("q"), list)})
+        fields = TranslationRequest.model_validate(values)
     except ValidationError as error:
         raise HTTPException(400, broken_rule(error)) from error
     if fault := _fault(fields, source, target, limits):
