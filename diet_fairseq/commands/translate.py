@@ -16,9 +16,6 @@ from .arguments import add_model, at_least
 if TYPE_CHECKING:
     from ..inference.translator import Translation, Translator
 
-#: seconds between two lines of progress where stderr is no terminal
-PAUSE = 20
-
 
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
     """Models, and the file to translate: the last path, unless it is a folder or a checkpoint."""
@@ -79,8 +76,7 @@ def run(args: Namespace) -> None:
             beam=args.beam,
             lenpen=args.length_penalty,
         )
-        pauses = {} if sys.stderr.isatty() else {"delay": PAUSE, "mininterval": PAUSE}
-        with tqdm(desc="translating", unit=" lines", **pauses) as bar:
+        with tqdm(desc="translating", unit=" lines", disable=None) as bar:
             for lines in windows(source, name, args.max_characters):
                 for translations in translate(lines, done=bar.update):
                     print(_render(translations, printed_lines + 1, args.scores))

@@ -115,12 +115,11 @@ def test_each_window_is_written_before_the_next_is_translated(model, tmp_path, m
     assert seen == [(2, 0), (2, 2), (1, 2)]
 
 
-@pytest.mark.parametrize("pause", [None, 0.0])
-def test_progress_in_a_log_begins_after_a_pause(model, text, monkeypatch, capsys, pause):
-    if pause is not None:
-        monkeypatch.setattr(translate, "PAUSE", pause)
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_for_terminals(model, text, monkeypatch, capsys, is_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     run(model, text)
-    assert ("translating: 4 lines" in capsys.readouterr().err) == (pause is not None)
+    assert ("translating: 4 lines" in capsys.readouterr().err) == is_terminal
 
 
 def test_ctrl_c_reports_the_number_of_written_lines(model, text, monkeypatch, capsys):

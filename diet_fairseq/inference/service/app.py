@@ -57,17 +57,14 @@ def application(
             with suppress(asyncio.CancelledError):
                 await running
 
-    async def answer(request: Request) -> Response:
-        fields = await read_request(request, source, target, limits)
-        if batches.waiting + len(fields.lines) > limits.waiting:
-            text = "too many lines wait to be translated: try again later"
-            raise HTTPException(503, text, {"Retry-After": "1"})
-        return JSONResponse(fields.answer(await batches.submit(fields.lines)))
-
     async def translate(request: Request) -> Response:
         try:
             async with asyncio.timeout(limits.seconds):
-                return await answer(request)
+                fields = await read_request(request, source, target, limits)
+                if batches.waiting + len(fields.lines) > limits.waiting:
+                    text = "too many lines wait to be translated: try again later"
+                    raise HTTPException(503, text, {"Retry-After": "1"})
+                return JSONResponse(fields.answer(await batches.submit(fields.lines)))
         except HTTPException:
             raise
         except TimeoutError as error:
