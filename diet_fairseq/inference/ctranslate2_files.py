@@ -18,6 +18,8 @@ AGAIN = "export it again, or give --any-ctranslate2 if you trust it: it can run 
 FORMAT = (6, "TransformerSpec", 7)
 #: `struct`'s formats of float32, int8, int16, int32, float16 and bfloat16: CTranslate2's types
 TYPES = "fbhieH"
+#: types of matrices and of all other parameters, by quantization
+QUANTIZATIONS = ("ff", "bf", "be", "bH", "hf", "ee", "HH")
 #: the content of config.json
 CONFIG = {
     "add_source_bos": False, "add_source_eos": True, "layer_norm_epsilon": None,
@@ -25,7 +27,7 @@ CONFIG = {
     "multi_query_attention": False,
 }  # fmt: skip
 
-#: shape, allowed types, and allowed values of a number: none means all above 0
+#: shape, type, and allowed values of a number: none means all above 0
 Rule = tuple[tuple[int, ...], str, Collection[float]]
 
 
@@ -53,9 +55,9 @@ def check(folder: Path) -> None:
             variables = read_variables(file)
             rules = rules_of("encoder", variables, source) | rules_of("decoder", variables, target)
             for name in sorted(variables.keys() | rules):
-                variable, (shape, types, values) = variables[name], rules[name]
+                variable, (shape, kind, values) = variables[name], rules[name]
                 is_valid = variable.value in values if values else 0 < variable.value < math.inf
-                if variable.shape != shape or variable.type not in types or not is_valid:
+                if (variable.shape, variable.type) != (shape, kind) or not is_valid:
                     raise ValueError(f"{name} has {variable}")
         except (LookupError, ValueError, struct.error) as error:
             raise UserError(
@@ -129,6 +131,9 @@ def rules_of(side: str, variables: Mapping[str, Variable], words: int) -> dict[s
     is_decoder = side == "decoder"
     embeddings = "embeddings" if is_decoder else "embeddings_0"
     (_, source_width), matrix, _ = variables["encoder/embeddings_0/weight"]
+    vector = variables["encoder/layer_0/ffn/layer_norm/gamma"].type
+    if matrix + vector not in QUANTIZATIONS:
+        raise ValueError(f"its parameters have the types {matrix} and {vector}")
     _, width = variables[f"{side}/{embeddings}/weight"].shape
     inner, _ = variables[f"{side}/layer_0/ffn/linear_0/weight"].shape
     heads = int(variables[f"{side}/num_heads"].value)
@@ -180,15 +185,17 @@ def rules_of(side: str, variables: Mapping[str, Variable], words: int) -> dict[s
             if f"{positions}/{name}" in variables:
                 vectors[f"*/self_attention/{name}"] = table.shape[0] | 1, width // heads  # odd
     elif f"{positions}/rotary_dim" in variables:
-        rotary = {"dim": ("i", range(2, width // heads + 1, 2)), "interleave": ("b", (0,)),
-                  "base": ("f", ()), "scaling_type": ("b", (0,)), "scaling_factor": ("f", ())
-                  }  # fmt: skip
-        numbers |= {f"*/self_attention/rotary_{name}": rule for name, rule in rotary.items()
-                    if f"{positions}/rotary_{name}" in variables}  # fmt: skip
+        rotary = {
+            "dim": ("i", range(2, width // heads + 1, 2)), "interleave": ("b", (0,)),
+            "base": ("f", ()),
+        }  # fmt: skip
+        if f"{positions}/rotary_scaling_type" in variables:
+            rotary |= {"scaling_type": ("b", (0,)), "scaling_factor": ("f", ())}
+        numbers |= {f"*/self_attention/rotary_{name}": rule for name, rule in rotary.items()}
     rules: dict[str, Rule] = {name: ((), *rule) for name, rule in numbers.items()}
-    rules |= {name: (shape, "feH", ()) for name, shape in vectors.items()}
+    rules |= {name: (shape, vector, ()) for name, shape in vectors.items()}
     for name, shape in (without_bias | linears).items():
-        rules[f"{name}/weight"] = shape, matrix.strip("i"), ()
+        rules[f"{name}/weight"] = shape, matrix, ()
         if matrix in "bh":
             rules[f"{name}/weight_scale"] = shape[:1] if matrix == "b" else (), "f", ()
     layers = [name for name in variables

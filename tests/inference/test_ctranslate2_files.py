@@ -163,7 +163,7 @@ FORGERIES = {
         rename(f"{FIRST}/ffn/linear_0/bias", "decoder/layer_7/ffn/linear_0/bias"), "linear_0/bias"
     ),
     "types": (kind("decoder/projection/weight", "h"), "decoder/projection/weight"),
-    "type of a bias": (kind(f"{FIRST}/ffn/linear_0/bias", "i"), "linear_0/bias"),
+    "type of a bias": (kind(f"{FIRST}/ffn/linear_0/bias", "e"), "linear_0/bias"),
 }  # fmt: skip
 
 
