@@ -36,7 +36,7 @@ class Variable(NamedTuple):
 
     shape: tuple[int, ...]
     type: str
-    value: float = 1
+    value: Any = 1
 
 
 def check(folder: Path) -> None:
@@ -136,8 +136,8 @@ def rules_of(side: str, variables: Mapping[str, Variable], words: int) -> dict[s
         raise ValueError(f"its parameters have the types {matrix} and {vector}")
     _, width = variables[f"{side}/{embeddings}/weight"].shape
     inner, _ = variables[f"{side}/layer_0/ffn/linear_0/weight"].shape
-    heads = int(variables[f"{side}/num_heads"].value)
-    if heads < 1 or width % heads:
+    _, kind, heads = variables[f"{side}/num_heads"]
+    if kind != "h" or heads < 1 or width % heads:
         raise ValueError(f"{side}/num_heads is {heads}, which does not divide {width}")
     linears = {  # * is a layer
         "*/ffn/linear_0": (inner, width),

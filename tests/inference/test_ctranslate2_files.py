@@ -121,6 +121,13 @@ def kind(name, form):
     return change
 
 
+def infinite(name):
+    def change(named):
+        named[name][2:] = TYPES.index("f"), struct.pack("<f", math.inf)
+
+    return change
+
+
 def rename(before, after):
     def change(named):
         named[before][0] = after
@@ -145,6 +152,7 @@ FORGERIES = {
     "alignment layer": (number("decoder/alignment_layer", 77), "decoder/alignment_layer"),
     "no heads": (number("encoder/num_heads", 0), "encoder/num_heads is 0"),
     "heads": (number("decoder/num_heads", 3), "decoder/num_heads is 3, which does not divide"),
+    "infinite heads": (infinite("decoder/num_heads"), "decoder/num_heads is inf"),
     "distance": (
         number(f"{FIRST}/self_attention/relative_attention_max_distance", 1),
         "relative_attention_max_distance",
