@@ -59,6 +59,8 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     add("--threads", type=at_least(1),
         help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
+    add("--max-tokens", type=at_least(1), default=4000,
+        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
     add("--any-ctranslate2", action="store_true",
         help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
              "corrupt memory")  # fmt: skip

@@ -20,8 +20,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--host-names", nargs="+", default=[], metavar="NAME",
         help="names and addresses of the service in URLs, beside localhost and --host; * is any"
         )  # fmt: skip
-    add("--max-tokens", type=at_least(1), default=4000,
-        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
     add("--max-characters", type=at_least(1), default=5000,
         help="characters of a line, beyond which it is 400 (default: %(default)s)")  # fmt: skip

@@ -50,8 +50,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--max-characters", type=at_least(1), default=20_000,
         help="characters of a line; the command stops at a longer one (default: %(default)s)"
         )  # fmt: skip
-    add("--max-tokens", type=at_least(1), default=4000,
-        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from .batching import Batches
-from .requests import DEFAULT_LIMITS, Limits, read_request
+from .requests import Limits, read_request
 
 if TYPE_CHECKING:
-    from ..translator import Translation, Translator
+    from ..translator import Translator
 
 logger = logging.getLogger(__name__)
 #: hosts that are always served
@@ -32,7 +32,7 @@ POLICY = (
 
 
 def application(
-    translator: "Translator", limits: Limits = DEFAULT_LIMITS, host_names: Collection[str] = ()
+    translator: "Translator", limits: Limits | None = None, host_names: Collection[str] = ()
 ) -> Starlette:
     """The service as an ASGI application.
 
@@ -40,11 +40,10 @@ def application(
         host_names: the service's names and addresses beside `LOCAL`, or ``*``
     """
     source, target = translator.source_lang, translator.target_lang
-
-    def translate_lines(lines: Sequence[str]) -> "list[Translation]":
-        return [best for best, *_ in translator.candidates(lines)]
-
-    batches = Batches(translate_lines, limits.together)
+    limits = limits or Limits()
+    batches = Batches(
+        lambda lines: [best for best, *_ in translator.candidates(lines)], limits.together
+    )
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

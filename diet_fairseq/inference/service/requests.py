@@ -25,9 +25,6 @@ class Limits:
     together: int = 64  # lines in a batch, fewer where they are long (`batching.weight`)
 
 
-DEFAULT_LIMITS = Limits()
-
-
 class TranslationRequest(BaseModel, strict=True):
     """The fields of a request; unknown ones are ignored."""
 
@@ -62,22 +59,17 @@ async def read_request(
         fields = TranslationRequest.model_validate(values)
     except ValidationError as error:
         raise HTTPException(400, broken_rule(error)) from error
-    if fault := _fault(fields, source, target, limits):
-        raise HTTPException(400, fault)
-    return fields
-
-
-def _fault(fields: TranslationRequest, source: str, target: str, limits: Limits) -> str | None:
     for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
         if (language := getattr(fields, name)) not in languages:
             rule = f"this model translates {source} to {target}"
-            return f"{name} {language[:40]!r} is not supported: {rule}"
+            raise HTTPException(400, f"{name} {language[:40]!r} is not supported: {rule}")
     if (count := len(fields.lines)) > limits.waiting:
-        return f"q has {count:,} lines, more than {limits.waiting:,}: send fewer"
+        raise HTTPException(400, f"q has {count:,} lines, more than {limits.waiting:,}: send fewer")
     for number, length in enumerate(map(len, fields.lines), 1):
         if length > (most := limits.characters):
-            return f"line {number} of q has {length:,} characters, more than {most:,}: shorten it"
-    return None
+            rule = f"{length:,} characters, more than {most:,}: shorten it"
+            raise HTTPException(400, f"line {number} of q has {rule}")
+    return fields
 
 
 async def _read_json(request: Request, most: int) -> dict[str, Any]:
