@@ -22,7 +22,7 @@ TRANSFER = 10
 
 
 class Connection(H11Protocol):
-    """A connection that is closed unless a request begins every ``seconds``."""
+    """A connection that is closed if no request begins for ``seconds`` to twice as many."""
 
     def __init__(self, *args: Any, seconds: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
