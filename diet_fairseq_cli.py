@@ -57,12 +57,6 @@ EXPORT = {
         "export.to_hf",
         "commands.exports.add_hf_arguments",
     ),
-    "safetensors": Command(
-        "write parameters and configuration as safetensors and JSON",
-        "export safetensors checkpoints/average.pt model-safetensors",
-        "export.safetensors",
-        "commands.exports.add_safetensors_arguments",
-    ),
 }
 IMPORT = {
     "hf": Command(
@@ -100,9 +94,6 @@ COMMANDS: dict[str, Command | Group] = {
         "average --inputs checkpoints --num-epoch-checkpoints 5 --output checkpoints/average.pt",
         "commands.average",
     ),
-    "parameters": Command(
-        "count the parameters of the papers' models", "parameters", "commands.parameters"
-    ),
     "patches": Command(
         "list what importing the plugin changes in fairseq",
         "patches --markdown",
@@ -125,9 +116,8 @@ EXTRAS = {
     "ctranslate2": "ctranslate2",
     "jinja2": "plots",
     "matplotlib": "plots",
-    "prometheus_client": "serve",
     "sacremoses": "data",
-    "safetensors": "safetensors",
+    "safetensors": "transformers",
     "starlette": "serve",
     "tqdm": "data",
     "transformers": "transformers",

@@ -12,15 +12,14 @@ EXTRAS = {
     "docs": ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"],  # `make docs`
     "plots": ["jinja2", "matplotlib"],  # `look`, `extrapolate`, the workflows' curves
     "pretraining": ["pytorch-optimizer>=4.1,<5"],  # --optimizer lamb_torch
-    "safetensors": ["safetensors>=0.4"],  # `export safetensors`
-    # `serve`; older versions bound neither the headers of a form's part nor a form's fields
-    "serve": ["prometheus_client", "python-multipart>=0.0.34", "starlette>=1.10", "uvicorn>=0.54"],
-    "transformers": ["transformers>=5.4,<6"],  # `export hf`, `import hf`, diet_fairseq.hf
+    "serve": ["starlette>=1.10", "uvicorn>=0.54"],
+    # `export hf`, `import hf`, diet_fairseq.hf
+    "transformers": ["safetensors", "transformers>=5.4,<6"],
 }
 EXTRAS["workflows"] = [  # examples/
     *("jsonschema", "pandas", "pooch>=1.9", "pyyaml", "snakemake>=9.27,<10"),  # rules
     *("accelerate", "datasets>=4", "torchmetrics>=1.4"),  # fine-tuning in roberta/
-    *(EXTRAS["data"] + EXTRAS["plots"] + EXTRAS["safetensors"] + EXTRAS["transformers"]),
+    *(EXTRAS["data"] + EXTRAS["plots"] + EXTRAS["transformers"]),
 ]
 EXTRAS["dev"] = [
     *dict.fromkeys(requirement for extra in EXTRAS.values() for requirement in extra),

@@ -37,6 +37,18 @@ def report_user_errors(excepthook: Callable) -> Callable:
     return hook
 
 
+@contextmanager
+def rephrased(say: Callable[[Exception], str]) -> Iterator[None]:
+    """Raise an exception as a `UserError` with the text of ``say``, or the one behind it."""
+    try:
+        yield
+    except Exception as error:
+        mistake = user_error_behind(error)
+        if mistake is not None:
+            raise mistake from None
+        raise UserError(say(error)) from error
+
+
 def one_line(text: str) -> str:
     """The text with control characters escaped: names of files and values may hold any."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

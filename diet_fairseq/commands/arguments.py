@@ -9,8 +9,6 @@ from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
 
-DATA_HELP = "folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
-
 
 def at_least(least: Number) -> Callable[[str], Number]:
     """A type for ``add_argument``: a finite number of ``least``'s type, not below it."""
@@ -31,7 +29,9 @@ def at_least(least: Number) -> Callable[[str], Number]:
 def add_model_files(parser: ArgumentParser) -> None:
     """Add the options for a model's files, which `inference.model_files.Pieces` reads."""
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
-    add("--data", type=Path, metavar="DIR", help=DATA_HELP)
+    add("--data", type=Path, metavar="DIR",
+        help="folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"
+        )  # fmt: skip
     add("--subwords", type=Path, metavar="FILE",
         help="SentencePiece model or subword-nmt codes, or none (default: in the folder subwords "
              "beside the data)")  # fmt: skip
@@ -59,17 +59,13 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     add("--threads", type=at_least(1),
         help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
+    add("--max-tokens", type=at_least(1), default=4000,
+        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
     add("--any-ctranslate2", action="store_true",
         help="load a CTranslate2 folder that `export ctranslate2` did not write; a forged one can "
              "corrupt memory")  # fmt: skip
     add_position_temperature(parser)
     add_model_files(parser)
-
-
-def add_force(parser: ArgumentParser, out: str) -> None:
-    """Add --force; ``out`` is the name of the output folder in its help."""
-    parser.add_argument("--force", action="store_true",
-                        help=f"replace {out}, if this command wrote all files in it")  # fmt: skip
 
 
 def silence_logs() -> None:

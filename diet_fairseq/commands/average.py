@@ -1,18 +1,15 @@
 """``diet-fairseq average``: the mean of several checkpoints' parameters.
 
-The command takes the flags of fairseq's script of this name, which fairseq's packages leave out.
+The command takes flags of fairseq's script of this name, which fairseq's packages leave out.
 """
 
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 #: the KIND of --num-KIND-checkpoints -> names of such files
 _KINDS = {
@@ -21,22 +18,18 @@ _KINDS = {
 }
 
 
-def find_checkpoints(
-    folder: Path, kind: str, count: int, upper_bound: int | None = None
-) -> list[Path]:
-    """The last ``count`` checkpoints in a folder, newest first, up to an epoch or update."""
+def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
+    """The last ``count`` checkpoints in a folder, newest first."""
     if count < 1:
         raise UserError(f"--num-{kind}-checkpoints {count}: give a number of at least 1")
     numbers = {
         path: int(match[1])
         for path in folder.iterdir()
         if (match := _KINDS[kind].fullmatch(path.name))
-        and (upper_bound is None or int(match[1]) <= upper_bound)
     }
     if len(numbers) < count:
-        bound = "" if upper_bound is None else f" up to {kind} {upper_bound}"
         raise UserError(
-            f"--inputs {folder}: {len(numbers)} {kind} checkpoints{bound} are there, "
+            f"--inputs {folder}: {len(numbers)} {kind} checkpoints are there, "
             f"--num-{kind}-checkpoints asks for {count}"
         )
     return sorted(numbers, key=numbers.__getitem__, reverse=True)[:count]
@@ -96,27 +89,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     for kind in _KINDS:
         kinds.add_argument(f"--num-{kind}-checkpoints", type=int, metavar="N", dest=kind,
                            help=f"average the last N {kind} checkpoints of the folder")  # fmt: skip
-    add("--checkpoint-upper-bound", type=int, metavar="N",
-        help="ignore checkpoints later than this epoch or update")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
     from ..patches import saving
 
-    paths, bound = args.inputs, args.checkpoint_upper_bound
+    paths = args.inputs
     kind = next((kind for kind in _KINDS if getattr(args, kind) is not None), None)
-    if bound is not None and not kind:
-        raise UserError(
-            f"--checkpoint-upper-bound {bound} goes with --num-epoch-checkpoints or "
-            "--num-update-checkpoints: add one, or leave it out"
-        )
     if kind:
         if len(paths) > 1 or not paths[0].is_dir():
             raise UserError(
                 f"--inputs {paths[0]}: with --num-{kind}-checkpoints give the one folder that "
                 "holds the checkpoints"
             )
-        paths = find_checkpoints(paths[0], kind, getattr(args, kind), bound)
+        paths = find_checkpoints(paths[0], kind, getattr(args, kind))
     print(f"averaging {len(paths)} checkpoints:", *paths, sep="\n  ")
     saving.save(average(paths), str(args.output))
     print(f"wrote {args.output}")

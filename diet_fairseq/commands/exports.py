@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from .arguments import DATA_HELP, add_force, add_model_files, add_position_temperature
+from .arguments import add_model_files, add_position_temperature
 
 #: CTranslate2's types of parameters
 QUANTIZATIONS = (
@@ -14,7 +14,6 @@ QUANTIZATIONS = (
 
 def add_out(parser: ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write")
-    add_force(parser, "OUT")
 
 
 def add_checkpoint(parser: ArgumentParser) -> None:
@@ -37,14 +36,6 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
     add_checkpoint(parser)
     add_position_temperature(parser)
     add_model_files(parser)
-    add = parser.add_argument_group("for the model card").add_argument
-    add("--dataset", metavar="NAME", help="name of the training data")
-    add("--license", metavar="NAME", help="license of the weights, such as mit")
-
-
-def add_safetensors_arguments(parser: ArgumentParser) -> None:
-    add_checkpoint(parser)
-    parser.add_argument("--data", type=Path, metavar="DIR", help=DATA_HELP)
 
 
 def add_import_hf_arguments(parser: ArgumentParser) -> None:

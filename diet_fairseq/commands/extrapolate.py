@@ -5,7 +5,6 @@ from pathlib import Path
 
 from ..errors import UserError
 from .arguments import (
-    add_force,
     add_model_files,
     add_position_temperature,
     at_least,
@@ -31,7 +30,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="beam of translation (default: the model's)")  # fmt: skip
     add("--out", type=Path, metavar="FOLDER", default=Path("extrapolate"),
         help="folder for the table (CSV) and the picture (default: %(default)s)")  # fmt: skip
-    add_force(parser, "FOLDER")
     add_position_temperature(parser)
     add_model_files(parser)
 
@@ -40,7 +38,7 @@ def run(args: Namespace) -> None:
     from ..export import folder
     from ..inference import model_files
 
-    folder.check(args.out, args.force)
+    folder.check(args.out)
     from ..analysis import lengths, masked_words, translations
     from ..analysis.loaded_model import load
     from ..text.lines import read_pairs
@@ -64,7 +62,7 @@ def run(args: Namespace) -> None:
         curves = [
             translations.measure(load(about), pieces, lines, bins, args.beam) for about in abouts
         ]
-    with folder.create(args.out, args.force) as new:
+    with folder.create(args.out) as new:
         lengths.write(curves, metrics, new)
     print(lengths.markdown(curves))
     print(f"\nwrote {args.out / lengths.CSV} and {args.out / lengths.PNG}")

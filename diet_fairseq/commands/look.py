@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .arguments import add_force, add_model_files, at_least, silence_logs
+from .arguments import add_model_files, at_least, silence_logs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -18,7 +18,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--length", type=at_least(4), metavar="N",
         help="tokens of a window, if the models can read so many (default: 128, in translation "
              "64)")  # fmt: skip
-    add_force(parser, "FOLDER")
     add_model_files(parser)
 
 
@@ -26,7 +25,7 @@ def run(args: Namespace) -> None:
     from ..export import folder
     from ..inference import model_files
 
-    folder.check(args.out, args.force)
+    folder.check(args.out)
     # The drawing libraries are optional: a missing one is named before work begins.
     from ..analysis import loaded_model, report
     from ..analysis.scores import look
@@ -44,6 +43,6 @@ def run(args: Namespace) -> None:
         tokens = loaded_model.read_windows(model, length, args.text)
         text = f"{len(tokens)} windows of {length} tokens: {source}"
         analyses.append(report.Analysis(model, text, look(model, tokens)))
-    with folder.create(args.out, args.force) as new:
+    with folder.create(args.out) as new:
         report.write(analyses, new)
     print(f"wrote {args.out / 'index.html'}")

@@ -18,48 +18,36 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip
     add("--port", type=int, default=5000, help="port; 0: a free one (default: %(default)s)")
     add("--host-names", nargs="+", default=[], metavar="NAME",
-        help="names of the service in URLs, beside addresses and localhost")  # fmt: skip
-    add("--max-tokens", type=at_least(1), default=4000,
-        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
+        help="names and addresses of the service in URLs, beside localhost and --host; * is any"
+        )  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
-    add("--max-waiting", type=at_least(1), default=2000,
-        help="lines in the queue, else the answer is 503 (default: %(default)s)")  # fmt: skip
-    add("--max-body", type=at_least(1), default=10_000_000,
-        help="bytes of a request, beyond which it is 413 (default: %(default)s)")  # fmt: skip
     add("--max-characters", type=at_least(1), default=5000,
         help="characters of a line, beyond which it is 400 (default: %(default)s)")  # fmt: skip
     add("--max-seconds", type=at_least(0.0), default=60,
         help="seconds from a request to its answer, beyond which it is 504 (default: %(default)s)"
         )  # fmt: skip
-    add("--max-idle-seconds", type=at_least(0.1), default=10,
-        help="seconds to the end of a request's headers, and between requests (default: "
-             "%(default)s)")  # fmt: skip
-    add("--max-connections", type=at_least(1),
-        help="open connections, beyond which idle ones are closed (default: 512, or what the limit "
-             "on descriptors allows)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
     from ..inference.service.app import Limits, application
-    from ..inference.service.server import ConnectionLimits, Server, connection_limit
+    from ..inference.service.server import Server
 
-    connections = connection_limit(args.max_connections)
     listening = _listen(args.host, args.port)
     translator = load_translator(args)
-    limits = Limits(args.max_body, args.max_characters, args.max_waiting, args.max_seconds)
+    limits = Limits(characters=args.max_characters, seconds=args.max_seconds)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients' errors are warnings
-    app = application(translator, limits, [args.host, *args.host_names])
-    server = Server(app, ConnectionLimits(connections, args.max_idle_seconds, limits.seconds))
     host, port = listening.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    app = application(translator, limits, [args.host, address, *args.host_names])
     print(
         f"translating {translator.source_lang} to {translator.target_lang} at "
-        f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)",
+        f"http://{address}:{port} (Ctrl-C ends it)",
         flush=True,
     )
     # uvicorn completes all requests and then raises the signal again
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    server.run(sockets=[listening])
+    Server(app, limits.seconds).run(sockets=[listening])
     with suppress(BrokenPipeError):
         print("stopped", flush=True)
 

@@ -16,9 +16,6 @@ from .arguments import add_model, at_least
 if TYPE_CHECKING:
     from ..inference.translator import Translation, Translator
 
-#: seconds between two lines of progress where stderr is no terminal
-PAUSE = 20
-
 
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
     """Models, and the file to translate: the last path, unless it is a folder or a checkpoint."""
@@ -50,19 +47,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--length-penalty", type=at_least(-math.inf), metavar="ALPHA",
         help="exponent of the length penalty (default: the model's own)")  # fmt: skip
     add("--scores", action="store_true", help="write a line of JSON for each line, with scores")
-    add("--strict", action="store_true", help="stop at a line that is too long, don't cut it")
     add("--max-characters", type=at_least(1), default=20_000,
         help="characters of a line; the command stops at a longer one (default: %(default)s)"
         )  # fmt: skip
-    add("--max-tokens", type=at_least(1), default=4000,
-        help="source subwords in a batch (default: %(default)s)")  # fmt: skip
 
 
 def run(args: Namespace) -> None:
     from tqdm import tqdm
 
     from ..inference.lines import windows
-    from ..inference.translator import TooLong
     from ..interrupts import interruptible
 
     printed_lines = 0
@@ -80,27 +73,13 @@ def run(args: Namespace) -> None:
             nbest=args.nbest,
             beam=args.beam,
             lenpen=args.length_penalty,
-            strict=args.strict,
         )
-        pauses = {} if sys.stderr.isatty() else {"delay": PAUSE, "mininterval": PAUSE}
-        with tqdm(desc="translating", unit=" lines", **pauses) as bar:
+        with tqdm(desc="translating", unit=" lines", disable=None) as bar:
             for lines in windows(source, name, args.max_characters):
-                fault = None
-                try:
-                    results = translate(lines, done=bar.update)
-                except TooLong as error:
-                    results = translate(lines[: error.number - 1], done=bar.update)
-                    number = printed_lines + error.number
-                    fault = UserError(
-                        f"{name}, line {number} has {error.subwords:,} subwords, but the model "
-                        f"takes {error.longest:,}: shorten it, or leave out --strict"
-                    )
-                for translations in results:
+                for translations in translate(lines, done=bar.update):
                     print(_render(translations, printed_lines + 1, args.scores))
                     printed_lines += 1
                 sys.stdout.flush()
-                if fault:
-                    raise fault
 
 
 def _render(translations: "list[Translation]", number: int, scores: bool) -> str:

@@ -13,13 +13,12 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from pydantic import BaseModel
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from .. import input_files, model_json
 from ..checkpoints.configuration import no_larger_than
 from ..checkpoints.plain import reason, shown
-from ..errors import UserError
+from ..errors import UserError, rephrased
 from ..hf import DietEncoderConfig, DietTransformerConfig
 from ..hf.tokenizer import FILES
 from ..inference.model_files import MADE_FROM, TextOptions
@@ -30,8 +29,6 @@ from . import huggingface
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
-#: fairseq's name of a classification head
-HEAD = "sentence_classification_head"
 
 
 class TokenizerConfig(BaseModel, strict=True):
@@ -43,9 +40,9 @@ class TokenizerConfig(BaseModel, strict=True):
 
 
 def run(args: Namespace) -> None:
-    folders.check(args.out, args.force)
+    folders.check(args.out)
     config = configuration(args.folder)
-    with folders.create(args.out, args.force) as out:
+    with folders.create(args.out) as out:
         missing_names, unused_names = write(args.folder, out, config, args.out)
     if missing_names:
         print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")
@@ -63,14 +60,9 @@ def configuration(folder: Path) -> Any:
     kind = str(values.get("model_type") if isinstance(values, dict) else None)
     if kind not in kinds:
         raise UserError(f"{path} is of the model type {shown(kind)}, which is not ours: {advice}")
-    try:
+    with rephrased(lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {advice}"):
         config = kinds[kind](**values)
         config.attention_shape()  # checks the options of positions
-    except UserError:
-        raise
-    except Exception as error:
-        text = shown(" ".join(str(error).split()), 200)
-        raise UserError(f"{path} is not as it should be ({text}): {advice}") from error
     return config
 
 
@@ -82,14 +74,10 @@ def weights(folder: Path) -> dict[str, Any]:
             f"{folder} holds no model.safetensors: save the model with save_pretrained, which "
             "writes it (files in pickle's format are not read)"
         )
-    try:
-        for file in files:
-            input_files.check_regular(file)
+    for file in files:
+        input_files.check_regular(file)
+    with rephrased(lambda error: f"{folder}'s weights are cut off or damaged ({error})"):
         return {name: tensor for file in files for name, tensor in load_file(file).items()}
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{folder}'s weights are cut off or damaged ({error}): give another"
-        ) from error
 
 
 def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], list[str]]:
@@ -102,13 +90,6 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         names of parameters that are missing in the folder, and of those that are not read
     """
     tensors = weights(folder)
-    if any(name.startswith(huggingface.prefix_of(huggingface.SPAN)) for name in tensors):
-        raise UserError(
-            f"{folder} holds a model that answers questions, for which fairseq has no task: keep "
-            "it in transformers"
-        )
-    prefix = huggingface.prefix_of(HEAD)
-    head = HEAD if any(name.startswith(prefix) for name in tensors) else None
     args = huggingface.arguments(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = TokenizerConfig()
@@ -119,24 +100,18 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
         args.source_lang = texts.source_lang or "source"
         args.target_lang = texts.target_lang or "target"
-    source, target = write_dictionaries(folder, out, config, args, head)
-    args = complete(args, data, head, config)
+    source, target = write_dictionaries(folder, out, config, args)
+    args = complete(args, data, config)
     task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
     )
-    try:
-        with no_larger_than(sum(tensor.nbytes for tensor in tensors.values())):
-            model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-            if head is not None:
-                model.register_classification_head(head, config.num_labels)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"{folder / 'config.json'} describes no model that can be built ({reason(error)}): "
-            "give another folder"
-        ) from error
-    missing_names, unused_names = huggingface.load(model, config, tensors, head)
+    path = folder / "config.json"
+    with (
+        rephrased(lambda error: f"{path} describes no model that can be built ({reason(error)})"),
+        no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
+    ):
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    missing_names, unused_names = huggingface.load(model, config, tensors)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
     if required := next((name for name in missing_names if name.startswith(body)), None):
         raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
@@ -165,9 +140,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     return missing_names, unused_names
 
 
-def write_dictionaries(
-    folder: Path, out: Path, config: Any, args: Namespace, head: str | None
-) -> list[Dictionary]:
+def write_dictionaries(folder: Path, out: Path, config: Any, args: Namespace) -> list[Dictionary]:
     """Write the dictionaries where fairseq's tasks look for them, and the subword model.
 
     Returns:
@@ -184,45 +157,25 @@ def write_dictionaries(
     names = ["dict.txt"]
     if config.is_encoder_decoder:
         names = [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
-    elif head is not None:
-        names = ["input0/dict.txt"]
-        if config.num_labels > 1:
-            (out / "label").mkdir()
-            labels = (config.id2label[number] for number in range(config.num_labels))
-            lines = "".join(f"{label} 1\n" for label in labels)
-            (out / "label" / "dict.txt").write_text(lines, encoding="utf-8")
     for name, file in zip(names, files, strict=False):
         input_files.check_regular(file, input_files.VOCABULARY)
-        (out / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(file, out / name)
     dictionaries = []
-    sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
-    for file, size in zip(files, sizes, strict=True):
+    for file in files:
         try:
             dictionary = Dictionary.load(str(file))
         except Exception as error:
             raise UserError(f"{file} is no dictionary ({reason(error)}): give another") from error
         if not config.is_encoder_decoder:
             dictionary.add_symbol("<mask>")
-        if len(dictionary) != size:
-            raise UserError(
-                f"{file} has {len(dictionary):,} symbols, the model {size:,}: put the dictionary "
-                "of the model there"
-            )
         dictionaries.append(dictionary)
     return dictionaries
 
 
-def complete(args: Namespace, data: Path, head: str | None, config: Any) -> Namespace:
+def complete(args: Namespace, data: Path, config: Any) -> Namespace:
     """All options of fairseq-train: its defaults, replaced by ``args``."""
     task = "translation" if config.is_encoder_decoder else "masked_lm"
-    if head:
-        task = "sentence_prediction"
-        args.classification_head_name = head
-        args.num_classes = config.num_labels
-        args.regression_target = config.num_labels == 1
     words = [str(data), "--task", task, "--arch", args.arch]
-    words += ["--criterion", task] if head else []
     full = options.parse_args_and_arch(options.get_training_parser(default_task=task), words)
     ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the options that follow from sizes
     vars(full).update(vars(args))

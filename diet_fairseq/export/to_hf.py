@@ -8,18 +8,38 @@ from ..inference.model_files import dictionaries
 from . import checkpoint, folder
 from .checkpoint import TrainedModel
 
+AUTO_CLASSES = {
+    "DietForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "DietForMaskedLM": "AutoModelForMaskedLM",
+    "DietForSequenceClassification": "AutoModelForSequenceClassification",
+    "DietForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "DietEncoderModel": "AutoModel",
+}
+#: the model card
+USAGE = """---
+library_name: transformers
+---
+
+```python
+import diet_fairseq.hf  # registers the model with the Auto classes
+from transformers import {auto}, AutoTokenizer
+
+model = {auto}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+```
+"""
+
 
 def run(args: Namespace) -> None:
-    folder.check(args.out, args.force)
+    folder.check(args.out)
     from safetensors.torch import save
 
     from . import huggingface
-    from .card import card
 
     trained = checkpoint.read(args)
     converted = huggingface.convert(trained.model, head_of(trained.model, trained.task))
     model = converted.model
-    with folder.create(args.out, args.force) as new:
+    with folder.create(args.out) as new:
         if len(trained.labels) == model.config.num_labels > 1:
             model.config.id2label = dict(enumerate(trained.labels))
             model.config.label2id = {name: n for n, name in enumerate(trained.labels)}
@@ -28,9 +48,8 @@ def run(args: Namespace) -> None:
         weights = save(converted.tensors, metadata={"format": "pt"})
         (new / "model.safetensors").write_bytes(weights)
         write_tokenizer(new, trained, model.config)
-        languages = list(filter(None, (trained.about.source_lang, trained.about.target_lang)))
-        readme = card(model, args.out.name, languages, args.dataset, args.license)
-        (new / "README.md").write_text(readme, encoding="utf-8")
+        usage = USAGE.format(name=args.out.name, auto=AUTO_CLASSES[type(model).__name__])
+        (new / "README.md").write_text(usage, encoding="utf-8")
         if not trained.is_encoder:
             generation_config(model).save_pretrained(new)
             trained.write_description("transformers", new)

@@ -281,8 +281,7 @@ def test_a_window_is_no_longer_than_the_shortest_table_of_positions():
 
 def test_a_folder_of_other_files_is_not_replaced(encoder, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: give another folder, or --fo")
-    refused(encoder, "--out", tmp_path, "--force", match="^--force replaces folders that this comm")
+    refused(encoder, "--out", tmp_path, match=f"^{tmp_path} exists: remove it, or give another")
     assert (tmp_path / "mine").read_text() == "mine"
 
 

@@ -99,11 +99,6 @@ def test_numbers_are_ordered_as_numbers(folder):
     assert names == ["checkpoint10.pt", "checkpoint9.pt", "checkpoint2.pt"]
     names = [path.name for path in find_checkpoints(folder, "update", 2)]
     assert names == ["checkpoint_3_1000.pt", "checkpoint_3_100.pt"]
-    names = [path.name for path in find_checkpoints(folder, "epoch", 2, upper_bound=9)]
-    assert names == ["checkpoint9.pt", "checkpoint2.pt"]
-    assert [path.name for path in find_checkpoints(folder, "update", 1, 999)] == [
-        "checkpoint_3_100.pt"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -111,17 +106,11 @@ def test_numbers_are_ordered_as_numbers(folder):
     [
         (["{0}", "--num-epoch-checkpoints", "5"],
          "--inputs {0}: 4 epoch checkpoints are there, --num-epoch-checkpoints asks for 5"),
-        (["{0}", "--num-update-checkpoints", "2", "--checkpoint-upper-bound", "99"],
-         "--inputs {0}: 1 update checkpoints up to update 99 are there, --num-update-checkpoints "
-         "asks for 2"),
         (["{0}", "--num-epoch-checkpoints", "0"],
          "--num-epoch-checkpoints 0: give a number of at least 1"),
         (["{0}/checkpoint1.pt", "--num-epoch-checkpoints", "1"],
          "--inputs {0}/checkpoint1.pt: with --num-epoch-checkpoints give the one folder that holds "
          "the checkpoints"),
-        (["{0}/checkpoint1.pt", "--checkpoint-upper-bound", "1"],
-         "--checkpoint-upper-bound 1 goes with --num-epoch-checkpoints or "
-         "--num-update-checkpoints: add one, or leave it out"),
         (["{0}/typo.pt"], "{0}/typo.pt can't be read: No such file or directory; give a "
          "checkpoint, such as checkpoint_best.pt"),
         (["{0}"], "{0} is a folder: give a checkpoint, such as checkpoint_best.pt"),

@@ -69,16 +69,6 @@ def test_scores_come_as_json_one_line_for_each(model, text, capsys):
     assert [one["line"] for one in found] == [1, 2, 3, 4]
 
 
-def test_strict_stops_at_a_long_line_after_those_before_it(model, tmp_path, capsys):
-    path = tmp_path / "long"
-    path.write_text("a b\n" * 2500 + "x " * 21 + "\nlast\n")
-    with pytest.raises(
-        UserError, match=r"line 2501 has 21 subwords, but the model takes 20: short"
-    ):
-        run(model, path, "--strict")
-    assert capsys.readouterr().out == "b a\n" * 2500
-
-
 def test_a_line_that_is_not_utf8_stops_it_after_those_before_it(model, tmp_path, capsys):
     path = tmp_path / "bytes"
     path.write_bytes(b"a b\n\xff\nc\n")
@@ -125,12 +115,11 @@ def test_each_window_is_written_before_the_next_is_translated(model, tmp_path, m
     assert seen == [(2, 0), (2, 2), (1, 2)]
 
 
-@pytest.mark.parametrize("pause", [None, 0.0])
-def test_progress_in_a_log_begins_after_a_pause(model, text, monkeypatch, capsys, pause):
-    if pause is not None:
-        monkeypatch.setattr(translate, "PAUSE", pause)
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_for_terminals(model, text, monkeypatch, capsys, is_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     run(model, text)
-    assert ("translating: 4 lines" in capsys.readouterr().err) == (pause is not None)
+    assert ("translating: 4 lines" in capsys.readouterr().err) == is_terminal
 
 
 def test_ctrl_c_reports_the_number_of_written_lines(model, text, monkeypatch, capsys):

@@ -142,9 +142,6 @@ def test_shapes_of_models_fit(arch, options, tmp_path):
             {"decoder_output_dim": 12},
             "the parameter decoder.project_out_dim.weight: none of its layers",
         ),
-        ({"no_cross_attention": True}, "a decoder without cross-attention of its own"),
-        ({"cross_self_attention": True}, "a decoder without cross-attention of its own"),
-        ({"encoder_layers": 0}, "a model without layers"),
     ],
 )
 def test_options_without_a_counterpart_are_refused(options, reason):

@@ -1,6 +1,5 @@
 """``diet-fairseq export``: from a checkpoint to a folder, complete or absent."""
 
-import json
 import re
 import resource
 from dataclasses import replace
@@ -12,8 +11,6 @@ import ctranslate2
 import pytest
 import sentencepiece
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError
@@ -101,7 +98,7 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
         f"wrote {out}: log-probabilities of random sentences differ by at most "
     )
     assert names_in(out) == {
-        ".diet_fairseq.json", "config.json", "model.bin", "model.json", "sentencepiece.model",
+        "config.json", "model.bin", "model.json", "sentencepiece.model",
         "shared_vocabulary.json",
     }  # fmt: skip
     assert (out / "sentencepiece.model").read_bytes() == (place / "own.model").read_bytes()
@@ -175,8 +172,7 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(place, tmp_path, ca
     ("words", "value"),
     [
         (("export", "hf"), float("nan")),
-        (("export", "safetensors"), float("inf")),
-        (("look",), float("nan")),
+        (("look",), float("inf")),
     ],
 )
 def test_a_checkpoint_that_has_diverged_is_refused(place, tmp_path, capsys, words, value):
@@ -201,64 +197,29 @@ def test_an_export_that_computes_something_else_is_not_kept(place, tmp_path, cap
     assert f"differ by at most {furthest}" in capsys.readouterr().out
 
 
-def test_force_replaces_an_earlier_export_and_nothing_else(place, tmp_path, capsys):
-    out = tmp_path / "out"
-    words = ("export", "safetensors", place / "checkpoint.pt", out)
-    run(*words)
-    files = {"config.json", "dict.de.txt", "dict.en.txt", "model.safetensors", folders.MARK}
-    assert refusal(capsys, *words) == (
-        f"{out} exists: give another folder, or --force to replace it"
-    )
-    (out / "model.safetensors").write_text("changed")
-    run(*words, "--force")
-    assert names_in(out) == files
-    assert (out / "model.safetensors").stat().st_size > 1000
-
-
-@pytest.mark.parametrize("name", ["thesis.txt", "runs/model.pt", "linked"])
-def test_a_file_of_others_is_not_removed(tmp_path, name):
-    out = tmp_path / "out"
-    with folders.create(out, force=False) as new:
-        (new / "model.json").touch()
-    place = out / name
-    place.parent.mkdir(exist_ok=True)
-    place.symlink_to(tmp_path) if name == "linked" else place.write_text("years of work")
-    rule = rf"^--force replaces folders .* holds {name}, which it did not write: move it, or"
-    with pytest.raises(UserError, match=rule):
-        folders.check(out, force=True)
-    assert place.exists()
-
-
-@pytest.mark.parametrize("name", ["config.json", "look.json", "model.pt", "extrapolate.csv"])
-def test_a_folder_that_looks_like_an_export_is_not_removed(tmp_path, name):
-    (tmp_path / name).write_text("{}")
-    rule = r"^--force replaces folders that this command wrote, but .* has no \.diet_fairseq\.json"
-    with pytest.raises(UserError, match=rule):
-        folders.check(tmp_path, force=True)
-    linked = tmp_path / "linked"
-    linked.symlink_to(tmp_path)
-    with pytest.raises(UserError, match=rule):
-        folders.check(linked, force=True)
-
-
 def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
     out = tmp_path / "out"
-    with folders.create(out, force=False):
-        pass
-    with pytest.raises(UserError, match="holds late"), folders.create(out, force=True):
-        (out / "late").touch()
+
+    def write():
+        with folders.create(out) as new:
+            (new / "ours").touch()
+            out.mkdir()
+            (out / "late").touch()
+
+    with pytest.raises(UserError, match="out can't be written"):
+        write()
     assert names_in(tmp_path) == {"out"}
-    assert (out / "late").exists()
+    assert names_in(out) == {"late"}
 
 
-@pytest.mark.parametrize("target", ["safetensors", "hf", "ctranslate2"])
+@pytest.mark.parametrize("target", ["hf", "ctranslate2"])
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, target, capsys):
     """A limit on the size of files fails as a full disk does, within each library's own writer."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
-    words = ("--subwords", place / "own.model") if target != "safetensors" else ()
+    words = (place / "checkpoint.pt", tmp_path / "out", "--subwords", place / "own.model")
     try:
-        error = refusal(capsys, "export", target, place / "checkpoint.pt", tmp_path / "out", *words)
+        error = refusal(capsys, "export", target, *words)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert re.fullmatch(
@@ -267,49 +228,15 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, tar
     assert names_in(tmp_path) == set()
 
 
-def test_a_failure_on_the_way_leaves_the_earlier_export(tmp_path):
-    out = tmp_path / "out"
-    with folders.create(out, force=False) as new:
-        (new / "config.json").write_text("earlier")
-
+def test_a_failure_on_the_way_leaves_nothing(tmp_path):
     def fail():
-        with folders.create(out, force=True) as new:
+        with folders.create(tmp_path / "out") as new:
             (new / "config.json").write_text("half")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert (out / "config.json").read_text() == "earlier"
-    assert names_in(tmp_path) == {"out"}
-
-
-def test_safetensors_hold_the_state_dict_under_its_names(place, tmp_path):
-    out = tmp_path / "out"
-    run("export", "safetensors", place / "checkpoint.pt", out)
-    state = torch.load(place / "checkpoint.pt", weights_only=False)["model"]
-    tensors = load_file(out / "model.safetensors")
-    with safe_open(out / "model.safetensors", "pt") as file:
-        tied = json.loads(file.metadata()["tied"])
-    assert tied == {
-        "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
-        "decoder.output_projection.weight": "encoder.embed_tokens.weight",
-    }
-    tensors |= {name: tensors[there] for name, there in tied.items()}
-    assert tensors.keys() == state.keys()
-    for name, tensor in state.items():
-        torch.testing.assert_close(tensors[name], tensor, rtol=0, atol=0)
-    config = json.loads((out / "config.json").read_text())
-    assert config["arch"] == "transformer_t5"
-    assert config["position_scheme"] == "t5"
-    assert config["encoder_embed_dim"] == tiny.DIM
-    assert "data" not in config
-
-    # a model is built again from them
-    model = tiny.from_arguments(tiny.complete(**config), seed=2)
-    _, unexpected = model.load_state_dict(load_file(out / "model.safetensors"), strict=False)
-    assert not unexpected
-    expected = tiny.from_arguments(tiny.arguments(Case("t5"), share_all_embeddings=True))
-    torch.testing.assert_close(tiny.logits(model), tiny.logits(expected))
+    assert names_in(tmp_path) == set()
 
 
 def documented():

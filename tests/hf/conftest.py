@@ -47,7 +47,7 @@ def _fixtures(name):
     def folder(request) -> Path:
         """The same in transformers."""
         path = request.getfixturevalue(name)
-        export(path, path.parent / "hf", "--dataset", "some/thing", "--license", "mit")
+        export(path, path.parent / "hf")
         return path.parent / "hf"
 
     @pytest.fixture(scope="session", name=f"{name}_back")

@@ -264,7 +264,7 @@ def test_a_damaged_export_is_named(exported, tmp_path):
     for name in ("model.json", "sentencepiece.model", "config.json"):
         (tmp_path / name).write_bytes((out / name).read_bytes())
     (tmp_path / "model.bin").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"vocabulary\.json, but has none: export the model again"):
+    with pytest.raises(UserError, match=r"vocabulary\.json, but has none: export it again"):
         Translator(tmp_path)
 
 

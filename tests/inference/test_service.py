@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
-pytest.importorskip("multipart", reason="needs diet_fairseq[serve]")
 from starlette.testclient import TestClient
 
 from diet_fairseq.inference.service.app import Limits, application
@@ -72,57 +71,32 @@ def until(true):
 
 def until_waiting(client, lines):
     """Wait until so many lines are in the queue."""
-    until(lambda: f"diet_fairseq_waiting_lines {lines}.0" in client.get("/metrics").text)
+    until(lambda: client.get("/health").json()["waiting"] == lines)
 
 
 def test_libretranslate_s_request_form_is_answered(serve):
     client = serve()
     whole = {"source": "en", "target": "de", "format": "text", "api_key": "", "alternatives": 0}
     assert post(client, q="abc", **whole).json() == {"translatedText": "cba"}
-    assert post(client, q=["abc", "d\n\nef"], **whole).json() == {
-        "translatedText": ["cba", "d\n\nfe"]
-    }
+    assert post(client, q="d\n\nef", **whole).json() == {"translatedText": "d\n\nfe"}
     assert post(client, q="ab", source="auto", target="de").json() == {"translatedText": "ba"}
-    form = client.post("/translate", data={"q": "abc", **whole})
-    assert form.json() == {"translatedText": "cba"}
-    files = client.post("/translate", data={"q": "abc"}, files={"other": b"x"})
-    assert files.json() == {"translatedText": "cba"}
-    assert client.get("/languages").json()[0] == {"code": "en", "name": "en", "targets": ["de"]}
 
 
 def test_scores_are_answered_on_demand(serve):
     client = serve()
     one = post(client, q="abc\n\nd", scores=True)
     assert one.json() == {"translatedText": "cba\n\nd", "scores": [-1.0, 0.0, -0.333333]}
-    several = post(client, q=["abc", "d\n"], scores=True)
-    assert several.json()["scores"] == [[-1.0], [-0.333333, 0.0]]
-    form = client.post("/translate", data={"q": "abc", "scores": "true"})
-    assert form.json()["scores"] == [-1.0]
     refused = post(client, q="abc", scores="maybe")
     assert refused.status_code == 400
     assert refused.json()["error"].startswith("scores must be a valid boolean")
-
-
-@pytest.mark.parametrize("how", [{}, {"files": {"other": b"x"}}])
-def test_forms_have_the_limits_of_json(serve, how):
-    client = serve()
-    texts = ["abc"] * 1500
-    many = client.post("/translate", data={"q": texts}, **how)
-    assert many.json() == {"translatedText": ["cba"] * 1500}
-    long = client.post("/translate", data={"q": "\n".join(["a" * 4000] * 300)}, **how)
-    assert len(long.json()["translatedText"]) > 1_200_000
-    more = client.post("/translate", data={"q": texts * 2}, **how)
-    assert more.status_code == 400
 
 
 @pytest.mark.parametrize(
     ("values", "text"),
     [
         ({}, "q is missing"),
-        ({"q": []}, "q must be the text to translate, but is []"),
-        ({"q": ""}, 'q must be the text to translate, but is ""'),
-        ({"q": 7}, "q must be a valid list, but is 7"),
-        ({"q": ["a", None]}, "q.1 must be a valid string, but is null"),
+        ({"q": ""}, 'q String should have at least 1 character, but is ""'),
+        ({"q": 7}, "q must be a valid string, but is 7"),
         ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"
          " to de"),
         ({"q": "a", "target": "fr"}, "target 'fr' is not supported: this model translates en"
@@ -199,20 +173,20 @@ def test_a_request_of_many_lines_delays_no_short_one(serve, mirror, line, limits
     client = serve(**limits)
     mirror.gate.clear()
     with ThreadPoolExecutor(2) as threads:
-        long = threads.submit(post, client, q=[line] * 100)
+        long = threads.submit(post, client, q="\n".join([line] * 100))
         until(lambda: mirror.batches)
         short = threads.submit(post, client, q="short")
         until_waiting(client, waiting)
         mirror.gate.set()
         assert short.result().json() == {"translatedText": "trohs"}
-        assert len(long.result().json()["translatedText"]) == 100
+        assert long.result().json()["translatedText"].count("\n") == 99
     assert "short" in mirror.batches[1]
     assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * USUAL + 5000
 
 
 def test_a_line_that_is_longer_than_a_batch_is_a_batch(serve, mirror):
-    answer = post(serve(together=2), q=["a" * 1000, "b" * 1000, "c"])
-    assert [len(text) for text in answer.json()["translatedText"]] == [1000, 1000, 1]
+    answer = post(serve(together=2), q="\n".join(["a" * 1000, "b" * 1000, "c"]))
+    assert [len(line) for line in answer.json()["translatedText"].split("\n")] == [1000, 1000, 1]
     assert [len(batch) for batch in mirror.batches] == [1, 1, 1]
 
 
@@ -262,63 +236,32 @@ def test_a_request_that_fails_fails_alone(serve, mirror):
 
 def test_a_request_that_fails_is_not_translated_to_its_end(serve, mirror):
     client = serve()
-    assert post(client, q=["fail", *["l"] * 100]).status_code == 500
+    assert post(client, q="\n".join(["fail", *["l"] * 100])).status_code == 500
     assert post(client, q="abc").status_code == 200
     assert [len(batch) for batch in mirror.batches] == [64, 8, 1]
 
 
 @pytest.mark.parametrize(
     ("host", "is_served"),
-    [("testserver", True), ("TestServer.:80", True), ("localhost:5000", True), ("127.0.0.1", True),
-     ("[::1]:5000", True), ("10.1.2.3:80", True), ("evil.example", False), ("testserver.x", False),
+    [("testserver", True), ("TestServer:80", True), ("localhost:5000", True), ("127.0.0.1", True),
+     ("[::1]:5000", True), ("10.1.2.3:80", False), ("evil.example", False), ("testserver.x", False),
      ("127.0.0.1.evil.example", False), ("[::1", False), ("a@localhost", False), ("", False)],
 )  # fmt: skip
-@pytest.mark.parametrize("path", ["/", "/metrics", "/health", "/nosuch"])
+@pytest.mark.parametrize("path", ["/", "/health", "/nosuch"])
 def test_other_host_names_are_refused(serve, host, is_served, path):
     answer = serve().get(path, headers={"Host": host})
     assert (answer.status_code != 400) == is_served
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    if not is_served:
-        assert answer.json()["error"].startswith(f"Host {host!r} is not served: use an address")
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/jsonp", "text/json", None])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "text/json", None]
+)
 def test_json_of_another_type_is_refused(serve, mirror, kind):
     headers = {"Content-Type": kind} if kind else {}
     answer = serve().post("/translate", content=b'{"q": "a"}', headers=headers)
     assert answer.status_code == 415
-    assert answer.json() == {"error": "send JSON, with Content-Type application/json, or a form"}
+    assert answer.json() == {"error": "send JSON, with Content-Type application/json"}
     assert mirror.batches == []
-
-
-def test_content_length_beside_transfer_encoding_is_refused(serve, mirror):
-    headers = {**JSON, "Content-Length": "10", "Transfer-Encoding": "chunked"}
-    answer = serve().post("/translate", content=iter([b'{"q": "a"}']), headers=headers)
-    assert answer.status_code == 400
-    assert answer.json()["error"].startswith("Content-Length and Transfer-Encoding must not come")
-    assert answer.headers["connection"] == "close"
-    assert mirror.batches == []
-
-
-def multipart(*parts):
-    body = b"".join(b"--x\r\n" + part + b"\r\n" for part in parts) + b"--x--\r\n"
-    return {"content": body, "headers": {"Content-Type": "multipart/form-data; boundary=x"}}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        multipart(*[b'Content-Disposition: form-data; name="a"\r\n\r\nb'] * 3000),
-        multipart(*[b'Content-Disposition: form-data; name="a"; filename="b"\r\n\r\nc'] * 9),
-        multipart(b"A: b\r\n" * 100 + b'Content-Disposition: form-data; name="q"\r\n\r\na'),
-        multipart(b"A: " + b"b" * 99_999 + b"\r\n\r\na"),
-        {"content": b"a=b&" * 3000,
-         "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
-    ],
-    ids=["fields", "files", "headers", "long header", "urlencoded"],
-)  # fmt: skip
-def test_forms_of_too_many_parts_are_refused(serve, body):
-    assert serve().post("/translate", **body).status_code == 400
 
 
 def test_a_failure_of_the_model_is_logged(serve, caplog):
@@ -330,20 +273,9 @@ def test_a_failure_of_the_model_is_logged(serve, caplog):
     assert post(client, q="abc").status_code == 200
 
 
-def test_health_and_metrics(serve):
-    client = serve()
-    assert client.get("/health").json() == {"status": "ok", "source": "en", "target": "de"}
-    post(client, q="a\nb")
-    post(client, q=7)
-    text = client.get("/metrics").text
-    for line in (
-        'diet_fairseq_requests_total{status="200"} 1.0',
-        'diet_fairseq_requests_total{status="400"} 1.0',
-        "diet_fairseq_lines_total 2.0",
-        "diet_fairseq_batch_lines_count 1.0",
-        "diet_fairseq_request_seconds_count 2.0",
-    ):
-        assert line in text.splitlines()
+def test_health(serve):
+    answer = serve().get("/health")
+    assert answer.json() == {"status": "ok", "source": "en", "target": "de", "waiting": 0}
 
 
 def test_the_page_loads_nothing_from_elsewhere(serve):

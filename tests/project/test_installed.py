@@ -82,7 +82,6 @@ def test_the_package_is_the_wheel_s(call, environment):
     [
         ("patches", "ours    fairseq.trainer:Trainer.__init__"),
         ("schemes", "    --arch bert_diet_abs_lin[_tiny|_small|_base|_large]"),
-        ("parameters", "| DIET-ABS, rank 128, share | 111,"),
     ],
 )
 def test_the_tables_are_printed(call, name, line):

@@ -30,9 +30,9 @@ LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 
 def run(args: Namespace) -> None:
     check_version(ctranslate2.__version__)
-    folder.check(args.out, args.force)
+    folder.check(args.out)
     trained = checkpoint.read(args)
-    with folder.create(args.out, args.force) as new:
+    with folder.create(args.out) as new:
         save(trained, str(new), args.quantization)
         trained.write_description("ctranslate2", new)
         largest = difference(trained.model, str(new))

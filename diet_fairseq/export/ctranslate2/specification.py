@@ -37,10 +37,6 @@ def specification(model: Any) -> Any:
         raise unsupported("an encoder's heads", "it is exported for translation alone")
     if model.decoder.output_projection is None:
         raise unsupported("--adaptive-softmax-cutoff", "its output is one matrix")
-    if not (len(model.encoder.layers) and len(model.decoder.layers)):
-        raise unsupported("a model without layers", "it reads sizes from the first one")
-    if model.decoder.cfg.cross_self_attention or model.decoder.layers[0].encoder_attn is None:
-        raise unsupported("a decoder without cross-attention of its own", "each of its layers has")
     source, target = model.encoder.dictionary, model.decoder.dictionary
     if any(len(words.indices) < len(words.symbols) for words in (source, target)):
         raise unsupported("a dictionary with #fairseq:overwrite", "a name has one index")

@@ -17,9 +17,9 @@ from ...hf import (
     DietForSequenceClassification,
 )
 from .configuration import arguments, encoder_config, transformer_config
-from .parameters import SPAN, VERSION, load, names_of, prefix_of, renamed
+from .parameters import SPAN, VERSION, load, names_of, renamed
 
-__all__ = ["SPAN", "ConvertedModel", "arguments", "check_same", "convert", "load", "prefix_of"]
+__all__ = ["ConvertedModel", "arguments", "check_same", "convert", "load"]
 
 #: largest difference of outputs, which comes from the order of sums
 TOLERANCE = 1e-3

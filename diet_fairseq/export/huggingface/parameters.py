@@ -34,13 +34,8 @@ def names_of(config: Any, head: str | None = None) -> dict[str, str]:
     """Prefixes of names: fairseq's -> ours in transformers."""
     if config.is_encoder_decoder:
         return TRANSFORMER_NAMES
-    heads = {f"classification_heads.{head}.": prefix_of(head)} if head else {}
-    return ENCODER_NAMES | heads
-
-
-def prefix_of(head: str) -> str:
-    """The prefix of a head's parameters in transformers."""
-    return "qa_outputs." if head == SPAN else "classifier."
+    prefix = "qa_outputs." if head == SPAN else "classifier."
+    return ENCODER_NAMES | ({f"classification_heads.{head}.": prefix} if head else {})
 
 
 def renamed(name: str, names: Mapping[str, str]) -> str:
@@ -52,7 +47,7 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
 
 
 def load(
-    model: nn.Module, config: Any, tensors: Mapping[str, Tensor], head: str | None
+    model: nn.Module, config: Any, tensors: Mapping[str, Tensor]
 ) -> tuple[list[str], list[str]]:
     """Load the parameters of a model in transformers into fairseq's model.
 
@@ -60,7 +55,7 @@ def load(
         names of fairseq's parameters that are missing there and keep the model's values, and names
         of ``tensors`` that the model doesn't read
     """
-    names = names_of(config, head)
+    names = names_of(config)
     is_bare_encoder = not any(name.startswith(("model.", "lm_head.")) for name in tensors)
     initial = model.state_dict()
     state, names_read = {}, set()

@@ -1,5 +1,5 @@
 """``diet-fairseq serve``: a model behind HTTP.
 
-server.py: connections -> headers.py: hosts -> app.py: addresses -> requests.py: fields
+server.py: connections -> app.py: hosts and addresses -> requests.py: fields
 -> batching.py: batches -> Translator
 """

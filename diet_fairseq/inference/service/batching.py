@@ -5,11 +5,12 @@ lines each, so that a long request delays no short one; long lines count more.
 """
 
 import asyncio
-from bisect import insort
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..translator import Translation
@@ -25,12 +26,22 @@ def weight(line: str) -> int:
     return 1 + len(line) // USUAL
 
 
-class Turn(NamedTuple):
-    """Some lines of a request, which are translated in one batch."""
+@dataclass
+class Job:
+    """A request's number of lines, those that wait, and the translations so far."""
 
-    number: int  # turns of lower numbers come first
-    lines: list[str]
+    count: int
+    lines: deque[str]
     answer: "asyncio.Future[list[Translation]]"
+    translations: "list[Translation]" = field(default_factory=list)
+
+    def next_turn(self, room: int) -> list[str]:
+        """Take lines until their `weight` is ``room``."""
+        lines: list[str] = []
+        while self.lines and room > 0:
+            lines.append(self.lines.popleft())
+            room -= weight(lines[-1])
+        return lines
 
 
 class Batches:
@@ -39,47 +50,26 @@ class Batches:
     Args:
         translate: is called in a separate thread, one call at a time
         together: `weight` at which a batch is full
-        observe: is called with the number of lines of every batch
     """
 
     def __init__(
-        self,
-        translate: "Callable[[Sequence[str]], list[Translation]]",
-        together: int,
-        observe: Callable[[int], Any],
+        self, translate: "Callable[[Sequence[str]], list[Translation]]", together: int
     ) -> None:
-        self._translate, self.together, self.observe = translate, together, observe
-        self._queue: list[Turn] = []
-        self._number = 0  # of the turn that was translated last
+        self._translate, self.together = translate, together
+        self._queue: deque[Job] = deque()
         self._arrival = asyncio.Event()
 
     @property
     def waiting(self) -> int:
         """The number of lines in the queue, without those of cancelled requests."""
-        return sum(len(turn.lines) for turn in self._queue if not turn.answer.done())
+        return sum(len(job.lines) for job in self._queue if not job.answer.done())
 
-    def submit(self, lines: Sequence[str]) -> "asyncio.Task[list[Translation]]":
+    def submit(self, lines: Sequence[str]) -> "asyncio.Future[list[Translation]]":
         """The translations of the lines, in their order; to cancel it drops the lines."""
-        turns: list[Turn] = []
-        room = 0
-        for line in lines:
-            if room <= 0:
-                answer = asyncio.get_running_loop().create_future()
-                turns.append(Turn(self._number + len(turns), [], answer))
-                room = min(TURN, self.together)
-            turns[-1].lines.append(line)
-            room -= weight(line)
-        for turn in turns:
-            insort(self._queue, turn, key=lambda turn: turn.number)
+        job = Job(len(lines), deque(lines), asyncio.get_running_loop().create_future())
+        self._queue.append(job)
         self._arrival.set()
-        return asyncio.create_task(self._translations(turns))
-
-    async def _translations(self, turns: list[Turn]) -> "list[Translation]":
-        try:
-            return [translation for turn in turns for translation in await turn.answer]
-        finally:
-            for turn in turns:
-                turn.answer.cancel()
+        return job.answer
 
     async def run(self) -> None:
         """Translate until cancelled."""
@@ -87,36 +77,38 @@ class Batches:
             while True:
                 await self._arrival.wait()
                 if batch := self._next_batch():
-                    self.observe(sum(len(turn.lines) for turn in batch))
                     await self._answer(batch, thread)
                 else:
                     self._arrival.clear()
 
-    def _next_batch(self) -> list[Turn]:
+    def _next_batch(self) -> list[tuple[Job, list[str]]]:
+        """Turns of requests, and their lines."""
         batch, room = [], self.together
         while room > 0 and self._queue:
-            turn = self._queue.pop(0)
-            self._number = turn.number
-            if not turn.answer.done():
-                room -= sum(map(weight, turn.lines))
-                batch.append(turn)
+            job = self._queue.popleft()
+            if not job.answer.done():
+                lines = job.next_turn(min(TURN, self.together))
+                room -= sum(map(weight, lines))
+                batch.append((job, lines))
+                if job.lines:
+                    self._queue.append(job)
         return batch
 
-    async def _answer(self, batch: list[Turn], thread: ThreadPoolExecutor) -> None:
-        lines = [line for turn in batch for line in turn.lines]
+    async def _answer(self, batch: list[tuple[Job, list[str]]], thread: ThreadPoolExecutor) -> None:
+        lines = [line for _, turn in batch for line in turn]
         loop = asyncio.get_running_loop()
         try:
             translations = iter(await loop.run_in_executor(thread, self._translate, lines))
         except Exception as error:
-            if len(batch) > 1:  # one turn may be at fault: each is translated alone
-                for turn in batch:
-                    if not turn.answer.done():
-                        await self._answer([turn], thread)
-            elif not batch[0].answer.done():
-                batch[0].answer.set_exception(error)
-                await asyncio.sleep(0)  # the request drops its other turns
+            for job, turn in batch:
+                if job.answer.done():
+                    continue
+                if len(batch) == 1:
+                    job.answer.set_exception(error)
+                else:  # one turn may be at fault: each is translated alone
+                    await self._answer([(job, turn)], thread)
             return
-        for turn in batch:
-            part = list(islice(translations, len(turn.lines)))
-            if not turn.answer.done():
-                turn.answer.set_result(part)
+        for job, turn in batch:
+            job.translations += islice(translations, len(turn))
+            if len(job.translations) == job.count and not job.answer.done():
+                job.answer.set_result(job.translations)

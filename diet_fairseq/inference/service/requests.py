@@ -1,68 +1,49 @@
-"""Requests to translate: LibreTranslate's fields, as JSON or as a form."""
+"""Requests to translate: LibreTranslate's fields, as JSON."""
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import Message
 
 from ...input_files import broken_rule
 
 if TYPE_CHECKING:
     from ..translator import Translation
 
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-
 
 @dataclass(frozen=True)
 class Limits:
     """Limits of requests."""
 
-    body: int = 10 * 1000 * 1000  # bytes of a request, and so of a form's field (413)
+    body: int = 10 * 1000 * 1000  # bytes of a request (413)
     characters: int = 5000  # in a line (400)
     waiting: int = 2000  # lines of all requests in the queue (503)
     seconds: float = 60  # from the headers of a request to its answer (504)
     together: int = 64  # lines in a batch, fewer where they are long (`batching.weight`)
 
 
-DEFAULT_LIMITS = Limits()
-
-
-def _texts(q: Any) -> Any:
-    if q in ("", []):
-        raise ValueError("must be the text to translate")
-    return [q] if isinstance(q, str) else q
-
-
 class TranslationRequest(BaseModel, strict=True):
     """The fields of a request; unknown ones are ignored."""
 
-    q: Annotated[list[str], BeforeValidator(_texts)]  # texts, each of one line or several
+    q: Annotated[str, Field(min_length=1)]  # one line or several
     source: str | None = None  # None: the model's
     target: str | None = None
     format: Literal["text"] = "text"
-    scores: Annotated[bool, Field(strict=False)] = False  # forms have strings
-    is_list: bool  # whether the client sent a list of texts
+    scores: bool = False
 
     @property
     def lines(self) -> list[str]:
-        """All lines of all texts."""
-        return [line for text in self.q for line in text.split("\n")]
+        return self.q.split("\n")
 
     def answer(self, translations: "list[Translation]") -> dict[str, Any]:
         """The answer's fields, given the translations of all lines."""
-        remaining = iter(translations)
-        texts = [list(islice(remaining, text.count("\n") + 1)) for text in self.q]
-        fields: dict[str, list[Any]] = {
-            "translatedText": ["\n".join(line.text for line in text) for text in texts]
-        }
+        fields: dict[str, Any] = {"translatedText": "\n".join(line.text for line in translations)}
         if self.scores:
-            fields["scores"] = [[round(line.score, 6) for line in text] for text in texts]
-        return fields if self.is_list else {name: value for name, [value] in fields.items()}
+            fields["scores"] = [round(line.score, 6) for line in translations]
+        return fields
 
 
 async def read_request(
@@ -73,58 +54,37 @@ async def read_request(
     Raises:
         HTTPException: a field is not valid, or the body is too large
     """
-    values = await _values(_bounded(request, limits.body), limits)
+    values = await _read_json(request, limits.body)
     try:
-        fields = TranslationRequest(**values | {"is_list": isinstance(values.get("q"), list)})
+        fields = TranslationRequest.model_validate(values)
     except ValidationError as error:
         raise HTTPException(400, broken_rule(error)) from error
-    if fault := _fault(fields, source, target, limits):
-        raise HTTPException(400, fault)
-    return fields
-
-
-def _fault(fields: TranslationRequest, source: str, target: str, limits: Limits) -> str | None:
     for name, languages in (("source", (None, source, "auto")), ("target", (None, target))):
         if (language := getattr(fields, name)) not in languages:
             rule = f"this model translates {source} to {target}"
-            return f"{name} {language[:40]!r} is not supported: {rule}"
+            raise HTTPException(400, f"{name} {language[:40]!r} is not supported: {rule}")
     if (count := len(fields.lines)) > limits.waiting:
-        return f"q has {count:,} lines, more than {limits.waiting:,}: send fewer"
+        raise HTTPException(400, f"q has {count:,} lines, more than {limits.waiting:,}: send fewer")
     for number, length in enumerate(map(len, fields.lines), 1):
         if length > (most := limits.characters):
-            return f"line {number} of q has {length:,} characters, more than {most:,}: shorten it"
-    return None
+            rule = f"{length:,} characters, more than {most:,}: shorten it"
+            raise HTTPException(400, f"line {number} of q has {rule}")
+    return fields
 
 
-def _bounded(request: Request, most: int) -> Request:
-    """The request; to read more than ``most`` bytes of its body raises 413."""
-    size = 0
-
-    async def receive() -> Message:
-        nonlocal size
-        message = await request.receive()
-        size += len(message.get("body", b""))
-        if size > most:
-            raise HTTPException(413, f"the body has more than {most:,} bytes: send less text")
-        return message
-
-    return Request(request.scope, receive)
-
-
-async def _values(request: Request, limits: Limits) -> dict[str, Any]:
-    """The fields of JSON or of a form; several fields ``q`` of a form are a list."""
+async def _read_json(request: Request, most: int) -> dict[str, Any]:
+    """The object in a body of at most ``most`` bytes."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in FORMS:
-        # a text in each field q, some other fields; files are ignored
-        fields = limits.waiting + 100
-        async with request.form(max_part_size=limits.body, max_fields=fields, max_files=8) as form:
-            texts = form.getlist("q")
-            return {**form, "q": texts} if len(texts) > 1 else dict(form)
     if kind != "application/json":
         # browsers send other types across sites without a preflight request
-        raise HTTPException(415, "send JSON, with Content-Type application/json, or a form")
+        raise HTTPException(415, "send JSON, with Content-Type application/json")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise HTTPException(413, f"the body has more than {most:,} bytes: send less text")
     try:
-        values = from_json(await request.body())
+        values = from_json(body)
     except ValueError as error:
         raise HTTPException(400, "the body is no JSON (in UTF-8)") from error
     if not isinstance(values, dict):

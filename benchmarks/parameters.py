@@ -1,14 +1,16 @@
-"""``diet-fairseq parameters``: parameter counts of the papers' models beside the papers' counts.
+"""Parameter counts of the papers' models beside the papers' counts.
+
+    python -m benchmarks.parameters
 
 DIET's Table 6 has BERT-base for 512 positions with pooler, next-sentence head and two segments, and
 the vocabularies of the English and the multilingual model. TUPE's tables 3 and 4 have BERT-Large
 and ELECTRA-base. The models are built without memory for their parameters.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any, NamedTuple
 
-from .arguments import silence_logs
+from diet_fairseq.commands.arguments import silence_logs
 
 #: solved from the paper's rounded counts; its text has "30,000" and 120,000
 VOCABULARIES = {"English": 30_522, "multilingual": 120_000}
@@ -77,7 +79,7 @@ def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any)
     from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from .. import plugin  # noqa: F401  registers the architectures
+    from diet_fairseq import plugin  # noqa: F401  registers the architectures
 
     args = Namespace(**{"arch": arch, "nsp": True, "max_positions": POSITIONS} | options)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -91,17 +93,6 @@ def count(arch: str, vocabulary: int, pretraining: bool = False, **options: Any)
     with FakeTensorMode():
         model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """The command has no arguments."""
-
-
-def run(_: Namespace) -> None:
-    silence_logs()
-    print_table_6()
-    print()
-    print_tables_3_and_4()
 
 
 def print_table_6() -> None:
@@ -125,3 +116,10 @@ def print_tables_3_and_4() -> None:
         if arch.startswith("electra"):
             whole = f"{count(arch, vocabulary, pretraining=True, **options):,}"
         print(f"| {name} | {encoder} | {whole} | {stated} |")
+
+
+if __name__ == "__main__":
+    silence_logs()
+    print_table_6()
+    print()
+    print_tables_3_and_4()

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from diet_fairseq.commands import parameters
+from benchmarks import parameters
 
 
 def test_diet_s_table_6_comes_out_to_the_last_parameter(shared_data):
