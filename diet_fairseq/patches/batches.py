@@ -1,5 +1,6 @@
 """Batches: every sentence is in one, and a resumed run continues with the same batches."""
 
+import atexit
 import logging
 import sys
 import threading
@@ -146,7 +147,8 @@ def group_whole_rest(
 def end_with_iterator(create_consumer: Callable, self: Any) -> None:
     """The thread that reads batches ends with its iterator, or before the interpreter."""
     create_consumer(self)
-    weakref.finalize(self, _end, self._consumer, self._queue)  # also called at exit
+    end = weakref.finalize(self, _end, self._consumer, self._queue)
+    atexit.register(end)  # a process of Python 3.13's multiprocessing clears weakref's own entry
 
 
 def _end(consumer: Any, queue: Any) -> None:
