@@ -76,6 +76,7 @@ class Rope(PositionScheme):
     #: the bits of float32 numbers: rows (d_h / 2,) of angles a token; xPos: of growth a token, too
     rates: Tensor
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
+    meaning = ("base", "share", "scaling", "factor", "trained")
 
     def __init__(
         self,
@@ -94,7 +95,8 @@ class Rope(PositionScheme):
                 "here: change the model's width or its number of heads, so that they are even"
             )
         check_scaling(rope_scaling, rope_factor, rope_trained)
-        self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
+        self.base, self.share, self.trained = rope_base, rope_share, rope_trained
+        self.scaling, self.factor = rope_scaling, rope_factor or 1.0
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
         self.magnitude = 1.0
         frequencies = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
