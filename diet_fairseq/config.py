@@ -160,11 +160,6 @@ class PositionConfig(SimpleNamespace):
         given: dict[str, Any] = {
             name: getattr(args, name, option.default) for name, option in position_options().items()
         }
-        if given["position_scheme"] is None:
-            raise UserError(
-                f"--position-scheme is missing: choose one of {', '.join(SCHEMES)}, "
-                "or an --arch that names one"
-            )
         if given["position_scheme"] not in SCHEMES:
             raise UserError(
                 f"--position-scheme must be one of {', '.join(SCHEMES)}, but is "
@@ -193,13 +188,6 @@ class PositionConfig(SimpleNamespace):
     @property
     def scheme(self) -> type[PositionScheme]:
         return SCHEMES[self.position_scheme]
-
-    @property
-    def gain(self) -> float | None:
-        """The scheme's gain in force; None: it has none, or its default follows from its size."""
-        if self.position_gain is not None:
-            return self.position_gain
-        return options_of(self.scheme).get("position_gain")
 
     @property
     def temperature(self) -> float:
@@ -251,7 +239,9 @@ class PositionConfig(SimpleNamespace):
 
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""
-        given = vars(self) | {"position_gain": self.gain}
+        given = vars(self).copy()
+        if self.position_gain is None:  # the scheme's default, unless it follows from its size
+            given["position_gain"] = options_of(self.scheme).get("position_gain")
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
             for name, value in sorted(given.items(), key=lambda item: item[0] != "position_scheme")
@@ -269,18 +259,6 @@ class PositionConfig(SimpleNamespace):
                 if option.check is not None:
                     option.check(option.flag, value)
                 self._check_option(option, value)
-        peak = options_of(self.scheme).get("position_peak")
-        if self.position_start == "blind" and self.position_peak not in (None, peak):
-            raise UserError(
-                f"--position-peak {self.position_peak} means nothing with --position-start blind, "
-                "which has no peak: leave one of them out"
-            )
-        self._check_sampling()
-        if self.num_segments is not None and self.segment_scheme in (None, "none"):
-            raise UserError(
-                f"--num-segments {self.num_segments} means nothing without segments: leave it "
-                "out, or take --segment-scheme input or per-head in a model that has segments"
-            )
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "
@@ -307,29 +285,6 @@ class PositionConfig(SimpleNamespace):
         raise UserError(
             f"{option.flag}{'' if value is True else f' {value}'} is not an option of the position "
             f"scheme {self.position_scheme}: leave it out, or take one of {', '.join(fit)}"
-        )
-
-    def _check_sampling(self) -> None:
-        if self.position_sampling in (None, "none"):
-            if self.position_sampling_length is not None:
-                raise UserError(
-                    f"--position-sampling-length {self.position_sampling_length} means nothing "
-                    "without --position-sampling: leave it out, or take shifted or randomised"
-                )
-            return
-        if self.scheme.compressed:
-            reason = "its compressed keys are mixtures of tokens at fixed positions"
-        elif (self.position_input or self.scheme.input) != "none":
-            return
-        elif not self.scheme.in_attention:
-            reason = "it has no positions"
-        elif self.scheme.kinds <= {"content_score"}:
-            reason = "it counts positions by itself"
-        else:
-            return
-        raise UserError(
-            f"--position-sampling {self.position_sampling} means nothing with the position scheme "
-            f"{self.position_scheme}: {reason}; leave it out, or take another scheme"
         )
 
     def _check_backend(self, scheme: PositionScheme) -> None:

@@ -88,15 +88,9 @@ def shares_embeddings(args: Namespace) -> bool:
 
 
 def generator_options(args: Namespace) -> Namespace:
-    """The options of the generator's encoder, checked."""
+    """The options of the generator's encoder."""
     width = int(args.encoder_embed_dim * args.generator_size + 1e-6)
     heads = max(1, width // 64)
-    if not 0 < args.generator_size <= 1 or width < 1 or width % heads:
-        raise UserError(
-            f"--generator-size must be above 0 and at most 1, and give a width that its heads (one "
-            f"for every 64) divide, but {args.generator_size:g} of {args.encoder_embed_dim} is "
-            f"{width} for {heads} heads: take 0.25 or 1"
-        )
     sizes = {"embed_dim": width, "ffn_embed_dim": 4 * width, "attention_heads": heads}
     return Namespace(**vars(args) | {f"encoder_{name}": size for name, size in sizes.items()})
 
@@ -119,12 +113,6 @@ class DietElectraModel(DietRobertaModel):
         parser.add_argument(
             "--generator-size", type=float, help="the generator's width, a part of the encoder's"
         )
-        parser.add_argument(
-            "--generator-embeddings",
-            choices=("shared", "own"),
-            help="the generator's positions and segments at the input, and their LayerNorm: the "
-            "discriminator's, or its own, as in version 0.2 (default: shared)",
-        )
 
     @classmethod
     def build_encoder(cls, args: Namespace, task: Any) -> RobertaEncoder:
@@ -139,27 +127,6 @@ class DietElectraModel(DietRobertaModel):
             generator = Generator(args, encoder.dictionary, encoder.sentence_encoder)
             self.discriminator_head = head.apply(init_bert_params)
             self.generator = generator.apply(init_bert_params)
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As fairseq's; refuses a generator with embeddings of its own where they are shared.
-
-        Loading would silently keep the generator's or the discriminator's.
-        """
-        super().upgrade_state_dict_named(state_dict, name)
-        if self.generator is None or not shares_embeddings(self.args):
-            return
-        prefix = f"{name}." if name else ""
-        for key, value in state_dict.items():
-            part = key.removeprefix(f"{prefix}generator.encoder.")
-            shared = state_dict.get(f"{prefix}encoder.sentence_encoder.{part}")
-            if part == key or shared is None or not part.startswith(EMBEDDING_PARTS):
-                continue
-            if not torch.equal(value, shared):
-                raise UserError(
-                    f"the checkpoint's generator has {part} of its own, but this model's shares "
-                    "the discriminator's: give --generator-embeddings own, as in version 0.2, or "
-                    "another checkpoint"
-                )
 
     def forward(  # type: ignore[override]  # all but tokens are given by name
         self, src_tokens: Tensor, *, targets: Tensor | None = None, **kwargs: Any

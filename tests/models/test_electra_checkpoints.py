@@ -91,51 +91,7 @@ def test_a_checkpoint_of_version_0_2_gives_its_numbers(before):
     assert "generator.encoder.layernorm_embedding.weight" in shared
 
 
-def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(before):
-    match = (
-        r"^the checkpoint's generator has \S+ of its own, but this model's shares .*: give "
-        "--generator-embeddings own"
-    )
-    with pytest.raises(UserError, match=match):
-        build("electra_learned").load_state_dict(before.state_dict())
-    own = build("electra_learned", generator_embeddings="own")
-    own.load_state_dict(before.state_dict())
-
-
 # --- a user's mistakes -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])
-def test_impossible_generator_sizes_are_refused(size):
-    with pytest.raises(UserError, match="--generator-size must be above 0 and at most 1"):
-        build("electra_diet_rel", generator_size=size)
-
-
-def test_a_width_that_the_generator_s_heads_do_not_divide_is_refused():
-    with pytest.raises(UserError, match=r"0\.7 of 192 is 134 for 2 heads|is \d+ for \d heads"):
-        build("electra_diet_rel", encoder_embed_dim=290, generator_size=0.5)
-
-
-def test_embeddings_of_another_width_are_refused():
-    pretrained = build("electra_tupe_r", embedding_size=12)
-    with pytest.raises(
-        UserError, match="12 wide, but the model's are 16: give --embedding-size 12"
-    ):
-        build("bert_tupe_r").load_state_dict(pretrained.state_dict())
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_an_embedding_size_below_one_is_refused(size):
-    for arch in ("electra_tupe_r", "bert_tupe_r"):
-        with pytest.raises(UserError, match="--embedding-size must be at least 1, but is"):
-            build(arch, embedding_size=size)
-
-
-def test_a_generator_alone_is_refused():
-    pretrained = build("electra_tupe_r").state_dict()
-    alone = {name: value for name, value in pretrained.items() if name.startswith("generator.")}
-    with pytest.raises(UserError, match="has an ELECTRA's generator and no discriminator: start"):
-        build("roberta_tupe_r", FINE_TUNING).load_state_dict(alone)
 
 
 def test_other_criterions_refuse_a_generator():

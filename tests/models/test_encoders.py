@@ -11,7 +11,6 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.ema import EMA
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.models.diet_roberta import PositionalHubInterface
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants, tiny
 from tests.support.tiny import PAD, SOURCES, TOLERANCE, Case, padded
@@ -288,16 +287,3 @@ MUTANTS: mutants.Table = [
 @mutants.each(MUTANTS)
 def test_encoders_catches(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
-
-
-@torch.no_grad()
-def test_the_hub_interface_reads_the_first_real_token_too():
-    model = tiny.fresh(Case("t5", family="roberta"))
-    model.register_classification_head("task", num_classes=3)
-    hub = PositionalHubInterface(tiny.Namespace(bpe=None), tiny.Task(), model.eval())
-    right, left = (hub.predict("task", padded(SOURCES, left)) for left in (False, True))
-    close(left, right, **TOLERANCE)
-    close(right.exp().sum(-1), torch.ones(3), **TOLERANCE)
-    logits = hub.predict("task", padded(SOURCES, left=True), return_logits=True)
-    close(logits.log_softmax(-1), right, **TOLERANCE)
-    close(hub.predict("task", SOURCES[0]), right[:1], **TOLERANCE)  # as `encode` returns it
