@@ -13,8 +13,7 @@ from .base import AttentionShape
 from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option, at_least
-from .scores import Offsets
-from .tables import look_up
+from .scores import Offsets, look_up
 
 CLIP = Option(
     "position_clip",
