@@ -209,15 +209,9 @@ def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> 
 
 
 def check_scaling(scaling: str, factor: float | None, trained: int | None) -> None:
-    """Refuse options that the scaling lacks, or doesn't have."""
-    needs: dict[str, set[Any]] = {"none": set(), "linear": {FACTOR}, "yarn": {FACTOR, TRAINED}}
-    for option, value in ((FACTOR, factor), (TRAINED, trained)):
-        if value is None and option in needs[scaling]:
+    """Refuse a scaling without an option that it needs."""
+    needs: dict[str, tuple[Option, ...]] = {"linear": (FACTOR,), "yarn": (FACTOR, TRAINED)}
+    for option in needs.get(scaling, ()):
+        if (factor if option is FACTOR else trained) is None:
             meaning = option.help.removeprefix("rope: ")
             raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {meaning}")
-        if value is not None and option not in needs[scaling]:
-            fit = " or ".join(name for name, options in needs.items() if option in options)
-            raise UserError(
-                f"{option.flag} {value} means nothing with {SCALING.flag} {scaling}: leave it out, "
-                f"or take {SCALING.flag} {fit}"
-            )
