@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .attention.backends import BACKENDS
-from .checks import not_below, positive
+from .checks import positive
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Option, at_least
@@ -71,6 +71,7 @@ GENERAL_OPTIONS = (
         "projection_length",
         int,
         "linear schemes: number k of compressed keys (default: --max-positions / 4)",
+        check=at_least(1),
     ),
     Option(
         "projection_sharing",
@@ -213,7 +214,13 @@ class PositionConfig(SimpleNamespace):
             keys: the number of key positions, before compression
         """
         if self.scheme.compressed:
-            keys = Limit(projection_length(self.projection_length, keys), "--projection-length")
+            length = self.projection_length or max(1, keys.positions // 4)
+            if length > keys.positions:
+                raise UserError(
+                    f"--projection-length must be at most {keys.flag} ({keys.positions}), but is "
+                    f"{length}"
+                )
+            keys = Limit(length, "--projection-length")
         return AttentionShape(
             heads=1 if self.position_sharing == "head" else heads,
             head_dim=embed_dim // heads,
@@ -307,18 +314,6 @@ def backend_today(name: str) -> str:
         return name
     logger.info(f"--attention-backend {name} is no longer there: auto is taken")
     return "auto"
-
-
-def projection_length(given: int | None, limit: Limit) -> int:
-    """The number k of compressed keys: as given, or a quarter of the positions."""
-    if given is None:
-        return max(1, limit.positions // 4)
-    not_below("--projection-length", given, 1)
-    if given > limit.positions:
-        raise UserError(
-            f"--projection-length must be at most {limit.flag} ({limit.positions}), but is {given}"
-        )
-    return given
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:

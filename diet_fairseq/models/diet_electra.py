@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
 from . import diet_bert
-from .architectures import Size, fill_in, register_architectures
+from .architectures import Size, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
 # Notation: B sentences of T tokens, M of which are the generator's targets; V words; width d of the
@@ -175,18 +175,12 @@ def electra(
     layers: int, width: int, heads: int, embedding_size: int | None, generator_size: float
 ) -> Size:
     """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
-    fill = size(layers, width, 4 * width, heads)
-    defaults = {
-        "embedding_size": embedding_size,
-        "generator_size": generator_size,
-        "generator_embeddings": "shared",
-    }
-
-    def fill_all(args: Namespace) -> None:
-        fill_in(args, defaults)
-        fill(args)
-
-    return fill_all
+    return size(
+        *(layers, width, 4 * width, heads),
+        embedding_size=embedding_size,
+        generator_size=generator_size,
+        generator_embeddings="shared",
+    )
 
 
 #: google-research/electra's small and base, and one for a CPU

@@ -190,12 +190,13 @@ def embedding_size(args: Namespace) -> int:
     return args.encoder_embed_dim if width is None else width
 
 
-def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int) -> Size:
+def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any) -> Size:
     defaults = {
         "encoder_layers": layers,
         "encoder_embed_dim": embed_dim,
         "encoder_ffn_embed_dim": ffn_embed_dim,
         "encoder_attention_heads": heads,
+        **options,
     }
 
     def fill(args: Namespace) -> None:
