@@ -102,41 +102,29 @@ def translation_schemes() -> tuple[str, ...]:
     return tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
 
 
-def scheme_options() -> dict[str, Option]:
-    """The options that schemes declare, by name; the default of each is that of no scheme.
+def position_options() -> dict[str, Option]:
+    """All position options by name, with those of schemes that a user registered.
+
+    The default of a scheme's option is that of no scheme.
 
     Raises:
-        TypeError: two schemes declare one option differently, or one has a general option's name
+        TypeError: a scheme's option has a name not allowed, or is declared differently elsewhere
     """
-    general = {option.name for option in GENERAL_OPTIONS}
+    general = {option.name: option for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
     for option in (option for scheme in SCHEMES.values() for option in scheme.options):
-        if option.name in general or not option.name.startswith("position_"):
-            raise TypeError(
-                f"a scheme declares the option {option.name!r}, but a scheme's options begin "
-                "with position_, and no general option has their name: rename it"
-            )
         option = option.with_default(False if option.type is bool else None)
-        if options.setdefault(option.name, option) != option:
+        is_new = option.name.startswith("position_") and option.name not in general
+        if not is_new or options.setdefault(option.name, option) != option:
             raise TypeError(
-                f"two schemes declare the option {option.name!r} differently: give both one "
-                "declaration, or rename one"
+                f"the option {option.name!r} of a scheme must begin with position_, and nothing "
+                "else may declare it differently: rename it"
             )
-    return options
+    scheme = replace(general["position_scheme"], choices=tuple(SCHEMES))
+    return options | general | {"position_scheme": scheme}
 
 
-def _check_options(_: str) -> None:
-    scheme_options()
-
-
-for_each_scheme(_check_options)
-
-
-def position_options() -> dict[str, Option]:
-    """All position options by name, with those of schemes that a user registered."""
-    options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
-    scheme = replace(options["position_scheme"], choices=tuple(SCHEMES))
-    return options | {"position_scheme": scheme}
+for_each_scheme(lambda _: position_options())  # raises where options clash
 
 
 class PositionConfig(SimpleNamespace):

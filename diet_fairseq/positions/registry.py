@@ -9,7 +9,7 @@ from . import SCHEMES, PositionScheme
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
-_actions: list[Callable[[str], None]] = []
+_actions: list[Callable[[str], object]] = []
 
 
 def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
@@ -52,7 +52,7 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
     return register
 
 
-def for_each_scheme(act: Callable[[str], None]) -> None:
+def for_each_scheme(act: Callable[[str], object]) -> None:
     """Call a function with the name of every scheme: of those registered now, and later."""
     for name in tuple(SCHEMES):
         act(name)
