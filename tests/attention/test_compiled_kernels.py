@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from diet_fairseq.attention.backends.offsets import TILES, Tile, tile_of
+from diet_fairseq.attention.backends.offsets import TILES, Tile, tiles_of
 from tests.attention.test_offsets import needs_triton
 from tests.support.sass import Machine, compiled
 
@@ -28,8 +28,8 @@ CALLS = {
 MOST = CALLS["padded decoder"]
 
 
-def tile_for(name: str, arch: int, width: int = 64, dropout: bool = False) -> Tile:
-    return tile_of(name, torch.bfloat16, width, arch // 10, dropout)
+def tiles(name: str, arch: int, width: int = 64, dropout: bool = False) -> tuple[Tile, ...]:
+    return tiles_of(name, torch.bfloat16, width, arch // 10, dropout)
 
 
 @cache
@@ -51,7 +51,7 @@ def machine(
 
     sizes = {"BM": tile.queries, "BN": tile.keys, "EDGE": padded}
     if name == "backward_line":
-        queries = tile_for("backward_queries", arch, width, dropout)
+        queries = tiles("backward_queries", arch, width, dropout)[0]
         sizes |= {"S": tile.queries, "BM": queries.queries, "BN": queries.keys}
     columns = 1 << (width - 1).bit_length()
     constants = {"d": width, "W": columns, "HAS_FAR": far, "CAUSAL": causal, "P": "ieee", **sizes}
@@ -67,7 +67,7 @@ def instructions_per_score(name: str, arch: int) -> float:
     Products are a few instructions for many scores everywhere: of warps on 8.0, of four warps on
     9.0, and on 10.0 of one thread, whose results all threads load from tensor memory.
     """
-    tile = tile_for(name, arch)
+    tile = tiles(name, arch)[0]
     scores = tile.queries * tile.keys / (32 * tile.warps)
     return len(machine(name, arch, tile).loop) / scores
 
@@ -86,7 +86,8 @@ COMPILED = [(call, 90) for call in CALLS] + [("padded decoder", arch) for arch i
 @pytest.mark.parametrize("name", TILES)
 def test_no_tile_spills_registers(name, call, arch):
     """Not even outside the loops."""
-    assert_no_spills(machine(name, arch, tile_for(name, arch), **CALLS[call]))
+    for tile in tiles(name, arch):
+        assert_no_spills(machine(name, arch, tile, **CALLS[call]))
 
 
 def assert_no_spills(code: Machine) -> None:
@@ -98,7 +99,7 @@ def assert_no_spills(code: Machine) -> None:
 @pytest.mark.parametrize(("width", "arch"), [(64, 80), (64, 90), (64, 100), (128, 90)])
 @pytest.mark.parametrize("name", TILES)
 def test_no_tile_spills_registers_with_dropout(name, width, arch):
-    tile = tile_for(name, arch, width, dropout=True)
+    [tile] = tiles(name, arch, width, dropout=True)
     assert_no_spills(machine(name, arch, tile, width, dropout=True, **MOST))
 
 
@@ -106,16 +107,16 @@ def test_no_tile_spills_registers_with_dropout(name, width, arch):
 @pytest.mark.parametrize("name", TILES)
 def test_programs_fit_into_a_multiprocessor(name, arch):
     programs = 2 if name in TWO else 1
-    tile = tile_for(name, arch)
-    code = machine(name, arch, tile)
-    assert programs * code.registers * 32 * tile.warps <= REGISTERS
-    assert programs * (code.shared + 1024) <= SHARED[arch]
+    for tile in tiles(name, arch) if arch == 90 else tiles(name, arch)[:1]:
+        code = machine(name, arch, tile)
+        assert programs * code.registers * 32 * tile.warps <= REGISTERS
+        assert programs * (code.shared + 1024) <= SHARED[arch]
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("name", BACKWARD)
 def test_no_gradient_is_added_by_an_atomic_instruction(name, arch):
-    code = machine(name, arch, tile_for(name, arch))
+    code = machine(name, arch, tiles(name, arch)[0])
     assert code.instructions
     # 10.0 allocates its tensor memory by ATOMS.AND and ATOMS.OR, which add nothing
     atomic = r"(RED|REDG|ATOM|ATOMG)\b|ATOMS\.ADD"
@@ -126,22 +127,23 @@ def test_no_gradient_is_added_by_an_atomic_instruction(name, arch):
 @pytest.mark.parametrize("name", ["forward", "backward_keys", "backward_queries"])
 def test_far_tiles_read_no_line(name, call):
     """With a reach the shortest loop is a far one."""
-    tile = tile_for(name, 90)
+    tile = tiles(name, 90)[0]
     far, near = machine(name, 90, tile, **CALLS[call]).loop, machine(name, 90, tile).loop
     assert sum(x.startswith("LDS") for x in far) < sum(x.startswith("LDS") for x in near)
 
 
 @pytest.mark.parametrize("name", TILES)
 def test_kernels_in_float16_compile(name):
-    assert_no_spills(machine(name, 90, tile_for(name, 90), dtype="fp16", **MOST))
+    assert_no_spills(machine(name, 90, tiles(name, 90)[0], dtype="fp16", **MOST))
 
 
 @pytest.mark.parametrize(("width", "arch"), [(96, 90), (128, 80), (128, 90), (128, 100)])
 @pytest.mark.parametrize("name", TILES)
 def test_wide_heads_fit_into_registers_and_shared_memory(name, width, arch):
-    code = machine(name, arch, tile_for(name, arch, width), width, **MOST)
-    assert_no_spills(code)
-    assert code.shared + 1024 <= SHARED[arch]
+    for tile in tiles(name, arch, width):
+        code = machine(name, arch, tile, width, **MOST)
+        assert_no_spills(code)
+        assert code.shared + 1024 <= SHARED[arch]
 
 
 def test_an_atomic_addition_is_recognized(tmp_path):

@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.comparison import candidates, matches_reference, run
 from diet_fairseq.attention.backends import BACKENDS, Request
-from diet_fairseq.attention.backends.offsets import TILES, Launch, Tile, tile_of
+from diet_fairseq.attention.backends.offsets import TILES, Launch, Tile, tiles_of
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from tests.attention.test_fast_paths import PATHS as CPU_PATHS
@@ -77,14 +77,14 @@ def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal,
     major = torch.cuda.get_device_capability()[0] if DEVICE == "cuda" else 9
     for width in (64, 128):
         request = request_of("t5", 300, 520, width, HALF, causal)
-        for tile in TILES[kernel][width > 64]:
-            if major in tile.spills:
-                continue
+        for tile in tiles_of(kernel, HALF, width, major):
 
-            def tiles(launch: Launch, name: str, tile: Tile = tile, width: int = width) -> Tile:
-                return tile if name == kernel else tile_of(name, HALF, width, major)
+            def tiles(
+                launch: Launch, name: str, tile: Tile = tile, width: int = width
+            ) -> tuple[Tile, ...]:
+                return (tile,) if name == kernel else tiles_of(name, HALF, width, major)[:1]
 
-            monkeypatch.setattr(Launch, "tile", tiles)
+            monkeypatch.setattr(Launch, "tiles", tiles)
             equal = matches_reference(BACKENDS["offsets"], request, ROUNDING[HALF])
             assert equal, (width, tile)
 

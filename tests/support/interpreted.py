@@ -73,11 +73,12 @@ class Call:
 def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
     """Tiles small enough for the interpreter: queries are met two tiles at a time."""
 
-    def tile_of(kernel: str, *_: Any) -> Any:
-        queries = tile if kernel == "backward_line" else 2 * tile
-        return offsets.Tile(queries, tile, 4, 2)
+    def tiles_of(kernel: str, *_: Any) -> Any:
+        return (
+            offsets.Tile(*(tile, tile) if kernel == "backward_line" else (2 * tile, tile), 4, 2),
+        )
 
-    instead: dict[str, Any] = {"tile_of": tile_of} | ({"Launch": faulty} if faulty else {})
+    instead: dict[str, Any] = {"tiles_of": tiles_of} | ({"Launch": faulty} if faulty else {})
     return patch.multiple(offsets, **instead)
 
 
@@ -176,6 +177,30 @@ def split_attention() -> None:
     """The rival that `benchmarks.device` times."""
     with patch.dict(BACKENDS, offsets=replace(BACKENDS["offsets"], compute=split)):
         check(Call("diet_rel", (40, 40), width=16))
+
+
+def timed_tiles() -> None:
+    """Tiles are timed once, and all kernels work with those that were the fastest."""
+    from triton.runtime.autotuner import Autotuner
+
+    call, timed = Call("diet_rel", (70, 45), options={"clip": 3}), []
+
+    def bench(_: Any, run: Callable[[], None], quantiles: Any) -> list[float]:
+        run()
+        timed.append(run)
+        return [-float(len(timed))]  # the last is the fastest
+
+    def tiles(launch: Any, name: str) -> Any:
+        first, second = [(16, 16)] * 2 if name == "backward_line" else [(32, 32), (64, 16)]
+        return offsets.Tile(*first, 4, 2), offsets.Tile(*second, 8, 2)
+
+    with patch.object(Autotuner, "do_bench", bench), patch.object(offsets.Launch, "tiles", tiles):
+        for _ in range(2):
+            for one, other in zip(call.results("offsets"), call.results("reference"), strict=True):
+                torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5)
+        assert len(timed) == 8, timed  # two tiles of four kernels
+        sizes = offsets.tuned("backward_queries", tiles(None, "")).best_config.kwargs
+        assert sizes == {"BM": 64, "BN": 16}, sizes
 
 
 def two_runs() -> None:
@@ -294,7 +319,7 @@ def checks_of(more: bool) -> dict[str, Callable[[], None]]:
     checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n]) for n in calls}
     if more:
         others = (
-            *(cross_attention, dropout, two_runs, split_attention, opcheck),
+            *(cross_attention, dropout, two_runs, timed_tiles, split_attention, opcheck),
             compile_and_fsdp,
         )
         return checks | {other.__name__: other for other in others}

@@ -155,7 +155,7 @@ def accumulate_output(
 @triton.jit
 def offset_forward(
     q, k, v, line, pad, seed, o, norm,
-    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, heads, queries, keys, reach, dropout,
+    q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
@@ -228,7 +228,7 @@ def accumulate_key_gradients(
 @triton.jit
 def offset_backward_keys(
     g, q, k, v, line, pad, seed, norm, delta, grad_k, grad_v,
-    heads, queries, keys, reach, dropout,
+    length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
@@ -304,7 +304,7 @@ def accumulate_query_gradients(
 @triton.jit
 def offset_backward_queries(
     g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_far,
-    heads, queries, keys, reach, dropout,
+    length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
@@ -347,7 +347,7 @@ def offset_backward_queries(
 @triton.jit
 def offset_backward_line(
     g, q, k, v, line, pad, seed, norm, delta, grad_line,
-    heads, queries, keys, reach, dropout, batch, lowest, sentences,
+    length, heads, queries, keys, reach, dropout, batch, lowest, sentences,
     d: tl.constexpr, W: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     EDGE: tl.constexpr, HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip

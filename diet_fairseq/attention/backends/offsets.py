@@ -6,6 +6,9 @@ compute capabilities 8.0 to 10.0 (docs/performance.md).
 """
 
 import math
+from collections.abc import Callable
+from functools import cache
+from inspect import signature
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -37,11 +40,15 @@ class Tile(NamedTuple):
     spills: tuple[int, ...] = ()
 
 
-#: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. A kernel
-#: takes the first that spills no register (tests/attention/test_compiled_kernels.py). The line's
+#: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. A call may
+#: take the first two that spill no register (tests/attention/test_compiled_kernels.py). The line's
 #: tiles divide the queries' in both directions.
 TILES = {
-    "forward": ((Tile(128, 64, 8, 3),), (Tile(128, 64, 8, 2),), (Tile(128, 64, 8, 2),)),
+    "forward": (
+        (Tile(128, 64, 8, 3), Tile(128, 128, 8, 2, spills=(10,))),
+        (Tile(128, 64, 8, 2),),
+        (Tile(128, 64, 8, 2),),
+    ),
     "backward_keys": (
         (Tile(64, 128, 8, 2, spills=(8,)), Tile(32, 128, 8, 2)),
         (Tile(64, 64, 8, 2, spills=(8, 10)), Tile(32, 64, 4, 2, spills=(8,)), Tile(32, 32, 4, 2)),
@@ -52,16 +59,20 @@ TILES = {
 }
 #: tiles of all kernels in float32, and for wide heads with dropout
 SMALL = Tile(32, 32, 4, 2)
+#: queries, over sentences and heads, from which tiles are timed: fewer leave a GPU idle
+AUTOTUNED = 2**16
 #: `backward_line` splits the batch to have at least so many programs
 MIN_PROGRAMS = 2048
 
 
-def tile_of(kernel: str, dtype: torch.dtype, width: int, major: int, dropout: bool = False) -> Tile:
-    """The tile of a kernel for a GPU of compute capability ``major``."""
+def tiles_of(
+    kernel: str, dtype: torch.dtype, width: int, major: int, dropout: bool = False
+) -> tuple[Tile, ...]:
+    """The tiles of a kernel for a GPU of compute capability ``major``."""
     if dtype == torch.float32 or (dropout and width > 64):
-        return SMALL
+        return (SMALL,)
     tiles = TILES[kernel][2 if dropout else width > 64]
-    return next(tile for tile in tiles if major not in tile.spills)
+    return tuple(tile for tile in tiles if major not in tile.spills)[:2]
 
 
 def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
@@ -196,8 +207,7 @@ class Launch:
             x if x.stride(-1) == 1 else token_major(x) for x in (self.q, self.k, self.v)
         )
         strides = [stride for x in (self.q, self.k, self.v) for stride in x.stride()[:3]]
-        grid = self.grid(self.queries, self.tile("forward").queries)
-        self.start("forward", grid, (), (out, norm, *strides))
+        self.start("forward", self.grid(self.queries, "BM"), (), (out, norm, *strides))
 
     def backward(
         self, gradient: Tensor, out: Tensor, norm: Tensor
@@ -208,8 +218,7 @@ class Launch:
         delta = self.delta(g, token_major(out))
         grad_q, grad_k, grad_v = (empty_activations(x) for x in (self.q, self.k, self.v))
         grad_far = norm.new_empty(1 if self.causal else 2, *norm.shape)
-        keys = self.grid(self.keys, self.tile("backward_keys").keys)
-        queries = self.grid(self.queries, self.tile("backward_queries").queries)
+        keys, queries = self.grid(self.keys, "BN"), self.grid(self.queries, "BM")
         self.start("backward_keys", keys, (g,), (norm, delta, grad_k, grad_v))
         far = self.start("backward_queries", queries, (g,), (norm, delta, grad_q, grad_far))
         return grad_q, grad_k, grad_v, self.line_gradient(g, norm, delta, grad_far, far)
@@ -223,7 +232,7 @@ class Launch:
             grad_far: (1 or 2, B, H, Tq), the sums of `offset_backward_queries` over far tiles
             far: the size of far tiles, BM and BN
         """
-        size, shift = self.tile("backward_line").queries, self.keys - self.queries
+        size, shift = self.tiles("backward_line")[0].queries, self.keys - self.queries
         lowest, highest = 1 - -(-self.queries // size), -(-self.keys // size) - 1
         if self.has_far:  # beyond these diagonals all tiles are far
             reach = self.reach + far["BM"] + far["BN"] + size
@@ -274,42 +283,63 @@ class Launch:
         """The width, and the next power of 2, at least 16 as products need."""
         return {"d": self.width, "W": max(16, 1 << (self.width - 1).bit_length())}
 
-    def tile(self, kernel: str) -> Tile:
+    def tiles(self, kernel: str) -> tuple[Tile, ...]:
+        """The tiles to choose from; only the first one where timing is not worth it."""
         capability = torch.cuda.get_device_capability(self.q.device) if self.q.is_cuda else (9, 0)
-        return tile_of(kernel, self.q.dtype, self.width, capability[0], bool(self.dropout))
+        tiles = tiles_of(kernel, self.q.dtype, self.width, capability[0], bool(self.dropout))
+        small = self.batch * self.heads * self.queries < AUTOTUNED
+        return tiles[:1] if small or torch.are_deterministic_algorithms_enabled() else tiles
 
-    def grid(self, tokens: int, size: int) -> tuple[int, int]:
+    def grid(self, tokens: int, size: str) -> Callable[[dict[str, int]], tuple[int, int]]:
         """The programs of a kernel: tiles of ``size`` tokens, sentences and heads."""
-        return -(-tokens // size), self.batch * self.heads
+        return lambda meta: (-(-tokens // meta[size]), self.batch * self.heads)
 
     def start(
         self, name: str, grid: Any, gradient: tuple[Tensor, ...], others: tuple[Any, ...],
         extra: tuple[int, ...] = (), constants: dict[str, int] | None = None,
     ) -> dict[str, int]:  # fmt: skip
         """Start a kernel, and return the size of its tiles."""
-        tile, kernel = self.tile(name), getattr(kernels(), f"offset_{name}")
-        numbers = self.heads, self.queries, self.keys, self.reach, self.dropout
-        sizes = {"BM": tile.queries, "BN": tile.keys}
-        if name == "backward_line":
-            sizes = {"S": tile.queries}
+        kernel = tuned(name, self.tiles(name))
+        length = 1 << (self.keys - 1).bit_length()
+        sizes = length, self.heads, self.queries, self.keys, self.reach, self.dropout
         with torch.cuda.device_of(self.q):
             kernel[grid](
                 *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
-                *(*numbers, *extra),
-                **(sizes | (constants or {}) | self.columns),
+                *(*sizes, *extra),
+                **((constants or {}) | self.columns),
                 HAS_FAR=self.has_far,
                 CAUSAL=self.causal,
                 P=precision(),
-                num_warps=tile.warps,
-                num_stages=tile.stages,
                 enable_fp_fusion=True,  # a default until Triton 3.9
             )
-        return sizes
+        return kernel.best_config.kwargs
 
 
 def token_major(x: Tensor) -> Tensor:
     """x (B, H, T, d_h), in memory as fairseq's projections (T, B, H d_h); most need no copy."""
     return x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
+
+
+@cache
+def tuned(name: str, tiles: tuple[Tile, ...]) -> Any:
+    """A kernel that takes the fastest of these tiles, timed once for each width, length and mask.
+
+    Triton times them at the first such call, and keeps its choice in a file (from Triton 3.4 on),
+    so that later runs on the machine choose the same and return the same bits. Lengths are rounded
+    up to powers of 2. No CUDA graph can be recorded before the tiles are timed.
+    """
+    module = kernels()
+    sizes = ("S",) if name == "backward_line" else ("BM", "BN")
+    configs = [
+        module.triton.Config(
+            dict(zip(sizes, tile, strict=False)), num_warps=tile.warps, num_stages=tile.stages
+        )
+        for tile in tiles
+    ]
+    has_file = "cache_results" in signature(module.triton.autotune).parameters
+    options = {"cache_results": True} if has_file else {}
+    tune = module.triton.autotune(configs, ["length", "d", "CAUSAL"], **options)
+    return tune(getattr(module, f"offset_{name}"))
 
 
 def kernels() -> ModuleType:
