@@ -18,13 +18,19 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.backends import BACKENDS, AttentionCall, Request, quickest
+from diet_fairseq.attention.backends import (
+    BACKENDS,
+    AttentionCall,
+    Request,
+    candidates,
+    quickest,
+)
+from diet_fairseq.attention.backends.comparison import run
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.base import AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Dense, Factors
 
-from .comparison import candidates, run
 from .harness import in_turn, machine
 
 HEADS, HEAD_DIM, TOKENS = 12, 64, 4096

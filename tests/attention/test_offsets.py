@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks import comparison
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
     Request,
+    candidates,
+    choice,
+    comparison,
     quickest,
 )
 from diet_fairseq.errors import UserError
@@ -90,14 +92,13 @@ def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> Request:
 def test_offsets_is_a_candidate_where_it_can_compute_the_call(
     scheme, device, changes, candidate, monkeypatch
 ):
-    monkeypatch.setattr(comparison, "find_spec", lambda _: "triton")
-    request = request_of(scheme, device, **changes)
-    assert ("offsets" in comparison.candidates(request)) == candidate
+    monkeypatch.setattr(choice, "has_triton", lambda: True)
+    assert ("offsets" in candidates(request_of(scheme, device, **changes))) == candidate
 
 
 def test_offsets_is_no_candidate_without_triton(monkeypatch):
-    monkeypatch.setattr(comparison, "find_spec", lambda _: None)
-    assert "offsets" not in comparison.candidates(request_of("t5", CUDA))
+    monkeypatch.setattr(choice, "has_triton", lambda: False)
+    assert "offsets" not in candidates(request_of("t5", CUDA))
 
 
 @pytest.mark.parametrize(
@@ -106,9 +107,9 @@ def test_offsets_is_no_candidate_without_triton(monkeypatch):
         ("none", True, 512, 0.0, "sdpa"),
         ("shaw", True, 512, 0.0, "reference"),
         ("shaw", False, 512, 0.0, "sdpa"),
-        ("cope", False, 512, 0.0, "reference"),
-        ("diet_rel", True, 512, 0.0, "sdpa"),
-        ("t5", False, 512, 0.0, "sdpa"),
+        ("diet_rel", True, 512, 0.0, "offsets"),
+        ("t5", False, 512, 0.0, "offsets"),
+        ("t5", True, 512, 0.1, "sdpa"),
         ("tupe_r", True, 512, 0.0, "sdpa"),
         ("diet_abs", True, 256, 0.0, "sdpa"),
         ("diet_abs", True, 512, 0.1, "factors"),
@@ -116,15 +117,27 @@ def test_offsets_is_no_candidate_without_triton(monkeypatch):
         ("tupe_a", False, 2048, 0.0, "factors"),
     ],
 )
-def test_auto_on_a_gpu_takes_what_a_gpu_has_measured(scheme, training, tokens, dropout, backend):
+@pytest.mark.parametrize("trusted", [True, False])
+def test_auto_on_a_gpu_takes_the_kernels_only_if_trusted(
+    scheme, training, tokens, dropout, backend, trusted, monkeypatch
+):
+    monkeypatch.setattr(choice, "has_triton", lambda: True)
+    monkeypatch.setattr(choice, "is_trusted", lambda *_: trusted)
     request = request_of(scheme, CUDA, tokens, dropout=dropout)
     with torch.set_grad_enabled(training):
-        assert quickest(request) == backend
+        expected = "sdpa" if backend == "offsets" and not trusted else backend
+        assert quickest(request) == expected
 
 
-@pytest.mark.parametrize("fault", [None, "output", "gradients"])
-def test_the_comparison_sees_wrong_outputs_and_gradients(fault):
-    def faulty(call: AttentionCall):
+@pytest.mark.parametrize(
+    ("fault", "training"),
+    [(None, True), (None, False), ("output", True), ("output", False), ("gradients", True)],
+)
+def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch, caplog):
+    calls = []
+
+    def kernel(call: AttentionCall):
+        calls.append(call)
         out, _ = BACKENDS["reference"](call)
         if fault == "output":
             out = 1.2 * out
@@ -132,11 +145,55 @@ def test_the_comparison_sees_wrong_outputs_and_gradients(fault):
             out = 1.2 * out - 0.2 * out.detach()
         return out, None
 
-    positions = torch.arange(6).unsqueeze(0)
-    layout = Layout(positions, positions, length=6)
-    request = request_of("t5", CPU, layout=layout, dtype=torch.float32)
-    backend = replace(BACKENDS["offsets"], compute=faulty)
-    assert comparison.matches_reference(backend, request) == (fault is None)
+    monkeypatch.setattr(comparison, "compared", {})
+    request = on_the_cpu("t5")
+    backend, state = replace(BACKENDS["offsets"], compute=kernel), torch.get_rng_state()
+    with torch.set_grad_enabled(training), caplog.at_level("WARNING", "diet_fairseq"):
+        trusted = {comparison.is_trusted("offsets", backend, request) for _ in range(2)}
+    assert trusted == {fault is None}
+    assert len(calls) == 1  # the second call of its kind is not compared
+    assert ("offsets is wrong here, please report" in caplog.text) == (fault is not None)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(p.grad is None for scheme in request.schemes for p in scheme.parameters())
+
+
+def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
+    def kernel(call: AttentionCall):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(comparison, "compared", {})
+    with caplog.at_level("WARNING", "diet_fairseq"):
+        backend = replace(BACKENDS["offsets"], compute=kernel)
+        assert not comparison.is_trusted("offsets", backend, on_the_cpu("t5"))
+    assert "offsets can't run here, sdpa is taken: no memory" in caplog.text
+
+
+@pytest.mark.parametrize("why", ["compiled", "fake"])
+def test_kernels_are_compared_where_tensors_have_numbers(why, monkeypatch):
+    monkeypatch.setattr(comparison, "compared", {})
+    request = request_of("t5", CPU) if why == "fake" else on_the_cpu("t5")
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: why == "compiled")
+    assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)
+    assert not comparison.compared
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: False)
+    with torch.no_grad():
+        assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu("t5"))
+
+
+def test_kinds_of_calls_are_compared_apart(monkeypatch):
+    monkeypatch.setattr(comparison, "compared", {})
+    changes = [
+        {},
+        {},
+        {"tokens": 9},
+        {"dtype": torch.bfloat16},
+        {"dropout": 0.1},
+        {"scheme": "none"},
+    ]
+    with torch.no_grad():
+        for change in changes:
+            comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu(**{"scheme": "t5"} | change))
+    assert len(comparison.compared) == 4
 
 
 def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.comparison import candidates, matches_reference, run
-from diet_fairseq.attention.backends import BACKENDS, Request
+from diet_fairseq.attention.backends import BACKENDS, Request, candidates, comparison
 from diet_fairseq.attention.backends.offsets import TILES, Launch, Tile, tiles_of
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
@@ -63,17 +62,19 @@ def request_of(
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("scheme", ["none", "t5", "diet_rel", "diet_abs", "tupe_a", "tupe_r"])
-def test_every_candidate_equals_the_reference_forward_and_backward(scheme, dtype):
+def test_every_candidate_equals_the_reference_forward_and_backward(scheme, dtype, monkeypatch):
+    monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[dtype])
     for queries, keys, width, causal in CALLS:
         request = request_of(scheme, queries, keys, width, dtype, causal)
         for backend in candidates(request):
-            equal = matches_reference(BACKENDS[backend], request, ROUNDING[dtype])
+            equal = comparison.matches_reference(BACKENDS[backend], request)
             assert equal, f"{backend}: {queries} x {keys}, {width} wide, causal: {causal}"
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kernel", TILES)
 def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal, monkeypatch):
+    monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[HALF])
     major = torch.cuda.get_device_capability()[0] if DEVICE == "cuda" else 9
     for width in (64, 128):
         request = request_of("t5", 300, 520, width, HALF, causal)
@@ -85,15 +86,14 @@ def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal,
                 return (tile,) if name == kernel else tiles_of(name, HALF, width, major)[:1]
 
             monkeypatch.setattr(Launch, "tiles", tiles)
-            equal = matches_reference(BACKENDS["offsets"], request, ROUNDING[HALF])
-            assert equal, (width, tile)
+            assert comparison.matches_reference(BACKENDS["offsets"], request), (width, tile)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(causal, dropout):
     request = replace(request_of("t5", 512, 512, 64, HALF, causal), dropout=dropout)
-    first, second = (run(BACKENDS["offsets"], request) for _ in range(2))
+    first, second = (comparison.run(BACKENDS["offsets"], request) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 

@@ -1,13 +1,14 @@
 """Backends of attention, one a file: each computes an `AttentionCall`."""
 
 from .call import AttentionCall, Backend, Request
-from .choice import BACKENDS, quickest, select_backend
+from .choice import BACKENDS, candidates, quickest, select_backend
 
 __all__ = [
     "BACKENDS",
     "AttentionCall",
     "Backend",
     "Request",
+    "candidates",
     "quickest",
     "select_backend",
 ]

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -91,6 +93,11 @@ def kernels_fit(device: torch.device, dtype: torch.dtype, width: int) -> bool:
         types.remove(torch.bfloat16)
     # wider vectors don't fit into a program's shared memory
     return (interpreted or device.type == "cuda") and dtype in types and width <= 128
+
+
+@cache
+def has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ import torch
 from ...positions.base import KINDS
 from ...positions.scores import Factors, Offsets
 from ..context import kinds_of
-from .call import Backend, Request
+from .call import Backend, Request, has_triton, kernels_fit
+from .comparison import is_trusted
 from .fused import factors, sdpa
 from .offsets import offsets
 from .reference import reference
@@ -27,33 +28,52 @@ def select_backend(setting: str, request: Request) -> str:
     return setting if setting in BACKENDS else quickest(request)
 
 
+def candidates(request: Request) -> list[str]:
+    """The backends that can compute a call; one that would do the same as another is left out."""
+    kinds = kinds_of(request.schemes)
+    differs = {
+        "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
+        "offsets": kinds <= {"offsets", "transform"}
+        and "offsets" in kinds
+        and request.layout.regular
+        and kernels_fit(request.device, request.dtype, request.shape[2])
+        and has_triton(),
+    }
+    return [
+        name
+        for name, backend in BACKENDS.items()
+        if kinds <= backend.serves and differs.get(name, True)
+    ]
+
+
 def quickest(request: Request) -> str:
     """The key of `BACKENDS` that "auto" takes, by figures of CPUs and an H100.
 
-    The figures stand in docs/performance.md. "offsets" is never taken: no GPU has measured it.
+    The figures stand in docs/performance.md. On a GPU "offsets" is chosen by computed figures, not
+    by measured ones, and only if its results are the reference's (`is_trusted`).
     """
-    if kinds_of(request.schemes) & UNFUSED:
+    names = candidates(request)
+    if names == ["reference"]:
         return "reference"
     if request.device.type == "cuda":
-        return on_a_gpu(request)
-    return on_a_cpu(request) if request.device.type == "cpu" else "reference"
+        return on_a_gpu(request, names)
+    return on_a_cpu(request, names) if request.device.type == "cpu" else "reference"
 
 
-def is_factored(request: Request) -> bool:
-    """Whether factors are all that is added to the score."""
-    kinds = kinds_of(request.schemes)
-    return "factors" in kinds and kinds <= {"factors", "transform"}
-
-
-def on_a_gpu(request: Request) -> str:
-    if request.training and kinds_of(request.schemes) & {"query_rows", "key_rows"}:
+def on_a_gpu(request: Request, names: list[str]) -> str:
+    shorter, kinds = min(request.queries, request.keys), kinds_of(request.schemes)
+    if request.training and kinds & {"query_rows", "key_rows"}:
         return "reference"  # sdpa was not measured
-    enough = 512 if request.training else 2048
-    is_long = min(request.queries, request.keys) >= enough
-    return "factors" if is_long and is_factored(request) else "sdpa"
+    if "factors" in names and shorter >= (512 if request.training else 2048):
+        return "factors"
+    # dropout draws a number for every score, which costs more than the rest of the kernels
+    trusted = "offsets" in names and not request.dropout
+    if trusted and is_trusted("offsets", BACKENDS["offsets"], request):
+        return "offsets"
+    return "sdpa"
 
 
-def on_a_cpu(request: Request) -> str:
+def on_a_cpu(request: Request, names: list[str]) -> str:
     """PyTorch's fused attention or the reference, which is quicker in most training.
 
     Fused attention is quicker for many keys, but supports neither dropout nor a gradient for an
@@ -65,7 +85,7 @@ def on_a_cpu(request: Request) -> str:
         return "reference"
     # the score of few queries, as in decoding, is small
     enough = 2048 if inference else 1024
-    if is_factored(request) and min(request.queries, request.keys) >= enough:
+    if "factors" in names and min(request.queries, request.keys) >= enough:
         return "factors"
     if inference or kinds_of(request.schemes) <= {"transform"}:  # nothing is added to the score
         enough = 128 if inference or request.dtype is not torch.bfloat16 else 512
