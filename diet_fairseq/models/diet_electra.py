@@ -113,6 +113,12 @@ class DietElectraModel(DietRobertaModel):
         parser.add_argument(
             "--generator-size", type=float, help="the generator's width, a part of the encoder's"
         )
+        parser.add_argument(
+            "--generator-embeddings",
+            choices=("shared", "own"),
+            help="the generator's positions and segments at the input, and their LayerNorm: the "
+            "discriminator's, or its own, as in version 0.2 (default: shared)",
+        )
 
     @classmethod
     def build_encoder(cls, args: Namespace, task: Any) -> RobertaEncoder:
@@ -127,6 +133,27 @@ class DietElectraModel(DietRobertaModel):
             generator = Generator(args, encoder.dictionary, encoder.sentence_encoder)
             self.discriminator_head = head.apply(init_bert_params)
             self.generator = generator.apply(init_bert_params)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """As fairseq's; refuses a generator with embeddings of its own where they are shared.
+
+        Loading would silently keep the generator's or the discriminator's.
+        """
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.generator is None or not shares_embeddings(self.args):
+            return
+        prefix = f"{name}." if name else ""
+        for key, value in state_dict.items():
+            part = key.removeprefix(f"{prefix}generator.encoder.")
+            shared = state_dict.get(f"{prefix}encoder.sentence_encoder.{part}")
+            if part == key or shared is None or not part.startswith(EMBEDDING_PARTS):
+                continue
+            if not torch.equal(value, shared):
+                raise UserError(
+                    f"the checkpoint's generator has {part} of its own, but this model's shares "
+                    "the discriminator's: give --generator-embeddings own, as in version 0.2, or "
+                    "another checkpoint"
+                )
 
     def forward(  # type: ignore[override]  # all but tokens are given by name
         self, src_tokens: Tensor, *, targets: Tensor | None = None, **kwargs: Any

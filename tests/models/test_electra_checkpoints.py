@@ -91,6 +91,17 @@ def test_a_checkpoint_of_version_0_2_gives_its_numbers(before):
     assert "generator.encoder.layernorm_embedding.weight" in shared
 
 
+def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(before):
+    match = (
+        r"^the checkpoint's generator has \S+ of its own, but this model's shares .*: give "
+        "--generator-embeddings own"
+    )
+    with pytest.raises(UserError, match=match):
+        build("electra_learned").load_state_dict(before.state_dict())
+    own = build("electra_learned", generator_embeddings="own")
+    own.load_state_dict(before.state_dict())
+
+
 # --- a user's mistakes -----------------------------------------------------------------------
 
 
