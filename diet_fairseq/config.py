@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .attention.backends import BACKENDS
-from .checks import not_below, positive
+from .checks import positive
 from .errors import UserError
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Option, at_least
@@ -71,6 +71,7 @@ GENERAL_OPTIONS = (
         "projection_length",
         int,
         "linear schemes: number k of compressed keys (default: --max-positions / 4)",
+        check=at_least(1),
     ),
     Option(
         "projection_sharing",
@@ -101,41 +102,29 @@ def translation_schemes() -> tuple[str, ...]:
     return tuple(name for name, scheme in SCHEMES.items() if not scheme.compressed)
 
 
-def scheme_options() -> dict[str, Option]:
-    """The options that schemes declare, by name; the default of each is that of no scheme.
+def position_options() -> dict[str, Option]:
+    """All position options by name, with those of schemes that a user registered.
+
+    The default of a scheme's option is that of no scheme.
 
     Raises:
-        TypeError: two schemes declare one option differently, or one has a general option's name
+        TypeError: a scheme's option has a name not allowed, or is declared differently elsewhere
     """
-    general = {option.name for option in GENERAL_OPTIONS}
+    general = {option.name: option for option in GENERAL_OPTIONS}
     options: dict[str, Option] = {}
     for option in (option for scheme in SCHEMES.values() for option in scheme.options):
-        if option.name in general or not option.name.startswith("position_"):
-            raise TypeError(
-                f"a scheme declares the option {option.name!r}, but a scheme's options begin "
-                "with position_, and no general option has their name: rename it"
-            )
         option = option.with_default(False if option.type is bool else None)
-        if options.setdefault(option.name, option) != option:
+        is_new = option.name.startswith("position_") and option.name not in general
+        if not is_new or options.setdefault(option.name, option) != option:
             raise TypeError(
-                f"two schemes declare the option {option.name!r} differently: give both one "
-                "declaration, or rename one"
+                f"the option {option.name!r} of a scheme must begin with position_, and nothing "
+                "else may declare it differently: rename it"
             )
-    return options
+    scheme = replace(general["position_scheme"], choices=tuple(SCHEMES))
+    return options | general | {"position_scheme": scheme}
 
 
-def _check_options(_: str) -> None:
-    scheme_options()
-
-
-for_each_scheme(_check_options)
-
-
-def position_options() -> dict[str, Option]:
-    """All position options by name, with those of schemes that a user registered."""
-    options = scheme_options() | {option.name: option for option in GENERAL_OPTIONS}
-    scheme = replace(options["position_scheme"], choices=tuple(SCHEMES))
-    return options | {"position_scheme": scheme}
+for_each_scheme(lambda _: position_options())  # raises where options clash
 
 
 class PositionConfig(SimpleNamespace):
@@ -160,11 +149,6 @@ class PositionConfig(SimpleNamespace):
         given: dict[str, Any] = {
             name: getattr(args, name, option.default) for name, option in position_options().items()
         }
-        if given["position_scheme"] is None:
-            raise UserError(
-                f"--position-scheme is missing: choose one of {', '.join(SCHEMES)}, "
-                "or an --arch that names one"
-            )
         if given["position_scheme"] not in SCHEMES:
             raise UserError(
                 f"--position-scheme must be one of {', '.join(SCHEMES)}, but is "
@@ -195,13 +179,6 @@ class PositionConfig(SimpleNamespace):
         return SCHEMES[self.position_scheme]
 
     @property
-    def gain(self) -> float | None:
-        """The scheme's gain in force; None: it has none, or its default follows from its size."""
-        if self.position_gain is not None:
-            return self.position_gain
-        return options_of(self.scheme).get("position_gain")
-
-    @property
     def temperature(self) -> float:
         """Divisor of the logits of attention at inference, Chi et al. (2024).
 
@@ -225,7 +202,13 @@ class PositionConfig(SimpleNamespace):
             keys: the number of key positions, before compression
         """
         if self.scheme.compressed:
-            keys = Limit(projection_length(self.projection_length, keys), "--projection-length")
+            length = self.projection_length or max(1, keys.positions // 4)
+            if length > keys.positions:
+                raise UserError(
+                    f"--projection-length must be at most {keys.flag} ({keys.positions}), but is "
+                    f"{length}"
+                )
+            keys = Limit(length, "--projection-length")
         return AttentionShape(
             heads=1 if self.position_sharing == "head" else heads,
             head_dim=embed_dim // heads,
@@ -251,7 +234,9 @@ class PositionConfig(SimpleNamespace):
 
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""
-        given = vars(self) | {"position_gain": self.gain}
+        given = vars(self).copy()
+        if self.position_gain is None:  # the scheme's default, unless it follows from its size
+            given["position_gain"] = options_of(self.scheme).get("position_gain")
         return "|".join(
             f"{name.removeprefix('position_')}:{value}"
             for name, value in sorted(given.items(), key=lambda item: item[0] != "position_scheme")
@@ -269,18 +254,6 @@ class PositionConfig(SimpleNamespace):
                 if option.check is not None:
                     option.check(option.flag, value)
                 self._check_option(option, value)
-        peak = options_of(self.scheme).get("position_peak")
-        if self.position_start == "blind" and self.position_peak not in (None, peak):
-            raise UserError(
-                f"--position-peak {self.position_peak} means nothing with --position-start blind, "
-                "which has no peak: leave one of them out"
-            )
-        self._check_sampling()
-        if self.num_segments is not None and self.segment_scheme in (None, "none"):
-            raise UserError(
-                f"--num-segments {self.num_segments} means nothing without segments: leave it "
-                "out, or take --segment-scheme input or per-head in a model that has segments"
-            )
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "
@@ -309,29 +282,6 @@ class PositionConfig(SimpleNamespace):
             f"scheme {self.position_scheme}: leave it out, or take one of {', '.join(fit)}"
         )
 
-    def _check_sampling(self) -> None:
-        if self.position_sampling in (None, "none"):
-            if self.position_sampling_length is not None:
-                raise UserError(
-                    f"--position-sampling-length {self.position_sampling_length} means nothing "
-                    "without --position-sampling: leave it out, or take shifted or randomised"
-                )
-            return
-        if self.scheme.compressed:
-            reason = "its compressed keys are mixtures of tokens at fixed positions"
-        elif (self.position_input or self.scheme.input) != "none":
-            return
-        elif not self.scheme.in_attention:
-            reason = "it has no positions"
-        elif self.scheme.kinds <= {"content_score"}:
-            reason = "it counts positions by itself"
-        else:
-            return
-        raise UserError(
-            f"--position-sampling {self.position_sampling} means nothing with the position scheme "
-            f"{self.position_scheme}: {reason}; leave it out, or take another scheme"
-        )
-
     def _check_backend(self, scheme: PositionScheme) -> None:
         """Refuse a backend that doesn't serve all kinds of terms that the scheme has."""
         backend = BACKENDS.get(self.attention_backend)
@@ -352,18 +302,6 @@ def backend_today(name: str) -> str:
         return name
     logger.info(f"--attention-backend {name} is no longer there: auto is taken")
     return "auto"
-
-
-def projection_length(given: int | None, limit: Limit) -> int:
-    """The number k of compressed keys: as given, or a quarter of the positions."""
-    if given is None:
-        return max(1, limit.positions // 4)
-    not_below("--projection-length", given, 1)
-    if given > limit.positions:
-        raise UserError(
-            f"--projection-length must be at most {limit.flag} ({limit.positions}), but is {given}"
-        )
-    return given
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:

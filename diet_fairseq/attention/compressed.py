@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..positions.layout import Layout
-from ..positions.tables import look_up
+from ..positions.scores import look_up
 
 # Notation: B sentences, T tokens, k compressed keys, n positions, d model dimension.
 

@@ -23,8 +23,8 @@ from ..attention.context import Context, Schemes, prepare, scores_of, without_no
 from ..positions import Limit, PositionScheme, check_length
 from ..positions.gain import ScoreParameters
 from ..positions.layout import Layout, first_tokens
+from ..positions.scores import look_up
 from ..positions.segments import checked_segments
-from ..positions.tables import look_up
 from .attention import DietAttention, compression_of, schemes_of
 from .configuration import CACHE, DietConfig
 

@@ -5,8 +5,6 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fairseq.tasks import TASK_REGISTRY
-
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
@@ -96,30 +94,8 @@ def settle(args: Namespace, unsupported: tuple[str, ...]) -> PositionConfig:
     return config
 
 
-def check_no_cross_attention(config: PositionConfig, model: str) -> None:
-    if config.position_cross_attention:
-        raise UserError(f"--position-cross-attention: {model} has no cross-attention: leave it out")
-
-
 def check_no_segments(config: PositionConfig, model: str, instead: str) -> None:
     if config.segment_scheme not in (None, "none"):
         raise UserError(
             f"--segment-scheme {config.segment_scheme}: {model} has no segments: {instead}"
         )
-
-
-def check_task(task: Any, unfit: tuple[type, ...], family: str, instead: str) -> None:
-    """Refuse tasks whose samples the family's models can't read."""
-    if isinstance(task, unfit):
-        names = {kind: name for name, kind in TASK_REGISTRY.items()}
-        raise UserError(
-            f"--task {names.get(type(task), type(task).__name__)} can't be combined with "
-            f"--arch {family}_...: {instead}"
-        )
-
-
-def refuse_torchscript() -> None:
-    raise UserError(
-        "TorchScript can't compile models with position schemes: use the model as it is, or "
-        "torch.compile"
-    )

@@ -28,8 +28,7 @@ class DietBertModel(DietRobertaModel):
     """Devlin et al. (2019): RoBERTa with segments, a pooler and, with ``--nsp``, its head.
 
     ``pooler`` is (d, d), followed by tanh; ``nsp_head`` (2, d) predicts whether the second segment
-    follows the first (class 1). Without ``--nsp`` the pooler is not trained. If it was trained, the
-    inner layer of a new classification head starts as the checkpoint's pooler, which it replaces.
+    follows the first (class 1). Without ``--nsp`` the pooler is not trained.
 
     Checkpoints of the released TUPE code load into ``bert_tupe_a`` and ``bert_tupe_r`` with
     ``--segment-scheme none``.
@@ -68,20 +67,11 @@ class DietBertModel(DietRobertaModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Read fairseq's and TUPE's checkpoints; new heads start from the checkpoint's pooler."""
+        """Read fairseq's and TUPE's checkpoints, too."""
         prefix = f"{name}." if name else ""
         self.rename_tupe(state_dict, prefix)
-        before = dict(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
-        if f"{prefix}nsp_head.weight" not in before:
-            return  # the pooler was not trained
-        for head in self.classification_heads:
-            for part in ("weight", "bias"):
-                inner = f"{prefix}classification_heads.{head}.dense.{part}"
-                pooler, weight = before[f"{prefix}pooler.{part}"], state_dict[inner]
-                if weight is not before.get(inner) and weight.shape == pooler.shape:
-                    state_dict[inner] = pooler
-        if self.nsp_head is None:
+        if self.nsp_head is None and f"{prefix}nsp_head.weight" in state_dict:
             logger.warning("dropping the checkpoint's next-sentence head, as --nsp is not given")
             for part in ("weight", "bias"):
                 del state_dict[f"{prefix}nsp_head.{part}"]

@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
 from . import diet_bert
-from .architectures import Size, fill_in, register_architectures
+from .architectures import Size, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
 # Notation: B sentences of T tokens, M of which are the generator's targets; V words; width d of the
@@ -88,15 +88,9 @@ def shares_embeddings(args: Namespace) -> bool:
 
 
 def generator_options(args: Namespace) -> Namespace:
-    """The options of the generator's encoder, checked."""
+    """The options of the generator's encoder."""
     width = int(args.encoder_embed_dim * args.generator_size + 1e-6)
     heads = max(1, width // 64)
-    if not 0 < args.generator_size <= 1 or width < 1 or width % heads:
-        raise UserError(
-            f"--generator-size must be above 0 and at most 1, and give a width that its heads (one "
-            f"for every 64) divide, but {args.generator_size:g} of {args.encoder_embed_dim} is "
-            f"{width} for {heads} heads: take 0.25 or 1"
-        )
     sizes = {"embed_dim": width, "ffn_embed_dim": 4 * width, "attention_heads": heads}
     return Namespace(**vars(args) | {f"encoder_{name}": size for name, size in sizes.items()})
 
@@ -208,18 +202,12 @@ def electra(
     layers: int, width: int, heads: int, embedding_size: int | None, generator_size: float
 ) -> Size:
     """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
-    fill = size(layers, width, 4 * width, heads)
-    defaults = {
-        "embedding_size": embedding_size,
-        "generator_size": generator_size,
-        "generator_embeddings": "shared",
-    }
-
-    def fill_all(args: Namespace) -> None:
-        fill_in(args, defaults)
-        fill(args)
-
-    return fill_all
+    return size(
+        *(layers, width, 4 * width, heads),
+        embedding_size=embedding_size,
+        generator_size=generator_size,
+        generator_embeddings="shared",
+    )
 
 
 #: google-research/electra's small and base, and one for a CPU

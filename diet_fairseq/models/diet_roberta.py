@@ -4,21 +4,15 @@ import logging
 from argparse import ArgumentParser, Namespace
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
-from fairseq.models.roberta import RobertaEncoder, RobertaHubInterface, RobertaModel
+from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import (
     RobertaLMHead,
     base_architecture,
     roberta_large_architecture,
 )
 from fairseq.models.transformer import TransformerConfig
-from fairseq.tasks.denoising import DenoisingTask
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
-from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from ..checks import not_below
 from ..config import PositionConfig, options_of
 from ..errors import UserError
 from ..positions import PositionScheme
@@ -28,11 +22,8 @@ from ..stack.encoder import PositionalEncoder
 from ..stack.warm_start import WarmStart
 from .architectures import (
     Size,
-    check_no_cross_attention,
     check_no_segments,
-    check_task,
     fill_in,
-    refuse_torchscript,
     register_architectures,
     settle,
 )
@@ -41,13 +32,6 @@ logger = logging.getLogger(__name__)
 
 #: options of fairseq's encoders that would bypass our attention
 UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep")
-#: tasks that need a decoder
-GENERATING = (
-    DenoisingTask,
-    LanguageModelingTask,
-    MultilingualLanguageModelingTask,
-    TranslationTask,
-)
 
 
 class FactoredHead(RobertaLMHead):
@@ -107,16 +91,6 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return self.sentence_encoder.max_positions()
 
 
-class PositionalHubInterface(RobertaHubInterface):
-    """fairseq's, but it calls the model, whose heads read the first real token."""
-
-    def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
-        """(B, T), or (T,) as `encode` returns -> (B, classes): log-probabilities, or logits."""
-        tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens
-        logits, _ = self.model(tokens.to(self.device), classification_head_name=head)
-        return logits if return_logits else F.log_softmax(logits, dim=-1)
-
-
 @register_model("diet_roberta")
 class DietRobertaModel(WarmStart, RobertaModel):
     """fairseq's RoBERTa whose attention has a position scheme.
@@ -130,16 +104,11 @@ class DietRobertaModel(WarmStart, RobertaModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        # fairseq's layers have these options, but its RoBERTa has no flags for them
+        # fairseq's layers have this option, but its RoBERTa has no flag for it
         parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
             help="recompute activations in the backward pass: less memory, more time",
-        )
-        parser.add_argument(
-            "--offload-activations",
-            action="store_true",
-            help="checkpoint activations, and keep them in the CPU's memory",
         )
         parser.add_argument(
             "--embedding-size",
@@ -150,26 +119,17 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
-        check_task(
-            task,
-            GENERATING,
-            "roberta_... or bert",
-            "take --task masked_lm, or one that fine-tunes; for translation an "
-            "--arch transformer_...",
-        )
         config = settle(args, UNSUPPORTED)
-        check_no_cross_attention(config, "an encoder")
+        if config.position_cross_attention:
+            raise UserError(
+                "--position-cross-attention: an encoder has no cross-attention: leave it out"
+            )
         if not cls.has_segments:
             check_no_segments(config, "a RoBERTa", "leave it out, or take --arch bert_...")
-        if getattr(args, "offload_activations", False):
-            args.checkpoint_activations = True
         if not hasattr(args, "max_positions"):
             if not hasattr(args, "tokens_per_sample"):
                 args.tokens_per_sample = task.max_positions()
             args.max_positions = args.tokens_per_sample
-        not_below("--max-positions", args.max_positions, 1)
-        if getattr(args, "embedding_size", None) is not None:
-            not_below("--embedding-size", args.embedding_size, 1)
         return cls(args, cls.build_encoder(args, task))
 
     @classmethod
@@ -192,12 +152,6 @@ class DietRobertaModel(WarmStart, RobertaModel):
             x = self.classification_heads[classification_head_name](x)
         return x, extra
 
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> RobertaHubInterface:
-        """As fairseq's, but ``predict`` reads the first real token."""
-        hub = super().from_pretrained(*args, **kwargs)
-        return PositionalHubInterface(hub.cfg, hub.task, hub.model)
-
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """As fairseq's; an ELECTRA's checkpoint gives its discriminator."""
         take_discriminator(self, state_dict, f"{name}." if name else "")
@@ -206,9 +160,6 @@ class DietRobertaModel(WarmStart, RobertaModel):
     def first_tokens(self, features: Tensor, src_tokens: Tensor) -> Tensor:
         """(B, T, d) -> (B, d)."""
         return first_tokens(features, src_tokens.eq(self.encoder.dictionary.pad()))
-
-    def __prepare_scriptable__(self) -> None:
-        refuse_torchscript()
 
 
 def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: str) -> None:
@@ -221,28 +172,16 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
     pretraining = [key for key in state_dict if key.removeprefix(prefix).startswith(parts)]
     if not pretraining or any(key.startswith(parts) for key in model_state):
         return
-    words = "encoder.sentence_encoder.embed_tokens.weight"
-    embeddings = state_dict.get(prefix + words)  # (V, e)
-    if embeddings is None:
-        raise UserError(
-            "the checkpoint has an ELECTRA's generator and no discriminator: start from one that "
-            "--criterion electra has trained"
-        )
-    width = model_state[words].shape[1]
-    if embeddings.dim() == 2 and embeddings.shape[1] != width:
-        raise UserError(
-            f"the checkpoint's discriminator has token embeddings {embeddings.shape[1]} wide, but "
-            f"the model's are {width}: give --embedding-size {embeddings.shape[1]}"
-        )
     logger.info("loading ELECTRA's discriminator; its head and the generator are dropped")
     for key in pretraining:
         del state_dict[key]
     for key, value in model_state.items():
         if key.startswith(("encoder.lm_head.", "pooler.")):
             state_dict.setdefault(prefix + key, value)
+    words = f"{prefix}encoder.sentence_encoder.embed_tokens.weight"
     tied = f"{prefix}encoder.lm_head.weight"
-    if tied in state_dict:
-        state_dict[tied] = embeddings
+    if tied in state_dict and words in state_dict:
+        state_dict[tied] = state_dict[words]
 
 
 def embedding_size(args: Namespace) -> int:
@@ -251,12 +190,13 @@ def embedding_size(args: Namespace) -> int:
     return args.encoder_embed_dim if width is None else width
 
 
-def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int) -> Size:
+def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any) -> Size:
     defaults = {
         "encoder_layers": layers,
         "encoder_embed_dim": embed_dim,
         "encoder_ffn_embed_dim": ffn_embed_dim,
         "encoder_attention_heads": heads,
+        **options,
     }
 
     def fill(args: Namespace) -> None:

@@ -9,12 +9,6 @@ from fairseq.models.transformer import (
     transformer_iwslt_de_en,
     transformer_wmt_en_de_big,
 )
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
-from fairseq.tasks.multilingual_masked_lm import MultiLingualMaskedLMTask
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
-from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import nn
 
 from ..config import PositionConfig
@@ -24,11 +18,8 @@ from ..stack.decoder import PositionalDecoder
 from ..stack.encoder import PositionalEncoder
 from ..stack.warm_start import WarmStart
 from .architectures import (
-    check_no_cross_attention,
     check_no_segments,
-    check_task,
     fill_in,
-    refuse_torchscript,
     register_architectures,
     settle,
 )
@@ -46,15 +37,6 @@ INPUT_FLAGS = {
     "encoder_learned_pos": "learned",
     "decoder_learned_pos": "learned",
 }
-#: tasks without a source and a target
-ONE_TEXT = (
-    LanguageModelingTask,
-    MaskedLMTask,
-    MultilingualLanguageModelingTask,
-    MultiLingualMaskedLMTask,
-    SentencePredictionTask,
-    SentenceRankingTask,
-)
 
 
 @register_model("diet_transformer")
@@ -72,13 +54,6 @@ class DietTransformerModel(WarmStart, TransformerModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietTransformerModel":
-        check_task(
-            task,
-            ONE_TEXT,
-            "transformer",
-            "take --task translation; for masked_lm and fine-tuning an --arch roberta_... or "
-            "bert_..., for language_modeling fairseq's transformer_lm",
-        )
         for flag, value in INPUT_FLAGS.items():
             if getattr(args, flag, False) and getattr(args, "position_input", None) != value:
                 raise UserError(
@@ -87,8 +62,6 @@ class DietTransformerModel(WarmStart, TransformerModel):
                 )
         config = settle(args, UNSUPPORTED)
         check_no_segments(config, "a translation model", "leave it out")
-        if getattr(args, "no_cross_attention", False):
-            check_no_cross_attention(config, "a model with --no-cross-attention")
         return super().build_model(args, task)
 
     @classmethod
@@ -100,9 +73,6 @@ class DietTransformerModel(WarmStart, TransformerModel):
         return PositionalDecoder(
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
-
-    def __prepare_scriptable__(self) -> None:
-        refuse_torchscript()
 
 
 def tiny_architecture(args: Namespace) -> None:

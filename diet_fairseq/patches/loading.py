@@ -4,7 +4,6 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import nullcontext
 from inspect import signature
 from typing import Any
 
@@ -17,7 +16,6 @@ from ..checkpoints import configuration
 from ..checkpoints.file import TRUST, check_regular, load, read
 from ..errors import UserError
 from ..stack import warm_start
-from . import position_options
 from .patch import View, intercepts, replaces
 
 logger = logging.getLogger(__name__)
@@ -50,8 +48,7 @@ def with_safe_load(torch: Any) -> Any:
 def check_checkpoint(load_checkpoint_to_cpu: Callable, path: str, *args: Any, **kwargs: Any) -> Any:
     check_regular(path)
     state = load_checkpoint_to_cpu(path, *args, **kwargs)
-    position_options.compare(path, state)
-    warm_start.add_description(state)
+    warm_start.compare_descriptions(path, state)
     return state
 
 
@@ -76,22 +73,15 @@ def bound_model_size(load_model_ensemble_and_task: Callable, *args: Any, **kwarg
 @intercepts(
     "fairseq.trainer:Trainer.load_checkpoint",
     safety="a pipe, a device or a folder in the place of a checkpoint is silently ignored",
-    ours="a model does not know that --finetune-from-model loads it",
+    ours="a model does not know whether --finetune-from-model loads it",
 )
 def load_for_model(
     load_checkpoint: Callable, self: Any, filename: str, *args: Any, **kwargs: Any
 ) -> Any:
-    """A resumed run compares the checkpoint's options with the model's."""
     check_regular(filename)
     starts = filename == self.cfg.checkpoint.finetune_from_model
-    token = position_options.trainer.set(
-        self if self.is_data_parallel_master and not starts else None
-    )
-    try:
-        with warm_start.starting(self.get_model()) if starts else nullcontext():
-            return load_checkpoint(self, filename, *args, **kwargs)
-    finally:
-        position_options.trainer.reset(token)
+    with warm_start.loading(self.get_model(), starts):
+        return load_checkpoint(self, filename, *args, **kwargs)
 
 
 BROADCAST = (

@@ -4,19 +4,17 @@ A new scheme is one file here and one line below: the command line's choices, th
 error messages and the property tests follow from it.
 """
 
-from .base import AttentionShape, Limit, PositionScheme
+from .base import AttentionShape, Limit, PositionScheme, check_length
 from .cope import Cope
 from .deberta import Deberta
 from .diet_abs import DietAbs, DietAbsLin
-from .distance_formulas import Alibi, Kerple, Sandwich
-from .distance_networks import Cpb, Fire
+from .distances import Alibi, Cpb, Fire, Kerple, Sandwich
 from .input import InputPositions, Learned, Linformer, NoPositions, Sinusoidal
 from .layout import Layout
 from .options import Option
 from .relative import T5, DietRel
 from .rope import Rope, Xpos
 from .shaw import Shaw
-from .tables import check_length
 from .transformer_xl import TransformerXL
 from .tupe import BertAd, TupeA, TupeFree, TupeR
 

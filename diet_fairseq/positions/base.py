@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from ..errors import UserError
 from .layout import Layout
 from .options import Option
 from .scores import Dense, Factors, Offsets, Rows, Score
@@ -23,6 +24,20 @@ class Limit:
 
     positions: int
     flag: str
+
+
+def check_length(layout: Layout, limit: Limit) -> None:
+    """Refuse a layout with more keys than an absolute table of ``limit`` rows has."""
+    longest = layout.key_positions.size(1)
+    if longest <= limit.positions:
+        return
+    if layout.padding_mask is not None:  # the batch may be padded beyond its longest sentence
+        longest = int((~layout.padding_mask).sum(dim=1).max())
+    if longest > limit.positions:
+        raise UserError(
+            f"a sentence of {longest} tokens is longer than the {limit.positions} positions "
+            f"of the model ({limit.flag}): shorten it, or train with a larger {limit.flag}"
+        )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import not_below
 from ..errors import UserError
 from .base import AttentionShape, PositionScheme, Projections
 from .layout import Layout
@@ -80,7 +79,6 @@ def rows_of_log_buckets(buckets: int, max_distance: int) -> list[int]:
     each, larger ones share buckets that grow logarithmically; from max_distance on all have the
     last.
     """
-    not_below("--position-buckets", buckets, 4)
     half = buckets // 2
     if max_distance <= half + 1:
         raise UserError(

@@ -2,7 +2,7 @@
 
 Parameters of two models may have the same names and shapes, and mean something else: a table may
 begin with rows that belong to no position, a position may be that of a compressed key. A model that
-starts from a checkpoint compares descriptions, not shapes (`stack.warm_start`).
+loads a checkpoint compares descriptions, not shapes (`stack.warm_start`).
 """
 
 import json
@@ -51,11 +51,17 @@ def from_text(text: Any) -> Description | None:
     return description if type(terms) is int and 1 <= terms <= MOST_TERMS else None
 
 
-def differences(old: Description, new: Description) -> list[str]:
-    """The differences, in words, by which parameters of the one mean nothing to the other."""
+def differences(
+    old: Description,
+    new: Description,
+    converted: tuple[str, ...] = ("input", "cross", "score_terms"),
+) -> list[str]:
+    """The differences, in words, by which parameters of the one mean nothing to the other.
+
+    Those of the names ``converted`` are left out: a warm start takes care of them.
+    """
     if old["scheme"] != new["scheme"]:
         return [f"scheme {old['scheme']} instead of {new['scheme']}"]
-    converted = {"input", "cross", "score_terms"}
     return [
         f"{name.replace('_', ' ')} {old.get(name)} instead of {value}"
         for name, value in new.items()

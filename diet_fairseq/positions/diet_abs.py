@@ -10,8 +10,7 @@ from .base import AttentionShape
 from .gain import GAIN, PEAK, START, ScoreParameters, first_offsets
 from .layout import Layout
 from .options import Option, at_least
-from .scores import Factors
-from .tables import take_rows
+from .scores import Factors, take_rows
 
 RANK = Option(
     "position_rank",

@@ -9,8 +9,7 @@ from . import SCHEMES, PositionScheme
 
 Scheme = TypeVar("Scheme", bound=type[PositionScheme])
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_actions: list[Callable[[str], None]] = []
+_actions: list[Callable[[str], object]] = []
 
 
 def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
@@ -25,12 +24,22 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
     scheme is used: fairseq's commands and ours import the package that ``--user-dir`` names.
 
     Raises:
-        UserError: the name is taken or not allowed, or the class is no `PositionScheme`
+        UserError: the name is taken or not allowed
         TypeError: an option of the scheme is declared differently elsewhere
     """
 
     def register(scheme: Scheme) -> Scheme:
-        check(name, scheme)
+        if not re.fullmatch("[a-z][a-z0-9_]*", name):
+            raise UserError(
+                f"the name of a position scheme must be lower-case letters, digits and _, but is "
+                f"{name!r}: rename it"
+            )
+        if name in SCHEMES:
+            first = SCHEMES[name]
+            raise UserError(
+                f"the position scheme {name} is registered already, by "
+                f"{first.__module__}.{first.__qualname__}: give {scheme.__qualname__} another name"
+            )
         SCHEMES[name] = scheme
         try:
             for act in _actions:
@@ -43,29 +52,8 @@ def register_position_scheme(name: str) -> Callable[[Scheme], Scheme]:
     return register
 
 
-def for_each_scheme(act: Callable[[str], None]) -> None:
+def for_each_scheme(act: Callable[[str], object]) -> None:
     """Call a function with the name of every scheme: of those registered now, and later."""
     for name in tuple(SCHEMES):
         act(name)
     _actions.append(act)
-
-
-def check(name: str, scheme: object) -> None:
-    """Refuse a name that is not allowed, and a class that is no `PositionScheme`."""
-    if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme)):
-        raise UserError(
-            f"the position scheme {name} must be a subclass of PositionScheme, but is "
-            f"{getattr(scheme, '__qualname__', scheme)}: derive it from "
-            "diet_fairseq.positions.PositionScheme"
-        )
-    if not _NAME.fullmatch(name):
-        raise UserError(
-            f"the name of a position scheme must be lower-case letters, digits and _, but is "
-            f"{name!r}: rename it"
-        )
-    if name in SCHEMES:
-        first = SCHEMES[name]
-        raise UserError(
-            f"the position scheme {name} is registered already, by "
-            f"{first.__module__}.{first.__qualname__}: give {scheme.__qualname__} another name"
-        )

@@ -7,14 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import not_below
 from ..errors import UserError
 from .base import AttentionShape
 from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option, at_least
-from .scores import Offsets
-from .tables import look_up
+from .scores import Offsets, look_up
 
 CLIP = Option(
     "position_clip",
@@ -173,7 +171,6 @@ class T5(OffsetScalars):
 
 def bucket_of_offset(causal: bool, buckets: int, max_distance: int) -> Tensor:
     """(2 max_distance + 1,): T5's bucket of each offset from -max_distance to max_distance."""
-    not_below("--position-buckets", buckets, 4)
     if buckets % 4:
         raise UserError(f"--position-buckets must be a multiple of 4, but is {buckets}")
     if max_distance <= buckets // 2:

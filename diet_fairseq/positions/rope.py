@@ -76,6 +76,7 @@ class Rope(PositionScheme):
     #: the bits of float32 numbers: rows (d_h / 2,) of angles a token; xPos: of growth a token, too
     rates: Tensor
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
+    meaning = ("base", "share", "scaling", "factor", "trained")
 
     def __init__(
         self,
@@ -94,7 +95,8 @@ class Rope(PositionScheme):
                 "here: change the model's width or its number of heads, so that they are even"
             )
         check_scaling(rope_scaling, rope_factor, rope_trained)
-        self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
+        self.base, self.share, self.trained = rope_base, rope_share, rope_trained
+        self.scaling, self.factor = rope_scaling, rope_factor or 1.0
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
         self.magnitude = 1.0
         frequencies = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
@@ -207,15 +209,9 @@ def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> 
 
 
 def check_scaling(scaling: str, factor: float | None, trained: int | None) -> None:
-    """Refuse options that the scaling lacks, or doesn't have."""
-    needs: dict[str, set[Any]] = {"none": set(), "linear": {FACTOR}, "yarn": {FACTOR, TRAINED}}
-    for option, value in ((FACTOR, factor), (TRAINED, trained)):
-        if value is None and option in needs[scaling]:
+    """Refuse a scaling without an option that it needs."""
+    needs: dict[str, tuple[Option, ...]] = {"linear": (FACTOR,), "yarn": (FACTOR, TRAINED)}
+    for option in needs.get(scaling, ()):
+        if (factor if option is FACTOR else trained) is None:
             meaning = option.help.removeprefix("rope: ")
             raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {meaning}")
-        if value is not None and option not in needs[scaling]:
-            fit = " or ".join(name for name, options in needs.items() if option in options)
-            raise UserError(
-                f"{option.flag} {value} means nothing with {SCALING.flag} {scaling}: leave it out, "
-                f"or take {SCALING.flag} {fit}"
-            )

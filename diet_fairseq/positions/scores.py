@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .layout import Layout
@@ -103,3 +104,25 @@ def product(query: Tensor, key: Tensor) -> Tensor:
 def at_least_float32(parameter: Tensor) -> Tensor:
     """The parameter in float32 or wider: its gradient sums more terms than half precision holds."""
     return parameter.to(torch.promote_types(parameter.dtype, torch.float32))
+
+
+def look_up(rows: Tensor, table: Tensor) -> Tensor:
+    """`F.embedding`, with a table in half precision cast to float32.
+
+    The gradient of a row sums those of thousands of tokens, which half precision would lose.
+    """
+    return F.embedding(rows, at_least_float32(table))
+
+
+def take_rows(table: Tensor, positions: Tensor, heads: int) -> Tensor:
+    """Rows of a table, split into heads.
+
+    Args:
+        table: (n, H * r)
+        positions: (B|1, T) int64; positions of padding may exceed the table
+
+    Returns:
+        (B|1, H, T, r)
+    """
+    rows = look_up(positions.clamp(max=table.size(0) - 1), table)  # (B|1, T, H * r)
+    return rows.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -8,8 +8,7 @@ from ..errors import UserError
 from . import AttentionShape
 from .gain import ScoreParameters
 from .layout import Layout
-from .scores import Dense, product
-from .tables import take_rows
+from .scores import Dense, product, take_rows
 
 
 class SegmentScores(ScoreParameters):

@@ -22,8 +22,7 @@ from .relative import (
     OffsetScores,
     bucket_of_offset,
 )
-from .scores import Dense, Factors, product
-from .tables import look_up, take_rows
+from .scores import Dense, Factors, look_up, product, take_rows
 
 UNTIE_CLS = Option(
     "position_untie_cls",

@@ -12,8 +12,8 @@ from ..attention.context import without_none
 from ..attention.packing import Packing
 from ..positions import check_length
 from ..positions.layout import Layout
+from ..positions.scores import look_up
 from ..positions.segments import checked_segments
-from ..positions.tables import look_up
 from . import forward_context
 from .attention import PositionalAttention
 from .placement import Placement

@@ -14,12 +14,11 @@ changes.
 
 import logging
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
-
-from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +28,6 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
 
     A table of positions that is as long, or longer, is taken as it is; a table of offsets that
     reaches further loses its outer rows.
-
-    Raises:
-        UserError: the model compresses to another number of keys
     """
     model_state, parameters = model.state_dict(), dict(checkpoint)
     lengths: dict[str, None] = {}  # in their order, each once
@@ -42,12 +38,9 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
             continue
         for axis in axes:
             old, new = table.size(axis) - first, model_state[name].size(axis) - first
-            if old < 1 or new <= old:
-                continue
-            table = continue_table(table, new - old, axis, first)
-            lengths[f"{old:,} to {new:,}"] = None
-            check_compression(name, table, model_state[name])
-        parameters[name] = table
+            if 1 <= old < new:
+                parameters[name] = table = continue_table(table, new - old, axis, first)
+                lengths[f"{old:,} to {new:,}"] = None
     for name, axis in offset_tables(model):
         table = parameters.get(name)
         if table is None or table.dim() != model_state[name].dim() or table.size(axis) % 2 == 0:
@@ -56,40 +49,40 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
         if old != new:
             parameters[name] = change_reach(table, new, axis)
             reaches[f"{old:,} to {new:,}"] = None
-    if reaches:
-        logger.info(
-            "tables of offsets change their reach from %s: outer rows are repeated, or left out",
-            " and from ".join(reaches),
-        )
-    if lengths:
-        logger.info(
-            "tables of positions are lengthened from %s: each goes on with its rows from position "
-            "1 again",
-            " and from ".join(lengths),
-        )
+    for changes, message in (
+        (reaches, "tables of offsets change their reach from %s: outer rows are repeated, or left"
+         " out"),
+        (lengths, "tables of positions are lengthened from %s: each goes on with its rows from"
+         " position 1 again"),
+    ):  # fmt: skip
+        if changes:
+            logger.info(message, " and from ".join(changes))
     return parameters
 
 
 def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """A model's parameters by position: their names, axes, and the row of position 0."""
-    names = model.state_dict().keys()
+    for name, module, axes in _listed(model, "tables"):
+        yield name, axes, getattr(module, "first_row", 0)
     for place, module in model.named_modules():
-        axes_of, first = getattr(module, "tables", {}), getattr(module, "first_row", 0)
         if isinstance(module, LearnedPositionalEmbedding):
-            axes_of = {"weight": (0,)}
-            first = 0 if module.padding_idx is None else module.padding_idx + 1
-        for parameter, axes in axes_of.items():
-            if f"{place}.{parameter}" in names:  # the schemes of cross-attention have more
-                yield f"{place}.{parameter}", axes, first
+            padding = module.padding_idx
+            yield f"{place}.weight", (0,), 0 if padding is None else padding + 1
 
 
 def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
     """A model's parameters by offset: their names, and the axis that counts offsets."""
+    for name, _, axis in _listed(model, "offset_tables"):
+        yield name, axis
+
+
+def _listed(model: nn.Module, attribute: str) -> Iterator[tuple[str, nn.Module, Any]]:
+    """Names of the parameters that modules list in an attribute, the module, and the entry."""
     names = model.state_dict().keys()
     for place, module in model.named_modules():
-        for parameter, axis in getattr(module, "offset_tables", {}).items():
-            if f"{place}.{parameter}" in names:
-                yield f"{place}.{parameter}", axis
+        for parameter, entry in getattr(module, attribute, {}).items():
+            if f"{place}.{parameter}" in names:  # the schemes of cross-attention have more
+                yield f"{place}.{parameter}", module, entry
 
 
 def change_reach(table: Tensor, reach: int, axis: int) -> Tensor:
@@ -105,12 +98,3 @@ def continue_table(table: Tensor, count: int, axis: int, first: int) -> Tensor:
     start = min(1, positions - 1)  # 0 in a table of one position
     rows = first + start + torch.arange(count, device=table.device) % (positions - start)
     return torch.cat([table, table.index_select(axis, rows)], axis)
-
-
-def check_compression(name: str, table: Tensor, target: Tensor) -> None:
-    """Refuse a lengthened E or F, (k, n), that has another k than the model."""
-    if "compress_" in name and table.size(0) != target.size(0):
-        raise UserError(
-            f"the model of --finetune-from-model has {table.size(0)} compressed keys, but this one "
-            f"would have {target.size(0)}: give --projection-length {table.size(0)}"
-        )

@@ -29,22 +29,10 @@ class Placement:
         options: dict[str, Any] | None = None,
     ) -> None:
         """``options``: fairseq's options of the attention, which are the same in all layers."""
-        if embed_dim % heads:
-            raise UserError(
-                f"a width of {embed_dim} can't be split among {heads} attention heads: change "
-                "--encoder-embed-dim or --encoder-attention-heads, or the decoder's"
-            )
         self.config = config
         self.options = options or {}
         self.width, self.heads = embed_dim, heads
         self.scheme = config.scheme_in(cross)
-        if config.scheme.compressed and (causal or cross):
-            raise UserError(
-                f"the position scheme {config.position_scheme} compresses all keys, later ones "
-                "too, so no decoder can have it: take --arch "
-                f"roberta_{config.position_scheme} or bert_{config.position_scheme}, or "
-                "another scheme"
-            )
         where = {"causal": causal, "cross": cross}
         self.shape = config.attention_shape(heads, embed_dim, queries, keys, **where)
 

@@ -35,8 +35,8 @@ DIFFERENT |= POSITIONS | COMPRESSION
 #: entry of its parameters that carries it
 DESCRIPTION = "position_description"
 
-#: the model that is `starting`
-_model: ContextVar[Any] = ContextVar("_model", default=None)
+#: the model that is `loading`, and whether it starts from another one
+_loading: ContextVar[tuple[Any, bool]] = ContextVar("_loading", default=(None, False))
 
 
 class WarmStart:
@@ -56,21 +56,23 @@ class WarmStart:
 
 
 @contextmanager
-def starting(model: Any) -> Iterator[None]:
-    """A context in which the model may load a checkpoint with other positions.
+def loading(model: Any, starts: bool = True) -> Iterator[None]:
+    """A context in which the model loads a checkpoint: to start from it, or to resume.
 
-    The option stays in the checkpoints that follow, whose own parameters must all be there.
+    One that starts may load other positions. The option stays in the checkpoints that follow,
+    whose own parameters must all be there.
     """
-    token = _model.set(model)
+    token = _loading.set((model, starts))
     try:
         yield
     finally:
-        _model.reset(token)
+        _loading.reset(token)
 
 
 def starts(model: Any) -> bool:
-    """Whether the model is `starting`."""
-    return _model.get() is model
+    """Whether the model is `loading` a checkpoint to start from it."""
+    loaded, is_start = _loading.get()
+    return is_start and loaded is model
 
 
 def drop_incomparable(
@@ -205,15 +207,26 @@ def _parts(name: str) -> set[str]:
     return set(name.split("."))
 
 
-def add_description(state: dict[str, Any]) -> None:
-    """Add the description of a checkpoint's positions to its parameters, for a `starting` model.
+def compare_descriptions(path: str, state: dict[str, Any]) -> None:
+    """Compare the positions of a checkpoint with those of the model that is `loading` it.
 
-    fairseq gives a model, and other processes, nothing else of the checkpoint.
+    For a model that resumes, differences are logged. For one that starts, the description is added
+    to the parameters: fairseq gives a model, and other processes, nothing else of the checkpoint.
     """
-    if isinstance(_model.get(), WarmStart):
-        description = description_of(state["cfg"]["model"])
-        if description is not None:
-            state["model"][DESCRIPTION] = to_text(description)
+    model: Any = _loading.get()[0]
+    description = description_of(state["cfg"]["model"]) if isinstance(model, WarmStart) else None
+    if description is None:
+        return
+    if starts(model):
+        state["model"][DESCRIPTION] = to_text(description)
+        return
+    reasons = differences(description, describe(PositionConfig.of(model.args)), converted=())
+    if reasons:
+        logger.warning(
+            "%s was trained with other positions than this model's: it has %s; parameters that fit"
+            " compute something else, so give the options that it was trained with",
+            path, ", ".join(reasons),
+        )  # fmt: skip
 
 
 def description_of(options: Any) -> Description | None:

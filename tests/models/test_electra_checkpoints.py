@@ -105,39 +105,6 @@ def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(befor
 # --- a user's mistakes -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0.0, -1.0, 1.5, 0.01])
-def test_impossible_generator_sizes_are_refused(size):
-    with pytest.raises(UserError, match="--generator-size must be above 0 and at most 1"):
-        build("electra_diet_rel", generator_size=size)
-
-
-def test_a_width_that_the_generator_s_heads_do_not_divide_is_refused():
-    with pytest.raises(UserError, match=r"0\.7 of 192 is 134 for 2 heads|is \d+ for \d heads"):
-        build("electra_diet_rel", encoder_embed_dim=290, generator_size=0.5)
-
-
-def test_embeddings_of_another_width_are_refused():
-    pretrained = build("electra_tupe_r", embedding_size=12)
-    with pytest.raises(
-        UserError, match="12 wide, but the model's are 16: give --embedding-size 12"
-    ):
-        build("bert_tupe_r").load_state_dict(pretrained.state_dict())
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_an_embedding_size_below_one_is_refused(size):
-    for arch in ("electra_tupe_r", "bert_tupe_r"):
-        with pytest.raises(UserError, match="--embedding-size must be at least 1, but is"):
-            build(arch, embedding_size=size)
-
-
-def test_a_generator_alone_is_refused():
-    pretrained = build("electra_tupe_r").state_dict()
-    alone = {name: value for name, value in pretrained.items() if name.startswith("generator.")}
-    with pytest.raises(UserError, match="has an ELECTRA's generator and no discriminator: start"):
-        build("roberta_tupe_r", FINE_TUNING).load_state_dict(alone)
-
-
 def test_other_criterions_refuse_a_generator():
     model = build("electra_diet_rel")
     with pytest.raises(UserError, match=r"electra_\.\.\. is pretrained by --criterion electra"):

@@ -11,7 +11,6 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.ema import EMA
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.models.diet_roberta import PositionalHubInterface
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants, tiny
 from tests.support.tiny import PAD, SOURCES, TOLERANCE, Case, padded
@@ -122,56 +121,19 @@ def test_heads_read_the_first_real_token_on_whichever_side_the_padding_is(case):
     check_heads(case)
 
 
-def test_a_new_head_starts_as_the_pooler_of_the_checkpoint():
-    case = Case("diet_rel", family="bert")
-    pretrained = tiny.fresh(case, nsp=True)
-    model = tiny.fresh(case, seed=2, nsp=True)
-    model.register_classification_head("task", num_classes=3)
-    model.load_state_dict(pretrained.state_dict())
-    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
-    tuned = model.state_dict()
-    tuned["classification_heads.task.dense.weight"] += 1
-    model.load_state_dict(dict(tuned))
-    assert torch.equal(
-        model.classification_heads["task"].dense.weight,
-        tuned["classification_heads.task.dense.weight"],
-    )
-
-
 def test_a_pooler_that_nothing_reads_is_not_trained():
     case = Case("diet_rel", family="bert")
     assert not tiny.fresh(case).pooler.weight.requires_grad
     assert tiny.fresh(case, nsp=True).pooler.weight.requires_grad
 
 
-def test_a_pooler_that_nothing_trained_is_no_start_for_heads():
-    case = Case("diet_rel", family="bert")
-    model = tiny.fresh(case)
-    for name in ("one", "other"):
-        model.register_classification_head(name, num_classes=2)
-    model.load_state_dict(tiny.model_of(case).state_dict())
-    one, other = (model.classification_heads[name].dense.weight for name in ("one", "other"))
-    assert not torch.equal(one, other)
-
-
-def test_a_head_of_another_number_of_classes_starts_as_the_pooler():
-    pretrained = tiny.fresh(Case("diet_rel", family="bert"), nsp=True)
-    pretrained.register_classification_head("task", num_classes=2)
-    model = tiny.fresh(Case("diet_rel", family="bert"), seed=2, nsp=True)
-    model.register_classification_head("task", num_classes=3)
-    model.load_state_dict(pretrained.state_dict())
-    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
-
-
 def test_without_nsp_the_next_sentence_head_is_dropped_with_a_warning(caplog):
     case = Case("diet_rel", family="bert")
     pretrained = tiny.fresh(case, nsp=True)
     model = tiny.fresh(case, seed=2)
-    model.register_classification_head("task", num_classes=3)
     with caplog.at_level(logging.WARNING):
         model.load_state_dict(pretrained.state_dict())
     assert "dropping the checkpoint's next-sentence head, as --nsp is not given" in caplog.text
-    assert torch.equal(model.classification_heads["task"].dense.weight, pretrained.pooler.weight)
     close(tiny.logits(model), tiny.logits(pretrained), **TOLERANCE)
 
 
@@ -288,16 +250,3 @@ MUTANTS: mutants.Table = [
 @mutants.each(MUTANTS)
 def test_encoders_catches(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
-
-
-@torch.no_grad()
-def test_the_hub_interface_reads_the_first_real_token_too():
-    model = tiny.fresh(Case("t5", family="roberta"))
-    model.register_classification_head("task", num_classes=3)
-    hub = PositionalHubInterface(tiny.Namespace(bpe=None), tiny.Task(), model.eval())
-    right, left = (hub.predict("task", padded(SOURCES, left)) for left in (False, True))
-    close(left, right, **TOLERANCE)
-    close(right.exp().sum(-1), torch.ones(3), **TOLERANCE)
-    logits = hub.predict("task", padded(SOURCES, left=True), return_logits=True)
-    close(logits.log_softmax(-1), right, **TOLERANCE)
-    close(hub.predict("task", SOURCES[0]), right[:1], **TOLERANCE)  # as `encode` returns it

@@ -1,11 +1,10 @@
-"""Tasks of other models, and recordings of ours, are refused."""
+"""Recordings of our models are refused."""
 
 import pytest
 import torch
 
 from diet_fairseq.errors import UserError
 from tests.support import tiny
-from tests.support.commands import TINY, corpus, documents, run
 from tests.support.tiny import Case
 
 RECORDERS = {
@@ -50,30 +49,3 @@ def test_recordings_of_a_decoder_are_refused():
     decoder = tiny.model_of(Case("none")).decoder
     with pytest.raises(UserError, match=RECORDED):
         torch.jit.trace(Logits(decoder), (tiny.padded(tiny.TARGETS, False),))
-
-
-ENCODER_DECODER = (
-    "can't be combined with --arch transformer_...: take --task translation; for masked_lm and "
-    "fine-tuning an --arch roberta_... or bert_..., for language_modeling fairseq's transformer_lm"
-)
-ENCODER = (
-    "can't be combined with --arch roberta_... or bert_...: take --task masked_lm, or one that "
-    "fine-tunes; for translation an --arch transformer_..."
-)
-
-
-@pytest.mark.parametrize(
-    ("arch", "task", "why"),
-    [
-        ("transformer_none", "language_modeling", ENCODER_DECODER),
-        ("transformer_diet_rel", "masked_lm", ENCODER_DECODER),
-        ("bert_none", "language_modeling", ENCODER),
-        ("roberta_t5", "translation", ENCODER),
-    ],
-)
-def test_tasks_of_other_models_are_refused(arch, task, why, tmp_path):
-    make = corpus if task == "translation" else documents
-    small = [flag for flag in TINY if why is ENCODER_DECODER or not flag.startswith("--decoder")]
-    done = run("train", make(tmp_path), *small, "--arch", arch, "--task", task, "--no-save")
-    assert done.status == 1
-    assert done.last == f"error: --task {task} {why}"

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
-from diet_fairseq.positions.distance_formulas import published_slopes
-from diet_fairseq.positions.distance_networks import CPB_WIDTH
+from diet_fairseq.positions.distances import CPB_WIDTH, published_slopes
 from diet_fairseq.positions.layout import Layout
 from tests.support import mutants
 

@@ -1,13 +1,11 @@
 """What can't work is refused in words, each of them pinned: name, rule, value, what to do."""
 
 import pytest
-import torch
 from fairseq import options
 
 from diet_fairseq.config import PositionConfig, acts_in_attention, position_options
 from diet_fairseq.errors import UserError
-from diet_fairseq.positions import SCHEMES, Limit
-from diet_fairseq.stack.placement import Placement
+from diet_fairseq.positions import SCHEMES
 from tests.support import tiny
 from tests.support.tiny import Case
 
@@ -88,8 +86,6 @@ REFUSED = {
     "tupe_a --position-gain 3": no_option("tupe_a", "--position-gain 3.0", "gain"),
     "shaw --position-peak 5": no_option("shaw", "--position-peak 5.0", "peak"),
     "t5 --position-peak -1": "--position-peak must be a number above 0, but is -1.0",
-    "diet_abs --position-start blind --position-peak 5": "--position-peak 5.0 means nothing with "
-    "--position-start blind, which has no peak: leave one of them out",
     "tupe_r --position-start local": no_option("tupe_r", "--position-start local", "start"),
     "t5 --position-buckets 3": "--position-buckets must be at least 4, but is 3",
     "t5 --position-buckets 6": "--position-buckets must be a multiple of 4, but is 6",
@@ -123,8 +119,6 @@ REFUSED = {
     "t5 --position-input sinusoidal --encoder-learned-pos": at_the_input(
         "--encoder-learned-pos", "transformer_t5_tiny"
     ),
-    "diet_abs --no-cross-attention --position-cross-attention": "--position-cross-attention: a "
-    "model with --no-cross-attention has no cross-attention: leave it out",
     "t5 --encoder-learned-pos": at_the_input("--encoder-learned-pos", "transformer_t5_tiny"),
     "none --decoder-learned-pos": at_the_input("--decoder-learned-pos", "transformer_none_tiny"),
     "t5 --no-cross-attention --cross-self-attention": round_about("--cross-self-attention True"),
@@ -139,11 +133,6 @@ REFUSED = {
 REFUSED_BY_ENCODERS = {
     "roberta_t5_tiny --segment-scheme input": "--segment-scheme input: a RoBERTa has no segments: "
     "leave it out, or take --arch bert_...",
-    "roberta_t5_tiny --num-segments 3": "--num-segments 3 means nothing without segments: leave it "
-    "out, or take --segment-scheme input or per-head in a model that has segments",
-    "bert_t5_tiny --segment-scheme none --num-segments 3": "--num-segments 3 means nothing without "
-    "segments: leave it out, or take --segment-scheme input or per-head in a model that has "
-    "segments",
     "bert_t5_tiny --num-segments 0": "--num-segments must be at least 1, but is 0",
     "bert_linformer_tiny --segment-scheme per-head": no_segments_of_mixtures("linformer"),
     "bert_diet_abs_lin_tiny --segment-scheme per-head": no_segments_of_mixtures("diet_abs_lin"),
@@ -182,18 +171,6 @@ def test_segments_in_heads_are_shared_also_without_positions_there():
     assert list(tiny.schemes_in(model)) == ["encoder.sentence_encoder.segments"]
 
 
-@pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
-def test_a_decoder_of_compressed_keys_is_refused(scheme):
-    config = PositionConfig.of(tiny.Namespace(position_scheme=scheme))
-    limit = Limit(16, "--max-positions")
-    with pytest.raises(UserError) as refused:
-        Placement(config, 4, 16, limit, limit, causal=True)
-    assert str(refused.value) == (
-        f"the position scheme {scheme} compresses all keys, later ones too, so no decoder can have "
-        f"it: take --arch roberta_{scheme} or bert_{scheme}, or another scheme"
-    )
-
-
 @pytest.mark.parametrize("line", REFUSED)
 def test_invalid_command_lines_are_refused(line):
     with pytest.raises(UserError) as refused:
@@ -219,25 +196,6 @@ def test_an_unknown_choice_is_refused_with_all_choices(field, capsys):
     begin = f"{flag} must be one of {listed(CHOICES[field])}, but is wrong"
     advice = ": if a package of your own registers it, import that package first (--user-dir in "
     assert str(refused.value) == begin + (f"{advice}commands)" * (field == "position_scheme"))
-
-
-def test_a_missing_scheme_is_refused_with_all_names():
-    with pytest.raises(UserError) as refused:
-        PositionConfig.of(tiny.Namespace())
-    assert str(refused.value) == (
-        f"--position-scheme is missing: choose one of {listed(SCHEMES)}, "
-        "or an --arch that names one"
-    )
-
-
-@tiny.each(tiny.first_of_each_scheme(tiny.CASES))
-def test_torchscript_is_refused_in_words(case):
-    with pytest.raises(UserError) as refused:
-        torch.jit.script(tiny.model_of(case))
-    assert str(refused.value) == (
-        "TorchScript can't compile models with position schemes: use the model as it is, or "
-        "torch.compile"
-    )
 
 
 ACCEPTED_BY_ENCODERS = [

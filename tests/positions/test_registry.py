@@ -65,30 +65,29 @@ def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
         PositionConfig.of(Namespace(position_scheme="t5", position_decay=0.5))
 
 
-def test_names_and_classes_that_are_no_schemes_are_refused():
+def test_names_that_are_taken_or_not_allowed_are_refused():
     taken = "the position scheme t5 is registered already, by diet_fairseq.positions.relative.T5"
     with pytest.raises(UserError, match=f"{taken}: give DietRel another name"):
         register_position_scheme("t5")(DietRel)
-    with pytest.raises(UserError, match="must be a subclass of PositionScheme, but is Linear"):
-        register_position_scheme("linear")(torch.nn.Linear)
     with pytest.raises(UserError, match="lower-case letters, digits and _, but is 'My-Scheme'"):
         register_position_scheme("My-Scheme")(DietRel)
-    assert not {"linear", "My-Scheme"} & SCHEMES.keys()
+    assert "My-Scheme" not in SCHEMES
 
 
 @pytest.mark.parametrize(
-    ("option", "error"),
+    "option",
     [
-        (Option("position_clip", float, "other"), "'position_clip' differently"),
-        (Option("position_input", str, "other"), "no general option has their name"),
-        (Option("dropout", float, "other"), "begin with position_"),
+        Option("position_clip", float, "other"),
+        Option("position_input", str, "other"),
+        Option("dropout", float, "other"),
     ],
+    ids=lambda option: option.name,
 )
-def test_options_that_contradict_others_are_refused_at_registration(option, error):
+def test_options_that_contradict_others_are_refused_at_registration(option):
     class Other(PositionScheme):
         options = (option,)
 
-    with pytest.raises(TypeError, match=error):
+    with pytest.raises(TypeError, match=f"{option.name!r} of a scheme must begin with position_"):
         register_position_scheme("other")(Other)
     assert "other" not in SCHEMES
     assert "transformer_other" not in ARCH_MODEL_REGISTRY

@@ -299,16 +299,6 @@ def test_values_that_mean_nothing_are_refused(options, message):
     ("options", "message"),
     [
         (
-            {"rope_factor": 2.0},
-            "--position-rope-factor 2.0 means nothing with --position-rope-scaling none: leave it "
-            "out, or take --position-rope-scaling linear or yarn",
-        ),
-        (
-            {"rope_scaling": "linear", "rope_factor": 2.0, "rope_trained": 8},
-            "--position-rope-trained 8 means nothing with --position-rope-scaling linear: leave it "
-            "out, or take --position-rope-scaling yarn",
-        ),
-        (
             {"rope_scaling": "linear"},
             "--position-rope-scaling linear needs --position-rope-factor: how many times as long",
         ),
@@ -319,7 +309,7 @@ def test_values_that_mean_nothing_are_refused(options, message):
     ],
     ids=str,
 )
-def test_options_that_contradict_one_another_are_refused(options, message):
+def test_a_scaling_without_an_option_that_it_needs_is_refused(options, message):
     with pytest.raises(UserError) as error:
         scheme_of(**options)
     assert str(error.value).startswith(message)

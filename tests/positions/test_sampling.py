@@ -195,10 +195,6 @@ def test_cross_attention_sees_the_positions_of_both_sides():
 REFUSED = {
     ("diet_abs", "shifted", 17): "--position-sampling-length 17 must not exceed "
     "--max-source-positions 16: lower it, or train with a larger --max-source-positions",
-    ("none", "shifted", None): "--position-sampling shifted means nothing with the position scheme "
-    "none: it has no positions; leave it out, or take another scheme",
-    ("t5", "none", 9): "--position-sampling-length 9 means nothing without --position-sampling: "
-    "leave it out, or take shifted or randomised",
     ("t5", "shifted", 0): "--position-sampling-length must be at least 1, but is 0",
 }
 
@@ -210,9 +206,15 @@ def test_invalid_sampling_is_refused(scheme, kind, length):
     assert str(refused.value) == REFUSED[scheme, kind, length]
 
 
-def test_compressed_keys_have_no_sampling():
-    with pytest.raises(UserError, match="its compressed keys are mixtures of tokens at fixed p"):
-        build(Case("linformer", family="roberta"), position_sampling="shifted")
+@torch.no_grad()
+@pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
+def test_compressed_keys_mix_tokens_by_their_sampled_positions(scheme):
+    case = Case(scheme, family="roberta").but(position_input="none")
+    model = build(case, position_sampling="randomised")
+    plain = tiny.logits(model.eval())
+    sampled = [tiny.logits(model.train()) for _ in range(2)]
+    assert all(tiny.difference(plain, logits) > tiny.VISIBLE for logits in sampled)
+    assert tiny.difference(*sampled) > tiny.VISIBLE
 
 
 def test_a_sentence_longer_than_the_length_is_refused():

@@ -25,7 +25,7 @@ def stock_roberta():
 def warm(case: Case, checkpoint, **options):
     """The checkpoint's parameters alone: as of a model whose configuration tells nothing."""
     model = tiny.fresh(case, seed=2, **options)
-    with warm_start.starting(model):
+    with warm_start.loading(model):
         model.load_state_dict(dict(checkpoint))
     return model
 
@@ -34,8 +34,8 @@ def warm_from(model, case: Case, kept=copy.copy, **options):
     """As the trainer does it: the description of positions comes with the checkpoint."""
     ours = tiny.fresh(case, seed=2, **options)
     state = {"model": dict(model.state_dict()), "cfg": {"model": kept(model.args)}}
-    with warm_start.starting(ours):
-        warm_start.add_description(state)
+    with warm_start.loading(ours):
+        warm_start.compare_descriptions("checkpoint.pt", state)
         ours.load_state_dict(state["model"])
     return ours
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from diet_fairseq.config import PositionConfig  # noqa: F401, likewise
 from diet_fairseq.positions import PositionScheme
-from diet_fairseq.positions.distance_formulas import Kerple
-from diet_fairseq.positions.distance_networks import DistanceNetwork, Fire
+from diet_fairseq.positions.distances import DistanceNetwork, Fire, Kerple
 from tests.support.cases import (  # noqa: F401, since tests have them from here
     BACKENDS,
     CASES,

@@ -69,14 +69,12 @@ def test_a_checkpoint_without_its_discriminator_is_refused(data, tmp_path):
     generator = {name: value for name, value in model.items() if name.startswith("generator.")}
     larger = model | {words: torch.cat([model[words], model[words][:3]])}
     bert = ("--arch", "bert_tupe_r", "--batch-size", 4)
-    without = "error: the checkpoint has an ELECTRA's generator and no discriminator: "
-    unlike = "Exception: Cannot load model parameters from checkpoint "
-    for options, changed, message in ((bert, generator, without), (ELECTRA, larger, unlike)):
+    for options, changed in ((bert, generator), (ELECTRA, larger)):
         torch.save(state | {"model": changed}, tmp_path / "changed.pt")
         start = ("--finetune-from-model", tmp_path / "changed.pt", "--max-update", 2)
         done = train(data, tmp_path / "run", *options, *start)
         assert done.status == 1
-        assert done.last.startswith(message)
+        assert done.last.startswith("Exception: Cannot load model parameters from checkpoint ")
 
 
 REFUSED = {
@@ -87,10 +85,6 @@ REFUSED = {
     ("--criterion", "masked_lm"): (
         "electra_... is pretrained by --criterion electra: take that, or an --arch bert_... or "
         "roberta_... for the criterion you gave"
-    ),
-    ("--generator-size", 3): (
-        "--generator-size must be above 0 and at most 1, and give a width that its heads (one for "
-        "every 64) divide, but 3 of 8 is 24 for 1 heads: take 0.25 or 1"
     ),
 }
 

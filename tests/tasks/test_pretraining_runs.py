@@ -148,8 +148,6 @@ REFUSED = {
     "masked_lm: take that, or leave --nsp out",
     "--arch bert_diet_rel --task masked_lm_nsp": "--task masked_lm_nsp goes with --criterion "
     "masked_lm_nsp, but the criterion is masked_lm: take that, or leave --task masked_lm_nsp out",
-    "--arch bert_diet_rel --encoder-attention-heads 3": "a width of 8 can't be split among 3 "
-    "attention heads: change --encoder-embed-dim or --encoder-attention-heads, or the decoder's",
     "--arch bert_diet_rel --mha-heads-to-keep 1": "--mha-heads-to-keep 1 can't be combined with "
     "position schemes: leave it out, or use fairseq's own model",
 }

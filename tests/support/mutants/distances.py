@@ -4,20 +4,19 @@ from dataclasses import replace
 
 import torch
 
-from diet_fairseq.positions import distance_formulas
-from diet_fairseq.positions.distance_formulas import Alibi, Kerple, Sandwich
-from diet_fairseq.positions.distance_networks import Cpb, Fire
+from diet_fairseq.positions import distances
+from diet_fairseq.positions.distances import Alibi, Cpb, Fire, Kerple, Sandwich
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Dense, Offsets
 from tests.support.mutants.catching import Patch, instead_of
 
 
-@instead_of(distance_formulas, "published_slopes")
+@instead_of(distances, "published_slopes")
 def slopes_of_a_formula_for_powers_of_two(original, heads, device=None):
     return torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=device))
 
 
-@instead_of(distance_formulas, "published_slopes")
+@instead_of(distances, "published_slopes")
 def slopes_from_the_last_head_on(original, *args):
     return original(*args).flip(0)
 
@@ -33,12 +32,12 @@ def a_cross_score_of_slots(original, self, layout):
     return original(self, replace(layout, regular=True))
 
 
-@instead_of(distance_formulas, "clamp_parameter")
+@instead_of(distances, "clamp_parameter")
 def kernels_without_bounds(original, parameter, *bounds):
     return parameter
 
 
-@instead_of(distance_formulas, "clamp_parameter")
+@instead_of(distances, "clamp_parameter")
 def kernels_that_are_stuck_at_a_bound(original, parameter, *bounds):
     return parameter.clamp(*bounds)
 
@@ -50,7 +49,7 @@ def kernels_of_the_next_head(original, self, layout):
 
 
 def waves_of_another_base(patch: Patch) -> None:
-    patch.setattr(distance_formulas, "WIDTH", 64)
+    patch.setattr(distances, "WIDTH", 64)
 
 
 @instead_of(Sandwich, "score")

@@ -1,21 +1,20 @@
 """Faults in what is said of a checkpoint's options."""
 
-from diet_fairseq.patches import position_options
+from functools import partial
+
+from diet_fairseq.positions.base import PositionScheme
+from diet_fairseq.positions.distances import Kerple
+from diet_fairseq.stack import warm_start
 from tests.support.mutants.catching import Patch
 
 
-def parameters_of_positions_not_compared(patch: Patch) -> None:
-    patch.setattr(position_options, "position_shapes", lambda _: {})
-
-
-def untied_cls_not_compared(patch: Patch) -> None:
-    _without(patch, "position_untie_cls")
-
-
 def positions_at_the_input_not_compared(patch: Patch) -> None:
-    _without(patch, "position_input")
+    patch.setattr(warm_start, "differences", partial(_converted, warm_start.differences))
 
 
-def _without(patch: Patch, option: str) -> None:
-    others = tuple(name for name in position_options.OPTIONS if name != option)
-    patch.setattr(position_options, "OPTIONS", others)
+def _converted(differences, old, new, converted=()):
+    return differences(old, new)
+
+
+def formulas_not_compared(patch: Patch) -> None:
+    patch.setattr(Kerple, "meaning", PositionScheme.meaning)

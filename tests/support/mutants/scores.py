@@ -11,7 +11,8 @@ from torch import nn
 from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention import context
 from diet_fairseq.attention.context import Context
-from diet_fairseq.positions import layout, relative, shaw, tables, tupe
+from diet_fairseq.positions import layout, relative, shaw, tupe
+from diet_fairseq.positions import scores as score_values
 from diet_fairseq.positions.diet_abs import DietAbs
 from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
@@ -348,6 +349,6 @@ def no_length_is_refused(patch: Patch) -> None:
 
 
 def sums_in_half_precision(patch: Patch) -> None:
-    for module in (tables, relative, linformer, encoder):
+    for module in (score_values, relative, linformer, encoder):
         patch.setattr(module, "look_up", F.embedding)
     patch.setattr(ScoreParameters, "amplify", lambda self, parameter: parameter * self.gain)
