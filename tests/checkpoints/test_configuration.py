@@ -206,7 +206,7 @@ def test_an_interface_opens_nothing_and_connects_to_nothing(edited, data, tmp_pa
 
 
 def shared(depth):
-    value = ["x"]
+    value = ["x" * 1000]
     for _ in range(depth):
         value = [value, value]
     return value

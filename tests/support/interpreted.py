@@ -96,12 +96,12 @@ def check(call: Call) -> None:
 CALLS = {
     "an encoder, nothing padded": Call("diet_rel", (9, 9)),
     "buckets, padded on the right": Call("t5", (40, 31), options={"buckets": 8}),
-    "far tiles on both sides": Call("diet_rel", (90, 71), options={"clip": 3}),
+    "far tiles on both sides": Call("diet_rel", (70, 51), options={"clip": 3}),
     "a decoder, padded on the left, heads share": Call(
         "diet_rel", (3, 20), causal=True, left=True, heads_share=True
     ),
     "a decoder with far tiles": Call(
-        "diet_rel", (70, 50), causal=True, left=True, options={"clip": 3}
+        "diet_rel", (40, 30), causal=True, left=True, options={"clip": 3}
     ),
     "the last queries, clipped offsets": Call(
         "diet_rel", (20, 20), causal=True, queries=5, options={"clip": 3}

@@ -22,7 +22,7 @@ from tests.workflows.conftest import (
 SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
