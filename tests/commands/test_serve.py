@@ -139,7 +139,7 @@ def test_more_connections_than_descriptors_are_refused(few_descriptors):
         main(["serve", "nosuch", "--max-connections", "200"])
 
 
-@pytest.mark.parametrize("service", [["--max-idle-seconds", "3"]], indirect=True)
+@pytest.mark.parametrize("service", [["--max-idle-seconds", "2"]], indirect=True)
 def test_idle_connections_are_closed_for_new_ones(few_descriptors, service):
     """Of 256 descriptors; then all of them are closed."""
     process, port = service
@@ -147,7 +147,7 @@ def test_idle_connections_are_closed_for_new_ones(few_descriptors, service):
     try:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, hard), hard))
-        for number in range(600):
+        for number in range(300):
             idle.append(socket.create_connection(("127.0.0.1", port), timeout=10))
             if number % 2:
                 idle[-1].sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-")

@@ -106,6 +106,7 @@ def run(
 ) -> Done:
     """Run ``fairseq-COMMAND`` (or a module:function) to its end, or kill it at the limit.
 
+    A function returns the status to exit with, or None for 0.
     ``first`` is called in its process before it starts.
     """
     argv = [str(a) for a in (*arguments, *(PLUGIN if plugin else ()))]
@@ -135,9 +136,8 @@ def _child(command: str, argv: list[str], folder: str, first: Callable[[], Any] 
         if first:
             first()
         module, _, function = command.rpartition(":")
-        getattr(
-            import_module(module or f"fairseq_cli.{command}"), function if module else "cli_main"
-        )()
+        program = import_module(module or f"fairseq_cli.{command}")
+        status = getattr(program, function if module else "cli_main")() or 0
     except SystemExit as end:
         status = end.code or 0
     except BaseException:
