@@ -1,9 +1,11 @@
 """For all tests: threads, seeds, quiet, and where the shared data lies."""
 
+import gc
 import logging
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 # One thread a process: the tests run side by side, and the commands they start inherit this.
@@ -13,6 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 import torch
+
+from tests.support import commands
 
 logging.getLogger("fairseq").setLevel(logging.WARNING)
 
@@ -33,6 +37,26 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared data in {folder}; DIET_FAIRSEQ_DATA may name another folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentence pairs for fairseq's commands, in the folder with their text; no test changes it."""
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents for fairseq's commands; no test changes them."""
+    return commands.documents(tmp_path_factory.mktemp("documents"))
+
+
+@pytest.fixture
+def _quick_end_of_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Data loader workers end with the test; PyTorch waits 5 seconds for each in some other."""
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    yield
+    gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are slow are left out

@@ -14,8 +14,7 @@ from omegaconf.errors import MissingMandatoryValue
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
-from tests.support import commands, hostile
-from tests.support.commands import TINY, run
+from tests.support import hostile
 
 TRUST = "use a checkpoint from a source that you trust"
 
@@ -23,20 +22,6 @@ TRUST = "use a checkpoint from a source that you trust"
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
     PATCHES.apply()
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def stock(data):
-    """A checkpoint that fairseq wrote without us."""
-    folder = data.parent / "stock"
-    done = run("train", data, *TINY, "--max-update", 2, "--save-dir", folder, plugin=False)
-    assert done.status == 0, done.err
-    return folder / "checkpoint_last.pt"
 
 
 @pytest.fixture

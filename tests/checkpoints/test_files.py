@@ -14,7 +14,7 @@ from diet_fairseq import checkpoints
 from diet_fairseq.checkpoints import configuration
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
-from tests.support import commands, hostile
+from tests.support import hostile
 from tests.support.checkpoints import Touch, refusal, saved
 from tests.support.commands import TINY, slow
 
@@ -24,11 +24,6 @@ NOW = (*TINY, "--max-update", "1", "--disable-validation")
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
     PATCHES.apply()
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
 
 
 # --- Plain data

@@ -13,9 +13,8 @@ from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
-from tests.support import commands
 from tests.support.checkpoints import Touch
-from tests.support.commands import TINY, run, without_protection
+from tests.support.commands import TINY, run, slow, without_protection
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
@@ -25,21 +24,6 @@ NOW = (*TINY, "--max-update", "2", "--disable-validation")
 def _applied():
     PATCHES.apply()
     PATCHES.apply()  # a second call changes nothing
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def stock(data):
-    """A checkpoint that fairseq wrote without us, with BLEU's arrays in its meters."""
-    folder = data.parent / "stock"
-    bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}')
-    done = run("train", data, *TINY, "--max-update", 2, *bleu, "--save-dir", folder, plugin=False)
-    assert done.status == 0, done.err
-    return folder / "checkpoint_last.pt"
 
 
 @pytest.fixture
@@ -179,8 +163,14 @@ def test_the_hostile_pickle_runs_where_nothing_protects(hostile):
     assert marker.exists()
 
 
-@pytest.mark.parametrize("command", ["generate", "train"])
-@pytest.mark.parametrize("first", [None, without_protection])
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        *(("generate", without_protection), ("train", None)),
+        *(("generate", None), ("train", without_protection)),
+    ],
+)
 def test_a_program_in_the_pickle_is_refused(command, first, hostile, data, tmp_path):
     path, marker = hostile
     if command == "train":
@@ -204,7 +194,7 @@ def touch(marker):
     return f"__import__('os').system('touch {marker}')"
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("side", ["encoder", *slow(["decoder"])])
 @pytest.mark.parametrize("protected", [True, False])
 def test_a_program_in_the_configuration(side, protected, edited, data, tmp_path):
     """With us it is refused by name; without us (and pickles allowed) it runs: the control."""

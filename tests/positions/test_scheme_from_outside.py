@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import TINY, Done, corpus, run
+from tests.support.commands import TINY, Done, run
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 PAIR = ["--source-lang", "de", "--target-lang", "en", "--cpu"]
@@ -25,11 +25,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place.parent.mkdir()
     place.write_text(file)
     return place.parent
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def succeed(command: str, *words: object) -> Done:

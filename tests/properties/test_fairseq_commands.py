@@ -5,16 +5,11 @@ from pathlib import Path
 import pytest
 
 from diet_fairseq.config import translation_schemes
-from tests.support.commands import TINY, Done, corpus, run
+from tests.support.commands import TINY, Done, run
 
 SHORT = [*TINY[2:], "--max-update", "2", "--no-epoch-checkpoints"]
 PAIR = ["--source-lang", "de", "--target-lang", "en", "--cpu"]
 TRANSLATE = [*PAIR, "--max-len-b", "5"]  # it has learned no end
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def train(data: Path, folder: Path, *options: str) -> Path:

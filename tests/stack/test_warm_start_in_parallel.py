@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from tests.support import commands
 from tests.support.commands import TINY, run, together
 
 pytestmark = pytest.mark.slow
@@ -30,11 +29,6 @@ STARTS = {
         ("transformer_diet_rel_tiny", "--position-clip", 6),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("data"))
 
 
 def losses(done):

@@ -1,6 +1,5 @@
 """Tasks of pretraining: batches, masks, epochs, from what fairseq-preprocess wrote."""
 
-import gc
 import random
 import re
 from functools import partial
@@ -11,7 +10,6 @@ import torch
 from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from torch.utils.data import _utils
 
 import diet_fairseq  # noqa: F401  # registers
 from diet_fairseq.errors import UserError
@@ -139,13 +137,11 @@ def test_every_epoch_masks_other_tokens(data, kind, workers):
     assert not any(map(torch.equal, *targets_of_two_epochs(data, kind, workers)))
 
 
+@pytest.mark.usefixtures("_quick_end_of_workers")
 def test_every_epoch_masks_the_same_tokens_in_stock_fairseq(data, monkeypatch):
     stock = EpochBatchIterator.__init__.__wrapped__
     monkeypatch.setattr(EpochBatchIterator, "__init__", stock)
-    # for so many seconds PyTorch waits for the end of the worker, which stock fairseq leaves
-    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
     assert all(map(torch.equal, *targets_of_two_epochs(data, MaskedLMTask, 1)))
-    gc.collect()
 
 
 # fairseq's commands
