@@ -97,18 +97,18 @@ def test_json_is_bounded(tmp_path, text, reason):
 
 def test_an_object_is_checked_key_by_key(tmp_path):
     class Numbers(BaseModel, strict=True):
-        one: int
-        more: list[int] = []
+        size: int
+        ids: list[int] = []
 
     path = tmp_path / "file"
-    path.write_text('\ufeff{"one": 1, "more": [2], "other": null}')
-    assert input_files.read_object(path, Numbers) == Numbers(one=1, more=[2])
+    path.write_text('\ufeff{"size": 1, "ids": [2], "other": null}')
+    assert input_files.read_object(path, Numbers) == Numbers(size=1, ids=[2])
     for text, fault in (
         ("[1]", f"{path} is no JSON object: give another file"),
-        ("{}", f"{path}: one is missing; give another file"),
-        ('{"one": "1"}', f'{path}: one must be a valid integer, but is "1"; give another file'),
-        ('{"one": 1, "more": [0, NaN]}', f"{path}: more.1 must be "),
-        (f'{{"one": {"9" * 400}.0}}', f"{path}: one must be "),
+        ("{}", f"{path}: size is missing; give another file"),
+        ('{"size": "1"}', f'{path}: size must be a valid integer, but is "1"; give another file'),
+        ('{"size": 1, "ids": [0, NaN]}', f"{path}: ids.1 must be "),
+        (f'{{"size": {"9" * 400}.0}}', f"{path}: size must be "),
     ):
         path.write_text(text)
         with pytest.raises(UserError, match="^" + re.escape(fault)):

@@ -100,7 +100,7 @@ def search_drawn(draw: random.Random) -> tuple[dict[str, Any], dict[str, Any], d
     lengths = [draw.randint(1, 9) for _ in range(at_times(1, draw.randint(2, 7)))]
     sources = tiny.sentences(*lengths, seed=draw.randrange(10**6))
     net_input = {
-        "src_tokens": tiny.padded(sources, left=draw.random() < 0.6),
+        "src_tokens": tiny.padded(sources, left_pad=draw.random() < 0.6),
         "src_lengths": torch.tensor(lengths),
     }
     prefix = torch.tensor([[draw.randrange(FIRST_WORD, VOCABULARY)]] * len(lengths))
@@ -118,12 +118,12 @@ def check_searches(kind: str, number: int = 12) -> None:
         model = model_of(kind, ends=draw.uniform(-1, 2))
         # Both are there before one is used: fairseq's changes a BART when it is built.
         ours, theirs = (
-            one([model], WORDS, **options) for one in (QuickBeamSearch, SequenceGenerator)
+            search([model], WORDS, **options) for search in (QuickBeamSearch, SequenceGenerator)
         )
         try:
-            found = ours.generate([model], sample, **call)
-            assert_same_hypotheses(found, theirs.generate([model], sample, **call))
-            assert_same_hypotheses(found, ours.generate([model], sample, **call))
+            hypotheses = ours.generate([model], sample, **call)
+            assert_same_hypotheses(hypotheses, theirs.generate([model], sample, **call))
+            assert_same_hypotheses(hypotheses, ours.generate([model], sample, **call))
         except Exception as error:
             raise AssertionError(f"seed {seed}: {options}, {call}") from error
 

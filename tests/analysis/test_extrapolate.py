@@ -160,8 +160,8 @@ def test_the_length_of_training_is_drawn_for_every_line():
 def models(tmp_path_factory):
     limits = ("--max-source-positions=12", "--max-target-positions=12")
     return [
-        translating.untrained(tmp_path_factory.mktemp(name), f"--arch=transformer_{name}", *given)
-        for name, given in (("diet_rel", ()), ("learned", limits))
+        translating.untrained(tmp_path_factory.mktemp(name), f"--arch=transformer_{name}", *options)
+        for name, options in (("diet_rel", ()), ("learned", limits))
     ]
 
 
@@ -256,10 +256,10 @@ def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("given", ["a", "1,2", "", "8;16"])
-def test_lengths_are_numbers(given, capsys):
+@pytest.mark.parametrize("lengths", ["a", "1,2", "", "8;16"])
+def test_lengths_are_numbers(lengths, capsys):
     with pytest.raises(SystemExit):
-        call("checkpoint.pt", "--text", "text", "--lengths", given)
+        call("checkpoint.pt", "--text", "text", "--lengths", lengths)
     assert "--lengths: must be numbers of at least 2" in capsys.readouterr().err
 
 

@@ -36,9 +36,9 @@ class Calls(list[tuple[str, bool]]):
 
             patch.setitem(tiny.BACKENDS, name, replace(backend, compute=watched))
 
-    def of(self, model: Model, *given: object) -> set[tuple[str, bool]]:
+    def of(self, model: Model, *inputs: object) -> set[tuple[str, bool]]:
         self.clear()
-        tiny.logits(model, *given)
+        tiny.logits(model, *inputs)
         return set(self)
 
 
@@ -51,7 +51,7 @@ def with_attention_dropout(model: Model) -> Model:
 
 def check_one_decision(case: Case) -> None:
     """Factors go to the backend that appends them, and to nobody else, whatever acts."""
-    model = with_attention_dropout(tiny.own(case))
+    model = with_attention_dropout(tiny.model_to_change(case))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             choice, "quickest", lambda request: "reference" if request.dropout else "factors"

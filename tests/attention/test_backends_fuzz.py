@@ -65,14 +65,14 @@ class Drawn:
 
     def read(self, model: Model) -> dict[str, Tensor]:
         """The logits at inference, those that have gradients, and the gradients."""
-        given = (self.sources, self.targets)
+        inputs = (self.sources, self.targets)
         with torch.no_grad():
-            inferred = tiny.logits(model.eval(), *given, **self.reading)
+            inferred = tiny.logits(model.eval(), *inputs, **self.reading)
         model.train(not self.shape["attention_dropout"])
-        out = tiny.logits(model, *given, **self.reading)
-        found = tiny.gradients(model, tiny.some_loss(out))
-        found |= {"logits at inference": inferred, "logits": out.detach()}
-        return {name: value.float() for name, value in found.items()}
+        out = tiny.logits(model, *inputs, **self.reading)
+        results = tiny.gradients(model, tiny.some_loss(out))
+        results |= {"logits at inference": inferred, "logits": out.detach()}
+        return {name: value.float() for name, value in results.items()}
 
 
 def draw(chance: random.Random) -> Drawn:
@@ -131,12 +131,12 @@ def errors(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, 
 
 def at_random(chance: random.Random, names: list[str]) -> Callable[[Request], str]:
     """Chooses anew for every call, but the same when activations are computed once more."""
-    chosen: dict[tuple[int, Schemes], str] = {}
+    choices: dict[tuple[int, Schemes], str] = {}
 
     def choose(request: Request) -> str:
         # a layout of compressed keys is made again, but with the same queries
         queries = id(request.layout.query_positions)
-        return chosen.setdefault((queries, request.schemes), chance.choice(names))
+        return choices.setdefault((queries, request.schemes), chance.choice(names))
 
     return choose
 
@@ -157,9 +157,9 @@ def compare(chance: random.Random) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if backend == "any":
                 patch.setattr(backends, "quickest", at_random(chance, ["reference", *fast]))
-            found = drawn.read(model.to(drawn.dtype))
-        assert found.keys() <= expected.keys(), (backend, str(drawn))
-        for name, error in errors(found, expected).items():
+            results = drawn.read(model.to(drawn.dtype))
+        assert results.keys() <= expected.keys(), (backend, str(drawn))
+        for name, error in errors(results, expected).items():
             allowed = TOLERANCE[drawn.dtype] + 3 * rounding[name]
             assert error <= allowed, (name, error, allowed, backend, str(drawn))
 

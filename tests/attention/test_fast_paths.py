@@ -27,16 +27,16 @@ PATHS = [
 
 def forward_and_backward(model: tiny.Model) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
     """What it says of tokens padded on either side, and the gradients; dropout is 0."""
-    found = []
+    results = []
     for left_source, left_target in SIDES:
         out = tiny.logits(model.train(), left_source=left_source, left_target=left_target)
         grads = tiny.gradients(model, tiny.some_loss(out))
-        found.append((out.detach().cpu(), {name: grad.cpu() for name, grad in grads.items()}))
-    return found
+        results.append((out.detach().cpu(), {name: grad.cpu() for name, grad in grads.items()}))
+    return results
 
 
 def by_the_reference(case: Case) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-    return forward_and_backward(tiny.own(case))
+    return forward_and_backward(tiny.model_to_change(case))
 
 
 def check_fast_path(
@@ -153,9 +153,9 @@ def assert_auto_takes(
 
 def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):
     model = tiny.fresh(Case("none", family="roberta"), max_positions=200)
-    for found in model.modules():
-        if isinstance(found, PositionalAttention):
-            found.dropout_module.p = 0.1
+    for module in model.modules():
+        if isinstance(module, PositionalAttention):
+            module.dropout_module.p = 0.1
     fused = replace(tiny.BACKENDS["sdpa"], compute=None)
     monkeypatch.setitem(tiny.BACKENDS, "sdpa", fused)
     tiny.logits(model.train(), tiny.sentences(128))

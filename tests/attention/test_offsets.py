@@ -40,11 +40,11 @@ needs_triton = pytest.mark.skipif(triton_version() < (3, 3), reason="needs Trito
 
 
 @needs_triton
-@pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_kernels_compute_what_the_reference_does_forward_and_backward(more):
-    arguments = ["more"] if more else []
+@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_kernels_compute_what_the_reference_does_forward_and_backward(slow):
+    arguments = ["slow"] if slow else []
     done = commands.run("tests.support.interpreted:main", *arguments, plugin=False, limit=300)
-    passed = [f"{name}: passed" for name in interpreted.checks_of(more)]
+    passed = [f"{name}: passed" for name in interpreted.checks_of(slow)]
     assert done.out.splitlines() == passed, done.text
 
 

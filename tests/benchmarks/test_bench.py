@@ -16,9 +16,9 @@ def called(monkeypatch, tmp_path, capsys):
 
     def measured(name):
         def main():
-            said = capsys.readouterr().out
+            output = capsys.readouterr().out
             words = sys.argv[1:]
-            told.append((said, words))
+            told.append((output, words))
             out = bench.Path(words[words.index("--out") + 1])
             save(out / f"{name}_tiny.json", "", [Timing("stock", [1.0], [1.0]),
                                                  Timing("diet_rel", [0.5], [2.0])])  # fmt: skip
@@ -51,10 +51,10 @@ def test_it_says_first_what_it_will_do_and_for_how_long(called):
 
 
 def test_it_leaves_its_figures_and_compares_them(called, tmp_path):
-    said, _ = called()
-    assert "| training_tiny.json | diet_rel | 2.00 | 1.10 |  |" in said
-    found = json.loads((tmp_path / "bench" / "training_tiny.json").read_text())
-    assert found["timings"][1]["ratios"] == [2.0]
+    output, _ = called()
+    assert "| training_tiny.json | diet_rel | 2.00 | 1.10 |  |" in output
+    figures = json.loads((tmp_path / "bench" / "training_tiny.json").read_text())
+    assert figures["timings"][1]["ratios"] == [2.0]
 
 
 def test_other_words_are_passed_on(called, tmp_path):

@@ -156,17 +156,19 @@ def test_betas_that_are_none_are_refused(make, wrong, text):
 
 @EACH
 def test_a_state_of_more_or_fewer_parameters_is_refused(make):
-    more, fewer = {fused_adamw: ("4", "no"), lamb_torch: ("3 + 1", "2")}[make]
-    here = {fused_adamw: "3", lamb_torch: "2 + 1"}[make]
+    too_many, too_few = {fused_adamw: ("4", "no"), lamb_torch: ("3 + 1", "2")}[make]
+    expected = {fused_adamw: "3", lamb_torch: "2 + 1"}[make]
     state = saved(make)
     state["param_groups"][0]["params"].append(7)
     assert (
-        refused(make, state) == f"it was trained with {more} parameters, but the model has {here}"
+        refused(make, state)
+        == f"it was trained with {too_many} parameters, but the model has {expected}"
     )
     state = saved(make)
     state["param_groups"].pop()
     assert (
-        refused(make, state) == f"it was trained with {fewer} parameters, but the model has {here}"
+        refused(make, state)
+        == f"it was trained with {too_few} parameters, but the model has {expected}"
     )
     state = saved(make)
     state["state"][7] = state["state"][0]

@@ -273,8 +273,8 @@ def test_every_architecture_of_ours_is_shown(capsys):
         if issubclass(model, DietTransformerModel | DietRobertaModel)
     }
     unfit = {f"transformer_{name}" for name in set(SCHEMES) - set(translation_schemes())}
-    wanted = {name for name in ours if not name.startswith(tuple(unfit))}
-    assert shown == wanted - {"diet_transformer", "diet_roberta", "diet_bert", "diet_electra"}
+    expected = {name for name in ours if not name.startswith(tuple(unfit))}
+    assert shown == expected - {"diet_transformer", "diet_roberta", "diet_bert", "diet_electra"}
 
 
 def test_one_scheme_can_be_asked_for(capsys):

@@ -153,12 +153,12 @@ def test_idle_connections_are_closed_for_new_ones(few_descriptors, service):
                 idle[-1].sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-")
         assert post(port, "one two") == (200, {"translatedText": "two one"})
         start = time.monotonic()
-        for one in idle:
-            assert read_to_end(one) == b""
+        for connection in idle:
+            assert read_to_end(connection) == b""
         assert time.monotonic() - start < 10
     finally:
-        for one in idle:
-            one.close()
+        for connection in idle:
+            connection.close()
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert out == "stopped\n"
@@ -182,33 +182,33 @@ def test_connections_have_limits_of_time(service):
     _, port = service
     head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
-    def closed_after(first, more=b"", answers=0):
+    def closed_after(first, repeated=b"", answers=0):
         start = time.monotonic()
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             connection.sendall(first)
             connection.settimeout(0.3)
-            found = b""
+            answer = b""
             while time.monotonic() - start < 20:
                 try:
                     piece = connection.recv(4096)
                 except TimeoutError:
-                    connection.sendall(more)
+                    connection.sendall(repeated)
                     continue
                 except (ConnectionResetError, BrokenPipeError):
                     break
                 if not piece:
                     break
-                found += piece
-        assert found.count(b"HTTP/1.1 ") == answers, found
-        return time.monotonic() - start, found
+                answer += piece
+        assert answer.count(b"HTTP/1.1 ") == answers, answer
+        return time.monotonic() - start, answer
 
     assert 0.9 < closed_after(b"")[0] < 2.5
     assert 0.9 < closed_after(head, b"A: b\r\n")[0] < 2.5
-    seconds, found = closed_after(head + b"Content-Length: 9999\r\n\r\n", b" ", answers=1)
-    assert found.startswith(b"HTTP/1.1 504 ")
+    seconds, answer = closed_after(head + b"Content-Length: 9999\r\n\r\n", b" ", answers=1)
+    assert answer.startswith(b"HTTP/1.1 504 ")
     assert 1.9 < seconds < 6
-    seconds, found = closed_after(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", answers=1)
-    assert found.startswith(b"HTTP/1.1 200 ")
+    seconds, answer = closed_after(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", answers=1)
+    assert answer.startswith(b"HTTP/1.1 200 ")
     assert 0.9 < seconds < 3.5
 
 

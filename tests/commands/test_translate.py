@@ -64,9 +64,9 @@ def test_nbest_gives_so_many_translations_for_each_line(model, text, capsys):
 
 def test_scores_come_as_json_one_line_for_each(model, text, capsys):
     run(model, text, "--scores")
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert found[0] == {"line": 1, "translations": [{"text": "two one", "score": -1.0}]}
-    assert [one["line"] for one in found] == [1, 2, 3, 4]
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert results[0] == {"line": 1, "translations": [{"text": "two one", "score": -1.0}]}
+    assert [result["line"] for result in results] == [1, 2, 3, 4]
 
 
 def test_strict_stops_at_a_long_line_after_those_before_it(model, tmp_path, capsys):

@@ -59,14 +59,14 @@ def hooked(part):
             part, model.decoder.output_projection
         )
         module.register_forward_hook(
-            lambda module, given, out: 2 * out if torch.is_tensor(out) else (2 * out[0], out[1])
+            lambda module, inputs, out: 2 * out if torch.is_tensor(out) else (2 * out[0], out[1])
         )
 
     return change
 
 
 def hooked_before(model):
-    model.decoder.output_projection.register_forward_pre_hook(lambda module, given: (-given[0],))
+    model.decoder.output_projection.register_forward_pre_hook(lambda module, inputs: (-inputs[0],))
 
 
 def hooked_backwards(model):
@@ -168,13 +168,13 @@ def test_gradients_in_bf16_are_as_exact_as_fairseq_s():
     x = weight[target] + 0.1 * torch.randn(4000, 16)
 
     def gradients(kind, dtype):
-        given = [tensor.to(dtype).requires_grad_() for tensor in (x.bfloat16(), weight.bfloat16())]
+        leaves = [tensor.to(dtype).requires_grad_() for tensor in (x.bfloat16(), weight.bfloat16())]
         if kind is LinearCrossEntropy:
-            loss, _ = kind.apply(*given, target, 0.1)
+            loss, _ = kind.apply(*leaves, target, 0.1)
         else:
-            log_p = torch.log_softmax(given[0] @ given[1].T, dim=1, dtype=torch.float32)
+            log_p = torch.log_softmax(leaves[0] @ leaves[1].T, dim=1, dtype=torch.float32)
             loss, _ = kind(log_p, target, 0.1)
-        return torch.autograd.grad(loss, given)
+        return torch.autograd.grad(loss, leaves)
 
     exact = gradients(label_smoothed_nll_loss, torch.float64)
     ours, theirs = (

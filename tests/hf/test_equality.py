@@ -83,7 +83,7 @@ def test_recordings_are_refused(case):
 
 def check_gains(case):
     """Those that the parameters have, which may be of another version than the options'."""
-    model = tiny.own(case)
+    model = tiny.model_to_change(case)
     for module in model.modules():
         if isinstance(module, ScoreParameters):
             module.gain *= 1.5
@@ -105,7 +105,7 @@ def test_gains_are_those_of_the_checkpoint(case):
 
 
 def test_gains_that_differ_between_layers_are_refused():
-    model = tiny.own(tiny.named("diet_abs"))
+    model = tiny.model_to_change(tiny.named("diet_abs"))
     scheme = next(part for part in model.modules() if isinstance(part, ScoreParameters))
     scheme.gain *= 1.5
     with pytest.raises(UserError, match="the model's layers have gains of their own, which its"):

@@ -18,7 +18,7 @@ from diet_fairseq.export.to_hf import generation_config
 KINDS = [Case(name) for name in ("none", "t5", "shaw", "rope", "cope")]
 #: words, after which </s> is forced; the tiny models hardly ever end by themselves
 LONGEST = 6
-SOURCES = tiny.padded(tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6), left=True)
+SOURCES = tiny.padded(tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6), left_pad=True)
 
 
 def fairseq_hypotheses(model) -> tuple[list[list[int]], list[float]]:

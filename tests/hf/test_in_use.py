@@ -34,8 +34,8 @@ ENCODERS = [tiny.Case("diet_rel", family="bert"), tiny.Case("diet_abs_lin", fami
 KINDS = [tiny.Case(name) for name in ("none", "t5", "shaw", "rope", "cope")]
 
 
-def sources(left=True):
-    return tiny.padded(tiny.SOURCES, left)
+def sources(left_pad=True):
+    return tiny.padded(tiny.SOURCES, left_pad)
 
 
 def generated(model, **options):
@@ -96,7 +96,7 @@ def test_a_model_within_another_module_keeps_its_gains(case):
 )
 def test_every_step_and_every_cache_gives_what_the_whole_gives(case, name):
     model = converted(case)
-    targets = tiny.padded(tiny.TARGETS, left=True)
+    targets = tiny.padded(tiny.TARGETS, left_pad=True)
     mask = targets.ne(tiny.PAD).long()
     whole = model(sources(), decoder_input_ids=targets, decoder_attention_mask=mask).logits
     options = {"max_cache_len": 14, "config": model.config.get_text_config(decoder=True)}
@@ -300,4 +300,4 @@ def test_two_names_of_one_cache_are_refused():
         for name in ("cache", "past_key_values")
     }
     with pytest.raises(ValueError, match="cache and past_key_values are two names of one cache"):
-        model(sources(), decoder_input_ids=sources(left=False), **caches)
+        model(sources(), decoder_input_ids=sources(left_pad=False), **caches)

@@ -92,8 +92,8 @@ def test_libretranslate_s_request_form_is_answered(serve):
 
 def test_scores_are_answered_on_demand(serve):
     client = serve()
-    one = post(client, q="abc\n\nd", scores=True)
-    assert one.json() == {"translatedText": "cba\n\nd", "scores": [-1.0, 0.0, -0.333333]}
+    single = post(client, q="abc\n\nd", scores=True)
+    assert single.json() == {"translatedText": "cba\n\nd", "scores": [-1.0, 0.0, -0.333333]}
     several = post(client, q=["abc", "d\n"], scores=True)
     assert several.json()["scores"] == [[-1.0], [-0.333333, 0.0]]
     form = client.post("/translate", data={"q": "abc", "scores": "true"})
@@ -111,8 +111,8 @@ def test_forms_have_the_limits_of_json(serve, how):
     assert many.json() == {"translatedText": ["cba"] * 1500}
     long = client.post("/translate", data={"q": "\n".join(["a" * 4000] * 300)}, **how)
     assert len(long.json()["translatedText"]) > 1_200_000
-    more = client.post("/translate", data={"q": texts * 2}, **how)
-    assert more.status_code == 400
+    too_many = client.post("/translate", data={"q": texts * 2}, **how)
+    assert too_many.status_code == 400
 
 
 @pytest.mark.parametrize(

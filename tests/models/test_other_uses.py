@@ -9,9 +9,9 @@ from tests.support.commands import TINY, corpus, documents, run
 from tests.support.tiny import Case
 
 RECORDERS = {
-    "trace": lambda model, given: torch.jit.trace(model, given, strict=False),
-    "export": lambda model, given: torch.export.export(model, given, strict=False),
-    "strict export": lambda model, given: torch.export.export(model, given, strict=True),
+    "trace": lambda model, inputs: torch.jit.trace(model, inputs, strict=False),
+    "export": lambda model, inputs: torch.export.export(model, inputs, strict=False),
+    "strict export": lambda model, inputs: torch.export.export(model, inputs, strict=True),
 }
 RECORDED = "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
 

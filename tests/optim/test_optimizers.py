@@ -115,9 +115,9 @@ def lamb_by_loops(active):
     params, moments = [p.data for p in parameters(size=1)], {}
     b1, b2, eps, decay = *HYPER["betas"], HYPER["eps"], HYPER["weight_decay"]
     for step in range(STEPS):
-        give_gradients(given := [torch.nn.Parameter(p) for p in params], step, active)
+        give_gradients(copies := [torch.nn.Parameter(p) for p in params], step, active)
         for number, x in enumerate(params):
-            gradient = given[number].grad
+            gradient = copies[number].grad
             if gradient is None:
                 continue
             m, v = moments.get(number, (0, 0))
@@ -230,9 +230,9 @@ def test_wrong_options_are_refused(kind, options, text):
     assert str(error.value) == text
 
 
-@pytest.mark.parametrize("given", ["(0.8, 0.9)", "[0.8, 0.9]", "0.8,0.9", (0.8, 0.9), [0.8, 0.9]])
-def test_betas_are_text_or_a_list(given):
-    assert build(FusedAdamW, parameters(), adam_betas=given).optimizer_config["betas"] == (0.8, 0.9)
+@pytest.mark.parametrize("betas", ["(0.8, 0.9)", "[0.8, 0.9]", "0.8,0.9", (0.8, 0.9), [0.8, 0.9]])
+def test_betas_are_text_or_a_list(betas):
+    assert build(FusedAdamW, parameters(), adam_betas=betas).optimizer_config["betas"] == (0.8, 0.9)
 
 
 # half precision

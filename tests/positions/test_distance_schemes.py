@@ -221,8 +221,8 @@ def test_alibi_falls_on_both_sides_in_encoders(heads: int) -> None:
 
 def check_across(lengths: dict[str, tuple[int, int]]) -> None:
     masks = {
-        side: torch.arange(max(own)) < max(own) - torch.tensor(own).unsqueeze(1)
-        for side, own in lengths.items()
+        side: torch.arange(max(sizes)) < max(sizes) - torch.tensor(sizes).unsqueeze(1)
+        for side, sizes in lengths.items()
     }
     target = Layout.of_self_attention(masks["target"], causal=True)
     layout = Layout.of_cross_attention(target, masks["source"])
@@ -300,9 +300,9 @@ def test_fire_starts_as_the_paper_s_listing() -> None:
         (scheme.hidden[0], theirs.mlp[0].weight), (scheme.hidden[1], theirs.mlp[0].bias),
         (scheme.output, theirs.mlp[2].weight),
     ]  # fmt: skip
-    for ours, other in ((ours.detach(), other.detach()) for ours, other in pairs):
-        assert float(ours.abs().max()) == pytest.approx(float(other.abs().max()), rel=0.05)
-        assert float(ours.std()) == pytest.approx(float(other.std()), rel=0.1)
+    for our, their in ((our.detach(), their.detach()) for our, their in pairs):
+        assert float(our.abs().max()) == pytest.approx(float(their.abs().max()), rel=0.05)
+        assert float(our.std()) == pytest.approx(float(their.std()), rel=0.1)
     assert float(scheme.c) == pytest.approx(float(theirs.c))
     assert float(scheme.threshold) == float(theirs.multiplier)
 
@@ -330,8 +330,8 @@ def check_padding(name: str) -> None:
     mask[0, :4], mask[1, 5:], mask[2, [2, 5]] = True, True, True  # left, right, within
     score = scheme.score(Layout.of_self_attention(mask)).dense()
     for row in range(3):
-        own = score[row % len(score)][:, ~mask[row]][:, :, ~mask[row]]
-        close(own, scheme.score(full(int((~mask[row]).sum()))).dense()[0])
+        unpadded = score[row % len(score)][:, ~mask[row]][:, :, ~mask[row]]
+        close(unpadded, scheme.score(full(int((~mask[row]).sum()))).dense()[0])
 
 
 @pytest.mark.parametrize("name", NAMES)

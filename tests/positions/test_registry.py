@@ -85,11 +85,11 @@ def test_names_and_classes_that_are_no_schemes_are_refused():
     ],
 )
 def test_options_that_contradict_others_are_refused_at_registration(option, error):
-    class Other(PositionScheme):
+    class Contradicting(PositionScheme):
         options = (option,)
 
     with pytest.raises(TypeError, match=error):
-        register_position_scheme("other")(Other)
+        register_position_scheme("other")(Contradicting)
     assert "other" not in SCHEMES
     assert "transformer_other" not in ARCH_MODEL_REGISTRY
 
@@ -163,7 +163,7 @@ class Selfish(Learned):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "found"),
+    ("scheme", "property_name"),
     [
         (OfAnotherShape, "shapes"),
         (OfSlots, "padding"),
@@ -175,9 +175,9 @@ class Selfish(Learned):
         (Selfish, "sharing"),
     ],
 )
-def test_a_broken_scheme_is_caught_by_the_name_of_the_property(scheme, found):
+def test_a_broken_scheme_is_caught_by_the_name_of_the_property(scheme, property_name):
     register_position_scheme("broken")(scheme)
-    with pytest.raises(AssertionError, match=f"^{found}: {scheme.__name__} fails: "):
+    with pytest.raises(AssertionError, match=f"^{property_name}: {scheme.__name__} fails: "):
         check_scheme(scheme)
 
 

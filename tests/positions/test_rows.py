@@ -107,9 +107,9 @@ def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distanc
         module.q_proj.bias.zero_()
         module.k_proj.bias.zero_()
     else:
-        for own, of_words in (("pos_key", module.k_proj), ("pos_query", module.q_proj)):
-            getattr(core, f"{own}_proj").weight.copy_(of_words.weight)
-            getattr(core, f"{own}_proj").bias.zero_()
+        for name, projection in (("pos_key", module.k_proj), ("pos_query", module.q_proj)):
+            getattr(core, f"{name}_proj").weight.copy_(projection.weight)
+            getattr(core, f"{name}_proj").bias.zero_()
     for name in ("query", "key", "value"):
         getattr(core, f"{name}_proj").load_state_dict(
             getattr(module, f"{name[0]}_proj").state_dict()
@@ -184,12 +184,12 @@ def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
 @pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
 def test_fused_attention_computes_rows_and_their_gradients(name, causal):
     module, x = attention_of(name, causal), tiny.vectors(2, 9, DIM)
-    found = {}
+    results = {}
     for path in ("reference", "sdpa"):
         out = output(module, x, causal, backend=path)
         gradients = torch.autograd.grad(tiny.some_loss(out), list(module.parameters()))
-        found[path] = [out, *gradients]
-    for ours, expected in zip(found["sdpa"], found["reference"], strict=True):
+        results[path] = [out, *gradients]
+    for ours, expected in zip(results["sdpa"], results["reference"], strict=True):
         close(ours, expected, **tiny.TOLERANCE)
 
 

@@ -68,7 +68,7 @@ def test_randomised_positions_are_every_choice_in_its_order():
 
 
 def check_layout(kind):
-    padding = padded(tiny.SOURCES, left=True).eq(PAD)
+    padding = padded(tiny.SOURCES, left_pad=True).eq(PAD)
     layout, plain = layouts(padding, kind), Layout.of_self_attention(padding, causal=True)
     assert layout.ends == (16, 16)
     assert not layout.regular
@@ -160,8 +160,8 @@ def check_plain_draw(case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PositionSampling, "draw", unshifted)
         model = build(case, position_sampling="shifted").train()
-        for left, right in tiny.SIDES:
-            sides = {"left_source": left, "left_target": right}
+        for left_source, left_target in tiny.SIDES:
+            sides = {"left_source": left_source, "left_target": left_target}
             expected = tiny.logits(tiny.model_of(case), **sides)
             close(tiny.logits(model, **sides), expected, **TOLERANCE)
 

@@ -35,7 +35,7 @@ def scheme_of(name: str, heads: int = 2, n: int = LIMIT, causal: bool = False, *
 @torch.no_grad()
 def check_contract(case: Case) -> None:
     """Shapes as `PositionScheme` says, and factors that multiply to the score."""
-    tokens = padded(tiny.SOURCES, left=True)
+    tokens = padded(tiny.SOURCES, left_pad=True)
     sentences, length = tokens.shape
     for attention in attentions(tiny.model_of(case)):
         scheme, layout = attention.scheme, attention.layout(tokens.eq(PAD))
@@ -290,7 +290,7 @@ UNTIED = [c for c in tiny.CASES if c.option("position_untie_cls") in ("paper", "
 @torch.no_grad()
 def check_untied(case: Case) -> None:
     """What [CLS] asks is one number per head, what it is asked another; wherever it stands."""
-    tokens = padded(tiny.SOURCES, left=True)
+    tokens = padded(tiny.SOURCES, left_pad=True)
     for attention in attentions(tiny.model_of(case)):
         if attention.scheme is None:
             continue

@@ -62,8 +62,8 @@ def test_bf16_trains_on_a_cpu_and_translates(data: Path, tmp_path: Path) -> None
 
 def test_a_checkpoint_of_another_scheme_is_refused_by_parameter(data: Path, tmp_path: Path) -> None:
     path = train(data, tmp_path, "--arch", "transformer_t5")
-    other = ["--arch", "transformer_diet_rel", "--save-dir", tmp_path, "--restore-file", path]
-    done = run("train", data, *SHORT, *other)
+    options = ["--arch", "transformer_diet_rel", "--save-dir", tmp_path, "--restore-file", path]
+    done = run("train", data, *SHORT, *options)
     assert done.status != 0
     assert f"Cannot load model parameters from checkpoint {path}" in done.last
     assert "encoder.layers.0.self_attn.positions.weight" in done.err

@@ -147,8 +147,8 @@ def test_with_full_context_every_word_sees_every_other_and_no_padding(case):
 def check_weights(case: Case) -> None:
     """They sum to 1 and are exactly 0 at padding and at what comes later."""
     for attention in attentions(tiny.model_of(case)):
-        for left in (True, False):
-            tokens = padded(SOURCES, left)
+        for left_pad in (True, False):
+            tokens = padded(SOURCES, left_pad)
             padding = tokens.eq(PAD)
             real = ~padding
             layout = attention.layout(padding)
@@ -170,9 +170,9 @@ def test_weights_sum_to_1_and_are_0_at_padding_and_in_the_future(case):
 def check_extremes(case: Case) -> None:
     """Learned scores of millions: the mask still holds, and all stays finite."""
     scores = (1e3, -1e3) if case.kind.absolute or case.kind.kinds & WORD_KINDS else (1e7, -1e7)
-    padding = padded(SOURCES, left=True).eq(PAD)
+    padding = padded(SOURCES, left_pad=True).eq(PAD)
     x = tiny.vectors(*padding.shape, tiny.DIM)
-    model = tiny.own(case)
+    model = tiny.model_to_change(case)
     for size, dtype in product(scores, (torch.float32, torch.bfloat16)):
         model.to(dtype)
         for parameter in tiny.position_parameters(model).values():
@@ -194,7 +194,7 @@ def test_no_learned_score_beats_the_mask(case):
 
 def check_half_precision(case: Case) -> None:
     """bf16: finite outputs, at padding too, and finite gradients."""
-    model = tiny.own(case).bfloat16()
+    model = tiny.model_to_change(case).bfloat16()
     expected = tiny.logits(tiny.model_of(case))
     for left_source, left_target in SIDES:
         source, target = padded(SOURCES, left_source), padded(TARGETS, left_target)

@@ -22,17 +22,17 @@ def loaded(case: Case) -> torch.nn.Module:
 def each(cases: list[Case]) -> pytest.MarkDecorator:
     """All as they are built, and one of each scheme after a load: `test_state` has any model that
     is loaded give the numbers of the one that was saved."""
-    made = [(case, tiny.model_of) for case in cases]
-    made += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
-    given = [
+    pairs = [(case, tiny.model_of) for case in cases]
+    pairs += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
+    parameters = [
         pytest.param(
             *(case, make),
             id=f"{case}-after_a_load" if make is loaded else str(case),
             marks=tiny.run_of(case, cases),
         )
-        for case, make in made
+        for case, make in pairs
     ]
-    return pytest.mark.parametrize(("case", "make"), given)
+    return pytest.mark.parametrize(("case", "make"), parameters)
 
 
 @torch.no_grad()
@@ -65,12 +65,12 @@ def check_every_layer(case: Case, make=tiny.model_of) -> None:
     """Each attention on its own knows the order of its input."""
     x = tiny.vectors(1, 8, tiny.DIM)
     no_padding = torch.zeros(1, 8, dtype=torch.bool)
-    found = attentions(make(case))
+    modules = attentions(make(case))
     places = tiny.LAYERS * (3 if case.option("position_cross_attention") else 2)
     if case.family != "transformer":
         places = tiny.LAYERS
-    assert len(found) == places
-    for attention in found:
+    assert len(modules) == places
+    for attention in modules:
         assert attention.scheme is not None, attention.name
         layout = attention.layout(no_padding, full_context=True)
         moved = tiny.difference(attention(x[:, ORDER], layout), attention(x, layout)[:, ORDER])
@@ -80,10 +80,10 @@ def check_every_layer(case: Case, make=tiny.model_of) -> None:
 def check_gradients(case: Case, make=tiny.model_of) -> None:
     """Every position parameter of every layer, but for those that softmax is blind to."""
     model = make(case)
-    found = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
+    gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
     for name in tiny.position_parameters(model):
-        assert name in found, name
-        largest = float(found[name].abs().max())
+        assert name in gradients, name
+        largest = float(gradients[name].abs().max())
         if blind(case, name):
             assert largest < 1e-4, name
         else:

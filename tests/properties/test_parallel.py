@@ -34,12 +34,12 @@ def check_steps(case: Case, **options: bool) -> None:
     """It refuses a parameter with two gradients, and a second step after one without any."""
     model = tiny.fresh(case, **options).train()
     parallel = DistributedDataParallel(model)
-    inputs = {"src_tokens": padded(SOURCES, left=False)}
+    inputs = {"src_tokens": padded(SOURCES, left_pad=False)}
     if tiny.is_encoder(model):
-        inputs["segments"] = tiny.segments_of(model, SOURCES, left=False)
+        inputs["segments"] = tiny.segments_of(model, SOURCES, left_pad=False)
     else:
         inputs["src_lengths"] = torch.tensor([len(source) for source in SOURCES])
-        inputs["prev_output_tokens"] = padded(TARGETS, left=False)
+        inputs["prev_output_tokens"] = padded(TARGETS, left_pad=False)
     try:
         for _ in range(2):
             out, extra = parallel(**inputs)

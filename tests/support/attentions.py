@@ -81,7 +81,7 @@ class Attention:
 
 
 def attentions(model: Model) -> list[Attention]:
-    found = []
+    wrappers = []
     for name, module in model.named_modules():
         if isinstance(module, PositionalAttention):
             side = model.encoder if name.startswith("encoder") else model.decoder
@@ -90,5 +90,5 @@ def attentions(model: Model) -> list[Attention]:
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
             compress = getattr(side, "compress_layer", None)
-            found.append(Attention(name, module, without_none(shared, segments), side, compress))
-    return found
+            wrappers.append(Attention(name, module, without_none(shared, segments), side, compress))
+    return wrappers

@@ -156,8 +156,10 @@ def fast_paths(case: Case) -> list[str]:
     """The backends, reference aside, that compute the scheme and on a CPU its gradients."""
 
     limit = Limit(LIMIT, "--max-positions")
-    given = {"values": True} if case.option("position_values") else {}
-    kinds = case.kind.create(AttentionShape(HEADS, DIM // HEADS, DIM, limit, limit), **given).kinds
+    options = {"values": True} if case.option("position_values") else {}
+    kinds = case.kind.create(
+        AttentionShape(HEADS, DIM // HEADS, DIM, limit, limit), **options
+    ).kinds
     return [
         name
         for name, backend in BACKENDS.items()
@@ -170,7 +172,7 @@ def arguments(case: Case, **overrides: Any) -> Namespace:
     return complete(f"{case.family}_{case.scheme}", **dict(case.options), **overrides)
 
 
-def complete(arch: str, **given: Any) -> Namespace:
+def complete(arch: str, **options: Any) -> Namespace:
     shape = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
@@ -185,7 +187,7 @@ def complete(arch: str, **given: Any) -> Namespace:
     if not arch.startswith("transformer"):
         limits = {"max_positions": LIMIT}
     no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
-    args = Namespace(**{"arch": arch} | no_dropout | shape | limits | given)
+    args = Namespace(**{"arch": arch} | no_dropout | shape | limits | options)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
 
@@ -208,14 +210,14 @@ MANY = 30
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
     few = len(cases) <= MANY
-    given = [pytest.param(case, marks=[] if few else run_of(case, cases)) for case in cases]
-    return pytest.mark.parametrize("case", given, ids=str)
+    parameters = [pytest.param(case, marks=[] if few else run_of(case, cases)) for case in cases]
+    return pytest.mark.parametrize("case", parameters, ids=str)
 
 
 def run_of(case: Case, cases: list[Case]) -> list[pytest.MarkDecorator]:
     """No mark for the default run, which has every scheme as it is in one family, each in turn."""
-    own = [other for other in cases if other.scheme == case.scheme]
-    plain = [other for other in own if not other.options] or own
+    of_this_scheme = [candidate for candidate in cases if candidate.scheme == case.scheme]
+    plain = [candidate for candidate in of_this_scheme if not candidate.options] or of_this_scheme
     # the number of cases differs between tests, so that they meet a scheme in different families
     in_turn = plain[(list(SCHEMES).index(case.scheme) + len(cases)) % len(plain)]
     return [] if case == in_turn else [pytest.mark.slow]

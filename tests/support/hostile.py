@@ -186,8 +186,8 @@ def of_an_operation(good: bytes, draw: random.Random) -> bytes:
     """An operation of the pickle left out, doubled, moved or given another argument."""
 
     def change(pickle: bytes) -> bytes:
-        found = [position for _, _, position in pickletools.genops(pickle)] + [len(pickle)]
-        parts = [pickle[a:b] for a, b in pairwise(found)]
+        starts = [position for _, _, position in pickletools.genops(pickle)] + [len(pickle)]
+        parts = [pickle[a:b] for a, b in pairwise(starts)]
         for _ in range(draw.choice([1, 1, 2, 5])):
             place = draw.randrange(1, len(parts) - 1)
             parts[place] = draw.choice([_left_out, _doubled, _another, _another, _other_argument])(

@@ -94,6 +94,6 @@ class NoOptimizer(FairseqOptimizer):
 
 
 def schedule(**options):
-    given: dict[str, Any] = {"lr": [1.0], "max_update": 0, "max_epoch": 0, "update_freq": [1],
+    config: dict[str, Any] = {"lr": [1.0], "max_update": 0, "max_epoch": 0, "update_freq": [1],
              "skip_remainder_batch": False, "warmup_ratio": 0.25} | options  # fmt: skip
-    return LinearRatio(LinearRatioConfig(**given), NoOptimizer())
+    return LinearRatio(LinearRatioConfig(**config), NoOptimizer())

@@ -602,11 +602,11 @@ def oracle_of(name: str, scheme: PositionScheme | None, options: dict[str, Any])
     """The oracle of the scheme, or the plain attention's where no scheme acts."""
     if scheme is None:
         return Oracle()
-    given = {
+    arguments = {
         option: options[f"position_{option}"]
         for option in IN_THE_EQUATION
         if f"position_{option}" in options
     }
     if scheme.shape.cross and name == "tupe_r":  # offsets mean nothing between two languages
-        name, given = "tupe_a", {k: v for k, v in given.items() if k in TUPE_A_S}
-    return ORACLES[name](scheme, **given)
+        name, arguments = "tupe_a", {k: v for k, v in arguments.items() if k in TUPE_A_S}
+    return ORACLES[name](scheme, **arguments)

@@ -98,7 +98,7 @@ def named(name: str) -> Case:
 model_of = lru_cache(maxsize=None)(fresh)
 
 
-def own(case: Case) -> Model:
+def model_to_change(case: Case) -> Model:
     """A copy of `model_of` to change; quicker than a fresh one."""
     return copy.deepcopy(model_of(case))
 
@@ -144,7 +144,7 @@ def shifted(targets: list[Tensor]) -> list[Tensor]:
     return [target.roll(1) for target in targets]
 
 
-def segments_of(model: Model, some: list[Tensor], left: bool) -> Tensor | None:
+def segments_of(model: Model, some: list[Tensor], left_pad: bool) -> Tensor | None:
     """(B, T): each sentence in as many pieces as the model has segments; None: it has none."""
     pieces = getattr(model.encoder.sentence_encoder, "num_segments", None)
     if pieces is None:
@@ -153,17 +153,19 @@ def segments_of(model: Model, some: list[Tensor], left: bool) -> Tensor | None:
     for sentence in some:
         real = int(sentence.ne(PAD).sum())
         ids.append((torch.arange(len(sentence)) * pieces // real).clamp(max=pieces - 1))
-    return collate_tokens(ids, 0, left_pad=left).to(some[0].device)
+    return collate_tokens(ids, 0, left_pad=left_pad).to(some[0].device)
 
 
 SOURCES = sentences(9, 5, 1, seed=1)
 TARGETS = shifted(sentences(5, 9, 1, seed=2))
-SIDES = [(left, not left) for left in (True, False)]  # of the source's, the target's padding
+SIDES = [
+    (left_pad, not left_pad) for left_pad in (True, False)
+]  # of the source's, the target's padding
 
 
-def padded(some: list[Tensor], left: bool) -> Tensor:
+def padded(some: list[Tensor], left_pad: bool) -> Tensor:
     """(B, T), the shorter ones padded on the left or on the right."""
-    return collate_tokens(some, PAD, left_pad=left)
+    return collate_tokens(some, PAD, left_pad=left_pad)
 
 
 def device_of(model: Model) -> torch.device:
@@ -196,9 +198,9 @@ def logits(
     return model.decoder(target, encoder_out=encoder_out, **options)[0][target.ne(PAD)]
 
 
-def encoded(model: Model, sources: list[Tensor], left: bool = True) -> Tensor:
+def encoded(model: Model, sources: list[Tensor], left_pad: bool = True) -> Tensor:
     """(sum of source lengths, d): the encoder's output at real tokens, in their order."""
-    source = padded(sources, left)
+    source = padded(sources, left_pad)
     stack = model.encoder.sentence_encoder if is_encoder(model) else model.encoder
     return stack(source, None)["encoder_out"][0].transpose(0, 1)[source.ne(PAD)]
 

@@ -92,9 +92,9 @@ REFUSED = {
 @pytest.mark.parametrize("words", REFUSED)
 def test_impossible_options_are_refused(documents, tmp_path, words):
     options = dict(zip(ELECTRA[::2], ELECTRA[1::2], strict=True)) | {words[0]: words[1]}
-    given = [word for pair in options.items() for word in pair]
+    arguments = [word for pair in options.items() for word in pair]
     if words[0] == "--arch":
-        given = ["--arch", words[1], "--criterion", "electra", "--batch-size", 4]
-    done = train(documents, tmp_path, *given, "--max-update", 2)
+        arguments = ["--arch", words[1], "--criterion", "electra", "--batch-size", 4]
+    done = train(documents, tmp_path, *arguments, "--max-update", 2)
     assert done.status == 1
     assert done.last == f"error: {REFUSED[words]}"

@@ -29,8 +29,8 @@ GOOD = ("ein Satz", "a sentence")
 )
 def test_each_fault_has_its_reason(pair, reason):
     cleaner = cleaning.Cleaner(cleaning.Rules())
-    kept = list(cleaner([GOOD, pair]))
-    assert len(kept) == 1 + (reason == "kept")
+    cleaned = list(cleaner([GOOD, pair]))
+    assert len(cleaned) == 1 + (reason == "kept")
     assert cleaner.counts["read"] == 2
     assert cleaner.counts[reason] == 1 + (reason == "kept")
 
@@ -38,10 +38,10 @@ def test_each_fault_has_its_reason(pair, reason):
 def test_every_pair_is_kept_or_has_a_reason():
     cleaner = cleaning.Cleaner(cleaning.Rules(max_words=3, max_ratio=2))
     pairs = [(f"{i % 7} " * (i % 5), f"{i % 3} " * (i % 4)) for i in range(1000)]
-    kept = list(cleaner(pairs))
+    cleaned = list(cleaner(pairs))
     counts = cleaner.counts
     assert counts["read"] == 1000
-    assert counts["kept"] == len(kept) == len(set(kept))
+    assert counts["kept"] == len(cleaned) == len(set(cleaned))
     assert sum(counts.values()) == 2000
     assert all(counts[reason] for reason in cleaning.REASONS)
 

@@ -35,8 +35,8 @@ def numbered(lines: list[str], mark: str) -> list[str]:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_results_are_in_order_with_any_number_of_workers(workers):
     lines = range(4 * parallel.CHUNK + 1)
-    found = parallel.map_lines(numbered, map(str, lines), ">", workers=workers)
-    assert list(found) == [f">{number}" for number in lines]
+    results = parallel.map_lines(numbered, map(str, lines), ">", workers=workers)
+    assert list(results) == [f">{number}" for number in lines]
 
 
 def test_a_command_that_is_terminated_leaves_no_worker_behind(tmp_path: Path):

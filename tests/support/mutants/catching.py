@@ -19,13 +19,13 @@ Table = list[tuple[Check, Mutant, str]]
 
 def assert_caught(check: Check, mutant: Mutant, case: str) -> None:
     # what is no case's name is for the check alone to understand
-    chosen: Any = next((known for known in tiny.CASES if str(known) == case), case)
+    parameter: Any = next((known for known in tiny.CASES if str(known) == case), case)
     tiny.model_of.cache_clear()
     try:
         with Patch.context() as patch:
             mutant(patch)
             with pytest.raises(AssertionError):
-                check(chosen)
+                check(parameter)
     finally:
         tiny.model_of.cache_clear()
 

@@ -53,8 +53,8 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
 
 
 @instead_of(forward_context, "create_context")
-def every_layer_computes_what_all_share(original, *given, **options):
-    return replace(original(*given, **options), scores=None)
+def every_layer_computes_what_all_share(original, *arguments, **options):
+    return replace(original(*arguments, **options), scores=None)
 
 
 def a_pooler_that_is_trained_for_nothing(patch: Patch) -> None:
