@@ -200,7 +200,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
-def test_other_searches_are_fairseq_s_own(options):
+def test_other_searches_are_left_to_fairseq(options):
     model = tiny.model_of(FIRST[0])
     ours, theirs = (
         generated(kind, model, **options) for kind in (QuickBeamSearch, SequenceGenerator)
@@ -208,7 +208,7 @@ def test_other_searches_are_fairseq_s_own(options):
     assert_same_hypotheses(ours, theirs)
 
 
-def test_prefixes_and_ensembles_are_fairseq_s_own():
+def test_prefixes_and_ensembles_are_searched_as_in_fairseq():
     models = [tiny.model_of(case) for case in FIRST[:2]]
     prefix = torch.full((len(SOURCES), 1), tiny.FIRST_WORD + 1)
     for options in ({"prefix_tokens": prefix}, {}):
@@ -220,7 +220,7 @@ def test_prefixes_and_ensembles_are_fairseq_s_own():
 
 
 @pytest.mark.parametrize("case", ["diet_abs", "tupe_a"])
-def test_schemes_in_cross_attention_are_fairseq_s_own(case):
+def test_schemes_in_cross_attention_are_searched_as_in_fairseq(case):
     model = tiny.model_of(Case(case, (("position_cross_attention", True),)))
     assert_same_hypotheses(generated(QuickBeamSearch, model), generated(SequenceGenerator, model))
 
@@ -285,7 +285,7 @@ def test_min_len_beyond_max_len_is_refused():
         generated(QuickBeamSearch, tiny.model_of(FIRST[0]), min_len=9)
 
 
-def test_a_model_of_nan_is_refused():
+def test_a_model_with_nan_parameters_is_refused():
     model = tiny.model_to_change(FIRST[0])
     with torch.no_grad():
         model.decoder.output_projection.weight.fill_(float("nan"))

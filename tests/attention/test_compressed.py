@@ -222,7 +222,7 @@ def check_projection_sharing(case: Case) -> None:
 
 
 @tiny.each(COMPRESSED)
-def test_projections_are_shared_as_they_say(case):
+def test_projections_are_shared_as_their_option_says(case):
     check_projection_sharing(case)
 
 
@@ -370,7 +370,7 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_linformer_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
 
 

@@ -114,7 +114,7 @@ AUTO_BF16 = [
 
 
 @pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO)
-def test_auto_takes_what_was_measured_to_be_quickest(
+def test_auto_takes_the_backend_that_was_measured_to_be_quickest(
     scheme, tokens, without, with_gradient, monkeypatch
 ):
     assert_auto_takes(scheme, tokens, without, with_gradient, monkeypatch)
@@ -122,7 +122,7 @@ def test_auto_takes_what_was_measured_to_be_quickest(
 
 @pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO_BF16)
 @pytest.mark.parametrize("autocast", [False, True])
-def test_auto_takes_what_was_measured_to_be_quickest_in_bfloat16(
+def test_auto_takes_the_backend_measured_to_be_quickest_in_bfloat16(
     scheme, tokens, without, with_gradient, autocast, monkeypatch
 ):
     dtype = torch.float32 if autocast else torch.bfloat16
@@ -183,5 +183,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_fast_paths_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -180,7 +180,7 @@ def test_kernels_are_compared_where_tensors_have_numbers(why, monkeypatch):
         assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu("t5"))
 
 
-def test_kinds_of_calls_are_compared_apart(monkeypatch):
+def test_every_kind_of_call_is_compared_once(monkeypatch):
     monkeypatch.setattr(comparison, "compared", {})
     changes = [
         {},
@@ -215,7 +215,7 @@ def test_without_triton_the_error_says_what_to_install(monkeypatch):
         attend(8)
 
 
-def test_gradients_have_the_shapes_and_types_of_what_they_are_of(monkeypatch):
+def test_gradients_have_the_shapes_and_types_of_their_inputs(monkeypatch):
     """Tensors without numbers, for which no kernel runs."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with FakeTensorMode():

@@ -220,7 +220,7 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_temperature_catches(check, mutant, case, monkeypatch):
+def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
     if check is check_transformers:  # which compares on its own
         from diet_fairseq.export import huggingface
 

@@ -37,7 +37,7 @@ def called(monkeypatch, tmp_path, capsys):
     return call
 
 
-def test_it_says_first_what_it_will_do_and_for_how_long(called):
+def test_every_step_is_announced_with_its_time(called):
     _, told = called()
     assert told[0][0].splitlines() == [
         "Every scheme against stock fairseq, 3 rounds: about 8 minutes",
@@ -50,14 +50,14 @@ def test_it_says_first_what_it_will_do_and_for_how_long(called):
     assert "about 16 minutes" in called("--rounds", "6")[1][2][0]
 
 
-def test_it_leaves_its_figures_and_compares_them(called, tmp_path):
+def test_figures_are_saved_and_compared(called, tmp_path):
     output, _ = called()
     assert "| training_tiny.json | diet_rel | 2.00 | 1.10 |  |" in output
     figures = json.loads((tmp_path / "bench" / "training_tiny.json").read_text())
     assert figures["timings"][1]["ratios"] == [2.0]
 
 
-def test_other_words_are_passed_on(called, tmp_path):
+def test_further_options_reach_the_benchmarks(called, tmp_path):
     _, told = called("--out", str(tmp_path / "other"), "--schemes", "shaw")
     for _, words in told:
         assert words[-2:] == ["--schemes", "shaw"]

@@ -96,7 +96,7 @@ def test_no_other_array_is_built(value, words, tmp_path):
     assert words in refusal(saved(tmp_path / "x.pt", x=value))
 
 
-def test_what_a_user_allows_of_numpy_is_not_what_a_checkpoint_gets(tmp_path):
+def test_types_that_a_user_allows_do_not_widen_what_a_checkpoint_may_hold(tmp_path):
     path = saved(tmp_path / "x.pt", x=Numbers(POINTERS, (3,), b"A" * 24))
     theirs = [np.ndarray, np.dtype, type(np.dtype(np.int64)), np.empty(0).__reduce__()[0]]
     with torch.serialization.safe_globals(theirs):

@@ -64,7 +64,7 @@ def refusal(path, data):
     return text.removeprefix(f"{path} ")
 
 
-def test_the_checkpoint_loads_as_it_is_and_as_of_old(edited, data):
+def test_a_checkpoint_loads_with_a_new_and_an_old_configuration(edited, data):
     for path in (edited(model__dropout=0.25), edited(dropout=0.25)):
         (model,), cfg, task = models(path, data)
         assert model.encoder.dropout_module.p == cfg.model.dropout == 0.25
@@ -212,7 +212,7 @@ def shared(depth):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_would_take_for_ever_is_refused(values, words, edited, data):
+def test_an_enormous_model_or_configuration_is_refused(values, words, edited, data):
     assert refusal(edited(**values), data).startswith(f"is refused: {words}")
 
 
@@ -243,7 +243,7 @@ COUNT = "no count from 0 to 2,147,483,648"
         ("extra_state.metrics.train.0.3.sum", torch.Size([1]), "its meter "),
     ],
 )  # fmt: skip
-def test_what_a_run_counts_with_are_numbers(place, value, words, stock, data, tmp_path):
+def test_counts_of_a_run_must_be_numbers(place, value, words, stock, data, tmp_path):
     state = checkpoints.read(stock)
     *inside, last = [int(key) if key.isdigit() else key for key in place.split(".")]
     holder = state

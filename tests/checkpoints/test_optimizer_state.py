@@ -110,7 +110,7 @@ def test_moments_count_by_their_places_not_by_how_they_lie_in_memory(make, lying
 
 
 @EACH
-def test_moments_are_no_part_of_what_they_were_loaded_from(make):
+def test_loaded_moments_are_copies(make):
     state = saved(make)
     for moments in state["state"].values():
         moments["exp_avg_sq"] = moments["exp_avg"] = moments["exp_avg"].abs()
@@ -129,7 +129,7 @@ NO_NUMBERS = [None, "1", -1, True, float("nan"), float("inf"), 10**400, torch.on
 @EACH
 @pytest.mark.parametrize("wrong", NO_NUMBERS, ids=str)
 @pytest.mark.parametrize("key", ["lr", "eps", "weight_decay", "step"])
-def test_numbers_that_are_none_are_refused(make, key, wrong):
+def test_values_that_are_no_numbers_are_refused(make, key, wrong):
     state = saved(make)
     of_parameter = key == "step" and make is fused_adamw
     (state["state"] if of_parameter else state["param_groups"])[0][key] = wrong
@@ -148,7 +148,7 @@ def test_numbers_that_are_none_are_refused(make, key, wrong):
         (None, "betas are not two"),
     ],
 )
-def test_betas_that_are_none_are_refused(make, wrong, text):
+def test_betas_that_are_no_numbers_are_refused(make, wrong, text):
     state = saved(make)
     state["param_groups"][0]["betas"] = wrong
     assert refused(make, state) == f"its {text}"
@@ -188,13 +188,13 @@ def test_a_state_of_more_or_fewer_parameters_is_refused(make):
         lambda state: state["param_groups"][0]["params"].__setitem__(0, []),
     ],
 )
-def test_what_is_no_state_is_refused(make, change):
+def test_anything_but_a_state_is_refused(make, change):
     change(state := saved(make))
     assert refused(make, state) == "its optimizer's state is damaged"
 
 
 @EACH
-def test_a_checkpoint_switches_nothing_on(make):
+def test_a_checkpoint_switches_no_option_on(make):
     state = saved(make)
     for group in state["param_groups"]:
         group |= {"maximize": True, "amsgrad": True, "capturable": True, "rectify": True,
@@ -213,7 +213,7 @@ def without_parameters(optimizer):
     return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
 
 
-def test_a_schedule_goes_on_from_a_number_only():
+def test_a_schedule_resumes_from_a_number_only():
     scheduler = schedule(max_update=10)
     for best, taken in ((None, None), (2.5, 2.5), (torch.tensor(2.5), 2.5)):
         scheduler.load_state_dict({"best": best})

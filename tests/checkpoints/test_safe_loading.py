@@ -50,7 +50,7 @@ def edited(stock, tmp_path):
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
-def test_stock_checkpoints_work_in(command, stock, data, tmp_path):
+def test_stock_checkpoints_work_in_every_command(command, stock, data, tmp_path):
     if command == "train":
         arguments = (
             data,
@@ -135,7 +135,7 @@ def test_other_users_of_torch_load_are_as_they_were(stock):
         torch.load(stock)
 
 
-def test_what_a_user_allows_stays_allowed(stock):
+def test_types_that_a_user_allows_stay_allowed(stock):
     before = torch.serialization.get_safe_globals()
     torch.serialization.add_safe_globals([Namespace])
     try:
@@ -196,7 +196,7 @@ def touch(marker):
 
 @pytest.mark.parametrize("side", ["encoder", *slow(["decoder"])])
 @pytest.mark.parametrize("protected", [True, False])
-def test_a_program_in_the_configuration(side, protected, edited, data, tmp_path):
+def test_a_program_in_the_configuration_is_refused(side, protected, edited, data, tmp_path):
     """With us it is refused by name; without us (and pickles allowed) it runs: the control."""
     marker = tmp_path / "it-ran"
     key = f"model__{side}_xformers_att_config"
@@ -215,7 +215,7 @@ def test_a_program_in_the_configuration(side, protected, edited, data, tmp_path)
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("attack", [False, True])
-def test_the_configuration_of_old_checkpoints(attack, stock, data, tmp_path):
+def test_old_configurations_load_and_their_programs_are_refused(attack, stock, data, tmp_path):
     """They have a namespace of all options instead of sections."""
     marker, path = tmp_path / "it-ran", tmp_path / "old.pt"
     with open(stock, "rb") as file:
@@ -303,7 +303,7 @@ def without_configuration(path, stock):
          " is not a fairseq checkpoint: it holds no configuration; give another file"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_checkpoint(make, words, stock, data, tmp_path):
+def test_a_file_that_is_no_checkpoint_is_refused(make, words, stock, data, tmp_path):
     path = tmp_path / "checkpoint_last.pt"
     make(path, stock)
     done = run("generate", data, "--path", path, *GENERATE)

@@ -138,7 +138,7 @@ def test_numbers_are_ordered_as_numbers(folder):
          "checkpoint_best.pt"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told(arguments, message, folder):
+def test_mistakes_are_reported(arguments, message, folder):
     checkpoint(folder / "named.pt", 1.0, other=torch.zeros(1))
     checkpoint(folder / "wide.pt", 1.0, own=torch.zeros(4))
     (folder / "empty.pt").touch()

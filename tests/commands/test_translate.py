@@ -40,7 +40,7 @@ def test_a_file_s_lines_come_out_in_order(model, text, capsys):
     assert capsys.readouterr().out == "two one\n\nc b a\nlast\n"
 
 
-def test_models_and_the_text_are_told_apart(model, text, tmp_path):
+def test_models_and_the_text_are_distinguished(model, text, tmp_path):
     checkpoint = tmp_path / "checkpoint_last.pt"
     assert translate.separate_file([model]) == ([model], None)
     assert translate.separate_file([model, checkpoint]) == ([model, checkpoint], None)
@@ -57,7 +57,7 @@ def test_standard_input_is_translated(model, monkeypatch, capsys, text):
     assert capsys.readouterr().out.count("\n") == 4
 
 
-def test_nbest_gives_so_many_translations_for_each_line(model, text, capsys):
+def test_nbest_is_the_number_of_translations_of_each_line(model, text, capsys):
     run(model, text, "--nbest", 2, "--beam", 3)
     assert capsys.readouterr().out == "two one\none\n\n\nc b a\nb a\nlast\n\n"
 

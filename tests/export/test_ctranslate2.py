@@ -176,7 +176,7 @@ def test_no_positions_are_zeros_as_their_absence_means_sinusoidal_ones(tmp_path,
     assert difference(model, exported(model, tmp_path)) > 0.1
 
 
-def test_the_model_is_as_it_was_after_quantization(tmp_path):
+def test_quantization_leaves_the_model_unchanged(tmp_path):
     model = tiny.model_to_change(Case("diet_rel"))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     folder = exported(model, tmp_path, "int8")

@@ -56,7 +56,7 @@ def translations(model, kind, prefix=None, min_len=0, **options):
 
 @pytest.mark.parametrize("beam", [1, 5])
 @pytest.mark.parametrize("lenpen", [1.0, 0.3])
-def test_the_same_translations_of_a_batch_of_mixed_lengths(pair, beam, lenpen):
+def test_a_batch_of_mixed_lengths_has_the_same_translations(pair, beam, lenpen):
     model, translator = pair
     results = translator.translate_batch(
         [words_of(source.tolist()) for source in SOURCES],
@@ -76,7 +76,7 @@ def test_the_same_translations_of_a_batch_of_mixed_lengths(pair, beam, lenpen):
     assert compared >= len(SOURCES) // 2
 
 
-def test_the_same_continuations_of_a_prefix(pair):
+def test_a_prefix_has_the_same_continuations(pair):
     model, translator = pair
     prefix = torch.randint(tiny.FIRST_WORD, tiny.VOCABULARY, (len(SOURCES), 3))
     hypotheses = translations(model, SequenceGenerator, prefix, min_len=LONGEST, beam_size=1)

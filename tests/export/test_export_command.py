@@ -112,7 +112,7 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
     assert names_in(out.parent) == {"out"}
 
 
-def test_what_model_json_beside_the_checkpoint_says_is_handed_on(place, tmp_path):
+def test_model_json_beside_the_checkpoint_is_exported_too(place, tmp_path):
     run_folder = tmp_path / "run"
     run_folder.mkdir()
     for name in ("checkpoint.pt", "codes", "data-bin/dict.en.txt", "data-bin/dict.de.txt"):
@@ -252,7 +252,7 @@ def test_a_file_that_comes_while_a_folder_is_written_is_not_removed(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["safetensors", "hf", "ctranslate2"])
-def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(place, tmp_path, target, capsys):
+def test_a_full_disk_is_reported_in_one_line_and_leaves_nothing(place, tmp_path, target, capsys):
     """A limit on the size of files fails as a full disk does, within each library's own writer."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))

@@ -171,7 +171,7 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_equality_catches(check, mutant, case, monkeypatch):
+def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
     """Also where `export hf` itself didn't compare."""
     converted.cache_clear()
     monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
@@ -183,7 +183,7 @@ def test_equality_catches(check, mutant, case, monkeypatch):
     ("mutant", "case"),
     {mutant: (mutant, case) for check, mutant, case in MUTANTS if check == check_logits}.values(),
 )
-def test_the_export_itself_refuses(mutant, case, monkeypatch):
+def test_the_export_refuses_a_model_with_other_outputs(mutant, case, monkeypatch):
     model = tiny.model_of(tiny.named(case))
     mutant(monkeypatch)
     with pytest.raises(UserError, match=r"their outputs lie .* apart; keep it in fairseq"):

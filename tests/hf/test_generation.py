@@ -73,7 +73,7 @@ class Padding(LogitsProcessor):
     ("attention", "options"),
     [("eager", {"use_cache": True}), ("sdpa", {"cache_implementation": "static"})],
 )
-def test_after_generated_padding_a_cache_gives_what_is_computed_without(case, attention, options):
+def test_a_cache_changes_nothing_after_generated_padding(case, attention, options):
     model = converted(case)
     model.set_attn_implementation(attention)
     with_cache, without = (
@@ -98,5 +98,5 @@ MUTANTS: mutants.Table = [(check_limit, mutants.an_end_that_is_certain, "t5")]
 
 
 @mutants.each(MUTANTS)
-def test_generation_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -47,7 +47,7 @@ def generated(model, **options):
 
 
 @tiny.each(TRANSLATION)
-def test_generation_with_a_cache_is_that_without(case):
+def test_generation_with_a_cache_equals_generation_without(case):
     model = converted(case)
     with_cache, without = (
         generated(model, num_beams=3, use_cache=use_cache) for use_cache in (True, False)
@@ -59,7 +59,7 @@ def test_generation_with_a_cache_is_that_without(case):
 
 @tiny.each(KINDS)
 @pytest.mark.parametrize(("attention", "beams"), [("eager", 1), ("sdpa", 3)])
-def test_generation_with_a_static_cache_is_that_with_a_dynamic_one(case, attention, beams):
+def test_generation_with_a_static_cache_equals_that_with_a_dynamic_one(case, attention, beams):
     model = converted(case)
     model.set_attn_implementation(attention)
     dynamic, static = (
@@ -94,7 +94,7 @@ def test_a_model_within_another_module_keeps_its_gains(case):
     [*((case, "cache") for case in TRANSLATION), (tiny.Case("t5"), "past_key_values")],
     ids=str,
 )
-def test_every_step_and_every_cache_gives_what_the_whole_gives(case, name):
+def test_every_step_and_every_cache_equals_the_whole_forward_pass(case, name):
     model = converted(case)
     targets = tiny.padded(tiny.TARGETS, left_pad=True)
     mask = targets.ne(tiny.PAD).long()
@@ -217,7 +217,7 @@ def test_heads_leave_no_parameter_to_train_that_they_do_not_use(name, tmp_path):
 
 
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])
-def test_trainer_fine_tunes_a_step_and_what_it_saves_is_what_it_has(case, tmp_path):
+def test_trainer_fine_tunes_and_saves_the_parameters_that_it_has(case, tmp_path):
     pytest.importorskip("accelerate", reason="Trainer needs accelerate")
     model = copy.deepcopy(converted(case))
     tokens = torch.randint(4, tiny.VOCABULARY, (4, 7))
@@ -248,7 +248,7 @@ def test_trainer_fine_tunes_a_step_and_what_it_saves_is_what_it_has(case, tmp_pa
 
 
 @pytest.mark.parametrize("device_map", ["cpu", "auto"])
-def test_a_device_map_of_one_device_is_taken(device_map, tmp_path):
+def test_a_device_map_of_one_device_is_accepted(device_map, tmp_path):
     pytest.importorskip("accelerate", reason="device_map needs accelerate")
     model = converted(tiny.named("diet_rel"))
     model.save_pretrained(tmp_path)

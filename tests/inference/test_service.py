@@ -330,7 +330,7 @@ def test_a_failure_of_the_model_is_logged(serve, caplog):
     assert post(client, q="abc").status_code == 200
 
 
-def test_health_and_metrics(serve):
+def test_health_and_metrics_are_answered(serve):
     client = serve()
     assert client.get("/health").json() == {"status": "ok", "source": "en", "target": "de"}
     post(client, q="a\nb")

@@ -288,7 +288,7 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_encoders_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
 
 

@@ -82,7 +82,7 @@ def check_swin(window: int) -> None:
     close(scheme.score(full(window)).line.T + 8, expected)
 
 
-def test_cpb_is_swin_v2_s_in_a_window_of_nine_tokens() -> None:
+def test_cpb_equals_swin_v2_in_a_window_of_nine_tokens() -> None:
     check_swin(window=9)
 
 
@@ -235,7 +235,7 @@ def check_across(lengths: dict[str, tuple[int, int]]) -> None:
                     assert float(ours) == pytest.approx(-slope * abs(i - j))
 
 
-def test_alibi_across_counts_from_the_beginning_of_both_sentences() -> None:
+def test_alibi_in_cross_attention_counts_from_both_beginnings() -> None:
     """Padded on the left, so that the offsets of positions are not those of slots."""
     check_across(ACROSS)
 

@@ -323,7 +323,7 @@ SIZE_OF = [
 
 
 @pytest.mark.parametrize(("name", "options", "parameters"), SIZE_OF)
-def test_tupe_s_rows_have_as_many_parameters_as_is_said(name, options, parameters):
+def test_tupe_s_table_has_the_documented_number_of_parameters(name, options, parameters):
     assert sum(p.numel() for p in scheme_of(name, **options).parameters()) == parameters
 
 
@@ -390,5 +390,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_schemes_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -93,7 +93,7 @@ def test_a_named_python_is_not_replaced_by_another(machine):
 
 
 @pytest.mark.slow
-def test_no_network(machine, tmp_path):
+def test_set_up_without_a_network_is_refused(machine, tmp_path):
     """The closed port 9 stands for a network that is not there."""
     add, set_up = machine
     add("python3", f'exec {sys.executable} "$@"')

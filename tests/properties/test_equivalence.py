@@ -296,5 +296,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_equivalence_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -126,5 +126,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_liveness_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

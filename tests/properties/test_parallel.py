@@ -94,5 +94,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_parallel_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -9,7 +9,7 @@ from diet_fairseq.text import sampling
 SIZES = {"de": 9000, "sw": 900, "yo": 100}
 
 
-def test_copies_keep_the_size_and_have_those_shares():
+def test_copies_keep_the_size_and_have_the_given_shares():
     languages = [name for name, size in SIZES.items() for _ in range(size)]
     times = list(sampling.copies(languages, SIZES, 0.7))
     read = Counter()

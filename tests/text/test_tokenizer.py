@@ -33,7 +33,7 @@ def tokenizer(request, tmp_path_factory):
     return Tokenizer(kind, learn(tmp_path_factory.mktemp("subwords"), kind), "de", bool(moses))
 
 
-def test_text_comes_back(tokenizer):
+def test_decoding_returns_the_text(tokenizer):
     for line in LINES:
         assert tokenizer.decode(tokenizer.encode(line)) == normalise(
             line.replace("\u2581", " ")

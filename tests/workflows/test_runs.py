@@ -67,7 +67,7 @@ def test_a_run_s_folder_is_enough_to_translate(finished, tmp_path):
     assert translator.translate(lines) == expected
 
 
-def test_a_kill_in_each_rule_is_made_good(finished, tmp_path):
+def test_a_kill_in_each_rule_changes_no_result(finished, tmp_path):
     shutil.copytree(finished.folder / "text", tmp_path / "text")
     alone = {"seeds": [1], "ensemble": False, "inputs": {}}
     experiment = type(finished)(tmp_path, **finished.config | alone)

@@ -169,7 +169,7 @@ def test_every_kind_of_published_figure_comes_out(shared_data):
     assert_published(outputs.rows(shared_data, systems=2))
 
 
-def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, capsys):
+def test_a_figure_that_differs_is_marked_and_ends_with_status_1(monkeypatch, tmp_path, capsys):
     row = outputs.Row(
         "en-de", "newstest2017.KIT.4950.en-de", "BLEU 13a", "26.08", "26.08", "nrefs:1"
     )
@@ -191,7 +191,7 @@ def imports(path):
     return {a or b for a, b in re.findall(pattern, path.read_text(), re.MULTILINE)}
 
 
-def test_what_the_examples_import_is_required(monkeypatch):
+def test_imports_of_the_examples_are_requirements(monkeypatch):
     monkeypatch.setattr("setuptools.setup", lambda **settings: required.update(settings))
     required = {}
     run_path(str(EXAMPLES.parent / "setup.py"))
