@@ -1,4 +1,4 @@
-"""For all tests: threads, seeds, quiet, and where the shared data lies."""
+"""Settings and fixtures of all tests: threads, seeds, corpora, the marker `few`."""
 
 import gc
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # One thread a process: the tests run side by side, and the commands they start inherit this.
-# Before torch is imported, which reads it once.
+# This stands before the import of torch, which reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -53,13 +53,13 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _quick_end_of_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Data loader workers end with the test; PyTorch waits 5 seconds for each in some other."""
+    """End data loader workers with the test; otherwise a later test waits 5 seconds for each."""
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     yield
     gc.collect()
 
 
-@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     taken: Counter[str] = Counter()
     for item in items:

@@ -54,7 +54,7 @@ def generated(kind, model, sample=None, bos_token=None, **options):
 
 
 def quickly_generated(model, **options):
-    """By our own search, or not at all."""
+    """Hypotheses of our own search; a call of fairseq's fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SequenceGenerator, "_generate", None)
         return generated(QuickBeamSearch, model, **options)
@@ -90,7 +90,7 @@ def test_translations_of_fairseq_s_own_models_are_fairseq_s(arch):
 
 
 class NormalisedDecoder(TransformerDecoder):
-    """Its output has been through a softmax already, as a pointer-generator's has."""
+    """A decoder whose output has been through a softmax, as a pointer-generator's has."""
 
     def output_layer(self, features):
         return super().output_layer(features).softmax(dim=-1)
@@ -119,7 +119,7 @@ def with_a_method_of_its_own(model):
 
 
 def with_a_hook_on_its_decoder(model):
-    """Which fairseq passes by when it generates."""
+    """fairseq does not call the hook when it generates."""
     model.decoder.register_forward_hook(lambda module, inputs, out: (-out[0], out[1]))
 
 
@@ -226,7 +226,7 @@ def test_schemes_in_cross_attention_are_searched_as_in_fairseq(case):
 
 
 def test_the_model_is_restored():
-    """With another number of hypotheses, and in a forward pass."""
+    """Another number of hypotheses and a forward pass find the model as it was."""
     model = tiny.model_to_change(FIRST[0])
     before = tiny.logits(model)
     generated(QuickBeamSearch, model, beam_size=5)

@@ -19,7 +19,7 @@ KINDS = ["pipe", "device", "link to a device", "folder"]
 
 
 def put(path, kind):
-    """Something that is no regular file, in the file's place."""
+    """Put an irregular file in the file's place."""
     if path.exists():
         path.unlink()
     match kind:
@@ -143,7 +143,7 @@ FILES = {
     ("folder", "name"), [(folder, name) for folder, names in FILES.items() for name in names]
 )
 def test_no_command_hangs_at_a_file_of_a_folder(folders, tmp_path, folder, name, kind):
-    """Each ends in one line in a process that may take 20 seconds."""
+    """Each command ends in one line in a process that may take 20 seconds."""
     copy = tmp_path / "tried" / folder
     shutil.copytree(folders / folder, copy)
     put(copy / name, kind)

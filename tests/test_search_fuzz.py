@@ -60,7 +60,7 @@ built = lru_cache(maxsize=None)(lambda kind: KINDS[kind]())
 
 
 def model_of(kind: str, ends: float) -> tiny.Model:
-    """One of its own, in double precision: else rounding chooses among hypotheses.
+    """A new model in double precision: otherwise rounding chooses among hypotheses.
 
     ``ends``: how much more likely the end of a sentence is than it was.
     """

@@ -47,7 +47,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """A model and what it reads."""
+    """A random model and its inputs."""
 
     case: Case
     shape: dict[str, Any]
@@ -76,7 +76,7 @@ class Drawn:
 
 
 def draw(chance: random.Random) -> Drawn:
-    """Until there is one that the options allow."""
+    """Draw cases until the options allow one."""
     while True:
         family = chance.choice(["transformer", "roberta", "bert"])
         scheme = chance.choice(translation_schemes() if family == "transformer" else list(SCHEMES))
@@ -119,7 +119,7 @@ def draw(chance: random.Random) -> Drawn:
 
 
 def errors(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Relative to each tensor or, where its entries cancel, to a tenth of the largest."""
+    """Errors relative to each tensor or, where its entries cancel, to a tenth of the largest."""
     norms = {name: float(value.norm()) for name, value in expected.items()}
     least = max(norms.values()) / 10
     zeros = {name: torch.zeros_like(value) for name, value in expected.items()}
@@ -130,7 +130,7 @@ def errors(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, 
 
 
 def at_random(chance: random.Random, names: list[str]) -> Callable[[Request], str]:
-    """Chooses anew for every call, but the same when activations are computed once more."""
+    """A choice that is random for every call, and the same when activations are recomputed."""
     choices: dict[tuple[int, Schemes], str] = {}
 
     def choose(request: Request) -> str:

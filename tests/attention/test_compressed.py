@@ -115,7 +115,7 @@ def test_identity_compression_is_full_attention(case):
 
 
 def check_padding_gets_nothing(case: Case) -> None:
-    """What stands at padding reaches no other output, and gets no gradient from any."""
+    """A vector at padding reaches no other output, and gets no gradient from any."""
     for attention in attentions(tiny.model_of(case)):
         for left_pad in (True, False):
             padding = padded(SOURCES, left_pad).eq(PAD)
@@ -227,7 +227,7 @@ def test_projections_are_shared_as_their_option_says(case):
 
 
 def check_compression_learns(case: Case) -> None:
-    """Every column of a position that occurs, in every matrix."""
+    """Every matrix has a gradient in each column of a position that occurs."""
     model = tiny.model_of(case)
     gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
     for name in compressing(model):
@@ -292,7 +292,7 @@ def warm(case: Case, model, **options):
 
 @torch.no_grad()
 def check_start(case: Case) -> None:
-    """Out of a Linformer: its positions at the input kept, DIET-ABS-LIN starts as it."""
+    """DIET-ABS-LIN starts as the Linformer that it comes from, whose input positions stay."""
     linformer = tiny.model_of(LINFORMER)
     started = warm(case, linformer)
     for left_pad, _ in SIDES:

@@ -26,7 +26,7 @@ PATHS = [
 
 
 def forward_and_backward(model: tiny.Model) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-    """What it says of tokens padded on either side, and the gradients; dropout is 0."""
+    """Outputs for tokens padded on either side, and the gradients; dropout is 0."""
     results = []
     for left_source, left_target in SIDES:
         out = tiny.logits(model.train(), left_source=left_source, left_target=left_target)

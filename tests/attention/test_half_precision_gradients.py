@@ -20,7 +20,7 @@ ROUNDING = 0.01
 
 
 def half_and_full(module: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """In bfloat16, and the same numbers in float32."""
+    """The module in bfloat16, and the same numbers in float32."""
     half = copy.deepcopy(module).bfloat16()
     return half, copy.deepcopy(half).float()
 
@@ -32,7 +32,7 @@ def weighted(out: Tensor) -> Tensor:
 
 
 def errors(half: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]:
-    """How far the gradient of every parameter is from what it should be, relative to that."""
+    """The error of every parameter's gradient, relative to the expected one."""
     for (name, actual), exact in zip(half.named_parameters(), expected.parameters(), strict=True):
         if exact.grad is not None:
             yield name, float((actual.grad.float() - exact.grad).norm() / exact.grad.norm())

@@ -21,7 +21,7 @@ NOTHING = torch.full((4,), PAD)
 
 
 def check_nothing_but_padding(case: Case, backend: str = "reference") -> None:
-    """Forward and backward, in training mode: dropout is 0."""
+    """Outputs and gradients stay the same in training mode; dropout is 0."""
     model = tiny.copy_of(tiny.model_of(case), case.but(attention_backend=backend)).train()
     results = []
     for appended in ([], [NOTHING]):

@@ -63,7 +63,7 @@ def test_where_the_kernels_can_not_run_a_model_computes_the_reference(case):
 
 
 def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> Request:
-    """On a device that need not be there."""
+    """A request on a device that need not be there."""
     [first, *_] = attentions(tiny.model_of(Case(scheme, family="roberta")))
     with FakeTensorMode():
         positions = torch.empty(1, tokens, dtype=torch.int64, device=device)
@@ -197,7 +197,7 @@ def test_every_kind_of_call_is_compared_once(monkeypatch):
 
 
 def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """Forward and backward on a CPU, as if it could interpret the kernels."""
+    """Attend forward and backward on a CPU, as if it could interpret the kernels."""
     q, k, v = (torch.ones(2, 3, n, width, dtype=dtype, requires_grad=True) for n in (4, 5, 5))
     line = torch.ones(3, 8, requires_grad=True)
     layout = Layout(torch.arange(1, 5).unsqueeze(0), torch.arange(5).unsqueeze(0))

@@ -22,7 +22,7 @@ def packed(share: float) -> mock._patch:
 
 
 def check_packing(case: Case) -> None:
-    """Forward and backward; in training mode, too: dropout is 0."""
+    """Outputs and gradients are the same with and without packing; dropout is 0."""
     model = tiny.model_to_change(case).train()
     for left_source, left_target in SIDES:
         results = []

@@ -73,7 +73,7 @@ def test_training_has_no_temperature():
 
 
 def check_kernels(case):
-    """Beside a GPU, where `kernels_fit`, they read the line itself."""
+    """On a GPU, where `kernels_fit`, the kernels read the line itself."""
     calls = []
     layout = Layout.of_self_attention(torch.zeros(1, 4, dtype=torch.bool))
     q, line = tiny.vectors(1, 2, 4, 8), tiny.vectors(2, 7)

@@ -11,7 +11,7 @@ from benchmarks.harness import Timing, save
 
 @pytest.fixture
 def called(monkeypatch, tmp_path, capsys):
-    """Runs it with stand-ins; returns what it printed, and what the benchmarks were told."""
+    """A function that runs it with stand-ins; it returns the output and the benchmarks' words."""
     told = []
 
     def measured(name):

@@ -93,7 +93,7 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
 
 
 def test_fairseq_alone_looks_it_up(edited, monkeypatch):
-    """The control: what Hydra makes of the same options."""
+    """The control: Hydra looks the same options up."""
     monkeypatch.setenv("SECRET", "7")
     convert = dataclass_utils.convert_namespace_to_omegaconf
 
@@ -131,7 +131,7 @@ def test_addresses_are_refused(place, url, edited, data):
 
 
 def test_addresses_that_nothing_reads_are_left_alone(edited, data):
-    """Where a run's processes met, and fairseq's own default, as RoBERTa's checkpoints have it."""
+    """Nothing reads a run's rendezvous, or the default address in RoBERTa's checkpoints."""
     meeting = {"distributed_init_method": "tcp://localhost:1234"}
     models(edited(distributed_training__distributed_init_method="tcp://localhost:1234"), data)
     models(edited(**meeting), data)
@@ -217,7 +217,7 @@ def test_an_enormous_model_or_configuration_is_refused(values, words, edited, da
 
 
 def test_twice_the_size_does_not_fit_but_is_built(edited, data):
-    """The bound is for what no computer holds; PyTorch compares names and shapes."""
+    """The bound is for models that no computer holds; PyTorch compares names and shapes."""
     with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
         models(edited(model__encoder_layers=2), data)
 

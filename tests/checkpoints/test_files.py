@@ -99,7 +99,7 @@ def test_weights_that_are_no_tensors_are_refused(value, tmp_path):
 
 
 class Named:
-    """Its pickle names a function whose name acts on a terminal."""
+    """An object whose pickle names a function with a name that acts on a terminal."""
 
     def __reduce__(self):
         return os.getcwd, ()
@@ -203,7 +203,7 @@ TRAINING = ("--restore-file", "--finetune-from-model", "--save-dir")
 
 @pytest.mark.parametrize("way", ["--path", *slow(TRAINING)])
 def test_commands_read_regular_files_only(way, no_file, data, tmp_path):
-    """Training would begin from scratch and end with status 0, generation wait for the pipe."""
+    """Otherwise training would start from scratch, and generation would wait for the pipe."""
     path, words = no_file
     saving = ("--save-dir", tmp_path / "save")
     match way:

@@ -22,7 +22,7 @@ def _applied():
 
 
 def attempts(path, data, folder):
-    """All that reads a checkpoint."""
+    """Every command and interface that reads a checkpoint."""
 
     def interface():
         model = TransformerModel.from_pretrained(str(path.parent), path.name, str(data))
@@ -71,7 +71,7 @@ def test_a_mutated_checkpoint_works_or_ends_the_command(mutation, stock, data, t
 
 
 def test_the_watch_sees_what_a_checkpoint_must_not_do(tmp_path):
-    """The control: each thing that the outcome must not be is seen."""
+    """The control: every forbidden outcome is noticed."""
     import os
     import socket
     import sys

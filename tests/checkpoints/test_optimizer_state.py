@@ -21,7 +21,7 @@ from tests.support.optimizers import (
 
 
 def saved(make):
-    """What an optimizer is after three updates, as a checkpoint has it."""
+    """An optimizer's state after three updates, as a checkpoint has it."""
     trajectory(optimizer := make(params := parameters()), params, steps=range(3))
     return through_a_file(optimizer.state_dict())
 
@@ -53,7 +53,7 @@ def refused(make, state):
     ],
 )
 def test_moments_of_another_shape_are_refused(make, moment, wrong, shape):
-    """PyTorch's kernel reads and writes beyond their end."""
+    """Otherwise PyTorch's kernel would read and write beyond their end."""
     state = saved(make)
     state["state"][0][moment] = wrong
     assert refused(make, state) == (

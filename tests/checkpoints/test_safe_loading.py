@@ -94,7 +94,7 @@ def test_stock_checkpoints_work_in_from_pretrained(stock, data):
 
 
 def test_every_listed_type_is_needed(stock):
-    """Each is in the file of a fairseq that ran without us; else it goes from the list."""
+    """Every listed type is in a checkpoint that fairseq wrote without us."""
     types = set(torch.serialization.get_unsafe_globals_in_checkpoint(stock))
     assert types == {
         "argparse.Namespace",
@@ -216,7 +216,7 @@ def test_a_program_in_the_configuration_is_refused(side, protected, edited, data
 @pytest.mark.few(1)
 @pytest.mark.parametrize("attack", [False, True])
 def test_old_configurations_load_and_their_programs_are_refused(attack, stock, data, tmp_path):
-    """They have a namespace of all options instead of sections."""
+    """Old checkpoints have a namespace of all options instead of sections."""
     marker, path = tmp_path / "it-ran", tmp_path / "old.pt"
     with open(stock, "rb") as file:
         state = checkpoints.read(file)

@@ -127,7 +127,7 @@ def test_the_shutdown_waits_for_the_longest_request():
 
 @pytest.fixture
 def few_descriptors():
-    """Processes that are started have 256 of them."""
+    """Limit started processes to 256 descriptors."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
     yield
@@ -141,7 +141,7 @@ def test_more_connections_than_descriptors_are_refused(few_descriptors):
 
 @pytest.mark.parametrize("service", [["--max-idle-seconds", "2"]], indirect=True)
 def test_idle_connections_are_closed_for_new_ones(few_descriptors, service):
-    """Of 256 descriptors; then all of them are closed."""
+    """The server has 256 descriptors; in the end all idle connections are closed."""
     process, port = service
     idle = []
     try:
@@ -178,7 +178,7 @@ def read_to_end(connection):
     "service", [["--max-idle-seconds", "1", "--max-seconds", "2"]], indirect=True
 )
 def test_connections_have_limits_of_time(service):
-    """Half headers, slow headers, a slow body, an idle connection after an answer."""
+    """Half and slow headers, a slow body, and an idle connection after an answer have limits."""
     _, port = service
     head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

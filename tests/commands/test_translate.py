@@ -19,7 +19,7 @@ TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
-    """A folder with a model that says all backwards, of at most 20 words."""
+    """A folder with a model that reverses sentences of at most 20 words."""
     monkeypatch.setattr(engine, "load", lambda *_: Backwards())
     return words_only(tmp_path)
 

@@ -120,7 +120,7 @@ def test_stock_models_are_fused_also_when_a_trainer_wraps_them(model, counted):
 
 
 class Wrapped(torch.nn.Module):
-    """As fairseq's and PyTorch's data-parallel modules are."""
+    """A model that is wrapped as by fairseq's and PyTorch's data parallel."""
 
     def __init__(self, module):
         super().__init__()
@@ -162,7 +162,7 @@ def test_a_second_derivative_is_refused():
 
 
 def test_gradients_in_bf16_are_as_exact_as_fairseq_s():
-    """Of thousands of tokens whose targets are learned: in a row of W's gradient they cancel."""
+    """Gradients of thousands of learned tokens cancel in a row of W's gradient."""
     weight = torch.randn(28, 16)
     target = torch.randint(28, (4000,))
     x = weight[target] + 0.1 * torch.randn(4000, 16)

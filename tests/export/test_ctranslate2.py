@@ -18,7 +18,7 @@ from diet_fairseq.positions.shaw import Shaw
 from tests.support import mutants, tiny
 from tests.support.tiny import Case
 
-EXACT = 1e-4  # of log-probabilities in float32
+EXACT = 1e-4  # tolerance of log-probabilities in float32
 
 
 def trained(model):
@@ -106,7 +106,7 @@ def test_an_unsupported_scheme_is_refused_with_a_reason(case, reason):
 
 @pytest.mark.parametrize("options", [{}, {"position_rope_share": 0.25}], ids=str)
 def test_rotary_positions_fit_to_1e_5(options, tmp_path):
-    """Its pairs are ours, and with them it adds no positions at the input."""
+    """CTranslate2 pairs dimensions as we do, and then adds no positions at the input."""
     model = tiny.model_to_change(Case("rope").but(**options))
     assert difference(model, exported(model, tmp_path)) < 1e-5
 

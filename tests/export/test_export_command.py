@@ -74,7 +74,7 @@ def run(*words):
 
 
 def refusal(capsys, *words):
-    """The one line that is said of it, as the command line would."""
+    """The one line that the command ends with."""
     with pytest.raises((UserError, SystemExit)) as error:
         run(*words)
     text = str(error.value) if isinstance(error.value, UserError) else capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_padding_may_lie_beyond_the_longest_input(case):
 
 @tiny.each([Case("none"), Case("diet_rel", family="roberta")])
 def test_recordings_are_refused(case):
-    """They would leave out what another batch's padding needs."""
+    """A recording would leave out what another batch's padding needs."""
     model = converted(case)
     texts = [tiny.padded(tiny.SOURCES, False)]
     names = ["input_ids"]
@@ -82,7 +82,7 @@ def test_recordings_are_refused(case):
 
 
 def check_gains(case):
-    """Those that the parameters have, which may be of another version than the options'."""
+    """Exported gains are those of the parameters, whose version may not be that of the options."""
     model = tiny.model_to_change(case)
     for module in model.modules():
         if isinstance(module, ScoreParameters):
@@ -91,7 +91,7 @@ def check_gains(case):
 
 
 def check_file(case):
-    """What is written is enough, though of tied parameters it has one."""
+    """The file is enough to load the model, though it holds tied parameters once."""
     model = tiny.fresh(case, share_all_embeddings=True)
     export = huggingface.convert(model)
     again = type(export.model)(export.model.config).eval()
@@ -172,7 +172,7 @@ MUTANTS: mutants.Table = [
 
 @mutants.each(MUTANTS)
 def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
-    """Also where `export hf` itself didn't compare."""
+    """The test catches it even if `export hf` itself compares nothing."""
     converted.cache_clear()
     monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
     mutants.assert_caught(check, mutant, case)

@@ -134,7 +134,7 @@ def test_no_word_sees_a_later_one_though_nothing_is_padded(case):
 @torch.no_grad()
 @tiny.each([*tiny.first_of_each_scheme(tiny.IN_ATTENTION), *ENCODERS])
 def test_positions_act_with_any_attention_function(case):
-    """It may be registered without a function for its mask."""
+    """An attention function may be registered without one for its mask."""
     AttentionInterface.register("a_stranger", sdpa_attention_forward)
     model = converted(case)
     model.set_attn_implementation("eager")

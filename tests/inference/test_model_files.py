@@ -29,7 +29,7 @@ def refusal(model, pieces=NOTHING):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """One that says its languages, and nothing beside it."""
+    """A checkpoint that names its languages, with no file beside it."""
     task = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
     save(tmp_path / "model.pt", task)
     (tmp_path / "data").mkdir()
@@ -109,7 +109,7 @@ def test_wrong_text_options_of_an_encoder_are_refused(tmp_path, content):
 
 
 def test_a_checkpoint_is_read_once_for_each_command(tmp_path, monkeypatch, capsys):
-    """Also where its languages are not beside it."""
+    """It is read once also where only the checkpoint names its languages."""
     folder, reads = untrained(tmp_path / "run", "--arch", "transformer_t5_tiny"), []
     load = torch.load
     monkeypatch.setattr(

@@ -173,7 +173,7 @@ def test_unchanged_targets_are_predicted_and_sampled_too():
 
 
 class RowsOf(TorchDispatchMode):
-    """Counts the rows of what is computed with so many columns; a view of a parameter is not."""
+    """A mode that counts rows of results with so many columns, but not of parameters' views."""
 
     def __init__(self, columns):
         super().__init__()
@@ -230,7 +230,7 @@ def test_accumulated_batches_have_the_gradients_of_one(monkeypatch):
 
 
 def test_batches_and_processes_are_measured_together():
-    """What is logged of two batches is that of all their tokens, not a mean of means."""
+    """Logged values of two batches are means over all their tokens, not means of means."""
     logs = [
         {"sample_size": 4, "ntokens": 10, "generator_right": 1, "discriminator_right": 9},
         {"sample_size": 1, "ntokens": 30, "generator_right": 1, "discriminator_right": 15},

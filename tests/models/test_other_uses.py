@@ -25,7 +25,7 @@ def inputs_of(model):
 @pytest.mark.parametrize("record", RECORDERS.values(), ids=RECORDERS)
 @tiny.each([Case("none"), Case("diet_rel"), Case("none", family="roberta")])
 def test_recordings_are_refused(case, record):
-    """`none`, too: what is done depends on the padding."""
+    """The scheme `none` is refused, too: its computation depends on the padding."""
     model = tiny.model_of(case)
     # before 2.7 a model isn't told, and PyTorch refuses in words of its own
     told = record is RECORDERS["trace"] or hasattr(torch.compiler, "is_exporting")

@@ -54,7 +54,7 @@ def test_fused_adamw_takes_the_steps_of_fairseqs_adam(active):
 
 
 def test_torchs_adamw_takes_other_steps():
-    """The control: it has eps elsewhere."""
+    """The control: torch's AdamW adds eps elsewhere."""
     alone = partial(torch.optim.AdamW, fused=True)
     assert difference(moved(alone), moved(Adam)) > 1000 * ROUNDING
 
@@ -94,7 +94,7 @@ def test_eps_is_saved_as_given():
 
 @GRADIENTS
 def test_fused_adamw_resumes_from_fairseqs_adam(active):
-    """Whose count of updates is an int in its checkpoints."""
+    """fairseq's Adam saves its count of updates as an int."""
     params = parameters()
     adam = Adam(params, **HYPER)
     trajectory(adam, params, active, range(25))
@@ -255,7 +255,7 @@ def wrapped(make, monkeypatch, wrapper=FP16Optimizer, dtype=torch.float16, **opt
 
 
 def half_trajectory(optimizer, params, steps=range(STEPS)):
-    """Where the float32 copies are after these updates."""
+    """The float32 copies after these updates."""
     fp16 = optimizer.scaler is not None
     for step in steps:
         optimizer.zero_grad()

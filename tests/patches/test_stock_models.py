@@ -50,7 +50,7 @@ def data(data, documents, tmp_path_factory):
 
 
 def in_mode(mode):
-    """Without the plugin, or with it in one of its modes."""
+    """Arguments of `run` for a mode of the plugin, or for no plugin."""
     if mode is None:  # so that fairseq alone loads its checkpoints
         return {"plugin": False, "first": without_protection}
     return {"first": partial(set_environment, DIET_FAIRSEQ_PATCHES=mode)}

@@ -51,7 +51,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5)
 
 
 def check_bloom(heads: int) -> None:
-    """Its score of a key differs by the query's own position, which softmax doesn't see."""
+    """BLOOM's score of a key differs by the query's position, which softmax doesn't see."""
     theirs = bloom.build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32)  # (H, 1, Tk)
     score = scheme_of("alibi", heads, causal=True).score(full(causal=True)).dense()[0]  # (H, T, T)
     future = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
@@ -87,7 +87,7 @@ def test_cpb_equals_swin_v2_in_a_window_of_nine_tokens() -> None:
 
 
 class KerpleAsReleased(nn.Module):
-    """What github.com/chijames/KERPLE computes of a head, in its words and by its clamping."""
+    """KERPLE of one head, as github.com/chijames/KERPLE computes and clamps it."""
 
     def __init__(self, kind: str, bias_p: float, bias_a: float) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ def check_across(lengths: dict[str, tuple[int, int]]) -> None:
 
 
 def test_alibi_in_cross_attention_counts_from_both_beginnings() -> None:
-    """Padded on the left, so that the offsets of positions are not those of slots."""
+    """Sentences are padded on the left: offsets of positions are not those of slots."""
     check_across(ACROSS)
 
 

@@ -97,7 +97,7 @@ def test_segments_per_head_have_a_gain_of_their_own_unless_one_is_given(name):
 
 @pytest.mark.parametrize("name", [name for name in GAINED if name not in ("tupe_r", "shaw")])
 def test_an_update_moves_the_score_by_the_gain_times_the_learning_rate(name):
-    """Of products each factor moves: to first order by the gain times the other one."""
+    """In a product each factor moves the score: to first order by the gain times the other one."""
     scheme = scheme_of(name, n=12, gain=5.0, start="local")
     before = score_of(scheme).detach()
     optimizer = torch.optim.Adam(scheme.parameters(), lr=1e-3, eps=1e-12)
@@ -130,7 +130,7 @@ def test_the_gain_of_a_product_falls_with_its_rank(name, at_32):
 
 
 def without_gains(state: dict) -> dict:
-    """As checkpoints were before there was a gain."""
+    """A state dict from before there were gains."""
     return {name: value for name, value in state.items() if not name.endswith(".gain")}
 
 

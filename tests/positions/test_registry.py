@@ -26,7 +26,7 @@ REGISTRIES = [SCHEMES, *(getattr(models, f"ARCH_{name}REGISTRY") for name in
 
 @pytest.fixture(autouse=True)
 def registries():
-    """Schemes and architectures as they were before."""
+    """Restore schemes and architectures after the test."""
     before = [dict(registry) for registry in REGISTRIES]
     inverse = {model: list(names) for model, names in models.ARCH_MODEL_INV_REGISTRY.items()}
     yield
@@ -100,7 +100,7 @@ def test_every_scheme_has_the_properties_that_check_scheme_asks_for(name):
 
 
 class Learned(PositionScheme):
-    """A score of the offset, which is learned."""
+    """A learned score of the offset."""
 
     def __init__(self, shape):
         super().__init__(shape)

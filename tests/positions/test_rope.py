@@ -202,7 +202,7 @@ def test_positions_count_real_tokens(kind):
 
 
 def check_gradient(kind):
-    """It is the transposed map, whose rows are what the map makes of the unit vectors."""
+    """The gradient is the transposed map, whose rows are the images of the unit vectors."""
     scheme, layout = of_kind(kind), layout_of(3)
     units = torch.eye(WIDTH)[:, None, None].expand(-1, HEADS, 3, -1)  # (d_h, H, T, d_h)
     images = scheme.transform(units, units, layout)
@@ -244,7 +244,7 @@ def test_angles_are_float32_whatever_the_model_is(kind):
 
 
 def check_once(kind):
-    """Also where only new keys are turned."""
+    """Layers share cosines also where only new keys are turned."""
     layers = [of_kind(kind) for _ in range(3)]
     for layout in (layout_of(), layout_of(queries=1)):
         new = layout.query_positions.size(1)

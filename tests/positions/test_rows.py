@@ -148,7 +148,7 @@ def appendix_b(query: Tensor, logits: Tensor, embeddings: Tensor) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("length", [3, 64])
 def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
-    """Its query is scaled here, as in the equation and in the released code."""
+    """CoPE's query is scaled here, as in the equation and in the released code."""
     module, x = attention_of("cope", causal=True, cope_length=length), tiny.vectors(2, LENGTH, DIM)
     scheme: Any = module.positions
     q, k, v = (
@@ -163,7 +163,7 @@ def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
 
 @torch.no_grad()
 def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
-    """What is ours has no side of its own: both directions are the paper's, beside the key i."""
+    """Our extension has no side of its own: both directions are the paper's, beside the key i."""
     module, x = attention_of("cope", cope_length=5), tiny.vectors(1, LENGTH, DIM)
     scheme: Any = module.positions
     no_padding = torch.zeros(1, LENGTH).bool()

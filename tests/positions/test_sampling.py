@@ -14,7 +14,7 @@ from tests.support.tiny import PAD, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
 KINDS = ("shifted", "randomised")
-#: schemes that sampling says something to
+#: schemes that read sampled positions
 CASES = [
     case
     for case in tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(

@@ -24,7 +24,7 @@ def full(length: int, causal: bool = False) -> Layout:
 
 
 def scheme_of(name: str, heads: int = 2, n: int = LIMIT, causal: bool = False, **options):
-    """A scheme of its own, with parameters as they are at the start."""
+    """A new scheme with its initial parameters."""
     limit = Limit(n, "--max-source-positions")
     return SCHEMES[name].create(AttentionShape(heads, 8, 16, limit, limit, causal), **options)
 
@@ -289,7 +289,7 @@ UNTIED = [c for c in tiny.CASES if c.option("position_untie_cls") in ("paper", "
 
 @torch.no_grad()
 def check_untied(case: Case) -> None:
-    """What [CLS] asks is one number per head, what it is asked another; wherever it stands."""
+    """Scores from [CLS] are one number per head, scores to it another, wherever it stands."""
     tokens = padded(tiny.SOURCES, left_pad=True)
     for attention in attentions(tiny.model_of(case)):
         if attention.scheme is None:

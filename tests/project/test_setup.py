@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# What set-up calls besides Python and the compiler.
+# programs that set-up calls besides Python and the compiler
 TOOLS = ["bash", "cat", "grep", "sed", "tail"]
 
 
@@ -170,7 +170,7 @@ def test_set_up_fails_if_fairseq_does_not_run(installing, tmp_path):
 
 
 def make(*arguments: str) -> str:
-    """What make prints, whatever make these tests themselves were started by."""
+    """The output of make, independent of a make that runs these tests."""
     outer = {
         "MAKEFLAGS",
         "MFLAGS",
@@ -201,7 +201,7 @@ def test_every_target_sets_up_first(target, variable):
 
 
 def files() -> list[Path]:
-    """What is or may be committed."""
+    """Files that are or may be committed."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")

@@ -16,7 +16,7 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def forget_what_was_compiled():
-    """It counts against a limit that all models share."""
+    """Compiled code counts against a limit that all models share."""
     torch.compiler.reset()
 
 

@@ -1,4 +1,4 @@
-"""What positions add is what the parameters of this moment say, however they came to be so."""
+"""Positions follow the current parameters, whatever has changed them."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ def in_place(model):
 
 
 def through_data(model):
-    """As a moving average that somebody wrote by hand; PyTorch counts no change."""
+    """Change `.data`, as hand-written moving averages do; PyTorch counts no change."""
     for parameter in tiny.position_parameters(model).values():
         parameter.data.lerp_(torch.ones_like(parameter), 0.5)
 

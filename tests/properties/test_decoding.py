@@ -23,7 +23,7 @@ def decoded(model, encoder_out, targets, state, start=0):
 
 @torch.no_grad()
 def check_incremental(case: Case) -> None:
-    """At every step, also where beam search reorders, drops and doubles in mid-sentence.
+    """Every step equals decoding at once, also where beam search reorders, drops and doubles.
 
     Two sentences of two beams each; the first sentence ends before the second.
     """
@@ -109,7 +109,7 @@ def assert_scored_as_at_once(model, sources, hypotheses) -> None:
 
 @torch.no_grad()
 def check_translation(case: Case) -> None:
-    """Beam search says the same of a sentence in any batch, also where prefixes are given."""
+    """Beam search translates a sentence alike in any batch, also where prefixes are given."""
     model = tiny.model_of(case)
     sources = tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6)
     prefixes = padded(tiny.sentences(3, 3, 3, 3, 2, 1, 3, 3, seed=7), left_pad=False)

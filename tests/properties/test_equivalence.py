@@ -1,4 +1,4 @@
-"""The same numbers as something else: fairseq's own model, no bias, the papers' equations."""
+"""Models give the numbers of fairseq's own models, of no bias, and of the papers' equations."""
 
 import numpy as np
 import pytest
@@ -198,7 +198,7 @@ def test_a_zero_bias_is_no_bias(case):
 
 
 def check_equation(case: Case) -> None:
-    """Every attention of the model, each sentence of a padded batch, real tokens, loops."""
+    """Every attention equals the papers' loops at the real tokens of a padded batch."""
     if case.scheme not in ORACLES:
         pytest.skip(f"tests/support/oracles.py has no loops for {case.scheme}")
     names = (f"position_{name}" for name in IN_THE_EQUATION)

@@ -1,4 +1,4 @@
-"""Every scheme through fairseq's own commands, the flags said once."""
+"""Every scheme trains and translates by fairseq's commands, with its flags given once."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def translations(done: Done) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith("H-")]
 
 
-#: what all schemes' checkpoints say of themselves is tested in `test_state`
+#: `test_state` tests what the checkpoints of all schemes hold
 QUICK = ("diet_abs", "diet_rel")
 SCHEMES = [
     pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in translation_schemes()

@@ -1,4 +1,4 @@
-"""What must matter does: the order of words, in every layer, and every parameter of a scheme."""
+"""The order of words matters in every layer, and every parameter of a scheme learns."""
 
 from functools import cache
 
@@ -20,7 +20,7 @@ def loaded(case: Case) -> torch.nn.Module:
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
-    """All as they are built, and one of each scheme after a load: `test_state` has any model that
+    """Cases as they are built, and one of each scheme after a load: `test_state` has any model that
     is loaded give the numbers of the one that was saved."""
     pairs = [(case, tiny.model_of) for case in cases]
     pairs += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
@@ -37,7 +37,7 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 @torch.no_grad()
 def check_order(case: Case, make=tiny.model_of) -> None:
-    """Words in another order: other outputs, but for a model without positions.
+    """Words in another order give other outputs, but for models without positions.
 
     Of encoder and decoder; the latter reads a whole sentence, or else its mask would tell order.
     """
@@ -78,7 +78,7 @@ def check_every_layer(case: Case, make=tiny.model_of) -> None:
 
 
 def check_gradients(case: Case, make=tiny.model_of) -> None:
-    """Every position parameter of every layer, but for those that softmax is blind to."""
+    """Every position parameter has a gradient, but for those that softmax is blind to."""
     model = make(case)
     gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
     for name in tiny.position_parameters(model):

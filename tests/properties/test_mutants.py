@@ -1,4 +1,4 @@
-"""No property without a fault that it was seen to catch, no fault that nothing catches."""
+"""Every property catches a fault, and every fault is caught."""
 
 import inspect
 import re

@@ -31,7 +31,7 @@ def _one_process():
 
 
 def check_steps(case: Case, **options: bool) -> None:
-    """It refuses a parameter with two gradients, and a second step after one without any."""
+    """Data parallel refuses parameters with two gradients, and a step after one without any."""
     model = tiny.fresh(case, **options).train()
     parallel = DistributedDataParallel(model)
     inputs = {"src_tokens": padded(SOURCES, left_pad=False)}

@@ -1,4 +1,4 @@
-"""What a model is: its parameters, shared or not, saved, loaded, copied, pruned, recomputed."""
+"""Models stay the same when they are saved, loaded, copied, pruned or recomputed."""
 
 import copy
 import io
@@ -54,7 +54,7 @@ def test_a_model_saved_and_loaded_is_the_same_bit_for_bit(case):
 
 
 def check_arguments(case: Case) -> None:
-    """They are what a checkpoint keeps of the command line: it names the scheme, and is enough."""
+    """A checkpoint's arguments name the scheme and are enough to build the model."""
     args = tiny.arguments(case)
     model = tiny.from_arguments(args)
     restored = pickle.loads(pickle.dumps(args))
@@ -83,7 +83,7 @@ IN_HEADS = [
 
 
 def check_sharing(case: Case) -> None:
-    """One module for all layers or one for each, once in the checkpoint; after a copy as well."""
+    """Layers share one module or have one each, once in the checkpoint, also after a copy."""
     model = tiny.model_of(case)
     deep = copy.deepcopy(model)
     loaded = tiny.copy_of(model, case)
@@ -113,7 +113,7 @@ def test_sharing_is_what_it_says_after_a_load_and_a_deepcopy_too(case):
 
 
 def check_computed_once(case: Case) -> None:
-    """Per stack of layers and forward pass, not per layer."""
+    """Scores are computed per stack of layers and forward pass, not per layer."""
     model, times, original = tiny.model_of(case), [], forward_context.scores_of
 
     def counted(schemes, *rest):
@@ -137,7 +137,7 @@ def test_shared_scores_are_computed_once(case):
 
 @torch.no_grad()
 def check_projected_once(case: Case) -> None:
-    """Projections of positions, that is, in a pass over whole sentences and in a decoding step."""
+    """Positions are projected once in a pass over sentences, and once in a decoding step."""
     model, projected, original = tiny.model_of(case), [], TupeA._factors
 
     def counted(self, layout):
@@ -166,7 +166,7 @@ def test_positions_are_projected_once_in_decoding_too(scheme):
 
 
 def check_checkpointing(case: Case, **options: float) -> None:
-    """Gradients without and with it, two batches padded differently before one backward."""
+    """Gradients are the same with it, of two batches padded differently before one backward."""
     plain = tiny.fresh(case, **options).train()
     saving = tiny.copy_of(plain, case, checkpoint_activations=True, **options).train()
     results = []
@@ -213,7 +213,7 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
 
 @contextmanager
 def choosing(choose: Callable[[Request], str]) -> Iterator[None]:
-    """What "auto" takes is decided by a function."""
+    """Have a function choose what "auto" takes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "quickest", choose)
         yield
@@ -279,7 +279,7 @@ def test_a_layer_keeps_its_own_positions_when_others_are_dropped_or_pruned(case)
 
 
 def check_tied(case: Case) -> None:
-    """One matrix for source, target and output: no more parameters than that."""
+    """Source, target and output share one matrix, and there are no more parameters."""
     model = tiny.fresh(case, share_all_embeddings=True)
     untied = tiny.model_of(case)
     assert model.encoder.embed_tokens is model.decoder.embed_tokens

@@ -23,7 +23,7 @@ def stock_roberta():
 
 
 def warm(case: Case, checkpoint, **options):
-    """The checkpoint's parameters alone: as of a model whose configuration tells nothing."""
+    """A model that starts from parameters alone, without a configuration."""
     model = tiny.fresh(case, seed=2, **options)
     with warm_start.starting(model):
         model.load_state_dict(dict(checkpoint))
@@ -31,7 +31,7 @@ def warm(case: Case, checkpoint, **options):
 
 
 def warm_from(model, case: Case, as_saved=copy.copy, **options):
-    """As the trainer does it: the description of positions comes with the checkpoint."""
+    """A model that starts as in the trainer, with the checkpoint's description of positions."""
     ours = tiny.fresh(case, seed=2, **options)
     state = {"model": dict(model.state_dict()), "cfg": {"model": as_saved(model.args)}}
     with warm_start.starting(ours):
@@ -240,7 +240,7 @@ RESCALED = [
 
 @torch.no_grad()
 def check_scale(case: Case) -> None:
-    """With and without TUPE's rescaling, in both directions: all scores stay as they are."""
+    """All scores stay the same from a model with TUPE's rescaling to one without, and back."""
     for before, now in ((False, True), (True, False)):
         theirs = tiny.model_to_change(case.but(position_no_rescale=before))
         ours = warm_from(theirs, case.but(position_no_rescale=now))

@@ -62,7 +62,7 @@ class Attention:
     def layout(
         self, padding: Tensor, full_context: bool = False, segments: Tensor | None = None
     ) -> Layout:
-        """Of a batch with this (B, T) padding; in cross-attention that of both sides."""
+        """The layout for this (B, T) padding; in cross-attention that of both sides."""
         causal = self.causal and not full_context
         layout = Layout.of_self_attention(padding, causal=causal, segments=segments)
         return Layout.of_cross_attention(layout, padding) if self.is_cross else layout

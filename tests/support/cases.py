@@ -27,7 +27,7 @@ SHARING, INPUTS, SEGMENTS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A scheme with options, in a kind of model; named by them, as the report relies on."""
+    """A scheme with options in a kind of model, and its name."""
 
     scheme: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -107,7 +107,7 @@ def cases_of(scheme: str) -> Iterator[Case]:
 
 
 def in_encoders(scheme: str) -> Iterator[Case]:
-    """RoBERTa, and BERT with all that segments can be."""
+    """The scheme in RoBERTa, and in BERT with every kind of segments."""
     roberta, bert = Case(scheme, family="roberta"), Case(scheme, family="bert")
     yield from (roberta, bert)
     if SCHEMES[scheme].in_attention:
@@ -168,7 +168,7 @@ def fast_paths(case: Case) -> list[str]:
 
 
 def arguments(case: Case, **overrides: Any) -> Namespace:
-    """What fairseq's command line would give to `build_model`."""
+    """The arguments that fairseq's command line gives to `build_model`."""
     return complete(f"{case.family}_{case.scheme}", **dict(case.options), **overrides)
 
 
@@ -215,7 +215,7 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 
 def run_of(case: Case, cases: list[Case]) -> list[pytest.MarkDecorator]:
-    """No mark for the default run, which has every scheme as it is in one family, each in turn."""
+    """The marks of a case: the default run has every scheme in one family, each in turn."""
     of_this_scheme = [candidate for candidate in cases if candidate.scheme == case.scheme]
     plain = [candidate for candidate in of_this_scheme if not candidate.options] or of_this_scheme
     # the number of cases differs between tests, so that they meet a scheme in different families

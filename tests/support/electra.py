@@ -1,4 +1,4 @@
-"""Tiny ELECTRAs, and batches with chosen tokens."""
+"""Tiny ELECTRAs, and batches with masked tokens."""
 
 from argparse import Namespace
 
@@ -53,7 +53,7 @@ def loss_of(model, sample, **options):
 
 
 def enlarged(model):
-    """With larger parameters: initial ones hardly tell one token from another."""
+    """Enlarge the parameters: initial ones hardly tell one token from another."""
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.2)
     return model

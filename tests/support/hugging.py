@@ -59,7 +59,7 @@ def data(folder: Path, names: tuple[str, ...], seed: int = 0) -> Dictionary:
 
 
 def checkpoint(folder: Path, arch: str, task: str = "translation", **overrides: object) -> Path:
-    """A model of chance, as fairseq-train saves one, beside its data in ``folder``."""
+    """A random model as fairseq-train saves it, beside its data in ``folder``."""
     names = ("dict.en.txt", "dict.de.txt") if task == "translation" else ("dict.txt",)
     names = ("input0/dict.txt",) if task == GLUE else names
     dictionary = data(folder, names)

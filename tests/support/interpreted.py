@@ -204,7 +204,7 @@ def timed_tiles() -> None:
 
 
 def two_runs() -> None:
-    """They give the same bits, dropout included."""
+    """Two runs give the same bits, dropout included."""
     call = Call("diet_rel", (40, 25), options={"clip": 3})
     with kernels_with(16):
         first, second = (call.results("offsets", dropout=0.1) for _ in range(2))
@@ -331,7 +331,7 @@ def main() -> None:
     for name in [*sys.modules]:  # PyTorch's compiler may have imported it already
         if name.startswith("triton") and not name.startswith("triton._C"):
             del sys.modules[name]
-    np.seterr(all="ignore")  # of rows that there are not
+    np.seterr(all="ignore")  # rows beyond the end of a tile hold anything
     for name, run in checks_of(slow="slow" in sys.argv).items():
         try:
             run()

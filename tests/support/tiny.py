@@ -80,7 +80,7 @@ def from_arguments(args: Namespace, seed: int = 1) -> Model:
 
 
 def fresh(case: Case, seed: int = 1, **overrides: Any) -> Model:
-    """A model of one's own."""
+    """A new model, which a test may change."""
     return from_arguments(arguments(case, **overrides), seed)
 
 
@@ -90,7 +90,7 @@ def stock(family: str = "transformer", **overrides: Any) -> Model:
 
 
 def named(name: str) -> Case:
-    """The case that is called so."""
+    """The case of this name."""
     return next(case for case in CASES if str(case) == name)
 
 
@@ -121,7 +121,7 @@ def schemes_in(module: nn.Module) -> dict[str, PositionScheme]:
 
 
 def position_parameters(model: Model) -> dict[str, nn.Parameter]:
-    """What the schemes learn; not fairseq's own table at the input."""
+    """Parameters of the schemes, without fairseq's own table at the input."""
     return {
         f"{name}.{inner}": parameter
         for name, scheme in schemes_in(model).items()
@@ -140,7 +140,7 @@ def sentences(*lengths: int, seed: int = 1) -> list[Tensor]:
 
 
 def shifted(targets: list[Tensor]) -> list[Tensor]:
-    """What the decoder reads: </s> first."""
+    """The decoder's input, which begins with </s>."""
     return [target.roll(1) for target in targets]
 
 
@@ -184,7 +184,7 @@ def logits(
     left_target: bool = False,
     **options: Any,
 ) -> Tensor:
-    """(sum of target lengths, vocabulary): what the model says at real tokens, in their order.
+    """(sum of target lengths, vocabulary): outputs at real tokens, in their order.
 
     An encoder reads the sources alone, in segments if it knows any.
     """
@@ -212,7 +212,7 @@ def some_loss(out: Tensor) -> Tensor:
 
 
 def gradients(model: Model, loss: Tensor) -> dict[str, Tensor]:
-    """Of every parameter that has one."""
+    """The gradient of every parameter that has one."""
     model.zero_grad()
     loss.backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}

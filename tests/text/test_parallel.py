@@ -11,7 +11,7 @@ import pytest
 
 from diet_fairseq.text import parallel
 
-#: its workers say who they are, and work on; nothing is to be said when they end
+#: its workers print their process ids and work on; their end must print nothing
 AT_WORK = """
 import os, sys, time
 from diet_fairseq.interrupts import interruptible

@@ -88,7 +88,7 @@ def test_a_kill_in_each_rule_changes_no_result(finished, tmp_path):
 
 
 def assert_a_changed_rate_trains_anew(experiment, fresh, rule, **rate):
-    """A kill, a changed rate: the result is that of a training with this rate alone."""
+    """After a kill and a changed rate the result is that of a training with this rate alone."""
     experiment.kill(experiment.start_until(rule, CHECKPOINT, updates=100_000))
     [old] = experiment.folder.glob("out/runs/*")
     experiment.configure(**rate)

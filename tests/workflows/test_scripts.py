@@ -147,7 +147,7 @@ def test_a_published_figure_comes_out_to_the_digit(shared_data, monkeypatch):
 
 @pytest.mark.slow
 def test_every_published_bleu_comes_out(shared_data, monkeypatch):
-    """Of all 25 systems, and with the four digits of SOURCE.md where it has them."""
+    """The test scores all 25 systems, with the four digits of SOURCE.md where it has them."""
     full = ("BLEU 13a", outputs.BLEU, 1, 4)
     names = ("published_bleu", "bleu_mteval_v13a")
     monkeypatch.setattr(outputs, "FIGURES", dict.fromkeys(names, full))
@@ -165,7 +165,7 @@ def test_every_published_bleu_comes_out(shared_data, monkeypatch):
 
 @pytest.mark.slow
 def test_every_kind_of_published_figure_comes_out(shared_data):
-    """Of two systems a table; the script scores all of them, in four minutes."""
+    """The test scores two systems of each table; the script takes four minutes for all."""
     assert_published(outputs.rows(shared_data, systems=2))
 
 

@@ -1,4 +1,4 @@
-"""Faults in what is said of a checkpoint's options."""
+"""Faults in the comparison with a checkpoint's options."""
 
 from diet_fairseq.patches import position_options
 from tests.support.mutants.catching import Patch
