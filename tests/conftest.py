@@ -61,13 +61,13 @@ def _quick_end_of_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for item in items:
         few = item.get_closest_marker("few")
         if few is not None:
             name = item.nodeid.partition("[")[0]
-            taken[name] += 1
-            if taken[name] > few.args[0]:
+            counts[name] += 1
+            if counts[name] > few.args[0]:
                 item.add_marker(pytest.mark.slow)
 
 

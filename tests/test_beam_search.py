@@ -30,7 +30,7 @@ OPTIONS = [
 
 def sample_of(sources=SOURCES):
     source = tiny.padded(sources, left_pad=True)
-    lengths = torch.tensor([len(some) for some in sources])
+    lengths = torch.tensor([len(source) for source in sources])
     return {"net_input": {"src_tokens": source, "src_lengths": lengths}}
 
 
@@ -167,7 +167,7 @@ def test_sentences_that_end_early_leave_the_batch():
         for kind in (QuickBeamSearch, SequenceGenerator)
     )
     assert_same_hypotheses(ours, theirs)
-    assert len({len(some[0]["tokens"]) for some in ours}) > 1
+    assert len({len(beam[0]["tokens"]) for beam in ours}) > 1
 
 
 @pytest.mark.parametrize("columns", [5, 16, 160, 161, 1000, 1007])

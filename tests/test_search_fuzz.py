@@ -90,13 +90,13 @@ def search_drawn(draw: random.Random) -> tuple[dict[str, Any], dict[str, Any], d
         "temperature": at_times(draw.uniform(0.3, 3), 1.0),
         "eos": at_times(draw.randrange(FIRST_WORD, VOCABULARY), None),
     }
-    others: list[dict[str, Any]] = [
+    rare_options: list[dict[str, Any]] = [
         {"match_source_len": True, "min_len": 0},
         {"no_repeat_ngram_size": 2},
         {"tokens_to_suppress": ("word3", "word5")},
         {"search_strategy": search.DiverseBeamSearch(WORDS, 1, 0.5)},
     ]
-    options |= at_times(draw.choice(others), {})
+    options |= at_times(draw.choice(rare_options), {})
     lengths = [draw.randint(1, 9) for _ in range(at_times(1, draw.randint(2, 7)))]
     sources = tiny.sentences(*lengths, seed=draw.randrange(10**6))
     net_input = {

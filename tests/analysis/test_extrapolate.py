@@ -85,11 +85,11 @@ def test_losses_are_those_of_each_window_read_by_itself(encoders, text, out_of_e
     for length in LENGTHS:
         for start in range(0, len(stream) - length + 2, length - 1):
             part = stream[start : start + length - 1]
-            here = hidden[start : start + length - 1]
-            read = torch.where(here, model.dictionary.index("<mask>"), part)
+            masked = hidden[start : start + length - 1]
+            read = torch.where(masked, model.dictionary.index("<mask>"), part)
             window = torch.cat([torch.tensor([model.dictionary.bos()]), read])
             log_probabilities = model.model(window.unsqueeze(0))[0][0].log_softmax(-1)  # (T, V)
-            for place in here.nonzero()[:, 0].tolist():
+            for place in masked.nonzero()[:, 0].tolist():
                 loss = -log_probabilities[place + 1, part[place]]
                 losses.setdefault((length, place + 1), []).append(loss)
     mine = [row for row in rows_of(out_of_encoders) if row["positions"].startswith("diet_rel")]

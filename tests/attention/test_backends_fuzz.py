@@ -57,7 +57,7 @@ class Drawn:
     reading: dict[str, Any]
 
     def __str__(self) -> str:
-        lengths = [[len(x) for x in some] for some in (self.sources, self.targets)]
+        lengths = [[len(x) for x in batch] for batch in (self.sources, self.targets)]
         return f"{self.case} {self.shape} {self.dtype} {lengths} {self.reading}"
 
     def model(self, backend: str) -> Model:

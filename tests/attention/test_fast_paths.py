@@ -133,11 +133,11 @@ def test_auto_takes_the_backend_measured_to_be_quickest_in_bfloat16(
 def assert_auto_takes(
     scheme, tokens, without, with_gradient, monkeypatch, dtype=torch.float32, near=1e-4
 ):
-    taken = []
+    calls = []
     for name, backend in tiny.BACKENDS.items():
 
         def watched(call, name=name, backend=backend):
-            taken.append((name, any(isinstance(score, Factors) for score in call.scores)))
+            calls.append((name, any(isinstance(score, Factors) for score in call.scores)))
             return backend(call)
 
         monkeypatch.setitem(tiny.BACKENDS, name, replace(backend, compute=watched))
@@ -145,10 +145,10 @@ def assert_auto_takes(
     sentences = tiny.sentences(tokens)
     with torch.no_grad():
         out = tiny.logits(model, sentences)
-    assert taken == [(without, False)] * tiny.LAYERS
-    taken.clear()
+    assert calls == [(without, False)] * tiny.LAYERS
+    calls.clear()
     close(tiny.logits(model, sentences), out, rtol=near, atol=near)  # sums over 1,024 keys
-    assert taken == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
+    assert calls == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
 
 
 def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):

@@ -215,9 +215,9 @@ def without_parameters(optimizer):
 
 def test_a_schedule_resumes_from_a_number_only():
     scheduler = schedule(max_update=10)
-    for best, taken in ((None, None), (2.5, 2.5), (torch.tensor(2.5), 2.5)):
+    for best, expected in ((None, None), (2.5, 2.5), (torch.tensor(2.5), 2.5)):
         scheduler.load_state_dict({"best": best})
-        assert scheduler.best == taken
+        assert scheduler.best == expected
     for wrong in ({"best": "2.5"}, {"best": torch.ones(2)}, {}, None):
         with pytest.raises(UserError) as error:
             scheduler.load_state_dict(wrong)

@@ -115,9 +115,9 @@ def test_each_window_is_written_before_the_next_is_translated(model, tmp_path, m
     seen = []
     candidates = Translator.candidates
 
-    def watched(self, some, **options):
-        seen.append((len(some), capsys.readouterr().out.count("\n")))
-        return candidates(self, some, **options)
+    def watched(self, sentences, **options):
+        seen.append((len(sentences), capsys.readouterr().out.count("\n")))
+        return candidates(self, sentences, **options)
 
     monkeypatch.setattr(Translator, "candidates", watched)
     monkeypatch.setattr(lines, "BLOCK", 8)

@@ -294,7 +294,7 @@ def test_safetensors_hold_the_state_dict_under_its_names(place, tmp_path):
         "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
         "decoder.output_projection.weight": "encoder.embed_tokens.weight",
     }
-    tensors |= {name: tensors[there] for name, there in tied.items()}
+    tensors |= {name: tensors[original] for name, original in tied.items()}
     assert tensors.keys() == state.keys()
     for name, tensor in state.items():
         torch.testing.assert_close(tensors[name], tensor, rtol=0, atol=0)

@@ -18,7 +18,7 @@ RECORDED = "torch.export, torch.jit.trace and ONNX record what is done for one b
 
 def inputs_of(model):
     source, target = tiny.padded(tiny.SOURCES, True), tiny.padded(tiny.TARGETS, False)
-    lengths = torch.tensor([len(some) for some in tiny.SOURCES])
+    lengths = torch.tensor([len(source) for source in tiny.SOURCES])
     return (source,) if tiny.is_encoder(model) else (source, lengths, target)
 
 

@@ -185,8 +185,8 @@ def test_a_resumed_optimizer_ends_as_if_uninterrupted(make, active):
 @EACH
 def test_the_state_of_another_optimizer_is_refused(make):
     """fairseq compares names of optimizers, and in fp16 and bf16 all have one."""
-    another = {fused_adamw: lamb_torch, lamb_torch: fused_adamw}[make]
-    trajectory(stranger := another(params := parameters()), params, steps=range(2))
+    kind = {fused_adamw: lamb_torch, lamb_torch: fused_adamw}[make]
+    trajectory(stranger := kind(params := parameters()), params, steps=range(2))
     with pytest.raises(UserError) as error:
         make(parameters()).load_state_dict(stranger.state_dict())
     name, lacking = {

@@ -66,8 +66,8 @@ def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
 
 
 def test_names_and_classes_that_are_no_schemes_are_refused():
-    taken = "the position scheme t5 is registered already, by diet_fairseq.positions.relative.T5"
-    with pytest.raises(UserError, match=f"{taken}: give DietRel another name"):
+    fault = "the position scheme t5 is registered already, by diet_fairseq.positions.relative.T5"
+    with pytest.raises(UserError, match=f"{fault}: give DietRel another name"):
         register_position_scheme("t5")(DietRel)
     with pytest.raises(UserError, match="must be a subclass of PositionScheme, but is Linear"):
         register_position_scheme("linear")(torch.nn.Linear)

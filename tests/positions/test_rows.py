@@ -170,11 +170,11 @@ def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
     layout = Layout.of_self_attention(no_padding)
     q = split(x).permute(1, 2, 0, 3)
     logits = tiny.vectors(1, HEADS, LENGTH, LENGTH)
-    there = scheme.content_score(logits, q, layout) - logits
+    forward = scheme.content_score(logits, q, layout) - logits
     scheme.embeddings.copy_(scheme.embeddings.roll(5, dims=1))
-    back = scheme.content_score(logits.flip(-1, -2), q.flip(-2), layout) - logits.flip(-1, -2)
-    others = ~torch.eye(LENGTH).bool()
-    close(back.flip(-1, -2)[..., others], there[..., others], **tiny.TOLERANCE)
+    mirrored = scheme.content_score(logits.flip(-1, -2), q.flip(-2), layout) - logits.flip(-1, -2)
+    off_diagonal = ~torch.eye(LENGTH).bool()
+    close(mirrored.flip(-1, -2)[..., off_diagonal], forward[..., off_diagonal], **tiny.TOLERANCE)
 
 
 # --- all of them -----------------------------------------------------------------------------

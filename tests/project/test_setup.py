@@ -43,9 +43,9 @@ def machine(tmp_path):
     return add, set_up
 
 
-def python_but(pattern: str, instead: str) -> str:
-    """The script of a Python that does `instead` when its command line matches `pattern`."""
-    return f'case "$*" in {pattern}) {instead} ;; esac; exec {sys.executable} "$@"'
+def python_but(pattern: str, action: str) -> str:
+    """The script of a Python that does `action` when its command line matches `pattern`."""
+    return f'case "$*" in {pattern}) {action} ;; esac; exec {sys.executable} "$@"'
 
 
 def assert_refused(done: subprocess.CompletedProcess, *words: str) -> None:

@@ -39,7 +39,9 @@ def test_a_compiled_model_and_its_gradients_are_the_same(case: Case):
     gradients = tiny.gradients(model, tiny.some_loss(compiled))
     # sums in another order: their rounding is that of the largest terms
     largest = max(float(gradient.abs().max()) for gradient in expected.values())
-    tiny.assert_same(*({n: g / largest for n, g in some.items()} for some in (gradients, expected)))
+    tiny.assert_same(
+        *({n: g / largest for n, g in grads.items()} for grads in (gradients, expected))
+    )
 
 
 @pytest.mark.slow

@@ -50,8 +50,8 @@ def check_order(case: Case, make=tiny.model_of) -> None:
 
     def decode():
         return (
-            tiny.logits(model, [words], [some], full_context_alignment=True)
-            for some in (words, words[ORDER])
+            tiny.logits(model, [words], [target], full_context_alignment=True)
+            for target in (words, words[ORDER])
         )
 
     for read in (encode,) if tiny.is_encoder(model) else (encode, decode):

@@ -77,8 +77,8 @@ def test_data_parallel_trains_with_the_fused_criterion(unused, tied):
     model = tiny.fresh(tiny.named("diet_rel"), share_all_embeddings=tied).train()
     parallel = DistributedDataParallel(model, find_unused_parameters=unused)
     ours, theirs = (
-        losses(kind, some, sample_of())
-        for kind, some in (
+        losses(kind, trained, sample_of())
+        for kind, trained in (
             (FusedLabelSmoothedCrossEntropy, ModuleProxyWrapper(parallel)),
             (LabelSmoothedCrossEntropyCriterion, model),
         )

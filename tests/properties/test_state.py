@@ -265,7 +265,7 @@ def seed_that_keeps_layer_1() -> int:
     def keeps(seed: int) -> bool:
         draw = torch.Generator().manual_seed(seed)
         draws = [torch.empty(LAYERS).uniform_(generator=draw) > 0.5 for _ in range(2)]
-        return all(some.tolist() == [False, True] for some in draws)
+        return all(draw.tolist() == [False, True] for draw in draws)
 
     return next(filter(keeps, range(1000)))
 

@@ -78,8 +78,8 @@ def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
             offsets.Tile(*(tile, tile) if kernel == "backward_line" else (2 * tile, tile), 4, 2),
         )
 
-    instead: dict[str, Any] = {"tiles_of": tiles_of} | ({"Launch": faulty} if faulty else {})
-    return patch.multiple(offsets, **instead)
+    replaced: dict[str, Any] = {"tiles_of": tiles_of} | ({"Launch": faulty} if faulty else {})
+    return patch.multiple(offsets, **replaced)
 
 
 close: Any = partial(torch.testing.assert_close, rtol=2e-5, atol=2e-5)

@@ -136,7 +136,7 @@ def sentences(*lengths: int, seed: int = 1) -> list[Tensor]:
     """Words and, at the end, </s>."""
     draw = torch.Generator().manual_seed(seed)
     words = [torch.randint(FIRST_WORD, VOCABULARY, (length,), generator=draw) for length in lengths]
-    return [torch.cat([some[1:], torch.tensor([EOS])]) for some in words]
+    return [torch.cat([sentence[1:], torch.tensor([EOS])]) for sentence in words]
 
 
 def shifted(targets: list[Tensor]) -> list[Tensor]:
@@ -144,28 +144,27 @@ def shifted(targets: list[Tensor]) -> list[Tensor]:
     return [target.roll(1) for target in targets]
 
 
-def segments_of(model: Model, some: list[Tensor], left_pad: bool) -> Tensor | None:
+def segments_of(model: Model, batch: list[Tensor], left_pad: bool) -> Tensor | None:
     """(B, T): each sentence in as many pieces as the model has segments; None: it has none."""
     pieces = getattr(model.encoder.sentence_encoder, "num_segments", None)
     if pieces is None:
         return None
     ids = []
-    for sentence in some:
+    for sentence in batch:
         real = int(sentence.ne(PAD).sum())
         ids.append((torch.arange(len(sentence)) * pieces // real).clamp(max=pieces - 1))
-    return collate_tokens(ids, 0, left_pad=left_pad).to(some[0].device)
+    return collate_tokens(ids, 0, left_pad=left_pad).to(batch[0].device)
 
 
 SOURCES = sentences(9, 5, 1, seed=1)
 TARGETS = shifted(sentences(5, 9, 1, seed=2))
-SIDES = [
-    (left_pad, not left_pad) for left_pad in (True, False)
-]  # of the source's, the target's padding
+#: whether the source and whether the target is padded on the left
+SIDES = [(True, False), (False, True)]
 
 
-def padded(some: list[Tensor], left_pad: bool) -> Tensor:
+def padded(batch: list[Tensor], left_pad: bool) -> Tensor:
     """(B, T), the shorter ones padded on the left or on the right."""
-    return collate_tokens(some, PAD, left_pad=left_pad)
+    return collate_tokens(batch, PAD, left_pad=left_pad)
 
 
 def device_of(model: Model) -> torch.device:

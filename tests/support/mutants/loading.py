@@ -17,5 +17,5 @@ def positions_at_the_input_not_compared(patch: Patch) -> None:
 
 
 def _without(patch: Patch, option: str) -> None:
-    others = tuple(name for name in position_options.OPTIONS if name != option)
-    patch.setattr(position_options, "OPTIONS", others)
+    options = tuple(name for name in position_options.OPTIONS if name != option)
+    patch.setattr(position_options, "OPTIONS", options)

@@ -35,11 +35,11 @@ from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 
 def one_table_for_all_layers_by_accident(patch: Patch) -> None:
-    made: dict[Any, Any] = {}
+    tables: dict[Any, Any] = {}
     build = Placement.build_for_layer
 
     def build_for_layer(self: Placement, index: int) -> Any:
-        return made.setdefault(self.shape, build(self, index))
+        return tables.setdefault(self.shape, build(self, index))
 
     patch.setattr(Placement, "build_for_layer", build_for_layer)
 
