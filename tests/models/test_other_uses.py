@@ -62,12 +62,13 @@ ENCODER = (
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("arch", "task", "why"),
     [
-        ("transformer_none", "language_modeling", ENCODER_DECODER),
         ("transformer_diet_rel", "masked_lm", ENCODER_DECODER),
         ("bert_none", "language_modeling", ENCODER),
+        ("transformer_none", "language_modeling", ENCODER_DECODER),
         ("roberta_t5", "translation", ENCODER),
     ],
 )

@@ -68,6 +68,7 @@ def test_exact_parameters_of_another_model_are_ignored(data, tmp_path):
     assert "the checkpoint's float32 parameters are not those of its model" in done.text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "updates"),
     [

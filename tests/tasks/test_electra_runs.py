@@ -89,6 +89,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("words", REFUSED)
 def test_impossible_options_are_refused(documents, tmp_path, words):
     options = dict(zip(ELECTRA[::2], ELECTRA[1::2], strict=True)) | {words[0]: words[1]}
