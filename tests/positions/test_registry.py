@@ -94,7 +94,12 @@ def test_options_that_contradict_others_are_refused_at_registration(option, erro
     assert "transformer_other" not in ARCH_MODEL_REGISTRY
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+#: one scheme of each kind: scores, rows, changed logits, rotations, factors, compressed keys
+KINDS = ("diet_rel", "shaw", "cope", "rope", "tupe_r", "linformer")
+
+
+@pytest.mark.few(len(KINDS))
+@pytest.mark.parametrize("name", sorted(SCHEMES, key=lambda name: name not in KINDS))
 def test_every_scheme_has_the_properties_that_check_scheme_asks_for(name):
     check_scheme(SCHEMES[name])
 
