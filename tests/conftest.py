@@ -1,18 +1,23 @@
-"""For all tests: threads, seeds, quiet, and where the shared data lies."""
+"""Settings and fixtures of all tests: threads, seeds, corpora, the marker `few`."""
 
+import gc
 import logging
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 # One thread a process: the tests run side by side, and the commands they start inherit this.
-# Before torch is imported, which reads it once.
+# This stands before the import of torch, which reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
 import torch
+
+import diet_fairseq  # noqa: F401  # a file of tests that is run alone has the plugin, too
+from tests.support import commands
 
 logging.getLogger("fairseq").setLevel(logging.WARNING)
 
@@ -35,15 +40,35 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentence pairs for fairseq's commands, in the folder with their text; no test changes it."""
+    return commands.corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents for fairseq's commands; no test changes them."""
+    return commands.documents(tmp_path_factory.mktemp("documents"))
+
+
+@pytest.fixture
+def _quick_end_of_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End data loader workers with the test; otherwise a later test waits 5 seconds for each."""
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    yield
+    gc.collect()
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for item in items:
         few = item.get_closest_marker("few")
         if few is not None:
             name = item.nodeid.partition("[")[0]
-            taken[name] += 1
-            if taken[name] > few.args[0]:
+            counts[name] += 1
+            if counts[name] > few.args[0]:
                 item.add_marker(pytest.mark.slow)
 
 

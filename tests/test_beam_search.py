@@ -29,21 +29,21 @@ OPTIONS = [
 
 
 def sample_of(sources=SOURCES):
-    source = tiny.padded(sources, left=True)
-    lengths = torch.tensor([len(some) for some in sources])
+    source = tiny.padded(sources, left_pad=True)
+    lengths = torch.tensor([len(source) for source in sources])
     return {"net_input": {"src_tokens": source, "src_lengths": lengths}}
 
 
 def assert_same_hypotheses(ours, theirs):
-    assert [len(some) for some in ours] == [len(some) for some in theirs]
-    for some, others in zip(ours, theirs, strict=True):
-        for one, other in zip(some, others, strict=True):
-            assert one.keys() == other.keys()
-            assert one["tokens"].tolist() == other["tokens"].tolist()
+    assert [len(beam) for beam in ours] == [len(beam) for beam in theirs]
+    for our_beam, their_beam in zip(ours, theirs, strict=True):
+        for our, their in zip(our_beam, their_beam, strict=True):
+            assert our.keys() == their.keys()
+            assert our["tokens"].tolist() == their["tokens"].tolist()
             for name in ("score", "positional_scores", "attention", "alignment"):
                 # fairseq's scores are float32 whatever the model's type is
                 torch.testing.assert_close(
-                    one[name], other[name], **tiny.TOLERANCE, check_dtype=False
+                    our[name], their[name], **tiny.TOLERANCE, check_dtype=False
                 )
 
 
@@ -54,7 +54,7 @@ def generated(kind, model, sample=None, bos_token=None, **options):
 
 
 def quickly_generated(model, **options):
-    """By our own search, or not at all."""
+    """Hypotheses of our own search; a call of fairseq's fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SequenceGenerator, "_generate", None)
         return generated(QuickBeamSearch, model, **options)
@@ -74,10 +74,13 @@ def test_translations_and_their_scores_are_fairseq_s(case):
 
 @tiny.each(FIRST)
 def test_scores_in_bfloat16_are_close_to_those_in_float32(case):
-    exact, rounded = tiny.model_of(case), tiny.own(case).bfloat16()
-    for one, other in zip(quickly_generated(exact), quickly_generated(rounded), strict=True):
-        assert other[0]["score"] != one[0]["score"]
-        torch.testing.assert_close(other[0]["score"].float(), one[0]["score"], rtol=0, atol=0.1)
+    exact, rounded = tiny.model_of(case), tiny.model_to_change(case).bfloat16()
+    for [best, *_], [best_rounded, *_] in zip(
+        quickly_generated(exact), quickly_generated(rounded), strict=True
+    ):
+        score, expected = best_rounded["score"], best["score"]
+        assert score != expected
+        torch.testing.assert_close(score.float(), expected, rtol=0, atol=0.1)
 
 
 @pytest.mark.parametrize("arch", ["transformer", "transformer_align", "bart_base", "mbart_base"])
@@ -87,7 +90,7 @@ def test_translations_of_fairseq_s_own_models_are_fairseq_s(arch):
 
 
 class NormalisedDecoder(TransformerDecoder):
-    """Its output has been through a softmax already, as a pointer-generator's has."""
+    """A decoder whose output has been through a softmax, as a pointer-generator's has."""
 
     def output_layer(self, features):
         return super().output_layer(features).softmax(dim=-1)
@@ -110,12 +113,14 @@ class SharpModel(TransformerModel):
 
 def with_a_method_of_its_own(model):
     usual = model.get_normalized_probs
-    model.get_normalized_probs = lambda out, *rest, **more: usual((3 * out[0],), *rest, **more)
+    model.get_normalized_probs = lambda out, *rest, **options: usual(
+        (3 * out[0],), *rest, **options
+    )
 
 
 def with_a_hook_on_its_decoder(model):
-    """Which fairseq passes by when it generates."""
-    model.decoder.register_forward_hook(lambda module, given, out: (-out[0], out[1]))
+    """fairseq does not call the hook when it generates."""
+    model.decoder.register_forward_hook(lambda module, inputs, out: (-out[0], out[1]))
 
 
 def as_another(kind, part):
@@ -153,7 +158,7 @@ def test_a_translation_may_begin_with_another_token():
 
 def test_sentences_that_end_early_leave_the_batch():
     """With words that are likely to end, sentences do so at different steps."""
-    model = tiny.own(FIRST[-1])
+    model = tiny.model_to_change(FIRST[-1])
     with torch.no_grad():
         model.decoder.output_projection.weight[EOS] += 0.4
     sources = tiny.sentences(9, 5, 1, 7, 3, 8, 2, seed=5)
@@ -162,7 +167,7 @@ def test_sentences_that_end_early_leave_the_batch():
         for kind in (QuickBeamSearch, SequenceGenerator)
     )
     assert_same_hypotheses(ours, theirs)
-    assert len({len(some[0]["tokens"]) for some in ours}) > 1
+    assert len({len(beam[0]["tokens"]) for beam in ours}) > 1
 
 
 @pytest.mark.parametrize("columns", [5, 16, 160, 161, 1000, 1007])
@@ -177,10 +182,10 @@ def test_the_largest_sums_are_found_in_order(rows, columns):
     sums = (x + past.unsqueeze(2)).flatten(1)
     for number in (1, 4, 5):
         values, places = beam_search.largest(x, past, number)
-        wanted = sums.topk(number).values
-        torch.testing.assert_close(values, wanted, equal_nan=True, rtol=0, atol=0)
-        found = sums.gather(1, places)
-        torch.testing.assert_close(found, values, equal_nan=True, rtol=0, atol=0)
+        expected = sums.topk(number).values
+        torch.testing.assert_close(values, expected, equal_nan=True, rtol=0, atol=0)
+        gathered = sums.gather(1, places)
+        torch.testing.assert_close(gathered, values, equal_nan=True, rtol=0, atol=0)
 
 
 OTHERS = {
@@ -195,7 +200,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
-def test_other_searches_are_fairseq_s_own(options):
+def test_other_searches_are_left_to_fairseq(options):
     model = tiny.model_of(FIRST[0])
     ours, theirs = (
         generated(kind, model, **options) for kind in (QuickBeamSearch, SequenceGenerator)
@@ -203,26 +208,26 @@ def test_other_searches_are_fairseq_s_own(options):
     assert_same_hypotheses(ours, theirs)
 
 
-def test_prefixes_and_ensembles_are_fairseq_s_own():
+def test_prefixes_and_ensembles_are_searched_as_in_fairseq():
     models = [tiny.model_of(case) for case in FIRST[:2]]
     prefix = torch.full((len(SOURCES), 1), tiny.FIRST_WORD + 1)
-    for more in ({"prefix_tokens": prefix}, {}):
+    for options in ({"prefix_tokens": prefix}, {}):
         ours, theirs = (
-            kind(models, WORDS, beam_size=3, max_len_b=8).generate(models, sample_of(), **more)
+            kind(models, WORDS, beam_size=3, max_len_b=8).generate(models, sample_of(), **options)
             for kind in (QuickBeamSearch, SequenceGenerator)
         )
         assert_same_hypotheses(ours, theirs)
 
 
 @pytest.mark.parametrize("case", ["diet_abs", "tupe_a"])
-def test_schemes_in_cross_attention_are_fairseq_s_own(case):
+def test_schemes_in_cross_attention_are_searched_as_in_fairseq(case):
     model = tiny.model_of(Case(case, (("position_cross_attention", True),)))
     assert_same_hypotheses(generated(QuickBeamSearch, model), generated(SequenceGenerator, model))
 
 
 def test_the_model_is_restored():
-    """With another number of hypotheses, and in a forward pass."""
-    model = tiny.own(FIRST[0])
+    """Another number of hypotheses and a forward pass find the model as it was."""
+    model = tiny.model_to_change(FIRST[0])
     before = tiny.logits(model)
     generated(QuickBeamSearch, model, beam_size=5)
     assert torch.equal(tiny.logits(model), before)
@@ -248,7 +253,7 @@ def test_fairseq_s_own_models_are_searched_by_fairseq(arch):
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "diet_rel", "t5"])
 def test_scores_of_a_float64_model_are_exact(scheme):
-    model = tiny.own(Case(scheme)).double()
+    model = tiny.model_to_change(Case(scheme)).double()
     for beam in quickly_generated(model):
         for hypothesis in beam:
             assert hypothesis["score"].dtype is torch.float64
@@ -271,12 +276,12 @@ def test_every_task_builds_it_unless_alignments_are_printed():
     ):
         built = FairseqTask.build_generator(task, models, SimpleNamespace(**options))
         assert type(built) is kind
-    given = FairseqTask.build_generator(task, models, SimpleNamespace(), SequenceGenerator)
-    assert type(given) is SequenceGenerator
+    generator = FairseqTask.build_generator(task, models, SimpleNamespace(), SequenceGenerator)
+    assert type(generator) is SequenceGenerator
 
 
 def test_a_model_of_nan_is_refused():
-    model = tiny.own(FIRST[0])
+    model = tiny.model_to_change(FIRST[0])
     with torch.no_grad():
         model.decoder.output_projection.weight.fill_(float("nan"))
     with pytest.raises(UserError, match="gives no finite score to any translation"):

@@ -19,7 +19,7 @@ KINDS = ["pipe", "device", "link to a device", "folder"]
 
 
 def put(path, kind):
-    """Something that is no regular file, in the file's place."""
+    """Put an irregular file in the file's place."""
     if path.exists():
         path.unlink()
     match kind:
@@ -97,18 +97,18 @@ def test_json_is_bounded(tmp_path, text, reason):
 
 def test_an_object_is_checked_key_by_key(tmp_path):
     class Numbers(BaseModel, strict=True):
-        one: int
-        more: list[int] = []
+        size: int
+        ids: list[int] = []
 
     path = tmp_path / "file"
-    path.write_text('\ufeff{"one": 1, "more": [2], "other": null}')
-    assert input_files.read_object(path, Numbers) == Numbers(one=1, more=[2])
+    path.write_text('\ufeff{"size": 1, "ids": [2], "other": null}')
+    assert input_files.read_object(path, Numbers) == Numbers(size=1, ids=[2])
     for text, fault in (
         ("[1]", f"{path} is no JSON object: give another file"),
-        ("{}", f"{path}: one is missing; give another file"),
-        ('{"one": "1"}', f'{path}: one must be a valid integer, but is "1"; give another file'),
-        ('{"one": 1, "more": [0, NaN]}', f"{path}: more.1 must be "),
-        (f'{{"one": {"9" * 400}.0}}', f"{path}: one must be "),
+        ("{}", f"{path}: size is missing; give another file"),
+        ('{"size": "1"}', f'{path}: size must be a valid integer, but is "1"; give another file'),
+        ('{"size": 1, "ids": [0, NaN]}', f"{path}: ids.1 must be "),
+        (f'{{"size": {"9" * 400}.0}}', f"{path}: size must be "),
     ):
         path.write_text(text)
         with pytest.raises(UserError, match="^" + re.escape(fault)):
@@ -143,7 +143,7 @@ FILES = {
     ("folder", "name"), [(folder, name) for folder, names in FILES.items() for name in names]
 )
 def test_no_command_hangs_at_a_file_of_a_folder(folders, tmp_path, folder, name, kind):
-    """Each ends in one line in a process that may take 20 seconds."""
+    """Each command ends in one line in a process that may take 20 seconds."""
     copy = tmp_path / "tried" / folder
     shutil.copytree(folders / folder, copy)
     put(copy / name, kind)

@@ -47,14 +47,14 @@ def refusal(folder, content):
 
 
 def test_a_description_is_read_as_written_and_its_folder_can_move(folder, tmp_path_factory):
-    wanted = ModelDescription(
+    description = ModelDescription(
         "fairseq", "en", "de", folder, folder / "model.pt", folder, "sentencepiece",
         folder / "sub" / "words.model", beam=4, lenpen=0.6, penalty="tensor2tensor",
         max_source_length=100, max_target_length=50,
     )  # fmt: skip
-    wanted.write()
+    description.write()
     assert json.loads((folder / "model.json").read_text()) == GIVEN
-    assert model_json.read(folder) == wanted
+    assert model_json.read(folder) == description
     moved = folder.rename(tmp_path_factory.mktemp("elsewhere") / "moved")
     assert model_json.read(moved).checkpoint == moved / "model.pt"
 
@@ -63,8 +63,8 @@ def test_an_exported_model_has_fewer_keys_and_others_are_ignored(folder):
     content = {key: GIVEN[key] for key in ("format", "version", "source_lang", "target_lang")}
     content |= {"engine": "ctranslate2", "quantization": "int8"}
     (folder / "model.json").write_text(json.dumps(content))
-    found = model_json.read(folder)
-    assert found == ModelDescription("ctranslate2", "en", "de", folder)
+    description = model_json.read(folder)
+    assert description == ModelDescription("ctranslate2", "en", "de", folder)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ built = lru_cache(maxsize=None)(lambda kind: KINDS[kind]())
 
 
 def model_of(kind: str, ends: float) -> tiny.Model:
-    """One of its own, in double precision: else rounding chooses among hypotheses.
+    """A new model in double precision: otherwise rounding chooses among hypotheses.
 
     ``ends``: how much more likely the end of a sentence is than it was.
     """
@@ -90,17 +90,17 @@ def search_drawn(draw: random.Random) -> tuple[dict[str, Any], dict[str, Any], d
         "temperature": at_times(draw.uniform(0.3, 3), 1.0),
         "eos": at_times(draw.randrange(FIRST_WORD, VOCABULARY), None),
     }
-    others: list[dict[str, Any]] = [
+    rare_options: list[dict[str, Any]] = [
         {"match_source_len": True, "min_len": 0},
         {"no_repeat_ngram_size": 2},
         {"tokens_to_suppress": ("word3", "word5")},
         {"search_strategy": search.DiverseBeamSearch(WORDS, 1, 0.5)},
     ]
-    options |= at_times(draw.choice(others), {})
+    options |= at_times(draw.choice(rare_options), {})
     lengths = [draw.randint(1, 9) for _ in range(at_times(1, draw.randint(2, 7)))]
     sources = tiny.sentences(*lengths, seed=draw.randrange(10**6))
     net_input = {
-        "src_tokens": tiny.padded(sources, left=draw.random() < 0.6),
+        "src_tokens": tiny.padded(sources, left_pad=draw.random() < 0.6),
         "src_lengths": torch.tensor(lengths),
     }
     prefix = torch.tensor([[draw.randrange(FIRST_WORD, VOCABULARY)]] * len(lengths))
@@ -118,12 +118,12 @@ def check_searches(kind: str, number: int = 12) -> None:
         model = model_of(kind, ends=draw.uniform(-1, 2))
         # Both are there before one is used: fairseq's changes a BART when it is built.
         ours, theirs = (
-            one([model], WORDS, **options) for one in (QuickBeamSearch, SequenceGenerator)
+            search([model], WORDS, **options) for search in (QuickBeamSearch, SequenceGenerator)
         )
         try:
-            found = ours.generate([model], sample, **call)
-            assert_same_hypotheses(found, theirs.generate([model], sample, **call))
-            assert_same_hypotheses(found, ours.generate([model], sample, **call))
+            hypotheses = ours.generate([model], sample, **call)
+            assert_same_hypotheses(hypotheses, theirs.generate([model], sample, **call))
+            assert_same_hypotheses(hypotheses, ours.generate([model], sample, **call))
         except Exception as error:
             raise AssertionError(f"seed {seed}: {options}, {call}") from error
 

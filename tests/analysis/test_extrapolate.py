@@ -137,8 +137,8 @@ def test_the_length_of_training_is_drawn_for_every_line():
 def models(tmp_path_factory):
     limits = ("--max-source-positions=12", "--max-target-positions=12")
     return [
-        translating.untrained(tmp_path_factory.mktemp(name), f"--arch=transformer_{name}", *given)
-        for name, given in (("diet_rel", ()), ("learned", limits))
+        translating.untrained(tmp_path_factory.mktemp(name), f"--arch=transformer_{name}", *options)
+        for name, options in (("diet_rel", ()), ("learned", limits))
     ]
 
 

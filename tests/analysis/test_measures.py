@@ -29,7 +29,7 @@ def test_distance_and_entropy_of_looking_at_oneself_are_zero():
     assert measures.entropy(weights) == 0
 
 
-def test_distance_and_entropy_of_equal_weights():
+def test_distance_and_entropy_of_equal_weights_are_those_of_the_formula():
     weights = torch.full((2, 3, 3), 1 / 3)
     # queries 0 and 2 have distances 0, 1, 2; query 1 has 1, 0, 1
     assert measures.mean_distance(weights).tolist() == pytest.approx([(1 + 2 / 3 + 1) / 3] * 2)
@@ -126,6 +126,6 @@ def test_random_factors_have_the_ranks_of_theorem_1():
     assert ranks.tolist() == [d_h, d_h + d_p]
 
 
-def test_cosines_of_parallel_right_angled_and_opposite_vectors():
+def test_cosines_are_1_of_parallel_and_0_of_right_angled_vectors():
     cosines = measures.cosines(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]))
     assert cosines[0].tolist() == pytest.approx([1, 1, 0, -1])

@@ -36,9 +36,9 @@ class Calls(list[tuple[str, bool]]):
 
             patch.setitem(tiny.BACKENDS, name, replace(backend, compute=watched))
 
-    def of(self, model: Model, *given: object) -> set[tuple[str, bool]]:
+    def of(self, model: Model, *inputs: object) -> set[tuple[str, bool]]:
         self.clear()
-        tiny.logits(model, *given)
+        tiny.logits(model, *inputs)
         return set(self)
 
 
@@ -51,7 +51,7 @@ def with_attention_dropout(model: Model) -> Model:
 
 def check_one_decision(case: Case) -> None:
     """Factors go to the backend that appends them, and to nobody else, whatever acts."""
-    model = with_attention_dropout(tiny.own(case))
+    model = with_attention_dropout(tiny.model_to_change(case))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             choice, "quickest", lambda request: "reference" if request.dropout else "factors"
@@ -88,7 +88,7 @@ def test_long_inputs_append_factors_at_inference(scheme, monkeypatch):
 
 @torch.no_grad()
 def test_decoding_one_token_appends_nothing_to_all_keys():
-    """16 times as slow as a row of scores that is added, measured at 2,100 keys."""
+    """Appending is 16 times as slow as adding a row of scores, measured at 2,100 keys."""
     decoder = tiny.fresh(Case("diet_abs"), max_target_positions=2048).decoder.eval()
     padding, shared = torch.zeros(1, 2048, dtype=torch.bool), (decoder.positions,)
     for queries, backend in ((None, "factors"), (1, "sdpa")):
@@ -114,7 +114,7 @@ def test_attention_dropout_acts_at_inference_where_it_is_retained(name):
 
 @pytest.mark.parametrize("name", config.RETIRED_BACKENDS)
 def test_backends_of_earlier_versions_become_auto_with_one_log_line(name, caplog):
-    """In a checkpoint's options, and typed."""
+    """The option may come from a checkpoint or from the command line."""
     config.backend_today.cache_clear()
     parser = ArgumentParser()
     config.PositionConfig.add_args(parser)

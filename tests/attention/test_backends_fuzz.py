@@ -47,7 +47,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """A model and what it reads."""
+    """A random model and its inputs."""
 
     case: Case
     shape: dict[str, Any]
@@ -57,7 +57,7 @@ class Drawn:
     reading: dict[str, Any]
 
     def __str__(self) -> str:
-        lengths = [[len(x) for x in some] for some in (self.sources, self.targets)]
+        lengths = [[len(x) for x in batch] for batch in (self.sources, self.targets)]
         return f"{self.case} {self.shape} {self.dtype} {lengths} {self.reading}"
 
     def model(self, backend: str) -> Model:
@@ -65,18 +65,18 @@ class Drawn:
 
     def read(self, model: Model) -> dict[str, Tensor]:
         """The logits at inference, those that have gradients, and the gradients."""
-        given = (self.sources, self.targets)
+        inputs = (self.sources, self.targets)
         with torch.no_grad():
-            inferred = tiny.logits(model.eval(), *given, **self.reading)
+            inferred = tiny.logits(model.eval(), *inputs, **self.reading)
         model.train(not self.shape["attention_dropout"])
-        out = tiny.logits(model, *given, **self.reading)
-        found = tiny.gradients(model, tiny.some_loss(out))
-        found |= {"logits at inference": inferred, "logits": out.detach()}
-        return {name: value.float() for name, value in found.items()}
+        out = tiny.logits(model, *inputs, **self.reading)
+        results = tiny.gradients(model, tiny.some_loss(out))
+        results |= {"logits at inference": inferred, "logits": out.detach()}
+        return {name: value.float() for name, value in results.items()}
 
 
 def draw(chance: random.Random) -> Drawn:
-    """Until there is one that the options allow."""
+    """Draw cases until the options allow one."""
     while True:
         family = chance.choice(["transformer", "roberta", "bert"])
         scheme = chance.choice(translation_schemes() if family == "transformer" else list(SCHEMES))
@@ -119,7 +119,7 @@ def draw(chance: random.Random) -> Drawn:
 
 
 def errors(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Relative to each tensor or, where its entries cancel, to a tenth of the largest."""
+    """Errors relative to each tensor or, where its entries cancel, to a tenth of the largest."""
     norms = {name: float(value.norm()) for name, value in expected.items()}
     least = max(norms.values()) / 10
     zeros = {name: torch.zeros_like(value) for name, value in expected.items()}
@@ -130,13 +130,13 @@ def errors(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, 
 
 
 def at_random(chance: random.Random, names: list[str]) -> Callable[[Request], str]:
-    """Chooses anew for every call, but the same when activations are computed once more."""
-    chosen: dict[tuple[int, Schemes], str] = {}
+    """A choice that is random for every call, and the same when activations are recomputed."""
+    choices: dict[tuple[int, Schemes], str] = {}
 
     def choose(request: Request) -> str:
         # a layout of compressed keys is made again, but with the same queries
         queries = id(request.layout.query_positions)
-        return chosen.setdefault((queries, request.schemes), chance.choice(names))
+        return choices.setdefault((queries, request.schemes), chance.choice(names))
 
     return choose
 
@@ -157,9 +157,9 @@ def compare(chance: random.Random) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if backend == "any":
                 patch.setattr(backends, "quickest", at_random(chance, ["reference", *fast]))
-            found = drawn.read(model.to(drawn.dtype))
-        assert found.keys() <= expected.keys(), (backend, str(drawn))
-        for name, error in errors(found, expected).items():
+            results = drawn.read(model.to(drawn.dtype))
+        assert results.keys() <= expected.keys(), (backend, str(drawn))
+        for name, error in errors(results, expected).items():
             allowed = TOLERANCE[drawn.dtype] + 3 * rounding[name]
             assert error <= allowed, (name, error, allowed, backend, str(drawn))
 

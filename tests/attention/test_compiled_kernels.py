@@ -85,7 +85,7 @@ COMPILED = [(call, 90) for call in CALLS] + [("padded decoder", arch) for arch i
 @pytest.mark.parametrize(("call", "arch"), COMPILED)
 @pytest.mark.parametrize("name", TILES)
 def test_no_tile_spills_registers(name, call, arch):
-    """Not even outside the loops."""
+    """No instruction outside the loops spills, either."""
     for tile in tiles(name, arch):
         assert_no_spills(machine(name, arch, tile, **CALLS[call]))
 

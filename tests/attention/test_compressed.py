@@ -88,12 +88,12 @@ FULL = {"linformer": "learned", "diet_abs_lin": "diet_abs"}
 @torch.no_grad()
 def check_identity(case: Case) -> None:
     """k = n and E = F = 1, sentences of n tokens: full attention."""
-    model = tiny.own(case.but(projection_length=LIMIT))
+    model = tiny.model_to_change(case.but(projection_length=LIMIT))
     for attention in attentions(model):
         for matrix in attention.matrices:
             matrix.copy_(torch.eye(LIMIT))
     options = (("segment_scheme", case.option("segment_scheme")),) if case.family == "bert" else ()
-    full = tiny.own(Case(FULL[case.scheme], options, case.family))
+    full = tiny.model_to_change(Case(FULL[case.scheme], options, case.family))
     parameters = {
         name: value for name, value in model.state_dict().items() if "compress" not in name
     }
@@ -115,10 +115,10 @@ def test_identity_compression_is_full_attention(case):
 
 
 def check_padding_gets_nothing(case: Case) -> None:
-    """What stands at padding reaches no other output, and gets no gradient from any."""
+    """A vector at padding reaches no other output, and gets no gradient from any."""
     for attention in attentions(tiny.model_of(case)):
-        for left in (True, False):
-            padding = padded(SOURCES, left).eq(PAD)
+        for left_pad in (True, False):
+            padding = padded(SOURCES, left_pad).eq(PAD)
             real, layout = ~padding, attention.layout(padding)
             x = tiny.vectors(*padding.shape, tiny.DIM).requires_grad_()
             changed = x.detach() + 100 * padding.unsqueeze(-1)
@@ -163,9 +163,9 @@ def check_linear(case: Case, n: int = N, k: int = K) -> None:
     for training in (True, False):
         model.train(training)
         for batch in sources:
-            for left in (True, False):
+            for left_pad in (True, False):
                 with torch.set_grad_enabled(training), Sizes() as sizes:
-                    out = tiny.logits(model, batch, left_source=left)
+                    out = tiny.logits(model, batch, left_source=left_pad)
                     if training:
                         out.sum().backward()
                 assert not sizes.square, sizes.square[:3]
@@ -222,12 +222,12 @@ def check_projection_sharing(case: Case) -> None:
 
 
 @tiny.each(COMPRESSED)
-def test_projections_are_shared_as_they_say(case):
+def test_projections_are_shared_as_their_option_says(case):
     check_projection_sharing(case)
 
 
 def check_compression_learns(case: Case) -> None:
-    """Every column of a position that occurs, in every matrix."""
+    """Every matrix has a gradient in each column of a position that occurs."""
     model = tiny.model_of(case)
     gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
     for name in compressing(model):
@@ -292,13 +292,13 @@ def warm(case: Case, model, **options):
 
 @torch.no_grad()
 def check_start(case: Case) -> None:
-    """Out of a Linformer: its positions at the input kept, DIET-ABS-LIN starts as it."""
+    """DIET-ABS-LIN starts as the Linformer that it comes from, whose input positions stay."""
     linformer = tiny.model_of(LINFORMER)
     started = warm(case, linformer)
-    for left, _ in SIDES:
+    for left_pad, _ in SIDES:
         close(
-            tiny.logits(started, left_source=left),
-            tiny.logits(linformer, left_source=left),
+            tiny.logits(started, left_source=left_pad),
+            tiny.logits(linformer, left_source=left_pad),
             **TOLERANCE,
         )
 
@@ -331,9 +331,11 @@ def test_a_part_of_the_projections_is_not_taken_for_a_start_from_elsewhere():
             warm(after, tiny.model_of(before))
 
 
-def assert_refused(load, *args, saved: str, given: str) -> None:
+def assert_refused(load, *args, saved: str, current: str) -> None:
     """PyTorch names the first projection with both of its shapes."""
-    shapes = rf"shape torch\.Size\(\[{saved}\]\) from checkpoint, .* is torch\.Size\(\[{given}\]\)"
+    shapes = (
+        rf"shape torch\.Size\(\[{saved}\]\) from checkpoint, .* is torch\.Size\(\[{current}\]\)"
+    )
     with pytest.raises(RuntimeError, match=rf"compress_k\.weight: copying a param with {shapes}"):
         load(*args)
 
@@ -343,14 +345,14 @@ def assert_refused(load, *args, saved: str, given: str) -> None:
 def test_a_checkpoint_of_another_k_is_refused(scheme, load):
     case = Case(scheme, family="roberta")
     model = tiny.model_of(case.but(projection_length=7))
-    assert_refused(load, model, case, saved="7, 16", given="4, 16")
+    assert_refused(load, model, case, saved="7, 16", current="4, 16")
 
 
 @pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
 def test_a_checkpoint_of_another_n_is_refused(scheme):
     case = Case(scheme, family="roberta").but(position_input="none", projection_length=4)
     model = tiny.fresh(case, max_positions=20)
-    assert_refused(tiny.copy_of, model, case, saved="4, 20", given="4, 16")
+    assert_refused(tiny.copy_of, model, case, saved="4, 20", current="4, 16")
 
 
 # --- mutants ---------------------------------------------------------------------------------
@@ -368,7 +370,7 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_linformer_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
 
 

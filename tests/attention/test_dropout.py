@@ -26,7 +26,7 @@ def test_zeros_come_with_probability_p_and_the_rest_is_scaled(p, dtype):
 
 
 def test_neighbours_are_dropped_independently():
-    """Four of them come of one draw."""
+    """One draw decides four neighbours."""
     torch.manual_seed(1)
     dropped = dropout(torch.ones(MANY, 4), 0.3).eq(0).double()
     assert torch.allclose(torch.corrcoef(dropped.T), torch.eye(4, dtype=torch.double), atol=5e-3)

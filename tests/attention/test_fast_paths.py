@@ -26,17 +26,17 @@ PATHS = [
 
 
 def forward_and_backward(model: tiny.Model) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-    """What it says of tokens padded on either side, and the gradients; dropout is 0."""
-    found = []
+    """Outputs for tokens padded on either side, and the gradients; dropout is 0."""
+    results = []
     for left_source, left_target in SIDES:
         out = tiny.logits(model.train(), left_source=left_source, left_target=left_target)
         grads = tiny.gradients(model, tiny.some_loss(out))
-        found.append((out.detach().cpu(), {name: grad.cpu() for name, grad in grads.items()}))
-    return found
+        results.append((out.detach().cpu(), {name: grad.cpu() for name, grad in grads.items()}))
+    return results
 
 
 def by_the_reference(case: Case) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-    return forward_and_backward(tiny.own(case))
+    return forward_and_backward(tiny.model_to_change(case))
 
 
 def check_fast_path(
@@ -114,7 +114,7 @@ AUTO_BF16 = [
 
 
 @pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO)
-def test_auto_takes_what_was_measured_to_be_quickest(
+def test_auto_takes_the_backend_that_was_measured_to_be_quickest(
     scheme, tokens, without, with_gradient, monkeypatch
 ):
     assert_auto_takes(scheme, tokens, without, with_gradient, monkeypatch)
@@ -122,7 +122,7 @@ def test_auto_takes_what_was_measured_to_be_quickest(
 
 @pytest.mark.parametrize(("scheme", "tokens", "without", "with_gradient"), AUTO_BF16)
 @pytest.mark.parametrize("autocast", [False, True])
-def test_auto_takes_what_was_measured_to_be_quickest_in_bfloat16(
+def test_auto_takes_the_backend_measured_to_be_quickest_in_bfloat16(
     scheme, tokens, without, with_gradient, autocast, monkeypatch
 ):
     dtype = torch.float32 if autocast else torch.bfloat16
@@ -133,11 +133,11 @@ def test_auto_takes_what_was_measured_to_be_quickest_in_bfloat16(
 def assert_auto_takes(
     scheme, tokens, without, with_gradient, monkeypatch, dtype=torch.float32, near=1e-4
 ):
-    taken = []
+    calls = []
     for name, backend in tiny.BACKENDS.items():
 
         def watched(call, name=name, backend=backend):
-            taken.append((name, any(isinstance(score, Factors) for score in call.scores)))
+            calls.append((name, any(isinstance(score, Factors) for score in call.scores)))
             return backend(call)
 
         monkeypatch.setitem(tiny.BACKENDS, name, replace(backend, compute=watched))
@@ -145,17 +145,17 @@ def assert_auto_takes(
     sentences = tiny.sentences(tokens)
     with torch.no_grad():
         out = tiny.logits(model, sentences)
-    assert taken == [(without, False)] * tiny.LAYERS
-    taken.clear()
+    assert calls == [(without, False)] * tiny.LAYERS
+    calls.clear()
     close(tiny.logits(model, sentences), out, rtol=near, atol=near)  # sums over 1,024 keys
-    assert taken == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
+    assert calls == [(with_gradient, with_gradient == "factors")] * tiny.LAYERS
 
 
 def test_attention_dropout_takes_the_plain_equation_in_training(monkeypatch):
     model = tiny.fresh(Case("none", family="roberta"), max_positions=200)
-    for found in model.modules():
-        if isinstance(found, PositionalAttention):
-            found.dropout_module.p = 0.1
+    for module in model.modules():
+        if isinstance(module, PositionalAttention):
+            module.dropout_module.p = 0.1
     fused = replace(tiny.BACKENDS["sdpa"], compute=None)
     monkeypatch.setitem(tiny.BACKENDS, "sdpa", fused)
     tiny.logits(model.train(), tiny.sentences(128))
@@ -183,5 +183,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_fast_paths_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -20,7 +20,7 @@ ROUNDING = 0.01
 
 
 def half_and_full(module: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """In bfloat16, and the same numbers in float32."""
+    """The module in bfloat16, and the same numbers in float32."""
     half = copy.deepcopy(module).bfloat16()
     return half, copy.deepcopy(half).float()
 
@@ -32,15 +32,15 @@ def weighted(out: Tensor) -> Tensor:
 
 
 def errors(half: nn.Module, expected: nn.Module) -> Iterator[tuple[str, float]]:
-    """How far the gradient of every parameter is from what it should be, relative to that."""
-    for (name, actual), wanted in zip(half.named_parameters(), expected.parameters(), strict=True):
-        if wanted.grad is not None:
-            yield name, float((actual.grad.float() - wanted.grad).norm() / wanted.grad.norm())
+    """The error of every parameter's gradient, relative to the expected one."""
+    for (name, actual), exact in zip(half.named_parameters(), expected.parameters(), strict=True):
+        if exact.grad is not None:
+            yield name, float((actual.grad.float() - exact.grad).norm() / exact.grad.norm())
 
 
-def terms(attention: Attention, scheme: nn.Module, left: bool) -> Iterator[Tensor]:
+def terms(attention: Attention, scheme: nn.Module, left_pad: bool) -> Iterator[Tensor]:
     """All that a scheme adds in bfloat16's attention, to sentences with this padding."""
-    tokens = tiny.padded(tiny.sentences(*LENGTHS), left)
+    tokens = tiny.padded(tiny.sentences(*LENGTHS), left_pad)
     padding = tokens.eq(tiny.PAD)
     segments = torch.arange(tokens.size(1)).expand_as(tokens) // 171 % 2
     layout = attention.layout(padding, segments=segments)
@@ -67,21 +67,21 @@ def check_gradients(case: Case) -> None:
     for scheme in attention.schemes:
         if not any(True for _ in scheme.parameters()):
             continue
-        for left in (False, True):
+        for left_pad in (False, True):
             half, full = half_and_full(scheme)
-            for number in range(len(list(terms(attention, full, left)))):
+            for number in range(len(list(terms(attention, full, left_pad)))):
                 for module in (half, full):
                     module.zero_grad()
-                    weighted(list(terms(attention, module, left))[number]).backward()
+                    weighted(list(terms(attention, module, left_pad))[number]).backward()
                 for name, error in errors(half, full):
                     # LayerNorm's own sums are PyTorch's
-                    assert error < ROUNDING or "pos_ln" in name, (name, number, left)
+                    assert error < ROUNDING or "pos_ln" in name, (name, number, left_pad)
 
 
 def check_compression(case: Case) -> None:
     encoder = tiny.fresh(case, **LIMITS).encoder.sentence_encoder
-    for left in (False, True):
-        tokens = tiny.padded(tiny.sentences(*LENGTHS), left)
+    for left_pad in (False, True):
+        tokens = tiny.padded(tiny.sentences(*LENGTHS), left_pad)
         layout = Layout.of_self_attention(tokens.eq(tiny.PAD))
         x = tiny.vectors(tokens.size(1), len(tokens), tiny.DIM).abs()
         half, full = half_and_full(encoder.layers[0].self_attn.compress_k)
@@ -91,14 +91,14 @@ def check_compression(case: Case) -> None:
 
 
 def check_segments_at_the_input(case: Case) -> None:
-    tokens = tiny.padded(tiny.sentences(*LENGTHS), left=False)
+    tokens = tiny.padded(tiny.sentences(*LENGTHS), left_pad=False)
     segments = torch.arange(tokens.size(1)).expand_as(tokens) // 171 % 2
     half, full = half_and_full(tiny.fresh(case, **LIMITS))
     for model in (half, full):
-        found = model.encoder.sentence_encoder(tokens, segments=segments)
-        weighted(found["encoder_embedding"][0]).backward()
-    found = dict(errors(half.encoder, full.encoder))
-    assert found["sentence_encoder.embed_segments.weight"] < ROUNDING
+        encoder_out = model.encoder.sentence_encoder(tokens, segments=segments)
+        weighted(encoder_out["encoder_embedding"][0]).backward()
+    relative_errors = dict(errors(half.encoder, full.encoder))
+    assert relative_errors["sentence_encoder.embed_segments.weight"] < ROUNDING
 
 
 @tiny.each(

@@ -21,14 +21,14 @@ NOTHING = torch.full((4,), PAD)
 
 
 def check_nothing_but_padding(case: Case, backend: str = "reference") -> None:
-    """Forward and backward, in training mode: dropout is 0."""
+    """Outputs and gradients stay the same in training mode; dropout is 0."""
     model = tiny.copy_of(tiny.model_of(case), case.but(attention_backend=backend)).train()
-    found = []
-    for more in ([], [NOTHING]):
+    results = []
+    for appended in ([], [NOTHING]):
         with mock.patch.object(packing, "SHARE", 2.0):  # packing would hide them
-            out = tiny.logits(model, [*SOURCES, *more], [*TARGETS, *more])
-        found.append((out, tiny.gradients(model, tiny.some_loss(out))))
-    (expected, expected_gradients), (out, gradients) = found
+            out = tiny.logits(model, [*SOURCES, *appended], [*TARGETS, *appended])
+        results.append((out, tiny.gradients(model, tiny.some_loss(out))))
+    (expected, expected_gradients), (out, gradients) = results
     close(out, expected, **TOLERANCE)
     for name, gradient in expected_gradients.items():
         allowed = 2e-5 * max(1.0, float(gradient.abs().max()))

@@ -40,11 +40,11 @@ needs_triton = pytest.mark.skipif(triton_version() < (3, 3), reason="needs Trito
 
 
 @needs_triton
-@pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_kernels_compute_what_the_reference_does_forward_and_backward(more):
-    arguments = ["more"] if more else []
+@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_kernels_compute_what_the_reference_does_forward_and_backward(slow):
+    arguments = ["slow"] if slow else []
     done = commands.run("tests.support.interpreted:main", *arguments, plugin=False, limit=300)
-    passed = [f"{name}: passed" for name in interpreted.checks_of(more)]
+    passed = [f"{name}: passed" for name in interpreted.checks_of(slow)]
     assert done.out.splitlines() == passed, done.text
 
 
@@ -63,7 +63,7 @@ def test_where_the_kernels_can_not_run_a_model_computes_the_reference(case):
 
 
 def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> Request:
-    """On a device that need not be there."""
+    """A request on a device that need not be there."""
     [first, *_] = attentions(tiny.model_of(Case(scheme, family="roberta")))
     with FakeTensorMode():
         positions = torch.empty(1, tokens, dtype=torch.int64, device=device)
@@ -180,7 +180,7 @@ def test_kernels_are_compared_where_tensors_have_numbers(why, monkeypatch):
         assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu("t5"))
 
 
-def test_kinds_of_calls_are_compared_apart(monkeypatch):
+def test_every_kind_of_call_is_compared_once(monkeypatch):
     monkeypatch.setattr(comparison, "compared", {})
     changes = [
         {},
@@ -197,7 +197,7 @@ def test_kinds_of_calls_are_compared_apart(monkeypatch):
 
 
 def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """Forward and backward on a CPU, as if it could interpret the kernels."""
+    """Attend forward and backward on a CPU, as if it could interpret the kernels."""
     q, k, v = (torch.ones(2, 3, n, width, dtype=dtype, requires_grad=True) for n in (4, 5, 5))
     line = torch.ones(3, 8, requires_grad=True)
     layout = Layout(torch.arange(1, 5).unsqueeze(0), torch.arange(5).unsqueeze(0))
@@ -215,7 +215,7 @@ def test_without_triton_the_error_says_what_to_install(monkeypatch):
         attend(8)
 
 
-def test_gradients_have_the_shapes_and_types_of_what_they_are_of(monkeypatch):
+def test_gradients_have_the_shapes_and_types_of_their_inputs(monkeypatch):
     """Tensors without numbers, for which no kernel runs."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with FakeTensorMode():

@@ -39,7 +39,7 @@ PATHS = [
 @pytest.mark.parametrize(
     ("case", "backend"), [pytest.param(*path, id="-".join(map(str, path))) for path in PATHS]
 )
-def test_a_model_computes_what_it_does_on_a_cpu(case, backend):
+def test_a_model_computes_on_a_gpu_what_it_does_on_a_cpu(case, backend):
     check_fast_path(case, backend, once_by_the_reference, DEVICE)
 
 
@@ -98,7 +98,7 @@ def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(causal, dropout)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_compiled_model_and_its_cuda_graph_compute_what_it_does(scheme):
+def test_a_compiled_model_and_its_cuda_graph_compute_the_same(scheme):
     """In the mode that records CUDA graphs; they are replayed from the third call on."""
     model = tiny.fresh(tiny.Case(scheme, family="roberta")).to(DEVICE)
     sources = tiny.sentences(9, 9)

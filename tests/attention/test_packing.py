@@ -22,15 +22,15 @@ def packed(share: float) -> mock._patch:
 
 
 def check_packing(case: Case) -> None:
-    """Forward and backward; in training mode, too: dropout is 0."""
-    model = tiny.own(case).train()
+    """Outputs and gradients are the same with and without packing; dropout is 0."""
+    model = tiny.model_to_change(case).train()
     for left_source, left_target in SIDES:
-        found = []
+        results = []
         for share in (NEVER, ALWAYS):
             with packed(share):
                 out = tiny.logits(model, left_source=left_source, left_target=left_target)
-                found.append((out, tiny.gradients(model, tiny.some_loss(out))))
-        (expected, expected_gradients), (out, gradients) = found
+                results.append((out, tiny.gradients(model, tiny.some_loss(out))))
+        (expected, expected_gradients), (out, gradients) = results
         close(out, expected, **TOLERANCE)
         assert gradients.keys() == expected_gradients.keys()
         for name, gradient in expected_gradients.items():
@@ -44,21 +44,21 @@ def test_packed_tokens_give_the_same_forward_and_backward(case):
     check_packing(case)
 
 
-@pytest.mark.parametrize("left", [False, True])
-def test_packing_and_unpacking_lose_nothing_and_leave_padding_zero(left):
-    tokens = padded(SOURCES, left)
+@pytest.mark.parametrize("left_pad", [False, True])
+def test_packing_and_unpacking_lose_nothing_and_leave_padding_zero(left_pad):
+    tokens = padded(SOURCES, left_pad)
     real = tokens.ne(PAD)  # (B, T)
     with packed(ALWAYS):
-        found = Packing.of(Layout.of_self_attention(~real))
+        packing = Packing.of(Layout.of_self_attention(~real))
     x = tiny.vectors(tokens.size(1), len(tokens), 4)  # (T, B, d)
-    assert found.pack(x).shape == (real.sum(), 1, 4)
-    assert torch.equal(found.unpack(found.pack(x)), x * real.T.unsqueeze(2))
+    assert packing.pack(x).shape == (real.sum(), 1, 4)
+    assert torch.equal(packing.unpack(packing.pack(x)), x * real.T.unsqueeze(2))
 
 
 def lengths_of_layers(model, sources):
     seen = []
     hooks = [
-        module.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:2]))
+        module.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[:2]))
         for name, module in model.named_modules()
         if name.endswith("fc1") and "decoder" not in name
     ]
@@ -79,9 +79,9 @@ def test_layers_get_real_tokens_alone_from_a_fifth_of_padding_on(family):
 def test_states_between_layers_are_fairseq_s():
     model = tiny.fresh(Case("diet_rel"))
     source = padded(SOURCES, False)
-    found = model.encoder(source, return_all_hiddens=True)
-    assert len(found["encoder_states"]) == tiny.LAYERS + 1
-    shapes = {tuple(state.shape) for state in found["encoder_states"]}
+    encoder_out = model.encoder(source, return_all_hiddens=True)
+    assert len(encoder_out["encoder_states"]) == tiny.LAYERS + 1
+    shapes = {tuple(state.shape) for state in encoder_out["encoder_states"]}
     assert shapes == {(source.size(1), len(source), tiny.DIM)}
 
 
@@ -92,7 +92,7 @@ def test_states_between_layers_are_collected_on_request_only(family):
     states, alive = [], []
 
     def count(_, __, state):
-        alive.append(sum(one() is not None for one in states))
+        alive.append(sum(reference() is not None for reference in states))
         states.append(weakref.ref(state))
 
     for layer in stack.layers:

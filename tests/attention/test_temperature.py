@@ -53,9 +53,9 @@ def test_weights_are_those_of_divided_logits(case):
 def check_backends(case):
     expected = tiny.logits(at(LOW, case, attention_backend="reference"))
     assert tiny.difference(expected, tiny.logits(tiny.model_of(case))) > tiny.VISIBLE
-    for backend, one in BACKENDS.items():
-        if case.kind.kinds <= one.serves:
-            close(tiny.logits(at(LOW, case, attention_backend=backend)), expected, **TOLERANCE)
+    for name, backend in BACKENDS.items():
+        if case.kind.kinds <= backend.serves:
+            close(tiny.logits(at(LOW, case, attention_backend=name)), expected, **TOLERANCE)
 
 
 @tiny.each(FIRST)
@@ -73,18 +73,18 @@ def test_training_has_no_temperature():
 
 
 def check_kernels(case):
-    """Beside a GPU, where `kernels_fit`, they read the line itself."""
-    given = []
+    """On a GPU, where `kernels_fit`, the kernels read the line itself."""
+    calls = []
     layout = Layout.of_self_attention(torch.zeros(1, 4, dtype=torch.bool))
     q, line = tiny.vectors(1, 2, 4, 8), tiny.vectors(2, 7)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offsets_module, "kernels_fit", lambda *_: True)
         patch.setattr(
-            offsets_module, "offset_attention", lambda *x: (given.append(x) or x[0], None)
+            offsets_module, "offset_attention", lambda *x: (calls.append(x) or x[0], None)
         )
         BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
-    close(given[0][0], q / LOW)
-    close(given[0][3], line / LOW)
+    close(calls[0][0], q / LOW)
+    close(calls[0][3], line / LOW)
 
 
 def test_the_kernels_of_offsets_are_given_divided_queries_and_scores():
@@ -117,18 +117,18 @@ def check_transformers(case):
     from diet_fairseq.export import huggingface
 
     model = at(LOW, case)
-    other = huggingface.convert(model).model  # compares them
-    assert other.config.position_options["position_temperature"] == LOW
+    converted = huggingface.convert(model).model  # compares them
+    assert converted.config.position_options["position_temperature"] == LOW
     outputs = []
     for name in ("eager", "sdpa"):
-        other.set_attn_implementation(name)
-        sources = tiny.padded(tiny.SOURCES, left=True)
-        given = {"input_ids": sources}
+        converted.set_attn_implementation(name)
+        sources = tiny.padded(tiny.SOURCES, left_pad=True)
+        inputs = {"input_ids": sources}
         if case.family == "transformer":
-            given["decoder_input_ids"] = tiny.padded(tiny.TARGETS, left=False)
-        outputs.append(other(**given).logits)
+            inputs["decoder_input_ids"] = tiny.padded(tiny.TARGETS, left_pad=False)
+        outputs.append(converted(**inputs).logits)
     close(*outputs, **TOLERANCE)
-    assert huggingface.arguments(other.config).position_temperature == LOW
+    assert huggingface.arguments(converted.config).position_temperature == LOW
 
 
 @tiny.each(FIRST + CROSS)
@@ -161,9 +161,9 @@ LINE = "ban kon din ban kon din"
 
 
 def test_the_translator_takes_a_temperature(folder):
-    plain, one, low = (Translator(folder, position_temperature=t) for t in (None, 1.0, LOW))
-    scores = [[found.score for found in translator.candidates([LINE], nbest=3)[0]]
-              for translator in (plain, one, low)]  # fmt: skip
+    plain, neutral, low = (Translator(folder, position_temperature=t) for t in (None, 1.0, LOW))
+    scores = [[candidate.score for candidate in translator.candidates([LINE], nbest=3)[0]]
+              for translator in (plain, neutral, low)]  # fmt: skip
     assert scores[0] == scores[1] != scores[2]
 
 
@@ -220,7 +220,7 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_temperature_catches(check, mutant, case, monkeypatch):
+def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
     if check is check_transformers:  # which compares on its own
         from diet_fairseq.export import huggingface
 

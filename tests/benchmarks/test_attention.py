@@ -8,20 +8,22 @@ import torch
 from benchmarks import attention
 
 
-@pytest.mark.parametrize(("more", "dtype"), [("", torch.float32), (" --bf16", torch.bfloat16)])
-def test_every_choice_stands_beside_the_times_of_all_candidates(more, dtype, monkeypatch, capsys):
-    command = "attention --choices --lengths 8 --tokens 16 --rounds 1" + more
+@pytest.mark.parametrize(("option", "dtype"), [("", torch.float32), (" --bf16", torch.bfloat16)])
+def test_every_choice_stands_beside_the_times_of_all_candidates(option, dtype, monkeypatch, capsys):
+    command = "attention --choices --lengths 8 --tokens 16 --rounds 1" + option
     monkeypatch.setattr(sys, "argv", command.split())
-    asked, request = [], attention.request
-    monkeypatch.setattr(attention, "request", lambda *a: asked.append(request(*a)) or asked[-1])
+    requests, request = [], attention.request
+    monkeypatch.setattr(
+        attention, "request", lambda *a: requests.append(request(*a)) or requests[-1]
+    )
     attention.main()
-    assert {one.dtype for one in asked} == {dtype}
+    assert {call.dtype for call in requests} == {dtype}
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
     rows = {tuple(cells[:2]): cells[3:] for cells in lines if len(cells) == 7 and cells[2] == "8"}
     assert len(rows) == 4 * 3  # schemes and kinds of calls
-    chosen, quickest, speed, times = rows["diet_abs", "training"]
-    timed = dict(one.split() for one in times.split(", "))
+    choice, quickest, speed, times = rows["diet_abs", "training"]
+    timed = dict(entry.split() for entry in times.split(", "))
     assert timed.keys() == {"reference", "sdpa", "factors"}
-    assert {chosen, quickest} <= timed.keys()
+    assert {choice, quickest} <= timed.keys()
     assert float(timed[quickest]) == min(map(float, timed.values()))
     assert 0 < float(speed) <= 1

@@ -11,14 +11,14 @@ from benchmarks.harness import Timing, save
 
 @pytest.fixture
 def called(monkeypatch, tmp_path, capsys):
-    """Runs it with stand-ins; returns what it printed, and what the benchmarks were told."""
+    """A function that runs it with stand-ins; it returns the output and the benchmarks' words."""
     told = []
 
     def measured(name):
         def main():
-            said = capsys.readouterr().out
+            output = capsys.readouterr().out
             words = sys.argv[1:]
-            told.append((said, words))
+            told.append((output, words))
             out = bench.Path(words[words.index("--out") + 1])
             save(out / f"{name}_tiny.json", "", [Timing("stock", [1.0], [1.0]),
                                                  Timing("diet_rel", [0.5], [2.0])])  # fmt: skip
@@ -37,7 +37,7 @@ def called(monkeypatch, tmp_path, capsys):
     return call
 
 
-def test_it_says_first_what_it_will_do_and_for_how_long(called):
+def test_every_step_is_announced_with_its_time(called):
     _, told = called()
     assert told[0][0].splitlines() == [
         "Every scheme against stock fairseq, 3 rounds: about 8 minutes",
@@ -50,14 +50,14 @@ def test_it_says_first_what_it_will_do_and_for_how_long(called):
     assert "about 16 minutes" in called("--rounds", "6")[1][2][0]
 
 
-def test_it_leaves_its_figures_and_compares_them(called, tmp_path):
-    said, _ = called()
-    assert "| training_tiny.json | diet_rel | 2.00 | 1.10 |  |" in said
-    found = json.loads((tmp_path / "bench" / "training_tiny.json").read_text())
-    assert found["timings"][1]["ratios"] == [2.0]
+def test_figures_are_saved_and_compared(called, tmp_path):
+    output, _ = called()
+    assert "| training_tiny.json | diet_rel | 2.00 | 1.10 |  |" in output
+    figures = json.loads((tmp_path / "bench" / "training_tiny.json").read_text())
+    assert figures["timings"][1]["ratios"] == [2.0]
 
 
-def test_other_words_are_passed_on(called, tmp_path):
+def test_further_options_reach_the_benchmarks(called, tmp_path):
     _, told = called("--out", str(tmp_path / "other"), "--schemes", "shaw")
     for _, words in told:
         assert words[-2:] == ["--schemes", "shaw"]

@@ -12,7 +12,8 @@ def test_a_translation_model_is_configured(scheme):
     assert cfg.generation.beam == 5
 
 
-@pytest.mark.parametrize("scheme", [translation.STOCK, "diet_rel"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("scheme", ["diet_rel", translation.STOCK])
 def test_a_row_in_bfloat16_is_the_same_model_in_bfloat16(scheme):
     narrow, wide = (translation.configuration(scheme + end, "_tiny") for end in (", bf16", ""))
     assert narrow.common.bf16

@@ -24,8 +24,8 @@ def test_a_line_has_the_medians_of_the_rounds_and_their_spread():
         "its generator": [0.3, 1.0, 0.2],
     }
     timings = [
-        Timing(name, taken, [b / s for b, s in zip(seconds["masked LM"], taken, strict=True)])
-        for name, taken in seconds.items()
+        Timing(name, rounds, [b / s for b, s in zip(seconds["masked LM"], rounds, strict=True)])
+        for name, rounds in seconds.items()
     ]
     assert electra.line("tiny, n = 128", timings) == (
         "| tiny, n = 128 | 1.00 s | 2.00 s | 1.50 (1.25 to 2.00) | 0.20 (0.10 to 0.40) |"

@@ -51,7 +51,7 @@ class Kind:
 
 
 class Numbers:
-    """A ``numpy.ndarray``, likewise."""
+    """A ``numpy.ndarray`` as a pickle may describe it."""
 
     def __init__(self, kind, shape, raw):
         self.state = 1, shape, kind, False, raw
@@ -66,7 +66,7 @@ POINTERS = Kind("i8", (3, "|", None, ("a",), {"a": (Kind("O"), 0)}, 8, 1, 0))
 
 
 def test_an_array_of_pointers_crashes_where_numpy_builds_it(tmp_path):
-    """The control: NumPy's own types allowed, as they were here, a file chooses pointers."""
+    """The control: where NumPy's own types are allowed, a file chooses pointers."""
     path = saved(tmp_path / "x.pt", x=Numbers(POINTERS, (3,), b"A" * 24))
     begin = np.empty(0).__reduce__()[0]
     types = [np.ndarray, np.dtype, type(np.dtype(np.int64)), begin]
@@ -96,7 +96,7 @@ def test_no_other_array_is_built(value, words, tmp_path):
     assert words in refusal(saved(tmp_path / "x.pt", x=value))
 
 
-def test_what_a_user_allows_of_numpy_is_not_what_a_checkpoint_gets(tmp_path):
+def test_types_that_a_user_allows_do_not_widen_what_a_checkpoint_may_hold(tmp_path):
     path = saved(tmp_path / "x.pt", x=Numbers(POINTERS, (3,), b"A" * 24))
     theirs = [np.ndarray, np.dtype, type(np.dtype(np.int64)), np.empty(0).__reduce__()[0]]
     with torch.serialization.safe_globals(theirs):

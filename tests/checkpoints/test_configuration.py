@@ -14,8 +14,7 @@ from omegaconf.errors import MissingMandatoryValue
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
-from tests.support import commands, hostile
-from tests.support.commands import TINY, run
+from tests.support import hostile
 
 TRUST = "use a checkpoint from a source that you trust"
 
@@ -23,20 +22,6 @@ TRUST = "use a checkpoint from a source that you trust"
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
     PATCHES.apply()
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def stock(data):
-    """A checkpoint that fairseq wrote without us."""
-    folder = data.parent / "stock"
-    done = run("train", data, *TINY, "--max-update", 2, "--save-dir", folder, plugin=False)
-    assert done.status == 0, done.err
-    return folder / "checkpoint_last.pt"
 
 
 @pytest.fixture
@@ -79,7 +64,7 @@ def refusal(path, data):
     return text.removeprefix(f"{path} ")
 
 
-def test_the_checkpoint_loads_as_it_is_and_as_of_old(edited, data):
+def test_a_checkpoint_loads_with_a_new_and_an_old_configuration(edited, data):
     for path in (edited(model__dropout=0.25), edited(dropout=0.25)):
         (model,), cfg, task = models(path, data)
         assert model.encoder.dropout_module.p == cfg.model.dropout == 0.25
@@ -108,7 +93,7 @@ def test_nothing_is_looked_up_for_an_old_checkpoint(way, edited, data, monkeypat
 
 
 def test_fairseq_alone_looks_it_up(edited, monkeypatch):
-    """The control: what Hydra makes of the same options."""
+    """The control: Hydra looks the same options up."""
     monkeypatch.setenv("SECRET", "7")
     convert = dataclass_utils.convert_namespace_to_omegaconf
 
@@ -146,7 +131,7 @@ def test_addresses_are_refused(place, url, edited, data):
 
 
 def test_addresses_that_nothing_reads_are_left_alone(edited, data):
-    """Where a run's processes met, and fairseq's own default, as RoBERTa's checkpoints have it."""
+    """Nothing reads a run's rendezvous, or the default address in RoBERTa's checkpoints."""
     meeting = {"distributed_init_method": "tcp://localhost:1234"}
     models(edited(distributed_training__distributed_init_method="tcp://localhost:1234"), data)
     models(edited(**meeting), data)
@@ -206,7 +191,7 @@ def test_an_interface_opens_nothing_and_connects_to_nothing(edited, data, tmp_pa
 
 
 def shared(depth):
-    value = ["x"]
+    value = ["x" * 1000]
     for _ in range(depth):
         value = [value, value]
     return value
@@ -227,12 +212,12 @@ def shared(depth):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_would_take_for_ever_is_refused(values, words, edited, data):
+def test_an_enormous_model_or_configuration_is_refused(values, words, edited, data):
     assert refusal(edited(**values), data).startswith(f"is refused: {words}")
 
 
 def test_twice_the_size_does_not_fit_but_is_built(edited, data):
-    """The bound is for what no computer holds; PyTorch compares names and shapes."""
+    """The bound is for models that no computer holds; PyTorch compares names and shapes."""
     with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
         models(edited(model__encoder_layers=2), data)
 

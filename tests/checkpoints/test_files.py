@@ -14,7 +14,7 @@ from diet_fairseq import checkpoints
 from diet_fairseq.checkpoints import configuration
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
-from tests.support import commands, hostile
+from tests.support import hostile
 from tests.support.checkpoints import Touch, refusal, saved
 from tests.support.commands import TINY, slow
 
@@ -24,11 +24,6 @@ NOW = (*TINY, "--max-update", "1", "--disable-validation")
 @pytest.fixture(scope="module", autouse=True)
 def _applied():
     PATCHES.apply()
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
 
 
 # --- Plain data
@@ -90,7 +85,7 @@ ODDITIES = {
 
 @pytest.mark.parametrize("oddity", ODDITIES)
 @pytest.mark.parametrize("part", ["model", "cfg", "last_optimizer_state"])
-def test_oddities_are_refused_by_their_place(oddity, part, tmp_path):
+def test_unusual_values_are_refused_with_their_place(oddity, part, tmp_path):
     value, words = ODDITIES[oddity]
     text = refusal(saved(tmp_path / "x.pt", **{part: {"a": [0, {"b": value}]}}))
     assert text.startswith(f"refused: {part}.a.1.b")
@@ -104,7 +99,7 @@ def test_weights_that_are_no_tensors_are_refused(value, tmp_path):
 
 
 class Named:
-    """Its pickle names a function whose name acts on a terminal."""
+    """An object whose pickle names a function with a name that acts on a terminal."""
 
     def __reduce__(self):
         return os.getcwd, ()
@@ -158,7 +153,7 @@ def test_a_good_checkpoint_is_not_blamed_for_the_machine(error, words, tmp_path,
     assert str(refused.value).startswith(f"{path} {words}")
 
 
-def test_an_archive_that_unpacks_to_more_than_it_is_is_refused(tmp_path):
+def test_an_archive_that_unpacks_to_more_than_its_file_is_refused(tmp_path):
     path = saved(tmp_path / "x.pt", x="a" * 1_000_000)
     with zipfile.ZipFile(path) as good:
         entries = {name: good.read(name) for name in good.namelist()}
@@ -193,7 +188,7 @@ def no_file(request, tmp_path):
     return path, f"{path} {fault}give a checkpoint, such as checkpoint_best.pt"
 
 
-def test_what_is_no_regular_file_is_not_read(no_file):
+def test_only_regular_files_are_read(no_file):
     path, words = no_file
     with pytest.raises(UserError) as error:
         checkpoints.read(path)
@@ -204,8 +199,8 @@ TRAINING = ("--restore-file", "--finetune-from-model", "--save-dir")
 
 
 @pytest.mark.parametrize("way", ["--path", *slow(TRAINING)])
-def test_no_command_takes_what_is_no_regular_file(way, no_file, data, tmp_path):
-    """Training would begin from scratch and end with status 0, generation wait for the pipe."""
+def test_commands_read_regular_files_only(way, no_file, data, tmp_path):
+    """Otherwise training would start from scratch, and generation would wait for the pipe."""
     path, words = no_file
     saving = ("--save-dir", tmp_path / "save")
     match way:
@@ -228,7 +223,7 @@ def test_no_command_takes_what_is_no_regular_file(way, no_file, data, tmp_path):
 # --- What processes broadcast
 
 
-def test_nothing_that_is_broadcast_is_run(tmp_path, monkeypatch):
+def test_no_program_in_a_broadcast_object_is_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     marker, path = tmp_path / "it-ran", tmp_path / "x.pt"
     torch.save(Touch(marker), path)

@@ -8,8 +8,8 @@ import torch._dynamo  # what training imports late is here before the processes 
 from fairseq.models.transformer import TransformerModel
 
 from diet_fairseq.patches.table import PATCHES
-from tests.support import commands, hostile
-from tests.support.commands import TINY, run
+from tests.support import hostile
+from tests.support.commands import TINY
 
 NOW = (*TINY, "--max-update", "3", "--disable-validation")
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
@@ -21,23 +21,8 @@ def _applied():
     PATCHES.apply()
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def good(data):
-    """A checkpoint that fairseq wrote without us, with BLEU's arrays in its meters."""
-    folder = data.parent / "stock"
-    bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}')
-    done = run("train", data, *TINY, "--max-update", 2, *bleu, "--save-dir", folder, plugin=False)
-    assert done.status == 0, done.err
-    return folder / "checkpoint_last.pt"
-
-
 def attempts(path, data, folder):
-    """All that reads a checkpoint."""
+    """Every command and interface that reads a checkpoint."""
 
     def interface():
         model = TransformerModel.from_pretrained(str(path.parent), path.name, str(data))
@@ -55,19 +40,19 @@ def attempts(path, data, folder):
 
 
 @pytest.mark.slow
-def test_the_real_checkpoint_passes_every_attempt(good, data, tmp_path):
-    for name in attempts(good, data, tmp_path):
+def test_the_real_checkpoint_passes_every_attempt(stock, data, tmp_path):
+    for name in attempts(stock, data, tmp_path):
         folder = tmp_path / name
-        outcome = hostile.attempt(attempts(good, data, folder)[name], folder)
+        outcome = hostile.attempt(attempts(stock, data, folder)[name], folder)
         assert outcome.status == 0, outcome.err
         assert outcome.fault is None, name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", hostile.MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_a_mutated_checkpoint_works_or_ends_the_command(mutation, good, data, tmp_path):
+def test_a_mutated_checkpoint_works_or_ends_the_command(mutation, stock, data, tmp_path):
     end = time.monotonic() + SECONDS
-    original, faults, refused = good.read_bytes(), [], 0
+    original, faults, refused = stock.read_bytes(), [], 0
     for number in range(100):
         if number >= 15 and time.monotonic() > end:
             break
@@ -86,7 +71,7 @@ def test_a_mutated_checkpoint_works_or_ends_the_command(mutation, good, data, tm
 
 
 def test_the_watch_sees_what_a_checkpoint_must_not_do(tmp_path):
-    """The control: each thing that the outcome must not be is seen."""
+    """The control: every forbidden outcome is noticed."""
     import os
     import socket
     import sys

@@ -20,7 +20,7 @@ from tests.support.optimizers import (
 
 
 def saved(make):
-    """What an optimizer is after three updates, as a checkpoint has it."""
+    """An optimizer's state after three updates, as a checkpoint has it."""
     trajectory(optimizer := make(params := parameters()), params, steps=range(3))
     return through_a_file(optimizer.state_dict())
 
@@ -53,7 +53,7 @@ def refused(make, state):
     ],
 )
 def test_moments_of_another_shape_are_refused(make, moment, wrong, shape):
-    """PyTorch's kernel reads and writes beyond their end."""
+    """Otherwise PyTorch's kernel would read and write beyond their end."""
     state = saved(make)
     state["state"][0][moment] = wrong
     assert refused(make, state) == f"a moment is {shape}, but its parameter 16 x 8"
@@ -106,7 +106,7 @@ def test_moments_count_by_their_places_not_by_how_they_lie_in_memory(make, lying
 
 
 @EACH
-def test_moments_are_no_part_of_what_they_were_loaded_from(make):
+def test_loaded_moments_are_copies(make):
     state = saved(make)
     for moments in state["state"].values():
         moments["exp_avg_sq"] = moments["exp_avg"] = moments["exp_avg"].abs()
@@ -125,7 +125,7 @@ NO_NUMBERS = [None, "1", -1, float("nan"), float("inf"), 10**400, torch.ones(2),
 @EACH
 @pytest.mark.parametrize("wrong", NO_NUMBERS, ids=str)
 @pytest.mark.parametrize("key", ["lr", "eps", "weight_decay", "step"])
-def test_numbers_that_are_none_are_refused(make, key, wrong):
+def test_values_that_are_no_numbers_are_refused(make, key, wrong):
     state = saved(make)
     of_parameter = key == "step" and make is fused_adamw
     (state["state"] if of_parameter else state["param_groups"])[0][key] = wrong
@@ -143,7 +143,7 @@ def test_numbers_that_are_none_are_refused(make, key, wrong):
         (None, "not iterable"),
     ],
 )
-def test_betas_that_are_none_are_refused(make, wrong, text):
+def test_betas_that_are_no_numbers_are_refused(make, wrong, text):
     state = saved(make)
     state["param_groups"][0]["betas"] = wrong
     assert text in refused(make, state)
@@ -174,13 +174,13 @@ def test_a_state_of_more_or_fewer_parameters_is_refused(make):
         lambda state: state["param_groups"][0]["params"].__setitem__(0, []),
     ],
 )
-def test_what_is_no_state_is_refused(make, change):
+def test_anything_but_a_state_is_refused(make, change):
     change(state := saved(make))
     assert refused(make, state)
 
 
 @EACH
-def test_a_checkpoint_switches_nothing_on(make):
+def test_a_checkpoint_switches_no_option_on(make):
     state = saved(make)
     for group in state["param_groups"]:
         group |= {"maximize": True, "amsgrad": True, "capturable": True, "rectify": True,

@@ -13,9 +13,8 @@ from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
-from tests.support import commands
 from tests.support.checkpoints import Touch
-from tests.support.commands import TINY, run, without_protection
+from tests.support.commands import TINY, run, slow, without_protection
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
 NOW = (*TINY, "--max-update", "2", "--disable-validation")
@@ -25,21 +24,6 @@ NOW = (*TINY, "--max-update", "2", "--disable-validation")
 def _applied():
     PATCHES.apply()
     PATCHES.apply()  # a second call changes nothing
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def stock(data):
-    """A checkpoint that fairseq wrote without us, with BLEU's arrays in its meters."""
-    folder = data.parent / "stock"
-    bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}')
-    done = run("train", data, *TINY, "--max-update", 2, *bleu, "--save-dir", folder, plugin=False)
-    assert done.status == 0, done.err
-    return folder / "checkpoint_last.pt"
 
 
 @pytest.fixture
@@ -66,7 +50,7 @@ def edited(stock, tmp_path):
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["generate", "interactive", "validate", "train"])
-def test_stock_checkpoints_work_in(command, stock, data, tmp_path):
+def test_stock_checkpoints_work_in_every_command(command, stock, data, tmp_path):
     if command == "train":
         arguments = (
             data,
@@ -110,7 +94,7 @@ def test_stock_checkpoints_work_in_from_pretrained(stock, data):
 
 
 def test_every_listed_type_is_needed(stock):
-    """Each is in the file of a fairseq that ran without us; else it goes from the list."""
+    """Every listed type is in a checkpoint that fairseq wrote without us."""
     types = set(torch.serialization.get_unsafe_globals_in_checkpoint(stock))
     assert types == {
         "argparse.Namespace",
@@ -151,7 +135,7 @@ def test_other_users_of_torch_load_are_as_they_were(stock):
         torch.load(stock)
 
 
-def test_what_a_user_allows_stays_allowed(stock):
+def test_types_that_a_user_allows_stay_allowed(stock):
     before = torch.serialization.get_safe_globals()
     torch.serialization.add_safe_globals([Namespace])
     try:
@@ -179,8 +163,14 @@ def test_the_hostile_pickle_runs_where_nothing_protects(hostile):
     assert marker.exists()
 
 
-@pytest.mark.parametrize("command", ["generate", "train"])
-@pytest.mark.parametrize("first", [None, without_protection])
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        *(("generate", without_protection), ("train", None)),
+        *(("generate", None), ("train", without_protection)),
+    ],
+)
 def test_a_program_in_the_pickle_is_refused(command, first, hostile, data, tmp_path):
     path, marker = hostile
     if command == "train":
@@ -204,9 +194,9 @@ def touch(marker):
     return f"__import__('os').system('touch {marker}')"
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("side", ["encoder", *slow(["decoder"])])
 @pytest.mark.parametrize("protected", [True, False])
-def test_a_program_in_the_configuration(side, protected, edited, data, tmp_path):
+def test_a_program_in_the_configuration_is_refused(side, protected, edited, data, tmp_path):
     """With us it is refused by name; without us (and pickles allowed) it runs: the control."""
     marker = tmp_path / "it-ran"
     key = f"model__{side}_xformers_att_config"
@@ -225,8 +215,8 @@ def test_a_program_in_the_configuration(side, protected, edited, data, tmp_path)
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("attack", [False, True])
-def test_the_configuration_of_old_checkpoints(attack, stock, data, tmp_path):
-    """They have a namespace of all options instead of sections."""
+def test_old_configurations_load_and_their_programs_are_refused(attack, stock, data, tmp_path):
+    """Old checkpoints have a namespace of all options instead of sections."""
     marker, path = tmp_path / "it-ran", tmp_path / "old.pt"
     with open(stock, "rb") as file:
         state = checkpoints.read(file)
@@ -313,7 +303,7 @@ def without_configuration(path, stock):
          " is not a fairseq checkpoint: it holds no configuration; give another file"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_checkpoint(make, words, stock, data, tmp_path):
+def test_a_file_that_is_no_checkpoint_is_refused(make, words, stock, data, tmp_path):
     path = tmp_path / "checkpoint_last.pt"
     make(path, stock)
     done = run("generate", data, "--path", path, *GENERATE)

@@ -13,12 +13,12 @@ from diet_fairseq_cli import main
 from tests.support.commands import run
 
 
-def checkpoint(path, value, dtype=torch.float32, **more):
+def checkpoint(path, value, dtype=torch.float32, **parameters):
     """Save a checkpoint whose parameters are all ``value``; two of them are tied."""
     tied = torch.full((2, 3), value, dtype=dtype)
     model = {
         "first": tied, "second": tied, "own": torch.full((2, 3), value, dtype=dtype),
-        "count": torch.tensor(int(value)), **more,
+        "count": torch.tensor(int(value)), **parameters,
     }  # fmt: skip
     torch.save({
         "args": None, "cfg": {"model": Namespace(arch="transformer")}, "model": model,
@@ -89,9 +89,9 @@ def test_sums_are_in_float32_and_the_type_stays(dtype, tmp_path):
 
 
 def test_one_checkpoint_is_its_own_average(folder):
-    one = average([folder / "checkpoint9.pt"])["model"]
+    averaged = average([folder / "checkpoint9.pt"])["model"]
     for name, value in read(folder / "checkpoint9.pt")["model"].items():
-        assert torch.equal(one[name], value)
+        assert torch.equal(averaged[name], value)
 
 
 def test_numbers_are_ordered_as_numbers(folder):
@@ -129,7 +129,7 @@ def test_numbers_are_ordered_as_numbers(folder):
          "checkpoint_best.pt"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told(arguments, message, folder):
+def test_mistakes_are_reported(arguments, message, folder):
     checkpoint(folder / "named.pt", 1.0, other=torch.zeros(1))
     checkpoint(folder / "wide.pt", 1.0, own=torch.zeros(4))
     (folder / "empty.pt").touch()

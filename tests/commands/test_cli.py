@@ -21,6 +21,7 @@ from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.patches.table import TABLE
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq_cli import COMMANDS, EXTRAS, REPLACED, Command, Group, main
+from tests.support.commands import run
 
 ROOT = Path(__file__).parents[2]
 #: every command as its words
@@ -203,17 +204,17 @@ def test_interrupts_are_as_before_when_a_command_runs(handler, monkeypatch):
     assert handlers == [handler] * 2
 
 
+def write_to_a_closed_pipe():
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.dup2(writing, 1)
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("words", ["schemes", "schemes t5"])
 def test_a_closed_output_pipe_ends_a_command_in_silence(words):
-    command = [sys.executable, "-m", "diet_fairseq", *words.split()]
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
-    finally:
-        os.close(writing)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+    done = run("diet_fairseq_cli:main", *words.split(), plugin=False, first=write_to_a_closed_pipe)
+    assert (done.status, done.err) == (128 + signal.SIGPIPE, "")
 
 
 def test_optional_packages_are_in_their_extras():
@@ -263,8 +264,8 @@ def test_every_architecture_of_ours_is_shown(capsys):
         if issubclass(model, DietTransformerModel | DietRobertaModel)
     }
     unfit = {f"transformer_{name}" for name in set(SCHEMES) - set(translation_schemes())}
-    wanted = {name for name in ours if not name.startswith(tuple(unfit))}
-    assert shown == wanted - {"diet_transformer", "diet_roberta", "diet_bert", "diet_electra"}
+    expected = {name for name in ours if not name.startswith(tuple(unfit))}
+    assert shown == expected - {"diet_transformer", "diet_roberta", "diet_bert", "diet_electra"}
 
 
 def test_one_scheme_can_be_asked_for(capsys):

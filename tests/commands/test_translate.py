@@ -19,7 +19,7 @@ TEXT = "one two\n\n a\u2028b\x85c \r\nlast"
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
-    """A folder with a model that says all backwards, of at most 20 words."""
+    """A folder with a model that reverses sentences of at most 20 words."""
     monkeypatch.setattr(engine, "load", lambda *_: Backwards())
     return words_only(tmp_path)
 
@@ -40,7 +40,7 @@ def test_a_file_s_lines_come_out_in_order(model, text, capsys):
     assert capsys.readouterr().out == "two one\n\nc b a\nlast\n"
 
 
-def test_models_and_the_text_are_told_apart(model, text, tmp_path):
+def test_models_and_the_text_are_distinguished(model, text, tmp_path):
     checkpoint = tmp_path / "checkpoint_last.pt"
     assert translate.separate_file([model]) == ([model], None)
     assert translate.separate_file([model, checkpoint]) == ([model, checkpoint], None)
@@ -57,16 +57,16 @@ def test_standard_input_is_translated(model, monkeypatch, capsys, text):
     assert capsys.readouterr().out.count("\n") == 4
 
 
-def test_nbest_gives_so_many_translations_for_each_line(model, text, capsys):
+def test_nbest_is_the_number_of_translations_of_each_line(model, text, capsys):
     run(model, text, "--nbest", 2, "--beam", 3)
     assert capsys.readouterr().out == "two one\none\n\n\nc b a\nb a\nlast\n\n"
 
 
 def test_scores_come_as_json_one_line_for_each(model, text, capsys):
     run(model, text, "--scores")
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert found[0] == {"line": 1, "translations": [{"text": "two one", "score": -1.0}]}
-    assert [one["line"] for one in found] == [1, 2, 3, 4]
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert results[0] == {"line": 1, "translations": [{"text": "two one", "score": -1.0}]}
+    assert [result["line"] for result in results] == [1, 2, 3, 4]
 
 
 def test_a_line_that_is_not_utf8_stops_it_after_those_before_it(model, tmp_path, capsys):
@@ -105,9 +105,9 @@ def test_each_window_is_written_before_the_next_is_translated(model, tmp_path, m
     seen = []
     candidates = Translator.candidates
 
-    def watched(self, some, **options):
-        seen.append((len(some), capsys.readouterr().out.count("\n")))
-        return candidates(self, some, **options)
+    def watched(self, sentences, **options):
+        seen.append((len(sentences), capsys.readouterr().out.count("\n")))
+        return candidates(self, sentences, **options)
 
     monkeypatch.setattr(Translator, "candidates", watched)
     monkeypatch.setattr(lines, "BLOCK", 8)

@@ -38,17 +38,17 @@ def assert_same(ours, theirs):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """How often the fused path was taken."""
+    """A list with an entry for every call of the fused path."""
     times = []
     apply = fused.LinearCrossEntropy.apply
     monkeypatch.setattr(
-        fused.LinearCrossEntropy, "apply", lambda *given: times.append(1) or apply(*given)
+        fused.LinearCrossEntropy, "apply", lambda *args: times.append(1) or apply(*args)
     )
     return times
 
 
 MODELS = {
-    "ours": lambda: tiny.own(tiny.TRANSLATION[0]),
+    "ours": lambda: tiny.model_to_change(tiny.TRANSLATION[0]),
     "stock": tiny.stock,
     "tied": lambda: tiny.fresh(tiny.TRANSLATION[0], share_all_embeddings=True),
 }

@@ -92,7 +92,7 @@ def test_stock_models_are_fused_also_when_a_trainer_wraps_them(model, counted):
 
 
 class Wrapped(torch.nn.Module):
-    """As fairseq's and PyTorch's data-parallel modules are."""
+    """A model that is wrapped as by fairseq's and PyTorch's data parallel."""
 
     def __init__(self, module):
         super().__init__()
@@ -130,19 +130,19 @@ def test_a_second_derivative_is_refused():
 
 
 def test_gradients_in_bf16_are_as_exact_as_fairseq_s():
-    """Of thousands of tokens whose targets are learned: in a row of W's gradient they cancel."""
+    """Gradients of thousands of learned tokens cancel in a row of W's gradient."""
     weight = torch.randn(28, 16)
     target = torch.randint(28, (4000,))
     x = weight[target] + 0.1 * torch.randn(4000, 16)
 
     def gradients(kind, dtype):
-        given = [tensor.to(dtype).requires_grad_() for tensor in (x.bfloat16(), weight.bfloat16())]
+        leaves = [tensor.to(dtype).requires_grad_() for tensor in (x.bfloat16(), weight.bfloat16())]
         if kind is LinearCrossEntropy:
-            loss, _ = kind.apply(*given, target, 0.1)
+            loss, _ = kind.apply(*leaves, target, 0.1)
         else:
-            log_p = torch.log_softmax(given[0] @ given[1].T, dim=1, dtype=torch.float32)
+            log_p = torch.log_softmax(leaves[0] @ leaves[1].T, dim=1, dtype=torch.float32)
             loss, _ = kind(log_p, target, 0.1)
-        return torch.autograd.grad(loss, given)
+        return torch.autograd.grad(loss, leaves)
 
     exact = gradients(label_smoothed_nll_loss, torch.float64)
     ours, theirs = (

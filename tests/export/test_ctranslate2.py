@@ -18,7 +18,7 @@ from diet_fairseq.positions.shaw import Shaw
 from tests.support import mutants, tiny
 from tests.support.tiny import Case
 
-EXACT = 1e-4  # of log-probabilities in float32
+EXACT = 1e-4  # tolerance of log-probabilities in float32
 
 
 def trained(model):
@@ -106,8 +106,8 @@ def test_an_unsupported_scheme_is_refused_with_a_reason(case, reason):
 
 @pytest.mark.parametrize("options", [{}, {"position_rope_share": 0.25}], ids=str)
 def test_rotary_positions_fit_to_1e_5(options, tmp_path):
-    """Its pairs are ours, and with them it adds no positions at the input."""
-    model = tiny.own(Case("rope").but(**options))
+    """CTranslate2 pairs dimensions as we do, and then adds no positions at the input."""
+    model = tiny.model_to_change(Case("rope").but(**options))
     assert difference(model, exported(model, tmp_path)) < 1e-5
 
 
@@ -153,7 +153,7 @@ def test_options_without_a_counterpart_are_refused(options, reason):
 
 @tiny.each([Case("diet_rel"), Case("shaw"), Case("shaw").but(position_values=True)])
 def test_a_gain_is_in_the_tables(case, tmp_path):
-    model = tiny.own(case)
+    model = tiny.model_to_change(case)
     for scheme in tiny.schemes_in(model).values():
         scheme.gain *= 1.5
     assert difference(model, exported(model, tmp_path)) < EXACT
@@ -173,8 +173,8 @@ def test_no_positions_are_zeros_as_their_absence_means_sinusoidal_ones(tmp_path,
     assert difference(model, exported(model, tmp_path)) > 0.1
 
 
-def test_the_model_is_as_it_was_after_quantization(tmp_path):
-    model = tiny.own(Case("diet_rel"))
+def test_quantization_leaves_the_model_unchanged(tmp_path):
+    model = tiny.model_to_change(Case("diet_rel"))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     folder = exported(model, tmp_path, "int8")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -182,7 +182,7 @@ def test_the_model_is_as_it_was_after_quantization(tmp_path):
 
 
 def test_the_comparison_sees_a_parameter_that_differs(tmp_path):
-    model = tiny.own(Case("t5"))
+    model = tiny.model_to_change(Case("t5"))
     folder = exported(model, tmp_path)
     with torch.no_grad():
         model.decoder.layers[1].self_attn.k_proj.weight.mul_(1.1)

@@ -10,7 +10,7 @@ from tests.export.test_ctranslate2 import difference, exported
 from tests.support import tiny
 from tests.support.tiny import Case
 
-EXACT = 1e-5  # of log-probabilities in float32, whose own is at most about 10
+EXACT = 1e-5  # tolerance of log-probabilities in float32, which are at most about 10
 SCHEMES = [
     Case("alibi"),
     Case("alibi").but(position_slopes="learned", position_sharing="none"),

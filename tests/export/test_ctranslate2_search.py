@@ -26,7 +26,7 @@ def pair(request, tmp_path_factory):
 
     It never says <pad>, which fairseq's search leaves out and CTranslate2's does not know.
     """
-    model = tiny.own(Case(request.param))
+    model = tiny.model_to_change(Case(request.param))
     with torch.no_grad():
         last, out = model.decoder.layers[-1].final_layer_norm, model.decoder.output_projection
         towards = torch.nn.functional.normalize(tiny.vectors(tiny.DIM), dim=0)
@@ -47,7 +47,7 @@ def words_of(numbers):
 
 def translations(model, kind, prefix=None, min_len=0, **options):
     generator = kind([model], tiny.WORDS, max_len_b=LONGEST, min_len=min_len, **options)
-    source = tiny.padded(SOURCES, left=True)
+    source = tiny.padded(SOURCES, left_pad=True)
     lengths = torch.tensor([len(source) for source in SOURCES])
     sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
     with torch.no_grad():
@@ -56,7 +56,7 @@ def translations(model, kind, prefix=None, min_len=0, **options):
 
 @pytest.mark.parametrize("beam", [1, 5])
 @pytest.mark.parametrize("lenpen", [1.0, 0.3])
-def test_the_same_translations_of_a_batch_of_mixed_lengths(pair, beam, lenpen):
+def test_a_batch_of_mixed_lengths_has_the_same_translations(pair, beam, lenpen):
     model, translator = pair
     results = translator.translate_batch(
         [words_of(source.tolist()) for source in SOURCES],
@@ -76,7 +76,7 @@ def test_the_same_translations_of_a_batch_of_mixed_lengths(pair, beam, lenpen):
     assert compared >= len(SOURCES) // 2
 
 
-def test_the_same_continuations_of_a_prefix(pair):
+def test_a_prefix_has_the_same_continuations(pair):
     model, translator = pair
     prefix = torch.randint(tiny.FIRST_WORD, tiny.VOCABULARY, (len(SOURCES), 3))
     hypotheses = translations(model, SequenceGenerator, prefix, min_len=LONGEST, beam_size=1)

@@ -71,7 +71,7 @@ def run(*words):
 
 
 def refusal(capsys, *words):
-    """The one line that is said of it, as the command line would."""
+    """The one line that the command ends with."""
     with pytest.raises((UserError, SystemExit)) as error:
         run(*words)
     text = str(error.value) if isinstance(error.value, UserError) else capsys.readouterr().err
@@ -109,7 +109,7 @@ def test_ctranslate2_gets_a_folder_that_translates_text(place, tmp_path, capsys)
     assert names_in(out.parent) == {"out"}
 
 
-def test_what_model_json_beside_the_checkpoint_says_is_handed_on(place, tmp_path):
+def test_model_json_beside_the_checkpoint_is_exported_too(place, tmp_path):
     run_folder = tmp_path / "run"
     run_folder.mkdir()
     for name in ("checkpoint.pt", "codes", "data-bin/dict.en.txt", "data-bin/dict.de.txt"):

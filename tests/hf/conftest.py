@@ -45,7 +45,7 @@ def _fixtures(name):
 
     @pytest.fixture(scope="session", name=f"{name}_folder")
     def folder(request) -> Path:
-        """The same in transformers."""
+        """The exported folder of the checkpoint."""
         path = request.getfixturevalue(name)
         export(path, path.parent / "hf")
         return path.parent / "hf"

@@ -70,7 +70,7 @@ def test_padding_may_lie_beyond_the_longest_input(case):
 
 @tiny.each([Case("none"), Case("diet_rel", family="roberta")])
 def test_recordings_are_refused(case):
-    """They would leave out what another batch's padding needs."""
+    """A recording would leave out what another batch's padding needs."""
     model = converted(case)
     texts = [tiny.padded(tiny.SOURCES, False)]
     names = ["input_ids"]
@@ -82,8 +82,8 @@ def test_recordings_are_refused(case):
 
 
 def check_gains(case):
-    """Those that the parameters have, which may be of another version than the options'."""
-    model = tiny.own(case)
+    """Exported gains are those of the parameters, whose version may not be that of the options."""
+    model = tiny.model_to_change(case)
     for module in model.modules():
         if isinstance(module, ScoreParameters):
             module.gain *= 1.5
@@ -91,7 +91,7 @@ def check_gains(case):
 
 
 def check_file(case):
-    """What is written is enough, though of tied parameters it has one."""
+    """The file is enough to load the model, though it holds tied parameters once."""
     model = tiny.fresh(case, share_all_embeddings=True)
     export = huggingface.convert(model)
     again = type(export.model)(export.model.config).eval()
@@ -105,7 +105,7 @@ def test_gains_are_those_of_the_checkpoint(case):
 
 
 def test_gains_that_differ_between_layers_are_refused():
-    model = tiny.own(tiny.named("diet_abs"))
+    model = tiny.model_to_change(tiny.named("diet_abs"))
     scheme = next(part for part in model.modules() if isinstance(part, ScoreParameters))
     scheme.gain *= 1.5
     with pytest.raises(UserError, match="the model's layers have gains of their own, which its"):
@@ -171,8 +171,8 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_equality_catches(check, mutant, case, monkeypatch):
-    """Also where `export hf` itself didn't compare."""
+def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
+    """The test catches it even if `export hf` itself compares nothing."""
     converted.cache_clear()
     monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
     mutants.assert_caught(check, mutant, case)
@@ -183,7 +183,7 @@ def test_equality_catches(check, mutant, case, monkeypatch):
     ("mutant", "case"),
     {mutant: (mutant, case) for check, mutant, case in MUTANTS if check == check_logits}.values(),
 )
-def test_the_export_itself_refuses(mutant, case, monkeypatch):
+def test_the_export_refuses_a_model_with_other_outputs(mutant, case, monkeypatch):
     model = tiny.model_of(tiny.named(case))
     mutant(monkeypatch)
     with pytest.raises(UserError, match=r"their outputs lie .* apart; keep it in fairseq"):

@@ -93,7 +93,7 @@ def test_every_auto_class_loads_its_folder(
 
 
 @torch.no_grad()
-def test_what_is_loaded_gives_fairseq_s_logits(
+def test_a_loaded_model_gives_fairseq_s_logits(
     encoder, encoder_folder, classifier, classifier_folder, answerer, answerer_folder
 ):
     tokens = torch.randint(4, 60, (2, 9))
@@ -146,7 +146,7 @@ def test_a_pair_has_segments_as_in_pretraining(encoder_folder):
     assert pair["token_type_ids"] == [0] * lengths[0] + [1] * (lengths[1] - 1)
 
 
-def test_two_dictionaries_and_merges_of_subword_nmt(tmp_path):
+def test_source_and_target_have_their_own_dictionaries(tmp_path):
     from diet_fairseq.hf import DietTokenizer
 
     (tmp_path / "codes").write_text("#version: 0.2\nd o\ndo g</w>\n")

@@ -32,8 +32,8 @@ ENCODERS = [tiny.Case("diet_rel", family="bert"), tiny.Case("diet_abs_lin", fami
 KINDS = [tiny.Case(name) for name in ("none", "t5", "shaw", "rope", "cope")]
 
 
-def sources(left=True):
-    return tiny.padded(tiny.SOURCES, left)
+def sources(left_pad=True):
+    return tiny.padded(tiny.SOURCES, left_pad)
 
 
 def generated(model, **options):
@@ -45,7 +45,7 @@ def generated(model, **options):
 
 
 @tiny.each(TRANSLATION)
-def test_generation_with_a_cache_is_that_without(case):
+def test_generation_with_a_cache_equals_generation_without(case):
     model = converted(case)
     with_cache, without = (
         generated(model, num_beams=3, use_cache=use_cache) for use_cache in (True, False)
@@ -57,7 +57,7 @@ def test_generation_with_a_cache_is_that_without(case):
 
 @tiny.each(KINDS)
 @pytest.mark.parametrize(("attention", "beams"), [("eager", 1), ("sdpa", 3)])
-def test_generation_with_a_static_cache_is_that_with_a_dynamic_one(case, attention, beams):
+def test_generation_with_a_static_cache_equals_that_with_a_dynamic_one(case, attention, beams):
     model = converted(case)
     model.set_attn_implementation(attention)
     dynamic, static = (
@@ -92,9 +92,9 @@ def test_a_model_within_another_module_keeps_its_gains(case):
     [*((case, "cache") for case in TRANSLATION), (tiny.Case("t5"), "past_key_values")],
     ids=str,
 )
-def test_every_step_and_every_cache_gives_what_the_whole_gives(case, name):
+def test_every_step_and_every_cache_equals_the_whole_forward_pass(case, name):
     model = converted(case)
-    targets = tiny.padded(tiny.TARGETS, left=True)
+    targets = tiny.padded(tiny.TARGETS, left_pad=True)
     mask = targets.ne(tiny.PAD).long()
     whole = model(sources(), decoder_input_ids=targets, decoder_attention_mask=mask).logits
     options = {"max_cache_len": 14, "config": model.config.get_text_config(decoder=True)}
@@ -132,7 +132,7 @@ def test_no_word_sees_a_later_one_though_nothing_is_padded(case):
 @torch.no_grad()
 @tiny.each([*tiny.first_of_each_scheme(tiny.IN_ATTENTION), *ENCODERS])
 def test_positions_act_with_any_attention_function(case):
-    """It may be registered without a function for its mask."""
+    """An attention function may be registered without one for its mask."""
     AttentionInterface.register("a_stranger", sdpa_attention_forward)
     model = converted(case)
     model.set_attn_implementation("eager")
@@ -194,7 +194,7 @@ def test_a_vocabulary_that_has_grown_is_saved_and_loaded(tmp_path):
 
 
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])
-def test_trainer_fine_tunes_a_step_and_what_it_saves_is_what_it_has(case, tmp_path):
+def test_trainer_fine_tunes_and_saves_the_parameters_that_it_has(case, tmp_path):
     pytest.importorskip("accelerate", reason="Trainer needs accelerate")
     model = copy.deepcopy(converted(case))
     tokens = torch.randint(4, tiny.VOCABULARY, (4, 7))
@@ -225,7 +225,7 @@ def test_trainer_fine_tunes_a_step_and_what_it_saves_is_what_it_has(case, tmp_pa
 
 
 @pytest.mark.parametrize("device_map", ["cpu", "auto"])
-def test_a_device_map_of_one_device_is_taken(device_map, tmp_path):
+def test_a_device_map_of_one_device_is_accepted(device_map, tmp_path):
     pytest.importorskip("accelerate", reason="device_map needs accelerate")
     model = converted(tiny.named("diet_rel"))
     model.save_pretrained(tmp_path)
@@ -277,4 +277,4 @@ def test_two_names_of_one_cache_are_refused():
         for name in ("cache", "past_key_values")
     }
     with pytest.raises(ValueError, match="cache and past_key_values are two names of one cache"):
-        model(sources(), decoder_input_ids=sources(left=False), **caches)
+        model(sources(), decoder_input_ids=sources(left_pad=False), **caches)

@@ -86,7 +86,7 @@ def texts(shared_data):
 @pytest.fixture(scope="module")
 def folder(texts, tmp_path_factory):
     """Half the text is learned from; pieces that occur once are not in the dictionary."""
-    lines = [line for some in texts.values() for line in some[::2]]
+    lines = [line for text in texts.values() for line in text[::2]]
     return write(tmp_path_factory.mktemp("subwords"), lines, minimum=2, character_coverage=0.999)
 
 

@@ -1,4 +1,4 @@
-"""What training in transformers needs: dropout, labels, limits."""
+"""Training in transformers: dropout, labels, limits."""
 
 import pytest
 import torch

@@ -46,7 +46,7 @@ def translate(folder, text, *words):
 
 
 def parse(data):
-    """What stands before the variables of a model.bin, its variables and its aliases, as lists."""
+    """The header, the variables and the aliases of a model.bin, as lists."""
     place = 0
 
     def take(form):

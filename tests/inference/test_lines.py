@@ -51,13 +51,13 @@ def test_a_line_that_is_not_utf8_is_named_after_those_before_it(tmp_path, monkey
 def test_a_pipe_s_lines_are_not_held_back(tmp_path):
     reading, writing = os.pipe()
     with open(reading, "rb") as file:
-        found = windows(file, "text", 1000)
+        parts = windows(file, "text", 1000)
         os.write(writing, b"first\nhalf a")
-        assert next(found) == ["first"]
+        assert next(parts) == ["first"]
         late = threading.Timer(0.05, lambda: (os.write(writing, b" line\n"), os.close(writing)))
         late.start()
-        assert next(found) == ["half a line"]
-        assert list(found) == []
+        assert next(parts) == ["half a line"]
+        assert list(parts) == []
         late.join()
 
 
@@ -66,10 +66,10 @@ def test_a_line_that_is_too_long_is_named_after_those_before_it(tmp_path, line):
     path = tmp_path / "text"
     path.write_text(f"\ufeff{'ä' * 10}\r\n{line}\nlast\n", encoding="utf-8", newline="")
     with open(path, "rb") as file:
-        found = windows(file, "text", 10)
-        assert next(found) == ["ä" * 10]
+        parts = windows(file, "text", 10)
+        assert next(parts) == ["ä" * 10]
         with pytest.raises(UserError, match=r"^text, line 2 has more than 10 characters: split it"):
-            next(found)
+            next(parts)
 
 
 def test_a_line_that_never_ends_is_named():

@@ -29,7 +29,7 @@ def refusal(model, pieces=NOTHING):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """One that says its languages, and nothing beside it."""
+    """A checkpoint that names its languages, with no file beside it."""
     task = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
     save(tmp_path / "model.pt", task)
     (tmp_path / "data").mkdir()
@@ -40,19 +40,19 @@ def checkpoint(tmp_path):
 
 def test_a_checkpoint_of_a_run_takes_its_model_json(tmp_path):
     folder = words_only(tmp_path, beam=7)
-    other = tmp_path / "checkpoint_best.pt"
-    other.touch()
+    best = tmp_path / "checkpoint_best.pt"
+    best.touch()
     assert resolve_model(folder).checkpoint == tmp_path / "checkpoint_last.pt"
-    assert resolve_model(other).checkpoint == other
-    assert resolve_model(other).beam == 7
+    assert resolve_model(best).checkpoint == best
+    assert resolve_model(best).beam == 7
 
 
 def test_a_checkpoint_alone_takes_the_given_files(checkpoint):
     folder = checkpoint.parent
     codes = folder / "codes"
     codes.write_text("#version: 0.2\na b</w>\n")
-    found = resolve_model(checkpoint, Pieces(folder / "data", codes, "moses"))
-    assert found == ModelDescription(
+    description = resolve_model(checkpoint, Pieces(folder / "data", codes, "moses"))
+    assert description == ModelDescription(
         "fairseq", "en", "de", folder, checkpoint, folder / "data", "subword_nmt", codes, "moses"
     )
     (folder / "spm").write_bytes(b"\x0a\0")
@@ -109,11 +109,11 @@ def test_wrong_text_options_of_an_encoder_are_refused(tmp_path, content):
 
 
 def test_a_checkpoint_is_read_once_for_each_command(tmp_path, monkeypatch, capsys):
-    """Also where its languages are not beside it."""
+    """It is read once also where only the checkpoint names its languages."""
     folder, reads = untrained(tmp_path / "run", "--arch", "transformer_t5_tiny"), []
     load = torch.load
     monkeypatch.setattr(
-        torch, "load", lambda *args, **given: reads.append(1) or load(*args, **given)
+        torch, "load", lambda *args, **keywords: reads.append(1) or load(*args, **keywords)
     )
     (folder / "model.json").unlink()
     options = [f"--data={folder}", f"--subwords={folder / 'sentencepiece.model'}"]
@@ -151,6 +151,6 @@ def test_data_and_subwords_of_a_workflow_are_known_by_their_places(tmp_path):
     assert resolve_model(checkpoint, Pieces(subwords=NONE)).subwords == "none"
     codes = tmp_path / "subwords" / "codes"
     codes.write_text("#version: 0.2\na b\n")
-    found = resolve_model(checkpoint)
-    assert (found.data, found.subword_model) == (tmp_path / "data-bin", codes)
-    assert (found.subwords, found.preprocessing) == ("subword_nmt", "moses")
+    description = resolve_model(checkpoint)
+    assert (description.data, description.subword_model) == (tmp_path / "data-bin", codes)
+    assert (description.subwords, description.preprocessing) == ("subword_nmt", "moses")

@@ -169,7 +169,7 @@ def test_waiting_requests_are_translated_together_and_not_mixed_up(serve, mirror
     ("line", "limits", "waiting"), [("l", {"together": 16}, 85), ("l" * 5000, {}, 98)]
 )
 def test_a_request_of_many_lines_delays_no_short_one(serve, mirror, line, limits, waiting):
-    """Nor one of long lines."""
+    """A request of long lines delays no short one, either."""
     client = serve(**limits)
     mirror.gate.clear()
     with ThreadPoolExecutor(2) as threads:

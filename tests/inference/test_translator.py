@@ -40,12 +40,12 @@ def test_a_blank_line_stays_blank_and_is_not_translated(translator, backwards, b
 
 def test_odd_characters_end_no_line(translator):
     text = ODD.join(("first", "last"))
-    found = translator.translate([text, "x y"])
-    assert len(found) == 2
-    assert "first" in found[0]
-    assert len(found[0].splitlines()) == 1
-    assert "Cc" not in map(unicodedata.category, found[0])
-    assert found[1] == "y x"
+    translations = translator.translate([text, "x y"])
+    assert len(translations) == 2
+    assert "first" in translations[0]
+    assert len(translations[0].splitlines()) == 1
+    assert "Cc" not in map(unicodedata.category, translations[0])
+    assert translations[1] == "y x"
 
 
 def test_unpaired_surrogates_are_replaced(translator):
@@ -55,7 +55,7 @@ def test_unpaired_surrogates_are_replaced(translator):
 def test_batches_hold_lines_of_similar_length_within_the_limit(translator, backwards):
     lines = [" ".join("w" * n) for n in (1, 9, 2, 8, 3, 14, 1, 1)]
     assert translator.translate(lines) == lines
-    sizes = [[len(one) for one in batch] for batch in backwards.batches]
+    sizes = [[len(line) for line in batch] for batch in backwards.batches]
     assert sizes == [[14, 9], [8, 3, 2], [1, 1, 1]]
 
 
@@ -69,16 +69,16 @@ def test_progress_counts_lines(translator):
 
 def test_a_long_line_is_cut_at_the_ends_of_its_sentences(translator, backwards):
     first, second, third = "one " * 12 + "end.", "two " * 5 + "end!", "three " * 9 + "end?"
-    found = translator.translate(f"{first} {second} {third}")
+    translation = translator.translate(f"{first} {second} {third}")
     backwards_of = [" ".join(part.split()[::-1]) for part in (f"{first} {second}", third)]
-    assert found == " ".join(backwards_of)
+    assert translation == " ".join(backwards_of)
 
 
 def test_no_word_of_a_sentence_that_is_too_long_is_lost(translator, backwards):
     words = [f"w{number}" for number in range(67)]
-    found = translator.translate(" ".join(words)).split()
-    assert sorted(found) == sorted(words)
-    assert max(len(one) for batch in backwards.batches for one in batch) == 20
+    translated = translator.translate(" ".join(words)).split()
+    assert sorted(translated) == sorted(words)
+    assert max(len(sentence) for batch in backwards.batches for sentence in batch) == 20
 
 
 def test_strict_names_the_line_and_translates_nothing(translator, backwards):
@@ -95,8 +95,8 @@ def test_the_shorter_limit_counts(backwards, tmp_path):
 
 
 def test_candidates_are_nbest_translations_with_scores(translator):
-    found = translator.candidates(["a b c", ""], nbest=2, beam=2)
-    assert found == [
+    candidates = translator.candidates(["a b c", ""], nbest=2, beam=2)
+    assert candidates == [
         [Translation("c b a", -1.0), Translation("b a", -2.0)],
         [Translation("", 0.0), Translation("", 0.0)],
     ]
@@ -136,7 +136,7 @@ def test_the_search_has_the_model_s_options_unless_others_are_given(
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
         ('He said "no." Then (yes.) left', ['He said "no."', "Then (yes.)", "left"]),
@@ -145,8 +145,8 @@ def test_the_search_has_the_model_s_options_unless_others_are_given(
         ("", []),
     ],
 )
-def test_sentences_end_at_marks_before_a_space(line, found):
-    assert list(sentences(line)) == found
+def test_sentences_end_at_marks_before_a_space(line, expected):
+    assert list(sentences(line)) == expected
 
 
 def test_a_line_as_long_as_the_model_takes_is_translated_whole(tmp_path):

@@ -27,17 +27,17 @@ with pytest.MonkeyPatch.context() as patch:
 def as_theirs(encoder, prefix, ours):
     """The parameters of one of our encoders under Hugging Face's names."""
     pad = WORDS.pad()
-    found = {
+    parameters = {
         "embeddings.word_embeddings.weight": ours["embed_tokens.weight"],
         "embeddings.position_embeddings.weight": ours["embed_positions.weight"][pad + 1 :],
         "embeddings.token_type_embeddings.weight": ours["embed_segments.weight"],
     }
     for part in ("weight", "bias"):
-        found[f"embeddings.LayerNorm.{part}"] = ours[f"layernorm_embedding.{part}"]
+        parameters[f"embeddings.LayerNorm.{part}"] = ours[f"layernorm_embedding.{part}"]
         if encoder.project_in is not None:
-            found[f"embeddings_project.{part}"] = ours[f"project_in.{part}"]
+            parameters[f"embeddings_project.{part}"] = ours[f"project_in.{part}"]
         for layer in range(len(encoder.layers)):
-            for there, here in {
+            for their_name, our_name in {
                 "attention.self.query": "self_attn.q_proj",
                 "attention.self.key": "self_attn.k_proj",
                 "attention.self.value": "self_attn.v_proj",
@@ -47,10 +47,10 @@ def as_theirs(encoder, prefix, ours):
                 "output.dense": "fc2",
                 "output.LayerNorm": "final_layer_norm",
             }.items():
-                found[f"encoder.layer.{layer}.{there}.{part}"] = ours[
-                    f"layers.{layer}.{here}.{part}"
+                parameters[f"encoder.layer.{layer}.{their_name}.{part}"] = ours[
+                    f"layers.{layer}.{our_name}.{part}"
                 ]
-    return {f"{prefix}{name}": value for name, value in found.items()}
+    return {f"{prefix}{name}": value for name, value in parameters.items()}
 
 
 def config_of(encoder, embedding_size):
@@ -69,8 +69,8 @@ def config_of(encoder, embedding_size):
     )
 
 
-def load(theirs, found):
-    missing, unexpected = theirs.load_state_dict(found, strict=False)
+def load(theirs, parameters):
+    missing, unexpected = theirs.load_state_dict(parameters, strict=False)
     assert not unexpected
     assert all("position_ids" in name or "token_type_ids" in name for name in missing)
     return theirs.eval()
@@ -87,11 +87,11 @@ def pair(embedding_size):
 def test_the_discriminator_gives_hugging_face_s_logits(embedding_size):
     model = pair(embedding_size)
     encoder, head = model.encoder.sentence_encoder, model.discriminator_head
-    found = as_theirs(encoder, "electra.", encoder.state_dict())
+    parameters = as_theirs(encoder, "electra.", encoder.state_dict())
     for part in ("weight", "bias"):
-        found[f"discriminator_predictions.dense.{part}"] = getattr(head.dense, part)
-        found[f"discriminator_predictions.dense_prediction.{part}"] = getattr(head.out, part)
-    theirs = load(electra.ElectraForPreTraining(config_of(encoder, embedding_size)), found)
+        parameters[f"discriminator_predictions.dense.{part}"] = getattr(head.dense, part)
+        parameters[f"discriminator_predictions.dense_prediction.{part}"] = getattr(head.out, part)
+    theirs = load(electra.ElectraForPreTraining(config_of(encoder, embedding_size)), parameters)
     _, original = sample_of()
     seen = original.ne(WORDS.pad())
     expected = theirs(original, attention_mask=seen.long()).logits
@@ -103,17 +103,17 @@ def test_the_discriminator_gives_hugging_face_s_logits(embedding_size):
 def test_the_generator_gives_hugging_face_s_logits(embedding_size):
     model = pair(embedding_size)
     encoder, head = model.generator.encoder, model.generator.lm_head
-    found = as_theirs(encoder, "electra.", encoder.state_dict())
+    parameters = as_theirs(encoder, "electra.", encoder.state_dict())
     for part in ("weight", "bias"):
-        found[f"generator_predictions.dense.{part}"] = getattr(head.dense, part)
-        found[f"generator_predictions.LayerNorm.{part}"] = getattr(head.layer_norm, part)
-    found |= {"generator_lm_head.weight": head.weight, "generator_lm_head.bias": head.bias}
-    theirs = load(electra.ElectraForMaskedLM(config_of(encoder, embedding_size)), found)
+        parameters[f"generator_predictions.dense.{part}"] = getattr(head.dense, part)
+        parameters[f"generator_predictions.LayerNorm.{part}"] = getattr(head.layer_norm, part)
+    parameters |= {"generator_lm_head.weight": head.weight, "generator_lm_head.bias": head.bias}
+    theirs = load(electra.ElectraForMaskedLM(config_of(encoder, embedding_size)), parameters)
     sample, original = sample_of()
-    tokens, chosen = sample["net_input"]["src_tokens"], sample["target"].ne(WORDS.pad())
+    tokens, masked = sample["net_input"]["src_tokens"], sample["target"].ne(WORDS.pad())
     expected = theirs(tokens, attention_mask=original.ne(WORDS.pad()).long()).logits
-    logits = model.generator(tokens, chosen, None)
-    torch.testing.assert_close(logits, expected[chosen], rtol=1e-5, atol=1e-5)
+    logits = model.generator(tokens, masked, None)
+    torch.testing.assert_close(logits, expected[masked], rtol=1e-5, atol=1e-5)
 
 
 # --- the objective ---------------------------------------------------------------------------
@@ -122,58 +122,58 @@ def test_the_generator_gives_hugging_face_s_logits(embedding_size):
 def by_hand(model, sample, original, sampled, weight):
     """The loss of a batch, token by token, from the paper's text."""
     targets, padding = sample["target"], WORDS.pad()
-    chosen = targets.ne(padding)
+    masked = targets.ne(padding)
     features = model.generator.encoder(sample["net_input"]["src_tokens"])["encoder_out"][0]
-    logits = model.generator.lm_head(features.transpose(0, 1)[chosen])
+    logits = model.generator.lm_head(features.transpose(0, 1)[masked])
     generator, corrupted, number = 0.0, original.clone(), 0
-    for row, column in chosen.nonzero().tolist():
+    for row, column in masked.nonzero().tolist():
         generator -= float(F.log_softmax(logits[number], -1)[original[row, column]])
         corrupted[row, column] = sampled[number]
         number += 1
     features, _ = model(corrupted, features_only=True)
-    found = torch.sigmoid(model.discriminator_head(features))
+    probabilities = torch.sigmoid(model.discriminator_head(features))
     discriminator, tokens = 0.0, 0
     for row, column in original.ne(padding).nonzero().tolist():
         replaced = corrupted[row, column] != original[row, column]
-        p = float(found[row, column])
+        p = float(probabilities[row, column])
         discriminator -= float(torch.tensor(p if replaced else 1 - p).log())
         tokens += 1
     return (generator / number + weight * discriminator / tokens) * number
 
 
-def check_loss(scheme: str, left: bool = False) -> None:
+def check_loss(scheme: str, left_pad: bool = False) -> None:
     model = enlarged(build(f"electra_{scheme}").eval())
-    sample, original = sample_of(left=left)
-    chosen = sample["target"].ne(WORDS.pad())
+    sample, original = sample_of(left_pad=left_pad)
+    masked = sample["target"].ne(WORDS.pad())
     # the first sampled token is the original one, and counts as that
-    sampled = torch.tensor([int(original[chosen][0]), 5, 6, 7])
+    sampled = torch.tensor([int(original[masked][0]), 5, 6, 7])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(diet_electra, "sample", lambda logits, padding: sampled)
         loss, size, log = loss_of(model, sample, discriminator_weight=20.0)
     expected = by_hand(model, sample, original, sampled, 20.0)
     assert size == 4
     assert float(loss) == pytest.approx(expected, rel=1e-4)
-    assert int(log["replaced"]) == int((sampled != original[chosen]).sum()) < 4
+    assert int(log["replaced"]) == int((sampled != original[masked]).sum()) < 4
 
 
 @pytest.mark.parametrize("scheme", [name for name, kind in SCHEMES.items() if not kind.compressed])
-@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-def test_the_loss_is_the_paper_s(scheme, left):
-    check_loss(scheme, left)
+@pytest.mark.parametrize("left_pad", [False, True], ids=["right", "left"])
+def test_the_loss_is_the_paper_s(scheme, left_pad):
+    check_loss(scheme, left_pad)
 
 
 def test_unchanged_targets_are_predicted_and_sampled_too():
     model = build("electra_diet_rel").eval()
     sample, original = sample_of()
     source = sample["net_input"]["src_tokens"]
-    kept = sample["target"].ne(WORDS.pad()).nonzero()[0]
-    source[tuple(kept)] = original[tuple(kept)]
+    place = sample["target"].ne(WORDS.pad()).nonzero()[0]
+    source[tuple(place)] = original[tuple(place)]
     _, extra = model(source, targets=sample["target"])
     assert len(extra["generator_logits"]) == 4
 
 
 class RowsOf(TorchDispatchMode):
-    """Counts the rows of what is computed with so many columns; a view of a parameter is not."""
+    """A mode that counts rows of results with so many columns, but not of parameters' views."""
 
     def __init__(self, columns):
         super().__init__()
@@ -201,12 +201,12 @@ def test_the_generator_s_logits_are_those_of_chosen_tokens_alone(scheme):
 
 def test_the_sampling_follows_the_seed():
     model, sample = build("electra_tupe_r"), sample_of()[0]
-    found = []
+    losses = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         loss = loss_of(model, sample)[0]
-        found.append(float(loss))
-    assert found[0] == found[1] != found[2]
+        losses.append(float(loss))
+    assert losses[0] == losses[1] != losses[2]
 
 
 def test_accumulated_batches_have_the_gradients_of_one(monkeypatch):
@@ -230,7 +230,7 @@ def test_accumulated_batches_have_the_gradients_of_one(monkeypatch):
 
 
 def test_batches_and_processes_are_measured_together():
-    """What is logged of two batches is that of all their tokens, not a mean of means."""
+    """Logged values of two batches are means over all their tokens, not means of means."""
     logs = [
         {"sample_size": 4, "ntokens": 10, "generator_right": 1, "discriminator_right": 9},
         {"sample_size": 1, "ntokens": 30, "generator_right": 1, "discriminator_right": 15},
@@ -277,7 +277,7 @@ def test_the_generator_puts_no_padding_into_a_sentence():
         model.generator.lm_head.bias[WORDS.pad()] = 1000  # leaves others none of float32
     read = []
     stack = model.encoder.sentence_encoder
-    stack.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    stack.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
     sample, _ = sample_of((9, 9))
     loss_of(model, sample)
     assert read[-1].ne(WORDS.pad()).all()

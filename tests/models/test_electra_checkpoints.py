@@ -84,9 +84,9 @@ def test_a_checkpoint_of_version_0_2_gives_its_numbers(before):
     again = type(before).build_model(copy.deepcopy(before.args), TASK).eval()
     again.load_state_dict(before.state_dict(), strict=True)
     sample = sample_of()[0]["net_input"]["src_tokens"]
-    chosen = torch.ones_like(sample).bool()
-    found, expected = (model.generator(sample, chosen, None) for model in (again, before))
-    assert torch.equal(found, expected)
+    mask = torch.ones_like(sample).bool()
+    logits, expected = (model.generator(sample, mask, None) for model in (again, before))
+    assert torch.equal(logits, expected)
     shared = {name: p for name, p in again.named_parameters() if "generator" in name}
     assert "generator.encoder.layernorm_embedding.weight" in shared
 
@@ -98,8 +98,8 @@ def test_a_checkpoint_of_version_0_2_is_not_resumed_with_shared_embeddings(befor
     )
     with pytest.raises(UserError, match=match):
         build("electra_learned").load_state_dict(before.state_dict())
-    own = build("electra_learned", generator_embeddings="own")
-    own.load_state_dict(before.state_dict())
+    unshared = build("electra_learned", generator_embeddings="own")
+    unshared.load_state_dict(before.state_dict())
 
 
 # --- a user's mistakes -----------------------------------------------------------------------

@@ -58,22 +58,22 @@ def test_segments_matter_where_the_model_has_them(case):
 def test_segment_scores_start_at_zero_one_matrix_per_head():
     args = tiny.arguments(Case("diet_rel", family="bert"), num_segments=3)
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task)
-    found = [module.weight for name, module in tiny.schemes_in(model).items() if "segm" in name]
-    assert [tuple(weight.shape) for weight in found] == [(tiny.HEADS, 3, 3)] * tiny.LAYERS
-    assert not any(weight.count_nonzero() for weight in found)
+    weights = [module.weight for name, module in tiny.schemes_in(model).items() if "segm" in name]
+    assert [tuple(weight.shape) for weight in weights] == [(tiny.HEADS, 3, 3)] * tiny.LAYERS
+    assert not any(weight.count_nonzero() for weight in weights)
 
 
 @pytest.mark.parametrize("scheme", ["input", "per-head"])
-@pytest.mark.parametrize(("found", "said"), [(2, 2), (-1, -1)])
-def test_a_segment_id_out_of_range_is_refused(scheme, found, said):
+@pytest.mark.parametrize("segment", [2, -1])
+def test_a_segment_id_out_of_range_is_refused(scheme, segment):
     model = tiny.model_of(Case("diet_rel", (("segment_scheme", scheme),), "bert"))
-    tokens = padded(SOURCES, left=False)
+    tokens = padded(SOURCES, left_pad=False)
     segments = torch.zeros_like(tokens)
-    segments[0, 3] = found
+    segments[0, 3] = segment
     with pytest.raises(UserError) as refused:
         model(tokens, segments=segments)
     assert str(refused.value) == (
-        f"a batch has segment id {said}, but with --num-segments 2 ids are 0 to 1: correct the "
+        f"a batch has segment id {segment}, but with --num-segments 2 ids are 0 to 1: correct the "
         "data, or train with more segments"
     )
 
@@ -81,7 +81,7 @@ def test_a_segment_id_out_of_range_is_refused(scheme, found, said):
 @pytest.mark.parametrize("scheme", ["input", "per-head"])
 def test_segments_are_one_id_a_token_of_any_integer_type(scheme):
     model = tiny.model_of(Case("diet_rel", (("segment_scheme", scheme),), "bert"))
-    tokens = padded(SOURCES, left=False)
+    tokens = padded(SOURCES, left_pad=False)
     segments = torch.ones_like(tokens)
     close(model(tokens, segments=segments.int())[0], model(tokens, segments=segments)[0])
     assert model(tokens[:0], segments=segments[:0])[0].shape[0] == 0
@@ -103,17 +103,17 @@ def check_heads(case: Case) -> None:
     model.register_classification_head("task", num_classes=3)
     model.eval()
 
-    def read(sources, left):
-        tokens = padded(sources, left)
-        segments = tiny.segments_of(model, sources, left)
+    def read(sources, left_pad):
+        tokens = padded(sources, left_pad)
+        segments = tiny.segments_of(model, sources, left_pad)
         classes, extra = model(tokens, segments=segments, classification_head_name="task")
         return torch.cat([classes, *([extra["nsp_logits"]] if options else [])], dim=1)
 
-    alone = torch.cat([read([source], left=True) for source in SOURCES])
-    for left in (True, False):
-        close(read(SOURCES, left), alone, **TOLERANCE)
+    alone = torch.cat([read([source], left_pad=True) for source in SOURCES])
+    for left_pad in (True, False):
+        close(read(SOURCES, left_pad), alone, **TOLERANCE)
     changed = [torch.cat([tiny.sentences(2, seed=9)[0][:1], source[1:]]) for source in SOURCES[:2]]
-    assert tiny.difference(read(changed, left=True), alone[:2]) > tiny.VISIBLE
+    assert tiny.difference(read(changed, left_pad=True), alone[:2]) > tiny.VISIBLE
 
 
 @tiny.each(FIRST + FIRST_BERTS)
@@ -145,12 +145,12 @@ def test_without_nsp_the_next_sentence_head_is_dropped_with_a_warning(caplog):
     ]
 )
 def test_fairseq_keeps_a_moving_average_of_the_parameters(case):
-    model = tiny.own(case)
+    model = tiny.model_to_change(case)
     average = EMA(model, EMAConfig(store_ema=True))
     average.step(model)
-    found, expected = average.get_model().state_dict(), model.state_dict()
+    averaged, expected = average.get_model().state_dict(), model.state_dict()
     for name in {*expected} - {"encoder.sentence_encoder.version"}:  # fairseq's own begins anew
-        close(found[name], expected[name], msg=name)
+        close(averaged[name], expected[name], msg=name)
 
 
 # --- TUPE's released code --------------------------------------------------------------------
@@ -206,9 +206,9 @@ def test_tupe_s_numbers_do_not_depend_on_the_side_of_the_padding(released):
     model, checkpoint, numbers = released
     model.load_state_dict(checkpoint)
     tokens = numbers["tokens"]
-    left = padded([row[row.ne(PAD)] for row in tokens], left=True)
-    (x, _), (y, _) = (model(some, features_only=True) for some in (tokens, left))
-    close(y[left.ne(PAD)], x[tokens.ne(PAD)], **TOLERANCE)
+    left_padded = padded([row[row.ne(PAD)] for row in tokens], left_pad=True)
+    (x, _), (y, _) = (model(batch, features_only=True) for batch in (tokens, left_padded))
+    close(y[left_padded.ne(PAD)], x[tokens.ne(PAD)], **TOLERANCE)
 
 
 # --- sizes and counts ------------------------------------------------------------------------
@@ -235,9 +235,11 @@ def test_every_scheme_has_an_encoder_of_every_size(family, scheme):
 
 
 def test_segments_are_by_default_where_diet_has_them():
-    found = {case.scheme: case.option("segment_scheme") for case in FIRST_BERTS}
+    segment_schemes = {case.scheme: case.option("segment_scheme") for case in FIRST_BERTS}
     per_head = {"diet_rel", "diet_abs"}
-    assert found == {name: "per-head" if name in per_head else "input" for name in SCHEMES}
+    assert segment_schemes == {
+        name: "per-head" if name in per_head else "input" for name in SCHEMES
+    }
 
 
 MUTANTS: mutants.Table = [
@@ -248,5 +250,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_encoders_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -8,23 +8,23 @@ from tests.support import tiny
 from tests.support.tiny import Case
 
 RECORDERS = {
-    "trace": lambda model, given: torch.jit.trace(model, given, strict=False),
-    "export": lambda model, given: torch.export.export(model, given, strict=False),
-    "strict export": lambda model, given: torch.export.export(model, given, strict=True),
+    "trace": lambda model, inputs: torch.jit.trace(model, inputs, strict=False),
+    "export": lambda model, inputs: torch.export.export(model, inputs, strict=False),
+    "strict export": lambda model, inputs: torch.export.export(model, inputs, strict=True),
 }
 RECORDED = "torch.export, torch.jit.trace and ONNX record what is done for one batch, and models "
 
 
 def inputs_of(model):
     source, target = tiny.padded(tiny.SOURCES, True), tiny.padded(tiny.TARGETS, False)
-    lengths = torch.tensor([len(some) for some in tiny.SOURCES])
+    lengths = torch.tensor([len(source) for source in tiny.SOURCES])
     return (source,) if tiny.is_encoder(model) else (source, lengths, target)
 
 
 @pytest.mark.parametrize("record", RECORDERS.values(), ids=RECORDERS)
 @tiny.each([Case("none"), Case("diet_rel"), Case("none", family="roberta")])
 def test_recordings_are_refused(case, record):
-    """`none`, too: what is done depends on the padding."""
+    """The scheme `none` is refused, too: its computation depends on the padding."""
     model = tiny.model_of(case)
     # before 2.7 a model isn't told, and PyTorch refuses in words of its own
     told = record is RECORDERS["trace"] or hasattr(torch.compiler, "is_exporting")

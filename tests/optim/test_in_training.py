@@ -7,7 +7,6 @@ import torch
 
 from diet_fairseq import checkpoints
 from diet_fairseq.patches.precision import EXACT
-from tests.support import commands
 from tests.support.commands import (
     TINY,
     assert_same_tensors,
@@ -31,11 +30,6 @@ BF16 = ("--bf16", "--arch", "transformer_t5_tiny")
 FP16 = ("--fp16", "--fp16-no-flatten-grads")
 PRECISIONS = pytest.mark.parametrize("precision", [(), BF16, FP16], ids=["float32", "bf16", "fp16"])
 IN_TRAINING = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def logged(done, key):
@@ -74,6 +68,7 @@ def test_exact_parameters_of_another_model_are_ignored(data, tmp_path):
     assert "the checkpoint's float32 parameters are not those of its model" in done.text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "updates"),
     [

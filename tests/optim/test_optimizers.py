@@ -53,7 +53,7 @@ def test_fused_adamw_takes_the_steps_of_fairseqs_adam(active):
 
 
 def test_torchs_adamw_takes_other_steps():
-    """The control: it has eps elsewhere."""
+    """The control: torch's AdamW adds eps elsewhere."""
     alone = partial(torch.optim.AdamW, fused=True)
     assert difference(moved(alone), moved(Adam)) > 1000 * ROUNDING
 
@@ -93,7 +93,7 @@ def test_eps_is_saved_as_given():
 
 @GRADIENTS
 def test_fused_adamw_resumes_from_fairseqs_adam(active):
-    """Whose count of updates is an int in its checkpoints."""
+    """fairseq's Adam saves its count of updates as an int."""
     params = parameters()
     adam = Adam(params, **HYPER)
     trajectory(adam, params, active, range(25))
@@ -114,9 +114,9 @@ def lamb_by_loops(active):
     params, moments = [p.data for p in parameters(size=1)], {}
     b1, b2, eps, decay = *HYPER["betas"], HYPER["eps"], HYPER["weight_decay"]
     for step in range(STEPS):
-        give_gradients(given := [torch.nn.Parameter(p) for p in params], step, active)
+        give_gradients(copies := [torch.nn.Parameter(p) for p in params], step, active)
         for number, x in enumerate(params):
-            gradient = given[number].grad
+            gradient = copies[number].grad
             if gradient is None:
                 continue
             m, v = moments.get(number, (0, 0))
@@ -174,8 +174,8 @@ def test_a_resumed_optimizer_ends_as_if_uninterrupted(make, active):
 @EACH
 def test_the_state_of_another_optimizer_is_refused(make):
     """fairseq compares names of optimizers, and in fp16 and bf16 all have one."""
-    another = {fused_adamw: lamb_torch, lamb_torch: fused_adamw}[make]
-    trajectory(stranger := another(params := parameters()), params, steps=range(2))
+    kind = {fused_adamw: lamb_torch, lamb_torch: fused_adamw}[make]
+    trajectory(stranger := kind(params := parameters()), params, steps=range(2))
     with pytest.raises(UserError) as error:
         make(parameters()).load_state_dict(stranger.state_dict())
     name, lacking = {
@@ -219,9 +219,9 @@ def test_wrong_options_are_refused(kind, options, text):
     assert str(error.value) == text
 
 
-@pytest.mark.parametrize("given", ["(0.8, 0.9)", "[0.8, 0.9]", "0.8,0.9", (0.8, 0.9), [0.8, 0.9]])
-def test_betas_are_text_or_a_list(given):
-    assert build(FusedAdamW, parameters(), adam_betas=given).optimizer_config["betas"] == (0.8, 0.9)
+@pytest.mark.parametrize("betas", ["(0.8, 0.9)", "[0.8, 0.9]", "0.8,0.9", (0.8, 0.9), [0.8, 0.9]])
+def test_betas_are_text_or_a_list(betas):
+    assert build(FusedAdamW, parameters(), adam_betas=betas).optimizer_config["betas"] == (0.8, 0.9)
 
 
 # half precision
@@ -244,7 +244,7 @@ def wrapped(make, monkeypatch, wrapper=FP16Optimizer, dtype=torch.float16, **opt
 
 
 def half_trajectory(optimizer, params, steps=range(STEPS)):
-    """Where the float32 copies are after these updates."""
+    """The float32 copies after these updates."""
     fp16 = optimizer.scaler is not None
     for step in steps:
         optimizer.zero_grad()

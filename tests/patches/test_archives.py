@@ -99,7 +99,7 @@ def test_an_archive_larger_than_the_disk_is_refused(folder, monkeypatch):
 
 @pytest.mark.parametrize("first", [[], [member("top", FOLDER)]])
 def test_an_archive_of_one_folder_takes_its_place(folder, first):
-    """Also where two names begin alike and the folder is not named by itself."""
+    """Two names may begin alike, and the folder may have no entry of its own."""
     members = [*first, member("top/dict.de"), member("top/dict.en")]
     path = archive(folder / "own" / "model.tar.gz", *members)
     assert file_utils.load_archive_file(str(path)) == str(path)

@@ -30,7 +30,7 @@ def test_a_finished_run_changes_nothing_when_started_again(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_larger_limit_goes_on(data, tmp_path):
+def test_a_larger_limit_resumes_the_run(data, tmp_path):
     for limit in (3, 5):
         done = run("train", data, *TINY, "--max-update", limit, "--save-dir", tmp_path)
         assert done.status == 0, done.err

@@ -33,7 +33,7 @@ def warnings(before: Case, now: Case, as_saved=copy.copy) -> list[str]:
 @torch.no_grad()
 def check_options_without_a_trace(case: Case) -> None:
     """With an option parameters don't fit, compute the same, or the difference is logged."""
-    theirs, ours = tiny.model_of(case), tiny.own(Case(case.scheme, family=case.family))
+    theirs, ours = tiny.model_of(case), tiny.model_to_change(Case(case.scheme, family=case.family))
     shapes, fitting = (
         {name: value.shape for name, value in model.state_dict().items()}
         for model in (theirs, ours)

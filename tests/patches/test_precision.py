@@ -13,16 +13,16 @@ from tests.support.optimizers import fused_adamw, through_a_file
 
 
 @pytest.mark.parametrize(
-    ("given", "path", "expected"),
+    ("bf16", "path", "expected"),
     [
         (True, "x.pt", torch.bfloat16),
         (False, "x.pt", torch.float32),
         (True, None, torch.float32),  # the option of a checkpoint, which was trained in it
     ],
 )
-def test_a_command_that_is_given_bf16_computes_in_it(given, path, expected):
+def test_a_command_that_is_given_bf16_computes_in_it(bf16, path, expected):
     model = nn.Linear(2, 2)
-    cfg = Namespace(common=Namespace(bf16=given), common_eval=Namespace(path=path))
+    cfg = Namespace(common=Namespace(bf16=bf16), common_eval=Namespace(path=path))
     precision.use_bf16(lambda model, cfg: None, model, cfg)
     assert {parameter.dtype for parameter in model.parameters()} == {expected}
 

@@ -76,7 +76,7 @@ def test_fairseq_alone_leaves_a_cut_copy(data, tmp_path):
 
 @pytest.mark.slow
 def test_kills_at_random_moments_change_nothing_in_the_end(data, uninterrupted, tmp_path):
-    """As often as it takes until one run gets through."""
+    """The run is killed and started again until it gets through."""
     draw = random.Random(1)
     for _ in range(30):
         done = run("train", data, *TRAIN, "--save-dir", tmp_path, limit=draw.uniform(1, 4))

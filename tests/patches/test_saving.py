@@ -21,7 +21,7 @@ ADVICE = (
 
 
 def small_disk(size):
-    """No file of this process can grow beyond ``size``: what a full disk is to a save."""
+    """Limit the size of this process's files, as a full disk does."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
@@ -123,7 +123,7 @@ def test_training_does_not_begin_where_it_can_not_save(data, tmp_path):
 @pytest.mark.few(1)
 @pytest.mark.parametrize("keep", [20, 2])
 def test_updates_at_the_end_of_an_epoch_are_saved_like_others(data, tmp_path, keep):
-    """Where epochs have no checkpoints of their own: an average would take an older one."""
+    """Otherwise, without checkpoints of epochs, an average would take an older one."""
     done = run("train", data, *TINY, "--batch-size", 20, "--max-tokens", 1000, "--max-update", 10,
                "--save-interval-updates", 1, "--keep-interval-updates", keep,
                "--no-epoch-checkpoints", "--disable-validation",

@@ -112,7 +112,7 @@ def test_a_run_resumes_on_another_number_of_processes(data, tmp_path, before, af
 
 
 @pytest.mark.slow
-def test_bf16_computes_in_it_and_keeps_parameters_in_float32(data, tmp_path):
+def test_bf16_computes_in_bfloat16_and_keeps_float32_parameters(data, tmp_path):
     options = RUNS["a score that all layers share"]
     runs = (
         sharded(data, tmp_path / "two", *options, "--bf16"),

@@ -50,7 +50,7 @@ def data(data, documents, tmp_path_factory):
 
 
 def in_mode(mode):
-    """Without the plugin, or with it in one of its modes."""
+    """Arguments of `run` for a mode of the plugin, or for no plugin."""
     if mode is None:  # so that fairseq alone loads its checkpoints
         return {"plugin": False, "first": without_protection}
     return {"first": partial(set_environment, DIET_FAIRSEQ_PATCHES=mode)}
@@ -84,7 +84,7 @@ def results_of(mode, name, data, folder, *options):
     ids=["without rows of data", "where no row of data acts"],
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_stock_models_are_as_without_the_plugin(name, mode, options, data, tmp_path):
+def test_stock_models_compute_what_they_do_without_the_plugin(name, mode, options, data, tmp_path):
     alone = results_of(None, name, data, tmp_path / "alone", *options)
     assert results_of(mode, name, data, tmp_path / mode, *options) == alone
     assert_same_tensors(tmp_path / mode, tmp_path / "alone")

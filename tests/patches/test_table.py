@@ -143,7 +143,7 @@ def test_importing_imports_no_other_packages(changes):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_change_is_undone_in(mode, changes):
+def test_every_change_is_undone_in_every_mode(mode, changes):
     assert changes[mode]["undone"] == []
 
 

@@ -50,7 +50,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5)
 
 
 def check_bloom(heads: int) -> None:
-    """Its score of a key differs by the query's own position, which softmax doesn't see."""
+    """BLOOM's score of a key differs by the query's position, which softmax doesn't see."""
     theirs = bloom.build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32)  # (H, 1, Tk)
     score = scheme_of("alibi", heads, causal=True).score(full(causal=True)).dense()[0]  # (H, T, T)
     future = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
@@ -81,12 +81,12 @@ def check_swin(window: int) -> None:
     close(scheme.score(full(window)).line.T + 8, expected)
 
 
-def test_cpb_is_swin_v2_s_in_a_window_of_nine_tokens() -> None:
+def test_cpb_equals_swin_v2_in_a_window_of_nine_tokens() -> None:
     check_swin(window=9)
 
 
 class KerpleAsReleased(nn.Module):
-    """What github.com/chijames/KERPLE computes of a head, in its words and by its clamping."""
+    """KERPLE of one head, as github.com/chijames/KERPLE computes and clamps it."""
 
     def __init__(self, kind: str, bias_p: float, bias_a: float) -> None:
         super().__init__()
@@ -220,8 +220,8 @@ def test_alibi_falls_on_both_sides_in_encoders(heads: int) -> None:
 
 def check_across(lengths: dict[str, tuple[int, int]]) -> None:
     masks = {
-        side: torch.arange(max(own)) < max(own) - torch.tensor(own).unsqueeze(1)
-        for side, own in lengths.items()
+        side: torch.arange(max(sizes)) < max(sizes) - torch.tensor(sizes).unsqueeze(1)
+        for side, sizes in lengths.items()
     }
     target = Layout.of_self_attention(masks["target"], causal=True)
     layout = Layout.of_cross_attention(target, masks["source"])
@@ -234,8 +234,8 @@ def check_across(lengths: dict[str, tuple[int, int]]) -> None:
                     assert float(ours) == pytest.approx(-slope * abs(i - j))
 
 
-def test_alibi_across_counts_from_the_beginning_of_both_sentences() -> None:
-    """Padded on the left, so that the offsets of positions are not those of slots."""
+def test_alibi_in_cross_attention_counts_from_both_beginnings() -> None:
+    """Sentences are padded on the left: offsets of positions are not those of slots."""
     check_across(ACROSS)
 
 
@@ -299,9 +299,9 @@ def test_fire_starts_as_the_paper_s_listing() -> None:
         (scheme.hidden[0], theirs.mlp[0].weight), (scheme.hidden[1], theirs.mlp[0].bias),
         (scheme.output, theirs.mlp[2].weight),
     ]  # fmt: skip
-    for ours, other in ((ours.detach(), other.detach()) for ours, other in pairs):
-        assert float(ours.abs().max()) == pytest.approx(float(other.abs().max()), rel=0.05)
-        assert float(ours.std()) == pytest.approx(float(other.std()), rel=0.1)
+    for our, their in ((our.detach(), their.detach()) for our, their in pairs):
+        assert float(our.abs().max()) == pytest.approx(float(their.abs().max()), rel=0.05)
+        assert float(our.std()) == pytest.approx(float(their.std()), rel=0.1)
     assert float(scheme.c) == pytest.approx(float(theirs.c))
     assert float(scheme.threshold) == float(theirs.multiplier)
 
@@ -329,8 +329,8 @@ def check_padding(name: str) -> None:
     mask[0, :4], mask[1, 5:], mask[2, [2, 5]] = True, True, True  # left, right, within
     score = scheme.score(Layout.of_self_attention(mask)).dense()
     for row in range(3):
-        own = score[row % len(score)][:, ~mask[row]][:, :, ~mask[row]]
-        close(own, scheme.score(full(int((~mask[row]).sum()))).dense()[0])
+        unpadded = score[row % len(score)][:, ~mask[row]][:, :, ~mask[row]]
+        close(unpadded, scheme.score(full(int((~mask[row]).sum()))).dense()[0])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -62,7 +62,7 @@ def test_the_initial_score_does_not_depend_on_the_gain(name, start):
 def check_gain(case: Case) -> None:
     """A gain of 3 is three times the parameters, whichever path computes the score."""
     for backend in ["reference", *tiny.fast_paths(case)]:
-        model = tiny.own(case.but(attention_backend=backend))
+        model = tiny.model_to_change(case.but(attention_backend=backend))
         expected = tiny.logits(model)
         with torch.no_grad():
             for module in model.modules():
@@ -91,13 +91,13 @@ def test_segments_per_head_have_a_gain_of_their_own_unless_one_is_given(name):
     case = Case(name, family="bert").but(segment_scheme="per-head")
     gains = gains_in(tiny.fresh(case))
     assert {gain for part, gain in gains.items() if part.endswith("segments")} == {30.0}
-    given = tiny.fresh(case.but(position_gain=1.0))
-    assert set(gains_in(given).values()) == {1.0}
+    with_gain_1 = tiny.fresh(case.but(position_gain=1.0))
+    assert set(gains_in(with_gain_1).values()) == {1.0}
 
 
 @pytest.mark.parametrize("name", [name for name in GAINED if name not in ("tupe_r", "shaw")])
 def test_an_update_moves_the_score_by_the_gain_times_the_learning_rate(name):
-    """Of products each factor moves: to first order by the gain times the other one."""
+    """In a product each factor moves the score: to first order by the gain times the other one."""
     scheme = scheme_of(name, n=12, gain=5.0, start="local")
     before = score_of(scheme).detach()
     optimizer = torch.optim.Adam(scheme.parameters(), lr=1e-3, eps=1e-12)
@@ -130,7 +130,7 @@ def test_the_gain_of_a_product_falls_with_its_rank(name, at_32):
 
 
 def without_gains(state: dict) -> dict:
-    """As checkpoints were before there was a gain."""
+    """A state dict from before there were gains."""
     return {name: value for name, value in state.items() if not name.endswith(".gain")}
 
 
@@ -158,7 +158,9 @@ def test_half_precision_leaves_the_gain_as_it_is():
 
 def test_parameters_without_a_gain_are_one_model_s_start_as_well():
     """`--finetune-from-model` with a checkpoint of version 0.1, into a model with a new part."""
-    old = tiny.own(Case("diet_rel", family="bert").but(segment_scheme="none", position_gain=1.0))
+    old = tiny.model_to_change(
+        Case("diet_rel", family="bert").but(segment_scheme="none", position_gain=1.0)
+    )
     new = tiny.fresh(Case("diet_rel", family="bert").but(segment_scheme="input"), seed=2)
     parameters = warm_start.adapt(new, without_gains(old.state_dict()))
     new.load_state_dict(parameters)
@@ -260,7 +262,7 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_gain_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)
 
 

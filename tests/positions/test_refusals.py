@@ -35,8 +35,8 @@ def listed(names) -> str:
 
 def having(option: str) -> str:
     """The schemes that have an option."""
-    found = [name for name in SCHEMES if acts_in_attention(SCHEMES[name])]
-    return listed(n for n in found if f"position_{option}" in tiny.options_of(SCHEMES[n]))
+    names = [name for name in SCHEMES if acts_in_attention(SCHEMES[name])]
+    return listed(n for n in names if f"position_{option}" in tiny.options_of(SCHEMES[n]))
 
 
 def no_option(scheme: str, flag: str, option: str) -> str:

@@ -26,7 +26,7 @@ REGISTRIES = [SCHEMES, *(getattr(models, f"ARCH_{name}REGISTRY") for name in
 
 @pytest.fixture(autouse=True)
 def registries():
-    """Schemes and architectures as they were before."""
+    """Restore schemes and architectures after the test."""
     before = [dict(registry) for registry in REGISTRIES]
     inverse = {model: list(names) for model, names in models.ARCH_MODEL_INV_REGISTRY.items()}
     yield
@@ -93,13 +93,18 @@ def test_options_that_contradict_others_are_refused_at_registration(option):
     assert "transformer_other" not in ARCH_MODEL_REGISTRY
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+#: one scheme of each kind: scores, rows, changed logits, rotations, factors, compressed keys
+KINDS = ("diet_rel", "shaw", "cope", "rope", "tupe_r", "linformer")
+
+
+@pytest.mark.few(len(KINDS))
+@pytest.mark.parametrize("name", sorted(SCHEMES, key=lambda name: name not in KINDS))
 def test_every_scheme_has_the_properties_that_check_scheme_asks_for(name):
     check_scheme(SCHEMES[name])
 
 
 class Learned(PositionScheme):
-    """A score of the offset, which is learned."""
+    """A learned score of the offset."""
 
     def __init__(self, shape):
         super().__init__(shape)
@@ -162,7 +167,7 @@ class Selfish(Learned):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "found"),
+    ("scheme", "property_name"),
     [
         (OfAnotherShape, "shapes"),
         (OfSlots, "padding"),
@@ -174,9 +179,9 @@ class Selfish(Learned):
         (Selfish, "sharing"),
     ],
 )
-def test_a_broken_scheme_is_caught_by_the_name_of_the_property(scheme, found):
+def test_a_broken_scheme_is_caught_by_the_name_of_the_property(scheme, property_name):
     register_position_scheme("broken")(scheme)
-    with pytest.raises(AssertionError, match=f"^{found}: {scheme.__name__} fails: "):
+    with pytest.raises(AssertionError, match=f"^{property_name}: {scheme.__name__} fails: "):
         check_scheme(scheme)
 
 

@@ -35,9 +35,9 @@ def frequencies_of(scheme):
     return scheme.rates.view(torch.float32)[0]
 
 
-def layout_of(length=LENGTH, left=0, queries=None):
+def layout_of(length=LENGTH, left_pad=0, queries=None):
     mask = torch.zeros(1, length, dtype=torch.bool)
-    mask[:, :left] = True
+    mask[:, :left_pad] = True
     return Layout.of_self_attention(mask, queries=queries)
 
 
@@ -84,8 +84,8 @@ def check_llama(kind):
     q, k = vectors(200)
     cos, sin = rotary(q, torch.arange(200).unsqueeze(0))
     expected = llama.apply_rotary_pos_emb(q, k, cos, sin)
-    found = scheme.transform(q, k, layout_of(200))
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    rotated = scheme.transform(q, k, layout_of(200))
+    torch.testing.assert_close(rotated, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
@@ -124,7 +124,7 @@ def test_p_rope_turns_at_least_one_pair():
 # torchscale's XPOS (0.3.0), which a test can't install, gave the same to 1.2e-6
 def test_xpos_is_the_papers_equation():
     q, k = vectors()
-    found = products(scheme_of("xpos"), layout_of(), q, k)
+    scores = products(scheme_of("xpos"), layout_of(), q, k)
     half = WIDTH // 2
     for i in range(LENGTH):
         for j in range(LENGTH):
@@ -137,7 +137,7 @@ def test_xpos_is_the_papers_equation():
                 )
                 real, imaginary = a * c + b * d, a * d - b * c
                 expected += fading * (math.cos(angle) * real + math.sin(angle) * imaginary)
-            torch.testing.assert_close(found[0, :, i, j], expected, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(scores[0, :, i, j], expected, atol=1e-4, rtol=1e-4)
 
 
 ALL = {
@@ -192,7 +192,7 @@ def test_a_new_key_is_turned_as_it_is_among_all(kind):
 def check_padding(kind):
     scheme, (q, k) = of_kind(kind), vectors()
     alone = scheme.transform(q[:, :, 3:], k[:, :, 3:], layout_of(LENGTH - 3))
-    padded = scheme.transform(q, k, layout_of(left=3))
+    padded = scheme.transform(q, k, layout_of(left_pad=3))
     torch.testing.assert_close([x[:, :, 3:] for x in padded], list(alone))
 
 
@@ -202,7 +202,7 @@ def test_positions_count_real_tokens(kind):
 
 
 def check_gradient(kind):
-    """It is the transposed map, whose rows are what the map makes of the unit vectors."""
+    """The gradient is the transposed map, whose rows are the images of the unit vectors."""
     scheme, layout = of_kind(kind), layout_of(3)
     units = torch.eye(WIDTH)[:, None, None].expand(-1, HEADS, 3, -1)  # (d_h, H, T, d_h)
     images = scheme.transform(units, units, layout)
@@ -233,9 +233,9 @@ def check_half(kind):
     exact = scheme.transform(*(x.float() for x in vectors_), layout_of(300))
     with torch.autocast("cpu", torch.bfloat16):
         half = scheme.bfloat16().transform(*vectors_, layout_of(300))
-    for found, expected in zip(half, exact, strict=True):
-        assert found.dtype is torch.bfloat16
-        torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.02)
+    for rounded, expected in zip(half, exact, strict=True):
+        assert rounded.dtype is torch.bfloat16
+        torch.testing.assert_close(rounded.float(), expected, atol=0.05, rtol=0.02)
 
 
 @each
@@ -244,7 +244,7 @@ def test_angles_are_float32_whatever_the_model_is(kind):
 
 
 def check_once(kind):
-    """Also where only new keys are turned."""
+    """Layers share cosines also where only new keys are turned."""
     layers = [of_kind(kind) for _ in range(3)]
     for layout in (layout_of(), layout_of(queries=1)):
         new = layout.query_positions.size(1)

@@ -107,9 +107,9 @@ def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distanc
         module.q_proj.bias.zero_()
         module.k_proj.bias.zero_()
     else:
-        for own, of_words in (("pos_key", module.k_proj), ("pos_query", module.q_proj)):
-            getattr(core, f"{own}_proj").weight.copy_(of_words.weight)
-            getattr(core, f"{own}_proj").bias.zero_()
+        for name, projection in (("pos_key", module.k_proj), ("pos_query", module.q_proj)):
+            getattr(core, f"{name}_proj").weight.copy_(projection.weight)
+            getattr(core, f"{name}_proj").bias.zero_()
     for name in ("query", "key", "value"):
         getattr(core, f"{name}_proj").load_state_dict(
             getattr(module, f"{name[0]}_proj").state_dict()
@@ -148,7 +148,7 @@ def appendix_b(query: Tensor, logits: Tensor, embeddings: Tensor) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("length", [3, 64])
 def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
-    """Its query is scaled here, as in the equation and in the released code."""
+    """CoPE's query is scaled here, as in the equation and in the released code."""
     module, x = attention_of("cope", causal=True, cope_length=length), tiny.vectors(2, LENGTH, DIM)
     scheme: Any = module.positions
     q, k, v = (
@@ -163,18 +163,18 @@ def test_cope_in_a_decoder_is_the_listing_of_the_paper(length):
 
 @torch.no_grad()
 def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
-    """What is ours has no side of its own: both directions are the paper's, beside the key i."""
+    """Our extension has no side of its own: both directions are the paper's, beside the key i."""
     module, x = attention_of("cope", cope_length=5), tiny.vectors(1, LENGTH, DIM)
     scheme: Any = module.positions
     no_padding = torch.zeros(1, LENGTH).bool()
     layout = Layout.of_self_attention(no_padding)
     q = split(x).permute(1, 2, 0, 3)
     logits = tiny.vectors(1, HEADS, LENGTH, LENGTH)
-    there = scheme.content_score(logits, q, layout) - logits
+    forward = scheme.content_score(logits, q, layout) - logits
     scheme.embeddings.copy_(scheme.embeddings.roll(5, dims=1))
-    back = scheme.content_score(logits.flip(-1, -2), q.flip(-2), layout) - logits.flip(-1, -2)
-    others = ~torch.eye(LENGTH).bool()
-    close(back.flip(-1, -2)[..., others], there[..., others], **tiny.TOLERANCE)
+    mirrored = scheme.content_score(logits.flip(-1, -2), q.flip(-2), layout) - logits.flip(-1, -2)
+    off_diagonal = ~torch.eye(LENGTH).bool()
+    close(mirrored.flip(-1, -2)[..., off_diagonal], forward[..., off_diagonal], **tiny.TOLERANCE)
 
 
 # --- all of them -----------------------------------------------------------------------------
@@ -184,12 +184,12 @@ def test_cope_reads_a_mirrored_text_with_its_embeddings_swapped():
 @pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
 def test_fused_attention_computes_rows_and_their_gradients(name, causal):
     module, x = attention_of(name, causal), tiny.vectors(2, 9, DIM)
-    found = {}
+    results = {}
     for path in ("reference", "sdpa"):
         out = output(module, x, causal, backend=path)
         gradients = torch.autograd.grad(tiny.some_loss(out), list(module.parameters()))
-        found[path] = [out, *gradients]
-    for ours, expected in zip(found["sdpa"], found["reference"], strict=True):
+        results[path] = [out, *gradients]
+    for ours, expected in zip(results["sdpa"], results["reference"], strict=True):
         close(ours, expected, **tiny.TOLERANCE)
 
 

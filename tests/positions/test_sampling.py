@@ -14,7 +14,7 @@ from tests.support.tiny import PAD, TOLERANCE, Case, padded
 
 close = torch.testing.assert_close
 KINDS = ("shifted", "randomised")
-#: schemes that sampling says something to
+#: schemes that read sampled positions
 CASES = [
     case
     for case in tiny.first_of_each_scheme(tiny.TRANSLATION) + tiny.first_of_each_scheme(
@@ -68,7 +68,7 @@ def test_randomised_positions_are_every_choice_in_its_order():
 
 
 def check_layout(kind):
-    padding = padded(tiny.SOURCES, left=True).eq(PAD)
+    padding = padded(tiny.SOURCES, left_pad=True).eq(PAD)
     layout, plain = layouts(padding, kind), Layout.of_self_attention(padding, causal=True)
     assert layout.ends == (16, 16)
     assert not layout.regular
@@ -160,8 +160,8 @@ def check_plain_draw(case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PositionSampling, "draw", unshifted)
         model = build(case, position_sampling="shifted").train()
-        for left, right in tiny.SIDES:
-            sides = {"left_source": left, "left_target": right}
+        for left_source, left_target in tiny.SIDES:
+            sides = {"left_source": left_source, "left_target": left_target}
             expected = tiny.logits(tiny.model_of(case), **sides)
             close(tiny.logits(model, **sides), expected, **TOLERANCE)
 
@@ -270,5 +270,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_sampling_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

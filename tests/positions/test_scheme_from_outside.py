@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import TINY, Done, corpus, run
+from tests.support.commands import TINY, Done, run
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 PAIR = ["--source-lang", "de", "--target-lang", "en", "--cpu"]
@@ -25,11 +25,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place.parent.mkdir()
     place.write_text(file)
     return place.parent
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def succeed(command: str, *words: object) -> Done:
@@ -72,15 +67,15 @@ def compare_folder() -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     assert model.config.position_options["position_turn_base"] == 20.0
     pieces = Pieces(data, NONE)
-    other = checkpoints.load(resolve_model(checkpoint, pieces, translates=False)).model
+    trained = checkpoints.load(resolve_model(checkpoint, pieces, translates=False)).model
     source, target = (
         torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1]]),
         torch.tensor([[2, 5, 6], [2, 7, 8]]),
     )
     with torch.no_grad():
-        found = model(input_ids=source, decoder_input_ids=target).logits
-        expected = other(source, source.ne(1).sum(1), target)[0]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        logits = model(input_ids=source, decoder_input_ids=target).logits
+        expected = trained(source, source.ne(1).sum(1), target)[0]
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

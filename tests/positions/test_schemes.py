@@ -24,7 +24,7 @@ def full(length: int, causal: bool = False) -> Layout:
 
 
 def scheme_of(name: str, heads: int = 2, n: int = LIMIT, causal: bool = False, **options):
-    """A scheme of its own, with parameters as they are at the start."""
+    """A new scheme with its initial parameters."""
     limit = Limit(n, "--max-source-positions")
     return SCHEMES[name].create(AttentionShape(heads, 8, 16, limit, limit, causal), **options)
 
@@ -35,7 +35,7 @@ def scheme_of(name: str, heads: int = 2, n: int = LIMIT, causal: bool = False, *
 @torch.no_grad()
 def check_contract(case: Case) -> None:
     """Shapes as `PositionScheme` says, and factors that multiply to the score."""
-    tokens = padded(tiny.SOURCES, left=True)
+    tokens = padded(tiny.SOURCES, left_pad=True)
     sentences, length = tokens.shape
     for attention in attentions(tiny.model_of(case)):
         scheme, layout = attention.scheme, attention.layout(tokens.eq(PAD))
@@ -289,8 +289,8 @@ UNTIED = [c for c in tiny.CASES if c.option("position_untie_cls") in ("paper", "
 
 @torch.no_grad()
 def check_untied(case: Case) -> None:
-    """What [CLS] asks is one number per head, what it is asked another; wherever it stands."""
-    tokens = padded(tiny.SOURCES, left=True)
+    """Scores from [CLS] are one number per head, scores to it another, wherever it stands."""
+    tokens = padded(tiny.SOURCES, left_pad=True)
     for attention in attentions(tiny.model_of(case)):
         if attention.scheme is None:
             continue
@@ -323,7 +323,7 @@ SIZE_OF = [
 
 
 @pytest.mark.parametrize(("name", "options", "parameters"), SIZE_OF)
-def test_tupe_s_rows_have_as_many_parameters_as_is_said(name, options, parameters):
+def test_tupe_s_table_has_the_documented_number_of_parameters(name, options, parameters):
     assert sum(p.numel() for p in scheme_of(name, **options).parameters()) == parameters
 
 
@@ -390,5 +390,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_schemes_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_a_bare_pytest_finds_what_the_tests_have_in_common():
+def test_a_bare_pytest_collects_the_tests():
     program = Path(sysconfig.get_path("scripts"), "pytest")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Names: no bare participles or fillers in the code, and short names of tests."""
+"""Names: no bare participles or fillers in code and tests, and short names of tests."""
 
 import ast
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ CODE = [
     *(ROOT / "diet_fairseq").rglob("*.py"),
     *(ROOT / "examples").rglob("*.py"),
     *(ROOT / "benchmarks").rglob("*.py"),
+    *(ROOT / "tests").rglob("*.py"),
 ]
 
 

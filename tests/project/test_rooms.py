@@ -21,7 +21,7 @@ FLOOR_OF = {room.rstrip("/"): floor for floor, rooms in enumerate(FLOORS) for ro
 DOORS = ("__init__.py", "__main__.py", "py.typed", "__pycache__")
 
 
-def test_the_table_names_what_is_there():
+def test_the_table_of_rooms_names_every_room():
     assert set(FLOOR_OF) == {path.name for path in PACKAGE.iterdir()} - {*DOORS}
 
 

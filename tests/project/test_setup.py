@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# What set-up calls besides Python and the compiler.
+# programs that set-up calls besides Python and the compiler
 TOOLS = ["bash", "cat", "grep", "sed", "tail"]
 
 
@@ -43,9 +43,9 @@ def machine(tmp_path):
     return add, set_up
 
 
-def python_but(pattern: str, instead: str) -> str:
-    """The script of a Python that does `instead` when its command line matches `pattern`."""
-    return f'case "$*" in {pattern}) {instead} ;; esac; exec {sys.executable} "$@"'
+def python_but(pattern: str, action: str) -> str:
+    """The script of a Python that does `action` when its command line matches `pattern`."""
+    return f'case "$*" in {pattern}) {action} ;; esac; exec {sys.executable} "$@"'
 
 
 def assert_refused(done: subprocess.CompletedProcess, *words: str) -> None:
@@ -93,7 +93,7 @@ def test_a_named_python_is_not_replaced_by_another(machine):
 
 
 @pytest.mark.slow
-def test_no_network(machine, tmp_path):
+def test_set_up_without_a_network_is_refused(machine, tmp_path):
     """The closed port 9 stands for a network that is not there."""
     add, set_up = machine
     add("python3", f'exec {sys.executable} "$@"')
@@ -170,7 +170,7 @@ def test_set_up_fails_if_fairseq_does_not_run(installing, tmp_path):
 
 
 def make(*arguments: str) -> str:
-    """What make prints, whatever make these tests themselves were started by."""
+    """The output of make, independent of a make that runs these tests."""
     outer = {
         "MAKEFLAGS",
         "MFLAGS",
@@ -201,7 +201,7 @@ def test_every_target_sets_up_first(target, variable):
 
 
 def files() -> list[Path]:
-    """What is or may be committed."""
+    """Files that are or may be committed."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")

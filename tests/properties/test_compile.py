@@ -16,27 +16,32 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def forget_what_was_compiled():
-    """It counts against a limit that all models share."""
+    """Compiled code counts against a limit that all models share."""
     torch.compiler.reset()
 
 
 @pytest.mark.slow
 @tiny.each(CASES)
 def test_a_compiled_model_and_its_gradients_are_the_same(case: Case):
-    model = tiny.own(case).train()
-    source, target = tiny.padded(tiny.SOURCES, left=True), tiny.padded(tiny.TARGETS, left=False)
+    model = tiny.model_to_change(case).train()
+    source, target = (
+        tiny.padded(tiny.SOURCES, left_pad=True),
+        tiny.padded(tiny.TARGETS, left_pad=False),
+    )
     inputs, real = (source, None, target), target.ne(tiny.PAD)
     if tiny.is_encoder(model):
         inputs, real = (source,), source.ne(tiny.PAD)
     plain = model(*inputs)[0][real]
-    wanted = tiny.gradients(model, tiny.some_loss(plain))
+    expected = tiny.gradients(model, tiny.some_loss(plain))
     # traced in full, both ways, but left to PyTorch's kernels: no C++ compiler may be here
     compiled = torch.compile(model, backend="aot_eager")(*inputs)[0][real]
     torch.testing.assert_close(compiled, plain, **tiny.TOLERANCE)
-    found = tiny.gradients(model, tiny.some_loss(compiled))
+    gradients = tiny.gradients(model, tiny.some_loss(compiled))
     # sums in another order: their rounding is that of the largest terms
-    largest = max(float(gradient.abs().max()) for gradient in wanted.values())
-    tiny.assert_same(*({n: g / largest for n, g in some.items()} for some in (found, wanted)))
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    tiny.assert_same(
+        *({n: g / largest for n, g in grads.items()} for grads in (gradients, expected))
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What positions add is what the parameters of this moment say, however they came to be so."""
+"""Positions follow the current parameters, whatever has changed them."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ def in_place(model):
 
 
 def through_data(model):
-    """As a moving average that somebody wrote by hand; PyTorch counts no change."""
+    """Change `.data`, as hand-written moving averages do; PyTorch counts no change."""
     for parameter in tiny.position_parameters(model).values():
         parameter.data.lerp_(torch.ones_like(parameter), 0.5)
 
@@ -72,7 +72,7 @@ CHANGES = [
 def check_changes(case: Case, changes: Sequence[Callable[[nn.Module], None]] = CHANGES) -> None:
     """After a change in the midst of inference a model reads as its copy does."""
     for change in changes:
-        model = tiny.own(case)
+        model = tiny.model_to_change(case)
         before = read(model)
         change(model)
         after = read(model)
@@ -93,28 +93,28 @@ def test_a_change_that_pytorch_does_not_count_is_seen_with_every_option(case):
 @torch.no_grad()
 @tiny.each(FIRST)
 def test_autocast_and_its_dtype_leave_no_trace(case):
-    model = tiny.own(case)
-    found = {}
+    model = tiny.model_to_change(case)
+    outputs = {}
     for dtype in (None, torch.bfloat16, torch.float16, None, torch.bfloat16):
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
             out = read(model)
-        assert torch.equal(found.setdefault(dtype, out), out)
+        assert torch.equal(outputs.setdefault(dtype, out), out)
 
 
 @torch.no_grad()
 @tiny.each(FIRST)
 def test_an_ensemble_under_vmap_reads_as_its_models_do(case):
-    model, other = tiny.own(case), tiny.fresh(case, seed=2)
+    model, second = tiny.model_to_change(case), tiny.fresh(case, seed=2)
     tokens = (
         (SOURCES[0][None],)
         if tiny.is_encoder(model)
         else (SOURCES[0][None], None, TARGETS[1][None])
     )
-    expected = torch.stack([model(*tokens)[0], other(*tokens)[0]])
-    found = vmap(lambda *state: functional_call(model, state, tokens)[0])(
-        *stack_module_state([model, other])
+    expected = torch.stack([model(*tokens)[0], second(*tokens)[0]])
+    out = vmap(lambda *state: functional_call(model, state, tokens)[0])(
+        *stack_module_state([model, second])
     )
-    torch.testing.assert_close(found, expected, **TOLERANCE)
+    torch.testing.assert_close(out, expected, **TOLERANCE)
 
 
 MUTANTS: mutants.Table = [

@@ -23,15 +23,15 @@ def decoded(model, encoder_out, targets, state, start=0):
 
 @torch.no_grad()
 def check_incremental(case: Case) -> None:
-    """At every step, also where beam search reorders, drops and doubles in mid-sentence.
+    """Every step equals decoding at once, also where beam search reorders, drops and doubles.
 
     Two sentences of two beams each; the first sentence ends before the second.
     """
     model = tiny.model_of(case)
-    one, _, other = SOURCES
-    encoder_out = model.encoder(padded([one, one, other, other], left=True), None)
+    first, _, last = SOURCES
+    encoder_out = model.encoder(padded([first, first, last, last], left_pad=True), None)
     draws = iter(tiny.sentences(*[9] * 12, seed=5))
-    targets = padded(tiny.shifted([next(draws) for _ in range(4)]), left=False)
+    targets = padded(tiny.shifted([next(draws) for _ in range(4)]), left_pad=False)
     state: dict = {}
     start = 0
     for stop, order in ((3, [1, 1, 3, 2]), (6, [3, 2]), (9, None)):
@@ -39,11 +39,11 @@ def check_incremental(case: Case) -> None:
         steps = decoded(model, encoder_out, targets[:, :stop], state, start)
         close(steps, full[:, start:stop], **TOLERANCE)
         if order is not None:
-            chosen = torch.tensor(order)
-            model.decoder.reorder_incremental_state_scripting(state, chosen)
-            encoder_out = model.encoder.reorder_encoder_out(encoder_out, chosen)
-            further = padded([next(draws) for _ in order], left=False)
-            targets = torch.cat([targets[chosen][:, :stop], further[:, stop:]], dim=1)
+            rows = torch.tensor(order)
+            model.decoder.reorder_incremental_state_scripting(state, rows)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, rows)
+            further = padded([next(draws) for _ in order], left_pad=False)
+            targets = torch.cat([targets[rows][:, :stop], further[:, stop:]], dim=1)
         start = stop
 
 
@@ -75,9 +75,9 @@ def test_padding_within_a_translation_changes_nothing(case):
     check_padding_within(case)
 
 
-def translate(model, sources, left=True, prefixes=None):
+def translate(model, sources, left_pad=True, prefixes=None):
     """The best hypothesis of each sentence."""
-    source = padded(sources, left)
+    source = padded(sources, left_pad)
     sample = {
         "net_input": {
             "src_tokens": source,
@@ -97,30 +97,38 @@ def assert_same_hypotheses(actual, expected) -> None:
 
 def assert_scored_as_at_once(model, sources, hypotheses) -> None:
     """Teacher-forced, in one forward pass, the model gives each token what the search gave it."""
-    targets = [found["tokens"] for found in hypotheses]
+    targets = [hypothesis["tokens"] for hypothesis in hypotheses]
     scores = tiny.logits(model, sources, tiny.shifted(targets)).log_softmax(dim=-1)
     expected = scores.gather(1, torch.cat(targets).unsqueeze(1)).squeeze(1)
-    close(torch.cat([found["positional_scores"] for found in hypotheses]), expected, **TOLERANCE)
+    close(
+        torch.cat([hypothesis["positional_scores"] for hypothesis in hypotheses]),
+        expected,
+        **TOLERANCE,
+    )
 
 
 @torch.no_grad()
 def check_translation(case: Case) -> None:
-    """Beam search says the same of a sentence in any batch, also where prefixes are given."""
+    """Beam search translates a sentence alike in any batch, also where prefixes are given."""
     model = tiny.model_of(case)
     sources = tiny.sentences(9, 5, 1, 7, 2, 8, 4, 3, seed=6)
-    prefixes = padded(tiny.sentences(3, 3, 3, 3, 2, 1, 3, 3, seed=7), left=False)
+    prefixes = padded(tiny.sentences(3, 3, 3, 3, 2, 1, 3, 3, seed=7), left_pad=False)
     prefixes[prefixes == EOS] = PAD  # of 2 words, of 1, of none
-    for given in (None, prefixes):
-        together = translate(model, sources, prefixes=given)
+    for prefix_tokens in (None, prefixes):
+        together = translate(model, sources, prefixes=prefix_tokens)
         assert_scored_as_at_once(model, sources, together)
         alone = [
-            translate(model, [source], prefixes=None if given is None else given[[i]])[0]
+            translate(
+                model, [source], prefixes=None if prefix_tokens is None else prefix_tokens[[i]]
+            )[0]
             for i, source in enumerate(sources[:3])
         ]
         assert_same_hypotheses(alone, together[:3])
-    assert_same_hypotheses(translate(model, sources, left=False, prefixes=prefixes), together)
-    for prefix, found in zip(prefixes, together, strict=True):
-        assert found["tokens"][: prefix.ne(PAD).sum()].tolist() == prefix[prefix.ne(PAD)].tolist()
+    assert_same_hypotheses(translate(model, sources, left_pad=False, prefixes=prefixes), together)
+    for prefix, hypothesis in zip(prefixes, together, strict=True):
+        assert (
+            hypothesis["tokens"][: prefix.ne(PAD).sum()].tolist() == prefix[prefix.ne(PAD)].tolist()
+        )
 
 
 # one of each scheme, and what steps differently: cross-attention, factors
@@ -152,5 +160,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_decoding_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -14,7 +14,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from tests.support import tiny
 
 FILES = sorted((Path(__file__).parents[1] / "checkpoints").glob("*.pt"))
-SAVED = {(file.stem, case): found for file in FILES for case, found in torch.load(file).items()}
+SAVED = {(file.stem, case): outputs for file in FILES for case, outputs in torch.load(file).items()}
 
 
 @pytest.mark.parametrize(("version", "case"), SAVED, ids=map("-".join, SAVED))

@@ -1,4 +1,4 @@
-"""The same numbers as something else: fairseq's own model, no bias, the papers' equations."""
+"""Models give the numbers of fairseq's own models, of no bias, and of the papers' equations."""
 
 import numpy as np
 import pytest
@@ -160,18 +160,18 @@ LEARNING = {
 
 
 def check_zero_bias(case: Case) -> None:
-    model = tiny.own(case)
+    model = tiny.model_to_change(case)
     with torch.no_grad():
         for scheme in tiny.schemes_in(model).values():
             scheme.zero()
     at_the_input = case.option("position_input")
     segments = "input" if case.option("segment_scheme") == "input" else "none"
     options = (("segment_scheme", segments),) if case.family == "bert" else ()
-    plain = tiny.own(Case(at_the_input, options, case.family))
+    plain = tiny.model_to_change(Case(at_the_input, options, case.family))
     if case.kind.compressed:
         compressing = (o for o in case.options if o[0].startswith("projection"))
         options = (*options, ("position_input", at_the_input), *compressing)
-        plain = tiny.own(Case("linformer", options, case.family))
+        plain = tiny.model_to_change(Case("linformer", options, case.family))
     schemes = tuple(f"{name}." for name in tiny.schemes_in(model))
     state = model.state_dict()
     plain.load_state_dict({k: v for k, v in state.items() if not k.startswith(schemes)})
@@ -186,7 +186,7 @@ def check_zero_bias(case: Case) -> None:
 def _same(model, plain):
     """The attentions of ``plain`` at the places where ``model`` has positional ones."""
     modules = dict(plain.named_modules())
-    return [modules[found.name] for found in attentions(model)]
+    return [modules[positional.name] for positional in attentions(model)]
 
 
 @tiny.each(tiny.of_scheme(*LEARNING))
@@ -198,34 +198,34 @@ def test_a_zero_bias_is_no_bias(case):
 
 
 def check_equation(case: Case) -> None:
-    """Every attention of the model, each sentence of a padded batch, real tokens, loops."""
+    """Every attention equals the papers' loops at the real tokens of a padded batch."""
     if case.scheme not in ORACLES:
         pytest.skip(f"tests/support/oracles.py has no loops for {case.scheme}")
     names = (f"position_{name}" for name in IN_THE_EQUATION)
     options = {name: case.option(name) for name in names if case.option(name) is not None}
-    for found in attentions(tiny.model_of(case)):
-        if found.name.endswith("layers.1.self_attn") and found.shared:
+    for wrapper in attentions(tiny.model_of(case)):
+        if wrapper.name.endswith("layers.1.self_attn") and wrapper.shared:
             continue  # the same scheme as in layer 0
-        for left, full_context in [(True, False), (False, found.causal)]:
-            padding = padded(SOURCES, left).eq(PAD)
+        for left_pad, full_context in [(True, False), (False, wrapper.causal)]:
+            padding = padded(SOURCES, left_pad).eq(PAD)
             segments = None
             if case.family != "transformer":
-                segments = tiny.segments_of(tiny.model_of(case), SOURCES, left)
-            layout = found.layout(padding, full_context, segments)
+                segments = tiny.segments_of(tiny.model_of(case), SOURCES, left_pad)
+            layout = wrapper.layout(padding, full_context, segments)
             x = tiny.vectors(*padding.shape, tiny.DIM)
             with torch.no_grad():
-                positions = oracle_of(case.scheme, found.scheme, options)
+                positions = oracle_of(case.scheme, wrapper.scheme, options)
                 if case.kind.compressed:
-                    positions = Compressed(positions, *found.matrices)
-                for row, (got, given, real) in enumerate(
-                    zip(found(x, layout), x, ~padding, strict=True)
+                    positions = Compressed(positions, *wrapper.matrices)
+                for row, (out, inputs, real) in enumerate(
+                    zip(wrapper(x, layout), x, ~padding, strict=True)
                 ):
                     oracle = positions
-                    if found.segments is not None:
-                        oracle = WithSegments(positions, found.segments, segments[row, real])
-                    tokens = given[real].double()
-                    expected = attention(tokens, tokens, found.module, oracle, layout.causal)
-                    close(got[real], expected.float(), **TOLERANCE)
+                    if wrapper.segments is not None:
+                        oracle = WithSegments(positions, wrapper.segments, segments[row, real])
+                    tokens = inputs[real].double()
+                    expected = attention(tokens, tokens, wrapper.module, oracle, layout.causal)
+                    close(out[real], expected.float(), **TOLERANCE)
 
 
 @tiny.each(tiny.CASES)
@@ -296,5 +296,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_equivalence_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

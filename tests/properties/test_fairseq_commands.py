@@ -1,20 +1,15 @@
-"""Every scheme through fairseq's own commands, the flags said once."""
+"""Every scheme trains and translates by fairseq's commands, with its flags given once."""
 
 from pathlib import Path
 
 import pytest
 
 from diet_fairseq.config import translation_schemes
-from tests.support.commands import TINY, Done, corpus, run
+from tests.support.commands import TINY, Done, run
 
 SHORT = [*TINY[2:], "--max-update", "2", "--no-epoch-checkpoints"]
 PAIR = ["--source-lang", "de", "--target-lang", "en", "--cpu"]
 TRANSLATE = [*PAIR, "--max-len-b", "5"]  # it has learned no end
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def train(data: Path, folder: Path, *options: str) -> Path:
@@ -28,7 +23,7 @@ def translations(done: Done) -> list[str]:
     return [line for line in done.out.splitlines() if line.startswith("H-")]
 
 
-#: what all schemes' checkpoints say of themselves is tested in `test_state`
+#: `test_state` tests what the checkpoints of all schemes hold
 QUICK = ("diet_abs", "diet_rel")
 SCHEMES = [
     pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in translation_schemes()
@@ -67,8 +62,8 @@ def test_bf16_trains_on_a_cpu_and_translates(data: Path, tmp_path: Path) -> None
 
 def test_a_checkpoint_of_another_scheme_is_refused_by_parameter(data: Path, tmp_path: Path) -> None:
     path = train(data, tmp_path, "--arch", "transformer_t5")
-    other = ["--arch", "transformer_diet_rel", "--save-dir", tmp_path, "--restore-file", path]
-    done = run("train", data, *SHORT, *other)
+    options = ["--arch", "transformer_diet_rel", "--save-dir", tmp_path, "--restore-file", path]
+    done = run("train", data, *SHORT, *options)
     assert done.status != 0
     assert f"Cannot load model parameters from checkpoint {path}" in done.last
     assert "encoder.layers.0.self_attn.positions.weight" in done.err

@@ -1,4 +1,4 @@
-"""What must not matter doesn't: the batch, the side of the padding, the future, the start."""
+"""The batch, the side of the padding, the future and the start change no output."""
 
 from itertools import product
 from unittest import mock
@@ -18,7 +18,7 @@ close = torch.testing.assert_close
 
 @torch.no_grad()
 def check_alone(case: Case) -> None:
-    """Sentences of 9, 5 and 1 tokens, on their own and together, padded on either side."""
+    """Sentences of 9, 5 and 1 tokens have the same outputs alone and in a padded batch."""
     model = tiny.model_of(case)
     alone = [
         tiny.logits(model, [source], [target])
@@ -39,7 +39,7 @@ def test_a_sentence_alone_equals_the_sentence_in_a_padded_batch(case):
 def check_gap(case: Case) -> None:
     """Padding between the words of a sentence changes nothing, alone and in a batch.
 
-    As an attention mask with zeros inside makes it, in transformers.
+    In transformers an attention mask with zeros inside makes such padding.
     """
     model = tiny.model_of(case)
     [words] = tiny.sentences(8, seed=10)
@@ -145,10 +145,10 @@ def test_with_full_context_every_word_sees_every_other_and_no_padding(case):
 
 @torch.no_grad()
 def check_weights(case: Case) -> None:
-    """They sum to 1 and are exactly 0 at padding and at what comes later."""
+    """Weights sum to 1 and are exactly 0 at padding and at later tokens."""
     for attention in attentions(tiny.model_of(case)):
-        for left in (True, False):
-            tokens = padded(SOURCES, left)
+        for left_pad in (True, False):
+            tokens = padded(SOURCES, left_pad)
             padding = tokens.eq(PAD)
             real = ~padding
             layout = attention.layout(padding)
@@ -170,9 +170,9 @@ def test_weights_sum_to_1_and_are_0_at_padding_and_in_the_future(case):
 def check_extremes(case: Case) -> None:
     """Learned scores of millions: the mask still holds, and all stays finite."""
     scores = (1e3, -1e3) if case.kind.absolute or case.kind.kinds & WORD_KINDS else (1e7, -1e7)
-    padding = padded(SOURCES, left=True).eq(PAD)
+    padding = padded(SOURCES, left_pad=True).eq(PAD)
     x = tiny.vectors(*padding.shape, tiny.DIM)
-    model = tiny.own(case)
+    model = tiny.model_to_change(case)
     for size, dtype in product(scores, (torch.float32, torch.bfloat16)):
         model.to(dtype)
         for parameter in tiny.position_parameters(model).values():
@@ -193,8 +193,8 @@ def test_no_learned_score_beats_the_mask(case):
 
 
 def check_half_precision(case: Case) -> None:
-    """bf16: finite outputs, at padding too, and finite gradients."""
-    model = tiny.own(case).bfloat16()
+    """In bf16 outputs, at padding too, and gradients are finite."""
+    model = tiny.model_to_change(case).bfloat16()
     expected = tiny.logits(tiny.model_of(case))
     for left_source, left_target in SIDES:
         source, target = padded(SOURCES, left_source), padded(TARGETS, left_target)
@@ -253,5 +253,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_invariance_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

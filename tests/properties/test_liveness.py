@@ -1,4 +1,4 @@
-"""What must matter does: the order of words, in every layer, and every parameter of a scheme."""
+"""The order of words matters in every layer, and every parameter of a scheme learns."""
 
 from functools import cache
 
@@ -20,24 +20,24 @@ def loaded(case: Case) -> torch.nn.Module:
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
-    """All as they are built, and one of each scheme after a load: `test_state` has any model that
+    """Cases as they are built, and one of each scheme after a load: `test_state` has any model that
     is loaded give the numbers of the one that was saved."""
-    made = [(case, tiny.model_of) for case in cases]
-    made += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
-    given = [
+    pairs = [(case, tiny.model_of) for case in cases]
+    pairs += [(case, loaded) for case in tiny.first_of_each_scheme(cases)]
+    parameters = [
         pytest.param(
             *(case, make),
             id=f"{case}-after_a_load" if make is loaded else str(case),
             marks=tiny.run_of(case, cases),
         )
-        for case, make in made
+        for case, make in pairs
     ]
-    return pytest.mark.parametrize(("case", "make"), given)
+    return pytest.mark.parametrize(("case", "make"), parameters)
 
 
 @torch.no_grad()
 def check_order(case: Case, make=tiny.model_of) -> None:
-    """Words in another order: other outputs, but for a model without positions.
+    """Words in another order give other outputs, but for models without positions.
 
     Of encoder and decoder; the latter reads a whole sentence, or else its mask would tell order.
     """
@@ -50,8 +50,8 @@ def check_order(case: Case, make=tiny.model_of) -> None:
 
     def decode():
         return (
-            tiny.logits(model, [words], [some], full_context_alignment=True)
-            for some in (words, words[ORDER])
+            tiny.logits(model, [words], [target], full_context_alignment=True)
+            for target in (words, words[ORDER])
         )
 
     for read in (encode,) if tiny.is_encoder(model) else (encode, decode):
@@ -65,12 +65,12 @@ def check_every_layer(case: Case, make=tiny.model_of) -> None:
     """Each attention on its own knows the order of its input."""
     x = tiny.vectors(1, 8, tiny.DIM)
     no_padding = torch.zeros(1, 8, dtype=torch.bool)
-    found = attentions(make(case))
+    modules = attentions(make(case))
     places = tiny.LAYERS * (3 if case.option("position_cross_attention") else 2)
     if case.family != "transformer":
         places = tiny.LAYERS
-    assert len(found) == places
-    for attention in found:
+    assert len(modules) == places
+    for attention in modules:
         assert attention.scheme is not None, attention.name
         layout = attention.layout(no_padding, full_context=True)
         moved = tiny.difference(attention(x[:, ORDER], layout), attention(x, layout)[:, ORDER])
@@ -78,12 +78,12 @@ def check_every_layer(case: Case, make=tiny.model_of) -> None:
 
 
 def check_gradients(case: Case, make=tiny.model_of) -> None:
-    """Every position parameter of every layer, but for those that softmax is blind to."""
+    """Every position parameter has a gradient, but for those that softmax is blind to."""
     model = make(case)
-    found = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
+    gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
     for name in tiny.position_parameters(model):
-        assert name in found, name
-        largest = float(found[name].abs().max())
+        assert name in gradients, name
+        largest = float(gradients[name].abs().max())
         if blind(case, name):
             assert largest < 1e-4, name
         else:
@@ -126,5 +126,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_liveness_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

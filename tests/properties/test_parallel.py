@@ -31,15 +31,15 @@ def _one_process():
 
 
 def check_steps(case: Case, **options: bool) -> None:
-    """It refuses a parameter with two gradients, and a second step after one without any."""
+    """Data parallel refuses parameters with two gradients, and a step after one without any."""
     model = tiny.fresh(case, **options).train()
     parallel = DistributedDataParallel(model)
-    inputs = {"src_tokens": padded(SOURCES, left=False)}
+    inputs = {"src_tokens": padded(SOURCES, left_pad=False)}
     if tiny.is_encoder(model):
-        inputs["segments"] = tiny.segments_of(model, SOURCES, left=False)
+        inputs["segments"] = tiny.segments_of(model, SOURCES, left_pad=False)
     else:
         inputs["src_lengths"] = torch.tensor([len(source) for source in SOURCES])
-        inputs["prev_output_tokens"] = padded(TARGETS, left=False)
+        inputs["prev_output_tokens"] = padded(TARGETS, left_pad=False)
     try:
         for _ in range(2):
             out, extra = parallel(**inputs)
@@ -77,8 +77,8 @@ def test_data_parallel_trains_with_the_fused_criterion(unused, tied):
     model = tiny.fresh(tiny.named("diet_rel"), share_all_embeddings=tied).train()
     parallel = DistributedDataParallel(model, find_unused_parameters=unused)
     ours, theirs = (
-        losses(kind, some, sample_of())
-        for kind, some in (
+        losses(kind, trained, sample_of())
+        for kind, trained in (
             (FusedLabelSmoothedCrossEntropy, ModuleProxyWrapper(parallel)),
             (LabelSmoothedCrossEntropyCriterion, model),
         )
@@ -94,5 +94,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_parallel_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

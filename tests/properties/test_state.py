@@ -1,4 +1,4 @@
-"""What a model is: its parameters, shared or not, saved, loaded, copied, pruned, recomputed."""
+"""Models stay the same when they are saved, loaded, copied, pruned or recomputed."""
 
 import copy
 import io
@@ -39,12 +39,12 @@ def saved(model):
 @torch.no_grad()
 def check_saving(case: Case) -> None:
     model = tiny.model_of(case)
-    other = tiny.fresh(case, seed=2)
-    assert tiny.difference(tiny.logits(other), tiny.logits(model)) > tiny.VISIBLE
+    loaded = tiny.fresh(case, seed=2)
+    assert tiny.difference(tiny.logits(loaded), tiny.logits(model)) > tiny.VISIBLE
     once = saved(model)
-    other.load_state_dict(once)
-    assert torch.equal(tiny.logits(other), tiny.logits(model))
-    twice = saved(other)
+    loaded.load_state_dict(once)
+    assert torch.equal(tiny.logits(loaded), tiny.logits(model))
+    twice = saved(loaded)
     assert all(torch.equal(twice[name], value) for name, value in once.items())
 
 
@@ -54,18 +54,18 @@ def test_a_model_saved_and_loaded_is_the_same_bit_for_bit(case):
 
 
 def check_arguments(case: Case) -> None:
-    """They are what a checkpoint keeps of the command line: it names the scheme, and is enough."""
+    """A checkpoint's arguments name the scheme and are enough to build the model."""
     args = tiny.arguments(case)
     model = tiny.from_arguments(args)
-    kept = pickle.loads(pickle.dumps(args))
-    assert kept.position_scheme == case.scheme
-    in_force = PositionConfig.of(kept)
+    restored = pickle.loads(pickle.dumps(args))
+    assert restored.position_scheme == case.scheme
+    in_force = PositionConfig.of(restored)
     for name, value in vars(in_force).items():
-        assert vars(kept).get(name, "absent") == value, name
+        assert vars(restored).get(name, "absent") == value, name
         # a gain that is not given stands in the state dict alone
-        wanted = dict(case.options) if name == "position_gain" else {name: case.option(name)}
-        assert wanted.get(name) in (None, value), name
-    tiny.from_arguments(kept).load_state_dict(model.state_dict())
+        expected = dict(case.options) if name == "position_gain" else {name: case.option(name)}
+        assert expected.get(name) in (None, value), name
+    tiny.from_arguments(restored).load_state_dict(model.state_dict())
 
 
 @tiny.each(tiny.NO_BACKEND)
@@ -83,7 +83,7 @@ IN_HEADS = [
 
 
 def check_sharing(case: Case) -> None:
-    """One module for all layers or one for each, once in the checkpoint; after a copy as well."""
+    """Layers share one module or have one each, once in the checkpoint, also after a copy."""
     model = tiny.model_of(case)
     deep = copy.deepcopy(model)
     loaded = tiny.copy_of(model, case)
@@ -92,16 +92,16 @@ def check_sharing(case: Case) -> None:
     stacks += ["cross"] * bool(case.option("position_cross_attention"))
     kinds = ["positions"] * case.kind.in_attention
     kinds += ["segments"] * (case.option("segment_scheme") == "per-head")
-    for some in (model, deep, loaded):
-        schemes = tiny.schemes_in(some)
+    for variant in (model, deep, loaded):
+        schemes = tiny.schemes_in(variant)
         assert len(schemes) == len(stacks) * len(kinds) * (1 if sharing == "layer" else LAYERS)
         for scheme in schemes.values():
             assert scheme.shape.heads == (1 if sharing == "head" else tiny.HEADS)
-        in_file = [name for name in some.state_dict() if name.startswith(tuple(schemes))]
+        in_file = [name for name in variant.state_dict() if name.startswith(tuple(schemes))]
         assert len(in_file) == sum(len(scheme.state_dict()) for scheme in schemes.values())
-        parameters = tiny.position_parameters(some).values()
+        parameters = tiny.position_parameters(variant).values()
         assert len({parameter.data_ptr() for parameter in parameters}) == len(parameters)
-        acting = {scheme for found in attentions(some) for scheme in found.schemes}
+        acting = {scheme for attention in attentions(variant) for scheme in attention.schemes}
         assert acting == set(schemes.values())
     ours = {p.data_ptr() for p in model.parameters()}
     assert ours.isdisjoint(p.data_ptr() for p in deep.parameters())
@@ -113,7 +113,7 @@ def test_sharing_is_what_it_says_after_a_load_and_a_deepcopy_too(case):
 
 
 def check_computed_once(case: Case) -> None:
-    """Per stack of layers and forward pass, not per layer."""
+    """Scores are computed per stack of layers and forward pass, not per layer."""
     model, times, original = tiny.model_of(case), [], forward_context.scores_of
 
     def counted(schemes, *rest):
@@ -137,7 +137,7 @@ def test_shared_scores_are_computed_once(case):
 
 @torch.no_grad()
 def check_projected_once(case: Case) -> None:
-    """Projections of positions, that is, in a pass over whole sentences and in a decoding step."""
+    """Positions are projected once in a pass over sentences, and once in a decoding step."""
     model, projected, original = tiny.model_of(case), [], TupeA._factors
 
     def counted(self, layout):
@@ -149,8 +149,8 @@ def check_projected_once(case: Case) -> None:
         tiny.logits(model)
         assert len(projected) == len(set(projected)) == len(tiny.schemes_in(model))
         state: dict = {}
-        encoder_out = model.encoder(tiny.padded(tiny.SOURCES, left=True))
-        targets = tiny.padded(tiny.TARGETS, left=False)
+        encoder_out = model.encoder(tiny.padded(tiny.SOURCES, left_pad=True))
+        targets = tiny.padded(tiny.TARGETS, left_pad=False)
         for step in (1, 2, 3):
             projected.clear()
             model.decoder(targets[:, :step], encoder_out=encoder_out, incremental_state=state)
@@ -166,21 +166,21 @@ def test_positions_are_projected_once_in_decoding_too(scheme):
 
 
 def check_checkpointing(case: Case, **options: float) -> None:
-    """Gradients without and with it, two batches padded differently before one backward."""
+    """Gradients are the same with it, of two batches padded differently before one backward."""
     plain = tiny.fresh(case, **options).train()
     saving = tiny.copy_of(plain, case, checkpoint_activations=True, **options).train()
-    found = []
+    results = []
     for model in (saving, plain):  # the first is the one that may compare backends
         torch.default_generator.manual_seed(5)
         outs = [tiny.logits(model, left_source=s, left_target=t) for s, t in tiny.SIDES]
-        found.append(
+        results.append(
             tiny.gradients(model, torch.stack([tiny.some_loss(out) for out in outs]).sum())
         )
-    got, expected = found
-    assert got.keys() == expected.keys()
+    gradients, expected = results
+    assert gradients.keys() == expected.keys()
     for name, gradient in expected.items():
         scale = max(1.0, float(gradient.abs().max()))
-        close(got[name] / scale, gradient / scale, **TOLERANCE)
+        close(gradients[name] / scale, gradient / scale, **TOLERANCE)
 
 
 @tiny.each(tiny.CASES)
@@ -198,22 +198,22 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
     case = tiny.named("t5")
     plain = tiny.fresh(case).train()
     offloading = tiny.copy_of(plain, case, offload_activations=True, checkpoint_activations=True)
-    found = [
+    results = [
         tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
         for model in (offloading.train(), plain)
     ]
-    shapes = [tuple(one.shape) for one in moved]
+    shapes = [tuple(tensor.shape) for tensor in moved]
     packed = (sum(map(len, tiny.SOURCES)), 1, tiny.DIM)  # the encoder leaves padding out
     target = (len(max(tiny.TARGETS, key=len)), len(tiny.TARGETS), tiny.DIM)
     assert shapes.count(packed) == LAYERS
     assert shapes.count(target) == 2 * LAYERS  # which is the shape of the encoder's output, too
     assert {len(shape) for shape in shapes} <= {0, 1, 2, 3}  # and no attention weights
-    tiny.assert_same(*found)
+    tiny.assert_same(*results)
 
 
 @contextmanager
 def choosing(choose: Callable[[Request], str]) -> Iterator[None]:
-    """What "auto" takes is decided by a function."""
+    """Have a function choose what "auto" takes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "quickest", choose)
         yield
@@ -236,11 +236,11 @@ def test_activation_checkpointing_drops_the_same_elements_twice(case):
 def check_layers(case: Case) -> None:
     """A layer left alone keeps its own table: dropped in training, or pruned from the file."""
     model = tiny.fresh(case, encoder_layerdrop=0.5, decoder_layerdrop=0.5).train()
-    kept = "1"
+    layer = "1"
     only_layer_1(model)
     dropped = tiny.logits(model)
 
-    pruning = {"encoder_layers_to_keep": kept, "decoder_layers_to_keep": kept}
+    pruning = {"encoder_layers_to_keep": layer, "decoder_layers_to_keep": layer}
     args = tiny.arguments(case, **pruning)
     small = tiny.from_arguments(args, seed=2)
     assert all(len(stack.layers) == 1 for stack in stacks_of(small))
@@ -265,7 +265,7 @@ def seed_that_keeps_layer_1() -> int:
     def keeps(seed: int) -> bool:
         draw = torch.Generator().manual_seed(seed)
         draws = [torch.empty(LAYERS).uniform_(generator=draw) > 0.5 for _ in range(2)]
-        return all(some.tolist() == [False, True] for some in draws)
+        return all(draw.tolist() == [False, True] for draw in draws)
 
     return next(filter(keeps, range(1000)))
 
@@ -279,15 +279,15 @@ def test_a_layer_keeps_its_own_positions_when_others_are_dropped_or_pruned(case)
 
 
 def check_tied(case: Case) -> None:
-    """One matrix for source, target and output: no more parameters than that."""
+    """Source, target and output share one matrix, and there are no more parameters."""
     model = tiny.fresh(case, share_all_embeddings=True)
-    apart = tiny.model_of(case)
+    untied = tiny.model_of(case)
     assert model.encoder.embed_tokens is model.decoder.embed_tokens
     assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
-    count, more = (sum(p.numel() for p in m.parameters()) for m in (model, apart))
-    assert more - count == 2 * tiny.VOCABULARY * tiny.DIM
-    other = tiny.copy_of(model, case, share_all_embeddings=True)
-    assert torch.equal(tiny.logits(other), tiny.logits(model))
+    tied_count, untied_count = (sum(p.numel() for p in m.parameters()) for m in (model, untied))
+    assert untied_count - tied_count == 2 * tiny.VOCABULARY * tiny.DIM
+    loaded = tiny.copy_of(model, case, share_all_embeddings=True)
+    assert torch.equal(tiny.logits(loaded), tiny.logits(model))
 
 
 @tiny.each(tiny.first_of_each_scheme(tiny.TRANSLATION))
@@ -313,5 +313,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_state_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -14,7 +14,7 @@ ROBERTA = Path(__file__).parents[2] / "examples" / "roberta"
 
 @pytest.fixture(scope="session")
 def script():
-    """Imports a script by its name, as Python does for one that stands beside it."""
+    """A function that imports a script by its name, as the scripts import each other."""
     for library in ("datasets", "torchmetrics", "transformers"):
         pytest.importorskip(library, reason=f"{library} is not installed")
     before = list(sys.path)

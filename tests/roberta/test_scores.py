@@ -30,7 +30,7 @@ def test_mock_scores_are_exact(script, mock):
     assert means == OFFICIAL
 
 
-def test_single_precision_would_show(script, mock, monkeypatch):
+def test_scores_in_single_precision_differ(script, mock, monkeypatch):
     from contextlib import nullcontext
 
     monkeypatch.setattr(script("scores"), "double_precision", nullcontext)

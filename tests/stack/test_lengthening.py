@@ -52,8 +52,8 @@ def check_lengthening(case: Case) -> None:
     """Within the old length nothing changes; a copy of a table scores as its original does."""
     model = tiny.model_of(case)
     longer = longer_than(model, case)
-    for left, right in tiny.SIDES:
-        sides = {"left_source": left, "left_target": right}
+    for left_source, left_target in tiny.SIDES:
+        sides = {"left_source": left_source, "left_target": left_target}
         assert torch.equal(tiny.logits(longer, **sides), tiny.logits(model, **sides))
     tables, period = tables_of(longer), LIMIT - 1
     assert tables
@@ -137,9 +137,9 @@ def check_offsets(case: Case) -> None:
     old = tables_of_offsets(model)
     for name, (table, axis) in tables_of_offsets(longer).items():
         before, _ = old[name]
-        more = (table.size(axis) - before.size(axis)) // 2
-        assert more > 0
-        assert torch.equal(table.narrow(axis, more, before.size(axis)), before), name
+        added = (table.size(axis) - before.size(axis)) // 2
+        assert added > 0
+        assert torch.equal(table.narrow(axis, added, before.size(axis)), before), name
 
 
 @tiny.each(OF_OFFSETS)
@@ -176,5 +176,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_lengthening_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

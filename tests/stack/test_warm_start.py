@@ -23,17 +23,17 @@ def stock_roberta():
 
 
 def warm(case: Case, checkpoint, **options):
-    """The checkpoint's parameters alone: as of a model whose configuration tells nothing."""
+    """A model that starts from parameters alone, without a configuration."""
     model = tiny.fresh(case, seed=2, **options)
     with warm_start.loading(model):
         model.load_state_dict(dict(checkpoint))
     return model
 
 
-def warm_from(model, case: Case, kept=copy.copy, **options):
-    """As the trainer does it: the description of positions comes with the checkpoint."""
+def warm_from(model, case: Case, as_saved=copy.copy, **options):
+    """A model that starts as in the trainer, with the checkpoint's description of positions."""
     ours = tiny.fresh(case, seed=2, **options)
-    state = {"model": dict(model.state_dict()), "cfg": {"model": kept(model.args)}}
+    state = {"model": dict(model.state_dict()), "cfg": {"model": as_saved(model.args)}}
     with warm_start.loading(ours):
         warm_start.compare_descriptions("checkpoint.pt", state)
         ours.load_state_dict(state["model"])
@@ -46,10 +46,10 @@ def check_warm_start(case: Case) -> None:
     theirs = stock_roberta()
     case = case.but(position_input="learned") if case.kind.in_attention else case
     ours = warm(case, theirs.state_dict())
-    for left in (True, False):
-        source = padded(SOURCES, left)
+    for left_pad in (True, False):
+        source = padded(SOURCES, left_pad)
         real = source.ne(PAD)
-        segments = tiny.segments_of(ours, SOURCES, left)
+        segments = tiny.segments_of(ours, SOURCES, left_pad)
         close(ours(source, segments=segments)[0][real], theirs(source)[0][real], **TOLERANCE)
 
 
@@ -87,14 +87,14 @@ def test_after_a_warm_start_every_new_parameter_learns(case):
     model = warm(case, stock_roberta().state_dict()).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):  # TUPE's positions have no gradient as long as U^K is zero
-        found = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
+        gradients = tiny.gradients(model, tiny.some_loss(tiny.logits(model)))
         for name, parameter in model.named_parameters():
-            parameter.grad = found.get(name)
+            parameter.grad = gradients.get(name)
         optimizer.step()
     for name in tiny.position_parameters(model):
         # KERPLE's r2 is nothing to heads that would rather have an r1 below 0, which counts as 0
         if not name.endswith(("pos_k_linear.bias", "positions.r2")):
-            assert float(found[name].abs().max()) > 0, name
+            assert float(gradients[name].abs().max()) > 0, name
 
 
 def test_a_warm_start_tells_what_it_did(caplog):
@@ -126,7 +126,7 @@ def own_names(case: Case) -> set[str]:
 @torch.no_grad()
 @pytest.mark.parametrize("before", IN_ATTENTION, ids=str)
 def test_a_warm_start_across_schemes_keeps_all_but_the_positions(before):
-    theirs = tiny.own(before)
+    theirs = tiny.model_to_change(before)
     for scheme in tiny.schemes_in(theirs).values():
         scheme.zero()
     others = [case for case in IN_ATTENTION if not own_names(case) & own_names(before)]
@@ -141,8 +141,8 @@ def test_a_warm_start_from_another_scheme_has_its_own_gain():
         Case("diet_abs", family="roberta"), tiny.model_of(Case("t5", family="roberta")).state_dict()
     )
     expected = tiny.fresh(Case("diet_abs", family="roberta"))
-    [one], [other] = (tiny.schemes_in(model).values() for model in (ours, expected))
-    assert one.gain == other.gain != 30
+    [scheme], [built] = (tiny.schemes_in(model).values() for model in (ours, expected))
+    assert scheme.gain == built.gain != 30
 
 
 def of_before(args):
@@ -209,14 +209,14 @@ UNLIKE = {
 def check_meaning(name: str) -> None:
     """Positions that mean something else are left out; all else computes what it did."""
     before, now, _ = UNLIKE[name]
-    theirs = tiny.own(before)
-    for kept in (copy.copy, of_before):
-        ours = warm_from(theirs, now, kept)
+    theirs = tiny.model_to_change(before)
+    for as_saved in (copy.copy, of_before):
+        ours = warm_from(theirs, now, as_saved)
         fresh = tiny.fresh(now, seed=2)
         for scheme in tiny.schemes_in(fresh).values():
             scheme.zero()
-        found, zero = tiny.position_parameters(ours), tiny.position_parameters(fresh)
-        assert all(torch.equal(found[name], value) for name, value in zero.items())
+        positions, zero = tiny.position_parameters(ours), tiny.position_parameters(fresh)
+        assert all(torch.equal(positions[name], value) for name, value in zero.items())
     if not before.kind.compressed:
         for scheme in tiny.schemes_in(theirs).values():
             scheme.zero()
@@ -240,9 +240,9 @@ RESCALED = [
 
 @torch.no_grad()
 def check_scale(case: Case) -> None:
-    """With and without TUPE's rescaling, in both directions: all scores stay as they are."""
+    """All scores stay the same from a model with TUPE's rescaling to one without, and back."""
     for before, now in ((False, True), (True, False)):
-        theirs = tiny.own(case.but(position_no_rescale=before))
+        theirs = tiny.model_to_change(case.but(position_no_rescale=before))
         ours = warm_from(theirs, case.but(position_no_rescale=now))
         close(tiny.logits(ours), tiny.logits(theirs), **TOLERANCE)
         assert [s.score_terms for s in tiny.schemes_in(ours).values()] == [
@@ -281,10 +281,10 @@ def test_a_warm_start_from_stock_translation_changes_nothing_yet(case):
 def test_a_checkpoint_of_the_same_options_is_taken_as_it_is(case, caplog):
     model = tiny.model_of(case)
     with caplog.at_level(logging.INFO, "diet_fairseq"):
-        own = warm_from(model, case).state_dict()
+        loaded = warm_from(model, case).state_dict()
     assert "not taken" not in caplog.text
     for name, value in model.state_dict().items():
-        assert torch.equal(own[name], value), name
+        assert torch.equal(loaded[name], value), name
 
 
 def test_the_log_names_other_positions_at_the_input(caplog):
@@ -305,7 +305,7 @@ SCALED = [
 @torch.no_grad()
 @tiny.each(SCALED)
 def test_a_warm_start_out_of_tupe_keeps_the_scale_of_the_content(case):
-    tupe = tiny.own(case)
+    tupe = tiny.model_to_change(case)
     for scheme in tiny.schemes_in(tupe).values():
         scheme.zero()
     plain = warm(Case("none", family="roberta"), tupe.state_dict())
@@ -321,9 +321,9 @@ def test_after_a_warm_start_the_model_s_own_checkpoints_load_as_they_are():
 def test_a_checkpoint_of_another_scale_is_refused():
     bert_ad = tiny.model_of(Case("bert_ad", family="roberta"))
     tupe_a = tiny.fresh(Case("tupe_a", family="roberta").but(position_untie_cls="no"))
-    for model, other in ((tupe_a, bert_ad), (bert_ad, tupe_a)):
+    for model, source in ((tupe_a, bert_ad), (bert_ad, tupe_a)):
         with pytest.raises(RuntimeError, match=r"positions\.terms"):
-            model.load_state_dict(other.state_dict())
+            model.load_state_dict(source.state_dict())
 
 
 MISFITS = {
@@ -335,16 +335,16 @@ MISFITS = {
 
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_a_warm_start_from_a_model_of_another_shape_is_refused(misfit):
-    other = tiny.stock("roberta", **MISFITS[misfit])
+    stock = tiny.stock("roberta", **MISFITS[misfit])
     with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict"):
-        warm(Case("learned", family="roberta"), other.state_dict())
+        warm(Case("learned", family="roberta"), stock.state_dict())
 
 
 def test_a_part_of_a_scheme_is_not_taken_for_a_start_from_elsewhere():
-    own = tiny.model_of(Case("diet_rel", family="roberta")).state_dict()
+    state = tiny.model_of(Case("diet_rel", family="roberta")).state_dict()
     lost = "encoder.sentence_encoder.layers.1.self_attn.positions.weight"
     with pytest.raises(RuntimeError, match=re.escape(lost)):
-        warm(Case("diet_rel", family="roberta"), {n: t for n, t in own.items() if n != lost})
+        warm(Case("diet_rel", family="roberta"), {n: t for n, t in state.items() if n != lost})
 
 
 def test_without_the_flag_other_positions_are_refused():
@@ -391,5 +391,5 @@ MUTANTS: mutants.Table = [
 
 
 @mutants.each(MUTANTS)
-def test_warm_start_catches(check, mutant, case):
+def test_a_mutant_is_caught(check, mutant, case):
     mutants.assert_caught(check, mutant, case)

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from tests.support import commands
 from tests.support.commands import TINY, run, together
 
 pytestmark = pytest.mark.slow
@@ -32,11 +31,6 @@ STARTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.corpus(tmp_path_factory.mktemp("data"))
-
-
 def losses(done):
     """Losses and norms of gradients of all updates, as printed."""
     lines = [json.loads(text) for text in re.findall(r"\{\"epoch\".*\}", done.text)]
@@ -59,8 +53,8 @@ def test_two_processes_start_as_one_that_accumulates_two_batches(data, tmp_path,
     alone = run("train", *words, "--update-freq", 2, "--save-dir", tmp_path / "alone")
     assert alone.status == 0, alone.err
     both = together(*words, "--save-dir", tmp_path / "both")
-    assert [one.status for one in both] == [0, 0], both[0].err + both[1].err
-    printed = next(one for one in both if losses(one))  # the first process prints
+    assert [process.status for process in both] == [0, 0], both[0].err + both[1].err
+    printed = next(process for process in both if losses(process))  # the first process prints
     assert losses(printed) == losses(alone)
     assert len(losses(alone)) == 3
     assert report(printed) == report(alone)

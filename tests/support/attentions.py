@@ -62,7 +62,7 @@ class Attention:
     def layout(
         self, padding: Tensor, full_context: bool = False, segments: Tensor | None = None
     ) -> Layout:
-        """Of a batch with this (B, T) padding; in cross-attention that of both sides."""
+        """The layout for this (B, T) padding; in cross-attention that of both sides."""
         causal = self.causal and not full_context
         layout = Layout.of_self_attention(padding, causal=causal, segments=segments)
         return Layout.of_cross_attention(layout, padding) if self.is_cross else layout
@@ -81,7 +81,7 @@ class Attention:
 
 
 def attentions(model: Model) -> list[Attention]:
-    found = []
+    wrappers = []
     for name, module in model.named_modules():
         if isinstance(module, PositionalAttention):
             side = model.encoder if name.startswith("encoder") else model.decoder
@@ -90,5 +90,5 @@ def attentions(model: Model) -> list[Attention]:
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
             compress = getattr(side, "compress_layer", None)
-            found.append(Attention(name, module, without_none(shared, segments), side, compress))
-    return found
+            wrappers.append(Attention(name, module, without_none(shared, segments), side, compress))
+    return wrappers

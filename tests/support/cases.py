@@ -27,7 +27,7 @@ SHARING, INPUTS, SEGMENTS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A scheme with options, in a kind of model; named by them, as the report relies on."""
+    """A scheme with options in a kind of model, and its name."""
 
     scheme: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -107,7 +107,7 @@ def cases_of(scheme: str) -> Iterator[Case]:
 
 
 def in_encoders(scheme: str) -> Iterator[Case]:
-    """RoBERTa, and BERT with all that segments can be."""
+    """The scheme in RoBERTa, and in BERT with every kind of segments."""
     roberta, bert = Case(scheme, family="roberta"), Case(scheme, family="bert")
     yield from (roberta, bert)
     if SCHEMES[scheme].in_attention:
@@ -156,8 +156,10 @@ def fast_paths(case: Case) -> list[str]:
     """The backends, reference aside, that compute the scheme and on a CPU its gradients."""
 
     limit = Limit(LIMIT, "--max-positions")
-    given = {"values": True} if case.option("position_values") else {}
-    kinds = case.kind.create(AttentionShape(HEADS, DIM // HEADS, DIM, limit, limit), **given).kinds
+    options = {"values": True} if case.option("position_values") else {}
+    kinds = case.kind.create(
+        AttentionShape(HEADS, DIM // HEADS, DIM, limit, limit), **options
+    ).kinds
     return [
         name
         for name, backend in BACKENDS.items()
@@ -166,11 +168,11 @@ def fast_paths(case: Case) -> list[str]:
 
 
 def arguments(case: Case, **overrides: Any) -> Namespace:
-    """What fairseq's command line would give to `build_model`."""
+    """The arguments that fairseq's command line gives to `build_model`."""
     return complete(f"{case.family}_{case.scheme}", **dict(case.options), **overrides)
 
 
-def complete(arch: str, **given: Any) -> Namespace:
+def complete(arch: str, **options: Any) -> Namespace:
     shape = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
@@ -185,7 +187,7 @@ def complete(arch: str, **given: Any) -> Namespace:
     if not arch.startswith("transformer"):
         limits = {"max_positions": LIMIT}
     no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
-    args = Namespace(**{"arch": arch} | no_dropout | shape | limits | given)
+    args = Namespace(**{"arch": arch} | no_dropout | shape | limits | options)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
 
@@ -208,14 +210,14 @@ MANY = 30
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
     few = len(cases) <= MANY
-    given = [pytest.param(case, marks=[] if few else run_of(case, cases)) for case in cases]
-    return pytest.mark.parametrize("case", given, ids=str)
+    parameters = [pytest.param(case, marks=[] if few else run_of(case, cases)) for case in cases]
+    return pytest.mark.parametrize("case", parameters, ids=str)
 
 
 def run_of(case: Case, cases: list[Case]) -> list[pytest.MarkDecorator]:
-    """No mark for the default run, which has every scheme as it is in one family, each in turn."""
-    own = [other for other in cases if other.scheme == case.scheme]
-    plain = [other for other in own if not other.options] or own
+    """The marks of a case: the default run has every scheme in one family, each in turn."""
+    of_this_scheme = [candidate for candidate in cases if candidate.scheme == case.scheme]
+    plain = [candidate for candidate in of_this_scheme if not candidate.options] or of_this_scheme
     # the number of cases differs between tests, so that they meet a scheme in different families
     in_turn = plain[(list(SCHEMES).index(case.scheme) + len(cases)) % len(plain)]
     return [] if case == in_turn else [pytest.mark.slow]

@@ -1,4 +1,4 @@
-"""Checkpoints made by hand, and what is said of those that are refused."""
+"""Checkpoints made by hand, and the errors of those that are refused."""
 
 import os
 
@@ -10,7 +10,7 @@ from diet_fairseq.errors import UserError
 
 
 def saved(path, **parts):
-    """A checkpoint of nothing, and of what is given."""
+    """A checkpoint that holds the given values."""
     torch.save({"model": {}, "cfg": {}, **parts}, path)
     return path
 
@@ -26,7 +26,7 @@ def refusal(path):
 
 
 class Touch:
-    """Unpickled, it creates a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, marker):
         self.marker = str(marker)

@@ -35,7 +35,7 @@ _processes.set_forkserver_preload(
 
 
 def slow(values: Sequence[Any]) -> list[Any]:
-    """Those of a test's parameters that are left to the slow run."""
+    """Parameters of a test that only the slow run takes."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
@@ -58,12 +58,12 @@ class Done(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it; where fairseq's log goes depends on what was imported first."""
+        """Both outputs: the first import decides to which of them fairseq logs."""
         return self.out + self.err
 
     @property
     def last(self) -> str:
-        """What the user reads last."""
+        """The last line of stderr."""
         return self.err.strip().splitlines()[-1] if self.err.strip() else ""
 
 
@@ -106,6 +106,7 @@ def run(
 ) -> Done:
     """Run ``fairseq-COMMAND`` (or a module:function) to its end, or kill it at the limit.
 
+    A function returns the status to exit with, or None for 0.
     ``first`` is called in its process before it starts.
     """
     argv = [str(a) for a in (*arguments, *(PLUGIN if plugin else ()))]
@@ -135,9 +136,8 @@ def _child(command: str, argv: list[str], folder: str, first: Callable[[], Any] 
         if first:
             first()
         module, _, function = command.rpartition(":")
-        getattr(
-            import_module(module or f"fairseq_cli.{command}"), function if module else "cli_main"
-        )()
+        program = import_module(module or f"fairseq_cli.{command}")
+        status = getattr(program, function if module else "cli_main")() or 0
     except SystemExit as end:
         status = end.code or 0
     except BaseException:
@@ -239,7 +239,7 @@ def set_environment(**variables: str) -> None:
 
 
 def without_protection() -> None:
-    """What a user may have set to get stock fairseq to load its checkpoints."""
+    """Let PyTorch load any pickle, as stock fairseq needs for its checkpoints."""
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
 
 

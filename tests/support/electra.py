@@ -1,4 +1,4 @@
-"""Tiny ELECTRAs, and batches with chosen tokens."""
+"""Tiny ELECTRAs, and batches with masked tokens."""
 
 from argparse import Namespace
 
@@ -32,14 +32,14 @@ def build(arch, task=TASK, **options):
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
-def sample_of(lengths=(9, 6), chosen=((1, 4, 5), (2,)), left=False):
-    """Sentences whose chosen tokens are masked, padded to one length."""
+def sample_of(lengths=(9, 6), masked=((1, 4, 5), (2,)), left_pad=False):
+    """Sentences with masked tokens at these places, padded to one length."""
     chance = torch.Generator().manual_seed(3)
     width = max(lengths)
     original = torch.full((len(lengths), width), WORDS.pad())
     targets = original.clone()
-    for row, (length, places) in enumerate(zip(lengths, chosen, strict=True)):
-        first = width - length if left else 0
+    for row, (length, places) in enumerate(zip(lengths, masked, strict=True)):
+        first = width - length if left_pad else 0
         words = torch.randint(4, 24, (length,), generator=chance)
         original[row, first : first + length] = words
         for place in places:
@@ -53,7 +53,7 @@ def loss_of(model, sample, **options):
 
 
 def enlarged(model):
-    """With larger parameters: initial ones hardly tell one token from another."""
+    """Enlarge the parameters: initial ones hardly tell one token from another."""
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.2)
     return model

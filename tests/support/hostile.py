@@ -35,11 +35,11 @@ class Outcome(NamedTuple):
 
     status: int | None
     err: str
-    touched: list[str]  # what it wrote, ran or connected to that it had no business with
+    touched: list[str]  # forbidden writes, programs and connections
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with this outcome, if anything."""
+        """The fault of this outcome, or None."""
         last = self.err.strip().splitlines()[-1:] or [""]
         if self.touched:
             return f"touched {'; '.join(self.touched)}"
@@ -173,21 +173,21 @@ GLOBALS = [
 
 
 def of_the_archive(good: bytes, draw: random.Random) -> bytes:
-    """Some bytes of the file changed, left out or doubled, or its end left out."""
+    """Change, drop or double some bytes of the file, or drop its end."""
     return _scratched(good, draw)
 
 
 def of_the_pickle(good: bytes, draw: random.Random) -> bytes:
-    """The same of the pickle in it, with check sums that are right."""
+    """Do the same to the pickle in it, with valid check sums."""
     return _repacked(good, lambda pickle: _scratched(pickle, draw))
 
 
 def of_an_operation(good: bytes, draw: random.Random) -> bytes:
-    """An operation of the pickle left out, doubled, moved or given another argument."""
+    """Drop, double or move an operation of the pickle, or change its argument."""
 
     def change(pickle: bytes) -> bytes:
-        found = [position for _, _, position in pickletools.genops(pickle)] + [len(pickle)]
-        parts = [pickle[a:b] for a, b in pairwise(found)]
+        starts = [position for _, _, position in pickletools.genops(pickle)] + [len(pickle)]
+        parts = [pickle[a:b] for a, b in pairwise(starts)]
         for _ in range(draw.choice([1, 1, 2, 5])):
             place = draw.randrange(1, len(parts) - 1)
             parts[place] = draw.choice([_left_out, _doubled, _another, _another, _other_argument])(
@@ -199,7 +199,7 @@ def of_an_operation(good: bytes, draw: random.Random) -> bytes:
 
 
 def of_a_value(good: bytes, draw: random.Random) -> bytes:
-    """A value anywhere but in the optimizer's state is another, of another type, or gone."""
+    """Replace or remove a value anywhere but in the optimizer's state."""
     from diet_fairseq import checkpoints
 
     state = checkpoints.read(io.BytesIO(good))
@@ -229,7 +229,7 @@ def of_a_value(good: bytes, draw: random.Random) -> bytes:
 
 
 def of_json(good: bytes, draw: random.Random) -> bytes:
-    """A value of a file of JSON is another, of another type, deep, long, or gone."""
+    """Replace or remove a value of a JSON file, also by a deep or long one."""
     value = json.loads(good)
     for _ in range(draw.choice([1, 1, 2])):
         holder = draw.choice(list(_holders(value)))
@@ -251,7 +251,7 @@ def of_json(good: bytes, draw: random.Random) -> bytes:
 
 
 def of_safetensors(good: bytes, draw: random.Random) -> bytes:
-    """The header of a file of safetensors, with a length that is right, mutated as JSON."""
+    """Mutate the JSON header of a safetensors file, with the right length before it."""
     (length,) = struct.unpack("<Q", good[:8])
     header = of_json(good[8 : 8 + length], draw)
     return struct.pack("<Q", len(header)) + header + good[8 + length :]

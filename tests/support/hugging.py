@@ -58,8 +58,8 @@ def data(folder: Path, names: tuple[str, ...], seed: int = 0) -> Dictionary:
     return dictionary
 
 
-def checkpoint(folder: Path, arch: str, task: str = "translation", **given: object) -> Path:
-    """A model of chance, as fairseq-train saves one, beside its data in ``folder``."""
+def checkpoint(folder: Path, arch: str, task: str = "translation", **overrides: object) -> Path:
+    """A random model as fairseq-train saves it, beside its data in ``folder``."""
     names = ("dict.en.txt", "dict.de.txt") if task == "translation" else ("dict.txt",)
     names = ("input0/dict.txt",) if task == GLUE else names
     dictionary = data(folder, names)
@@ -75,9 +75,9 @@ def checkpoint(folder: Path, arch: str, task: str = "translation", **given: obje
         words += ["--source-lang", "en", "--target-lang", "de"]
     args = options.parse_args_and_arch(options.get_training_parser(default_task=known), words)
     args.task = known
-    sizes = vars(tiny.complete(arch, **given))
+    sizes = vars(tiny.complete(arch, **overrides))
     vars(args).update({name: value for name, value in sizes.items() if name != "task"})
-    vars(args).update(given)
+    vars(args).update(overrides)
     holder: Any = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     if arch.startswith("electra_"):  # has a generator in pretraining only
         holder = MaskedLMTask(MaskedLMConfig(), dictionary)

@@ -14,7 +14,7 @@ from diet_fairseq.optim.linear_ratio import LinearRatio, LinearRatioConfig
 SHAPES = [(16, 8), (8,), (4, 3, 5)]
 STEPS = 60
 HYPER = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
-#: what a number may differ by after sixty updates that are computed in another order
+#: tolerance after sixty updates that are computed in another order
 ROUNDING = 1e-6
 
 
@@ -87,13 +87,13 @@ def through_a_file(state):
 
 
 class NoOptimizer(FairseqOptimizer):
-    """Has a learning rate, and no more."""
+    """An optimizer with nothing but a learning rate."""
 
     def __init__(self):
         self._optimizer = torch.optim.SGD(parameters(), lr=1.0)
 
 
 def schedule(**options):
-    given: dict[str, Any] = {"lr": [1.0], "max_update": 0, "max_epoch": 0, "update_freq": [1],
+    config: dict[str, Any] = {"lr": [1.0], "max_update": 0, "max_epoch": 0, "update_freq": [1],
              "skip_remainder_batch": False, "warmup_ratio": 0.25} | options  # fmt: skip
-    return LinearRatio(LinearRatioConfig(**given), NoOptimizer())
+    return LinearRatio(LinearRatioConfig(**config), NoOptimizer())

@@ -18,7 +18,7 @@ Number = Tensor  # one double
 
 
 class Oracle:
-    """What a scheme adds: numbers to a score, vectors to a value. Here: nothing."""
+    """A scheme's terms: numbers added to a score, vectors added to a value. Here: none."""
 
     #: terms that share the scale of the score: content / sqrt(terms d_h)
     terms = 1
@@ -30,18 +30,18 @@ class Oracle:
         return 0.0
 
     def logits(self, head: int, i: int, query: Vector, logits: list[Number]) -> list[Number]:
-        """Content scores of a query with the keys that it sees, changed by what they are."""
+        """Content scores of a query with the keys that it sees; a scheme may change them."""
         return logits
 
     def value(self, head: int, i: int, j: int) -> Vector | float:
         return 0.0
 
     def keys_of(self, tokens: Tensor) -> Tensor:
-        """What W_K projects: (T, d) -> (Tk, d)"""
+        """The input of W_K: (T, d) -> (Tk, d)"""
         return tokens
 
     def values_of(self, tokens: Tensor) -> Tensor:
-        """What W_V projects, likewise."""
+        """The input of W_V, likewise."""
         return tokens
 
 
@@ -602,11 +602,11 @@ def oracle_of(name: str, scheme: PositionScheme | None, options: dict[str, Any])
     """The oracle of the scheme, or the plain attention's where no scheme acts."""
     if scheme is None:
         return Oracle()
-    given = {
+    arguments = {
         option: options[f"position_{option}"]
         for option in IN_THE_EQUATION
         if f"position_{option}" in options
     }
     if scheme.shape.cross and name == "tupe_r":  # offsets mean nothing between two languages
-        name, given = "tupe_a", {k: v for k, v in given.items() if k in TUPE_A_S}
-    return ORACLES[name](scheme, **given)
+        name, arguments = "tupe_a", {k: v for k, v in arguments.items() if k in TUPE_A_S}
+    return ORACLES[name](scheme, **arguments)

@@ -41,7 +41,11 @@ class Machine:
             target = re.search(r"0x([0-9a-f]+)", arguments) if name == "BRA" else None
             first = places.get(int(target[1], 16), n) if target else n
             body = [name for _, name, _ in lines[first : n + 1]]
-            if first < n and any("MMA" in one for one in body) and "MUFU.EX2" in body:
+            if (
+                first < n
+                and any("MMA" in instruction for instruction in body)
+                and "MUFU.EX2" in body
+            ):
                 loops.append(body)
         return min(loops, key=len)
 

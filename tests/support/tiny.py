@@ -79,7 +79,7 @@ def from_arguments(args: Namespace, seed: int = 1) -> Model:
 
 
 def fresh(case: Case, seed: int = 1, **overrides: Any) -> Model:
-    """A model of one's own."""
+    """A new model, which a test may change."""
     return from_arguments(arguments(case, **overrides), seed)
 
 
@@ -89,7 +89,7 @@ def stock(family: str = "transformer", **overrides: Any) -> Model:
 
 
 def named(name: str) -> Case:
-    """The case that is called so."""
+    """The case of this name."""
     return next(case for case in CASES if str(case) == name)
 
 
@@ -97,7 +97,7 @@ def named(name: str) -> Case:
 model_of = lru_cache(maxsize=None)(fresh)
 
 
-def own(case: Case) -> Model:
+def model_to_change(case: Case) -> Model:
     """A copy of `model_of` to change; quicker than a fresh one."""
     return copy.deepcopy(model_of(case))
 
@@ -120,7 +120,7 @@ def schemes_in(module: nn.Module) -> dict[str, PositionScheme]:
 
 
 def position_parameters(model: Model) -> dict[str, nn.Parameter]:
-    """What the schemes learn; not fairseq's own table at the input."""
+    """Parameters of the schemes, without fairseq's own table at the input."""
     return {
         f"{name}.{inner}": parameter
         for name, scheme in schemes_in(model).items()
@@ -135,34 +135,35 @@ def sentences(*lengths: int, seed: int = 1) -> list[Tensor]:
     """Words and, at the end, </s>."""
     draw = torch.Generator().manual_seed(seed)
     words = [torch.randint(FIRST_WORD, VOCABULARY, (length,), generator=draw) for length in lengths]
-    return [torch.cat([some[1:], torch.tensor([EOS])]) for some in words]
+    return [torch.cat([sentence[1:], torch.tensor([EOS])]) for sentence in words]
 
 
 def shifted(targets: list[Tensor]) -> list[Tensor]:
-    """What the decoder reads: </s> first."""
+    """The decoder's input, which begins with </s>."""
     return [target.roll(1) for target in targets]
 
 
-def segments_of(model: Model, some: list[Tensor], left: bool) -> Tensor | None:
+def segments_of(model: Model, batch: list[Tensor], left_pad: bool) -> Tensor | None:
     """(B, T): each sentence in as many pieces as the model has segments; None: it has none."""
     pieces = getattr(model.encoder.sentence_encoder, "num_segments", None)
     if pieces is None:
         return None
     ids = []
-    for sentence in some:
+    for sentence in batch:
         real = int(sentence.ne(PAD).sum())
         ids.append((torch.arange(len(sentence)) * pieces // real).clamp(max=pieces - 1))
-    return collate_tokens(ids, 0, left_pad=left).to(some[0].device)
+    return collate_tokens(ids, 0, left_pad=left_pad).to(batch[0].device)
 
 
 SOURCES = sentences(9, 5, 1, seed=1)
 TARGETS = shifted(sentences(5, 9, 1, seed=2))
-SIDES = [(left, not left) for left in (True, False)]  # of the source's, the target's padding
+#: whether the source and whether the target is padded on the left
+SIDES = [(True, False), (False, True)]
 
 
-def padded(some: list[Tensor], left: bool) -> Tensor:
+def padded(batch: list[Tensor], left_pad: bool) -> Tensor:
     """(B, T), the shorter ones padded on the left or on the right."""
-    return collate_tokens(some, PAD, left_pad=left)
+    return collate_tokens(batch, PAD, left_pad=left_pad)
 
 
 def device_of(model: Model) -> torch.device:
@@ -181,7 +182,7 @@ def logits(
     left_target: bool = False,
     **options: Any,
 ) -> Tensor:
-    """(sum of target lengths, vocabulary): what the model says at real tokens, in their order.
+    """(sum of target lengths, vocabulary): outputs at real tokens, in their order.
 
     An encoder reads the sources alone, in segments if it knows any.
     """
@@ -195,9 +196,9 @@ def logits(
     return model.decoder(target, encoder_out=encoder_out, **options)[0][target.ne(PAD)]
 
 
-def encoded(model: Model, sources: list[Tensor], left: bool = True) -> Tensor:
+def encoded(model: Model, sources: list[Tensor], left_pad: bool = True) -> Tensor:
     """(sum of source lengths, d): the encoder's output at real tokens, in their order."""
-    source = padded(sources, left)
+    source = padded(sources, left_pad)
     stack = model.encoder.sentence_encoder if is_encoder(model) else model.encoder
     return stack(source, None)["encoder_out"][0].transpose(0, 1)[source.ne(PAD)]
 
@@ -209,7 +210,7 @@ def some_loss(out: Tensor) -> Tensor:
 
 
 def gradients(model: Model, loss: Tensor) -> dict[str, Tensor]:
-    """Of every parameter that has one."""
+    """The gradient of every parameter that has one."""
     model.zero_grad()
     loss.backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}

@@ -1,4 +1,4 @@
-"""Models to translate with: one that says all backwards, and real ones that nobody trained."""
+"""Models to translate with: one that reverses sentences, and real ones that are untrained."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,7 +5,6 @@ import torch
 
 from diet_fairseq import checkpoints
 from diet_fairseq.models import diet_electra
-from tests.support import commands
 from tests.tasks.test_pretraining_runs import (
     assert_processes_train_as_one,
     assert_same_parameters,
@@ -18,21 +17,16 @@ ELECTRA = (
 )
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.documents(tmp_path_factory.mktemp("documents"))
-
-
 def without_chance():
     diet_electra.sample = lambda logits, padding: logits.argmax(-1)
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ends_as_an_uninterrupted_one(data, tmp_path):
-    uninterrupted = train(data, tmp_path / "uninterrupted", *ELECTRA, "--max-update", 4)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(documents, tmp_path):
+    uninterrupted = train(documents, tmp_path / "uninterrupted", *ELECTRA, "--max-update", 4)
     assert uninterrupted.status == 0, uninterrupted.err
     for updates in (2, 4):
-        done = train(data, tmp_path / "resumed", *ELECTRA, "--max-update", updates)
+        done = train(documents, tmp_path / "resumed", *ELECTRA, "--max-update", updates)
         assert done.status == 0, done.err
     assert "Loaded checkpoint" in done.text
     assert_same_parameters(tmp_path / "resumed", tmp_path / "uninterrupted")
@@ -41,26 +35,26 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_losses_of_one(data, tmp_path):
-    assert_processes_train_as_one(data, tmp_path, *ELECTRA, first=without_chance)
+def test_two_processes_have_the_losses_of_one(documents, tmp_path):
+    assert_processes_train_as_one(documents, tmp_path, *ELECTRA, first=without_chance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["bert_tupe_r", "electra_tupe_r"])
-def test_a_pretrained_discriminator_starts_another_training(data, tmp_path, arch):
-    pretrained = train(data, tmp_path / "electra", *ELECTRA, "--bf16", "--max-update", 2)
+def test_a_pretrained_discriminator_starts_another_training(documents, tmp_path, arch):
+    pretrained = train(documents, tmp_path / "electra", *ELECTRA, "--bf16", "--max-update", 2)
     assert pretrained.status == 0, pretrained.err
     start = ("--finetune-from-model", tmp_path / "electra/checkpoint_last.pt")
     options = ELECTRA if arch.startswith("electra") else ("--arch", arch, "--batch-size", 4)
-    done = train(data, tmp_path / "on", *options, *start, "--max-update", 2)
+    done = train(documents, tmp_path / "on", *options, *start, "--max-update", 2)
     assert done.status == 0, done.err
     message = "loading ELECTRA's discriminator; its head and the generator are dropped"
     assert (message in done.text) == arch.startswith("bert")
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_its_discriminator_is_refused(data, tmp_path):
-    pretrained = train(data, tmp_path / "electra", *ELECTRA, "--max-update", 1)
+def test_a_checkpoint_without_its_discriminator_is_refused(documents, tmp_path):
+    pretrained = train(documents, tmp_path / "electra", *ELECTRA, "--max-update", 1)
     assert pretrained.status == 0, pretrained.err
     with open(tmp_path / "electra/checkpoint_last.pt", "rb") as file:
         state = checkpoints.read(file, "cpu")
@@ -72,7 +66,7 @@ def test_a_checkpoint_without_its_discriminator_is_refused(data, tmp_path):
     for options, changed in ((bert, generator), (ELECTRA, larger)):
         torch.save(state | {"model": changed}, tmp_path / "changed.pt")
         start = ("--finetune-from-model", tmp_path / "changed.pt", "--max-update", 2)
-        done = train(data, tmp_path / "run", *options, *start)
+        done = train(documents, tmp_path / "run", *options, *start)
         assert done.status == 1
         assert done.last.startswith("Exception: Cannot load model parameters from checkpoint ")
 
@@ -89,12 +83,13 @@ REFUSED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("words", REFUSED)
-def test_impossible_options_are_refused(data, tmp_path, words):
+def test_impossible_options_are_refused(documents, tmp_path, words):
     options = dict(zip(ELECTRA[::2], ELECTRA[1::2], strict=True)) | {words[0]: words[1]}
-    given = [word for pair in options.items() for word in pair]
+    arguments = [word for pair in options.items() for word in pair]
     if words[0] == "--arch":
-        given = ["--arch", words[1], "--criterion", "electra", "--batch-size", 4]
-    done = train(data, tmp_path, *given, "--max-update", 2)
+        arguments = ["--arch", words[1], "--criterion", "electra", "--batch-size", 4]
+    done = train(documents, tmp_path, *arguments, "--max-update", 2)
     assert done.status == 1
     assert done.last == f"error: {REFUSED[words]}"

@@ -124,6 +124,7 @@ def test_every_epoch_masks_other_tokens(data, kind, workers):
     assert not any(map(torch.equal, *targets_of_two_epochs(data, kind, workers)))
 
 
+@pytest.mark.usefixtures("_quick_end_of_workers")
 def test_every_epoch_masks_the_same_tokens_in_stock_fairseq(data, monkeypatch):
     stock = EpochBatchIterator.__init__.__wrapped__
     monkeypatch.setattr(EpochBatchIterator, "__init__", stock)

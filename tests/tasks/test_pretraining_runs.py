@@ -19,13 +19,8 @@ SMALL = (
 DIET = ("--arch", "roberta_diet_rel")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return commands.documents(tmp_path_factory.mktemp("documents"))
-
-
-def train(data, folder, *options, **running):
-    return run("train", data, *SMALL, *options, "--save-dir", folder, **running)
+def train(documents, folder, *options, **running):
+    return run("train", documents, *SMALL, *options, "--save-dir", folder, **running)
 
 
 def losses(done):
@@ -43,17 +38,17 @@ def assert_same_parameters(folder, expected):
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
-def together(data, folder, *options, **running):
+def together(documents, folder, *options, **running):
     """Two processes that train together."""
     words = (*SMALL, *options, "--load-checkpoint-on-all-dp-ranks", "--save-dir", folder)
-    return commands.together(data, *words, **running)
+    return commands.together(documents, *words, **running)
 
 
-def assert_processes_train_as_one(data, folder, *options, first=None):
+def assert_processes_train_as_one(documents, folder, *options, first=None):
     """Two processes have the losses of one that accumulates two batches."""
     options = (*options, "--max-update", 6)
-    processes = together(data, folder / "two", *options, first=(first, first))
-    alone = train(data, folder / "alone", *options, "--update-freq", 2, first=first)
+    processes = together(documents, folder / "two", *options, first=(first, first))
+    alone = train(documents, folder / "alone", *options, "--update-freq", 2, first=first)
     expected = losses(alone)
     assert len(expected) == 6
     assert max(map(losses, processes), key=len) == expected
@@ -61,42 +56,42 @@ def assert_processes_train_as_one(data, folder, *options, first=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_diet_abs", "bert_tupe_r"])
-def test_two_processes_have_the_losses_of_one(data, tmp_path, arch):
-    assert_processes_train_as_one(data, tmp_path, "--arch", arch, "--batch-size", 4)
+def test_two_processes_have_the_losses_of_one(documents, tmp_path, arch):
+    assert_processes_train_as_one(documents, tmp_path, "--arch", arch, "--batch-size", 4)
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_run_and_the_run_resumes(data, tmp_path):
+def test_a_killed_process_ends_the_run_and_the_run_resumes(documents, tmp_path):
     options = (*DIET, "--batch-size", 4, "--max-update", 8, "--save-interval-updates", 2)
-    uninterrupted = together(data, tmp_path / "uninterrupted", *options)
+    uninterrupted = together(documents, tmp_path / "uninterrupted", *options)
     assert [done.status for done in uninterrupted] == [0, 0], uninterrupted[0].err
     kill = partial(kill_on_call, "fairseq.trainer:Trainer.train_step", 6)
-    survivor, killed = together(data, tmp_path / "killed", *options, first=(None, kill))
+    survivor, killed = together(documents, tmp_path / "killed", *options, first=(None, kill))
     assert (survivor.status, killed.status) == (1, -9)
-    resumed = together(data, tmp_path / "killed", *options)
+    resumed = together(documents, tmp_path / "killed", *options)
     assert [done.status for done in resumed] == [0, 0], resumed[0].err + resumed[1].err
     assert "Loaded checkpoint" in resumed[0].text
     assert_same_parameters(tmp_path / "killed", tmp_path / "uninterrupted")
 
 
 @pytest.mark.slow
-def test_accumulated_gradients_are_those_of_one_large_batch(data, tmp_path):
+def test_accumulated_gradients_are_those_of_one_large_batch(documents, tmp_path):
     """Every update reads all of the text, at once or in batches of eight."""
     by_size = []
     for size, every in ((1000, 1), (8, 100)):
         batches = ("--batch-size", size, "--update-freq", every, "--max-update", 4)
         batches += ("--required-batch-size-multiple", 1, "--disable-validation")
-        by_size.append(losses(train(data, tmp_path / str(size), *DIET, *batches)))
+        by_size.append(losses(train(documents, tmp_path / str(size), *DIET, *batches)))
     assert len(by_size[0]) == 4
     assert by_size[0] == by_size[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["roberta_diet_rel", "bert_tupe_r", "roberta"])
-def test_bf16_trains_saves_and_resumes(data, tmp_path, arch):
+def test_bf16_trains_saves_and_resumes(documents, tmp_path, arch):
     options = ("--arch", arch, "--batch-size", 8, "--bf16")
     for updates in (4, 8):
-        done = train(data, tmp_path, *options, "--max-update", updates)
+        done = train(documents, tmp_path, *options, "--max-update", updates)
         assert done.status == 0, done.err
     assert "Loaded checkpoint" in done.text
     assert losses(done)
@@ -104,40 +99,40 @@ def test_bf16_trains_saves_and_resumes(data, tmp_path, arch):
 
 
 @pytest.fixture(scope="module")
-def stock(data, tmp_path_factory):
+def stock(documents, tmp_path_factory):
     """A checkpoint of fairseq's own RoBERTa."""
     folder = tmp_path_factory.mktemp("stock")
-    done = train(data, folder, "--arch", "roberta", "--batch-size", 8, "--max-update", 4)
+    done = train(documents, folder, "--arch", "roberta", "--batch-size", 8, "--max-update", 4)
     assert done.status == 0, done.err
     return folder / "checkpoint_last.pt"
 
 
 @pytest.mark.slow
-def test_an_encoder_starts_from_a_stock_roberta_and_resumes(data, stock, tmp_path):
+def test_an_encoder_starts_from_a_stock_roberta_and_resumes(documents, stock, tmp_path):
     options = (*DIET, "--batch-size", 8, "--finetune-from-model", stock)
     for updates, message in ((2, "starts from another model"), (4, "Loaded checkpoint")):
-        done = train(data, tmp_path, *options, "--max-update", updates)
+        done = train(documents, tmp_path, *options, "--max-update", updates)
         assert done.status == 0, done.err
         assert message in done.text
     assert "starts from another model" not in done.text  # now it has its own
-    validated = run("validate", data, "--path", tmp_path / "checkpoint_last.pt", "--task",
+    validated = run("validate", documents, "--path", tmp_path / "checkpoint_last.pt", "--task",
                     "masked_lm", "--batch-size", 8, "--tokens-per-sample", 16, "--cpu")  # fmt: skip
     assert validated.status == 0, validated.err
     assert "starts from another model" not in validated.text
 
 
-def test_a_stock_roberta_is_not_resumed_as_another_model(data, stock, tmp_path):
-    done = train(data, tmp_path, *DIET, "--batch-size", 8, "--restore-file", stock)
+def test_a_stock_roberta_is_not_resumed_as_another_model(documents, stock, tmp_path):
+    done = train(documents, tmp_path, *DIET, "--batch-size", 8, "--restore-file", stock)
     assert done.status == 1
     assert f"Cannot load model parameters from checkpoint {stock}" in done.last
 
 
 @pytest.mark.slow
-def test_a_warm_started_run_is_not_resumed_with_other_positions(data, stock, tmp_path):
+def test_a_warm_started_run_is_not_resumed_with_other_positions(documents, stock, tmp_path):
     options = ("--batch-size", 8, "--max-update", 2, "--finetune-from-model", stock)
-    done = train(data, tmp_path, "--arch", "roberta_learned", *options)
+    done = train(documents, tmp_path, "--arch", "roberta_learned", *options)
     assert done.status == 0, done.err
-    done = train(data, tmp_path, "--arch", "roberta_t5", *options)
+    done = train(documents, tmp_path, "--arch", "roberta_t5", *options)
     assert done.status == 1
     last = tmp_path / "checkpoint_last.pt"
     assert f"Cannot load model parameters from checkpoint {last}" in done.last
@@ -155,29 +150,29 @@ REFUSED = {
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("line", REFUSED)
-def test_impossible_pretraining_is_refused(data, tmp_path, line):
-    done = train(data, tmp_path, "--batch-size", 8, "--max-update", 2, *line.split())
+def test_impossible_pretraining_is_refused(documents, tmp_path, line):
+    done = train(documents, tmp_path, "--batch-size", 8, "--max-update", 2, *line.split())
     assert done.status == 1
     assert done.last == f"error: {REFUSED[line]}"
 
 
 @pytest.mark.slow
-def test_a_model_of_next_sentences_is_validated_as_a_language_model(data, tmp_path):
+def test_a_model_of_next_sentences_is_validated_as_a_language_model(documents, tmp_path):
     pairs = ("--task", "masked_lm_nsp", "--criterion", "masked_lm_nsp", "--nsp")
     options = ("--arch", "bert_diet_rel", "--batch-size", 8, "--max-update", 2)
-    done = train(data, tmp_path, *options, *pairs)
+    done = train(documents, tmp_path, *options, *pairs)
     assert done.status == 0, done.err
-    validated = run("validate", data, "--path", tmp_path / "checkpoint_last.pt", "--task",
+    validated = run("validate", documents, "--path", tmp_path / "checkpoint_last.pt", "--task",
                     "masked_lm", "--batch-size", 8, "--tokens-per-sample", 16, "--cpu")  # fmt: skip
     assert validated.status == 0, validated.err
 
 
 @pytest.mark.slow
-def test_a_resumed_run_masks_and_orders_as_an_uninterrupted_one(data, tmp_path):
+def test_a_resumed_run_masks_and_orders_as_an_uninterrupted_one(documents, tmp_path):
     options = (*DIET, "--batch-size", 8, "--max-epoch", 3, "--save-interval-updates", 4)
-    assert train(data, tmp_path / "uninterrupted", *options).status == 0
+    assert train(documents, tmp_path / "uninterrupted", *options).status == 0
     kill = partial(kill_on_call, "fairseq.trainer:Trainer.train_step", 7)
-    killed = train(data, tmp_path / "killed", *options, first=kill)
+    killed = train(documents, tmp_path / "killed", *options, first=kill)
     assert killed.status == -9
-    assert train(data, tmp_path / "killed", *options).status == 0
+    assert train(documents, tmp_path / "killed", *options).status == 0
     assert_same_parameters(tmp_path / "killed", tmp_path / "uninterrupted")

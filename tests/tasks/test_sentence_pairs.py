@@ -82,7 +82,7 @@ def test_samples_hold_all_of_the_text_if_uncut():
     assert tokens == {token for line in lines for token in line} | {BOS}
 
 
-def test_samples_are_filled():
+def test_samples_are_filled_to_their_length():
     dataset = pairs(documents(lines=200, most=6), tokens_per_sample=64, short=0.0)
     assert np.median(dataset.sizes) >= 60
 

@@ -13,9 +13,9 @@ from tests.support.texts import ODD, sentences, write
 
 def test_nothing_but_a_newline_ends_a_line(tmp_path):
     lines = [f"one{odd}two" for odd in ODD] + [ODD, "", " ", "\u2028", "x" * 100_000]
-    found = list(read_lines(write(tmp_path / "a", lines)))
-    assert len(found) == len(lines)
-    assert found == [
+    lines_read = list(read_lines(write(tmp_path / "a", lines)))
+    assert len(lines_read) == len(lines)
+    assert lines_read == [
         line.removeprefix("\ufeff") if i == 0 else line for i, line in enumerate(lines)
     ]
 
@@ -44,18 +44,18 @@ def test_gzipped_text_is_read_by_its_name(tmp_path):
 def refused(read, *words):
     with pytest.raises(UserError) as caught:
         list(read)
-    said = str(caught.value)
-    assert "\n" not in said
+    message = str(caught.value)
+    assert "\n" not in message
     for word in words:
-        assert word in said
-    return said
+        assert word in message
+    return message
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
     path = tmp_path / "latin1.de"
     path.write_bytes("schön\n".encode() * 41 + "schön\n".encode("latin1"))
-    said = refused(read_lines(path), "latin1.de, line 42: byte 4 (0xf6) is not UTF-8")
-    assert said.endswith(
+    message = refused(read_lines(path), "latin1.de, line 42: byte 4 (0xf6) is not UTF-8")
+    assert message.endswith(
         ": convert the file, or leave the line out, with its translation if it has one"
     )
 
@@ -63,8 +63,8 @@ def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
 def test_a_truncated_gzip_is_named(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress("\n".join(sentences(2000)).encode())[:-100])
-    said = refused(read_lines(path), "a.gz is truncated or damaged")
-    assert re.search(r"after line \d\d+", said)
+    message = refused(read_lines(path), "a.gz is truncated or damaged")
+    assert re.search(r"after line \d\d+", message)
 
 
 @pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"eins", mtime=0)[:6]])
@@ -89,8 +89,8 @@ def test_files_of_different_length_are_refused(tmp_path, source, target):
         write(tmp_path / f"a.{name}", sentences(lines))
         for name, lines in {"de": source, "en": target}.items()
     ]
-    said = refused(read_pairs(*paths), f"a.de has {source} lines", f"a.en has {target}")
-    assert "they differ in length from line 8 on," in said
+    message = refused(read_pairs(*paths), f"a.de has {source} lines", f"a.en has {target}")
+    assert "they differ in length from line 8 on," in message
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -108,9 +108,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
 @pytest.mark.parametrize("name", ["news-test2008", "newstest2009", "newstest2012"])
 def test_real_files_keep_their_lines(shared_data, name):
     counts = {"news-test2008": 2051, "newstest2009": 2525, "newstest2012": 3003}
-    for pair, other in [("eng-deu", "deu"), ("eng-ces", "ces")]:
+    for pair, language in [("eng-deu", "deu"), ("eng-ces", "ces")]:
         folder = shared_data / "newstest2008-2016" / pair
-        pairs = list(read_pairs(folder / f"{name}.eng.gz", folder / f"{name}.{other}.gz"))
+        pairs = list(read_pairs(folder / f"{name}.eng.gz", folder / f"{name}.{language}.gz"))
         assert len(pairs) == counts[name]
         plain = "\n".join(normalise(line) for both in pairs for line in both)
         assert len(plain.splitlines()) == 2 * counts[name]

@@ -1,4 +1,4 @@
-"""sacreBLEU's scores, and what they are called."""
+"""sacreBLEU's scores and their signatures."""
 
 import pytest
 

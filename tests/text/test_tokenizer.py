@@ -20,7 +20,7 @@ def tokenizer(request, tmp_path_factory):
     return Tokenizer(kind, learn_subwords(path, kind, LINES * 2, 200), "de", bool(moses))
 
 
-def test_text_comes_back(tokenizer):
+def test_decoding_returns_the_text(tokenizer):
     for line in LINES:
         assert tokenizer.decode(tokenizer.encode(line)) == normalise(
             line.replace("\u2581", " ")
@@ -60,11 +60,11 @@ def test_words_stay_whole_where_a_long_line_is_split(tokenizer):
 
 
 def test_a_vocabulary_of_another_subword_model_is_refused(tokenizer):
-    own = {token for line in LINES[:200] for token in tokenizer.encode(line)}
-    check_vocabulary(tokenizer.subwords, [*own, "<unk>", "madeupword0000", "漢"], "these")
-    other = [token.strip("▁@") + "qq" for token in own]
+    tokens = {token for line in LINES[:200] for token in tokenizer.encode(line)}
+    check_vocabulary(tokenizer.subwords, [*tokens, "<unk>", "madeupword0000", "漢"], "these")
+    foreign = [token.strip("▁@") + "qq" for token in tokens]
     with pytest.raises(UserError, match=r"^these don't belong together: \d+ of \d+ subwords of "):
-        check_vocabulary(tokenizer.subwords, other, "these")
+        check_vocabulary(tokenizer.subwords, foreign, "these")
 
 
 @pytest.mark.parametrize("kind", FILES)

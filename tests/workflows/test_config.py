@@ -22,7 +22,7 @@ from tests.workflows.conftest import (
 SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_text())
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -126,7 +126,7 @@ def test_the_batch_is_the_same_on_any_number_of_gpus(experiment):
     assert set(batches.values()) == {20000}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("updates", "interval"), [(650, 130), (3, 3), (400, 200), (1000, 250)])
 def test_the_last_checkpoint_is_saved_after_the_last_update(experiment, updates, interval):
     experiment.configure(updates=updates, save_interval=250, average=1 if updates != 650 else 4)
@@ -146,7 +146,7 @@ def test_stock_tiny_has_the_shape_of_our_tiny(experiment):
             assert int(value) == getattr(ours, f"{side}_{part.replace('-', '_')}")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["demo", "wmt18", "multi30k", "tatoeba"])
 def test_the_carried_configs_are_valid(name, tmp_path):
     """All rules that they need are there; a missing local corpus is named."""

@@ -63,7 +63,7 @@ def test_two_pretrainings_run_side_by_side(finished):
         assert_same(first, second)
 
 
-def test_a_kill_in_each_rule_is_made_good(finished, experiment):
+def test_a_kill_in_each_rule_changes_no_result(finished, experiment):
     for rule in RULES:
         experiment.kill_in(rule)
     experiment.made()

@@ -14,7 +14,7 @@ SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); input(
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a command with GPUs of a machine that has four; it runs until it reads a line."""
+    """A function that starts a command on a machine with four GPUs, until it reads a line."""
     processes = []
 
     def begin(number, **environment):

@@ -67,7 +67,7 @@ def test_a_run_s_folder_is_enough_to_translate(finished, tmp_path):
     assert translator.translate(lines) == expected
 
 
-def test_a_kill_in_each_rule_is_made_good(finished, tmp_path):
+def test_a_kill_in_each_rule_changes_no_result(finished, tmp_path):
     shutil.copytree(finished.folder / "text", tmp_path / "text")
     alone = {"seeds": [1], "ensemble": False, "inputs": {}}
     experiment = type(finished)(tmp_path, **finished.config | alone)
@@ -82,7 +82,7 @@ def test_a_kill_in_each_rule_is_made_good(finished, tmp_path):
 
 
 def assert_a_changed_rate_trains_anew(experiment, fresh, rule, **rate):
-    """A kill, a changed rate: the result is that of a training with this rate alone."""
+    """After a kill and a changed rate the result is that of a training with this rate alone."""
     experiment.kill(experiment.start_until(rule, CHECKPOINT, updates=100_000))
     [old] = experiment.folder.glob("out/runs/*")
     experiment.configure(**rate)

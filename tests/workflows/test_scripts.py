@@ -107,7 +107,7 @@ def test_a_published_figure_comes_out_to_the_digit(shared_data, monkeypatch):
 
 @pytest.mark.slow
 def test_every_published_bleu_comes_out(shared_data, monkeypatch):
-    """Of all 25 systems, and with the four digits of SOURCE.md where it has them."""
+    """The test scores all 25 systems, with the four digits of SOURCE.md where it has them."""
     full = ("BLEU 13a", outputs.BLEU, 1, 4)
     names = ("published_bleu", "bleu_mteval_v13a")
     monkeypatch.setattr(outputs, "FIGURES", dict.fromkeys(names, full))
@@ -125,11 +125,11 @@ def test_every_published_bleu_comes_out(shared_data, monkeypatch):
 
 @pytest.mark.slow
 def test_every_kind_of_published_figure_comes_out(shared_data):
-    """Of two systems a table; the script scores all of them, in four minutes."""
+    """The test scores two systems of each table; the script takes four minutes for all."""
     assert_published(outputs.rows(shared_data, systems=2))
 
 
-def test_a_figure_that_differs_is_marked_and_the_status(monkeypatch, tmp_path, capsys):
+def test_a_figure_that_differs_is_marked_and_ends_with_status_1(monkeypatch, tmp_path, capsys):
     row = outputs.Row(
         "en-de", "newstest2017.KIT.4950.en-de", "BLEU 13a", "26.08", "26.08", "nrefs:1"
     )
@@ -151,7 +151,7 @@ def imports(path):
     return {a or b for a, b in re.findall(pattern, path.read_text(), re.MULTILINE)}
 
 
-def test_what_the_examples_import_is_required(monkeypatch):
+def test_imports_of_the_examples_are_requirements(monkeypatch):
     monkeypatch.setattr("setuptools.setup", lambda **settings: required.update(settings))
     required = {}
     run_path(str(EXAMPLES.parent / "setup.py"))

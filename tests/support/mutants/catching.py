@@ -1,4 +1,4 @@
-"""How a mutant is written, and how a check is held to catch it."""
+"""Functions to write mutants, and to assert that a check catches them."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -18,20 +18,20 @@ Table = list[tuple[Check, Mutant, str]]
 
 
 def assert_caught(check: Check, mutant: Mutant, case: str) -> None:
-    # what is no case's name is for the check alone to understand
-    chosen: Any = next((known for known in tiny.CASES if str(known) == case), case)
+    # the check gets a name of no case as it is
+    parameter: Any = next((known for known in tiny.CASES if str(known) == case), case)
     tiny.model_of.cache_clear()
     try:
         with Patch.context() as patch:
             mutant(patch)
             with pytest.raises(AssertionError):
-                check(chosen)
+                check(parameter)
     finally:
         tiny.model_of.cache_clear()
 
 
 def each(table: Table) -> pytest.MarkDecorator:
-    """Over a table: the test's id is the mutant's name and where it is seen."""
+    """Parametrize over a table: the id is the mutant's name and its case."""
     ids = [f"{check.__name__}-{mutant.__name__}-{case}" for check, mutant, case in table]
     return pytest.mark.parametrize(("check", "mutant", "case"), table, ids=ids)
 

@@ -22,15 +22,15 @@ def a_loss_of_padding_too(patch: Patch) -> None:
     def forward(self, model, sample, reduce=True):
         # no token looks like padding to the discriminator's loss
         class Never(torch.Tensor):
-            def ne(self, other):
+            def ne(self, value):
                 return torch.ones(self.shape, dtype=torch.bool)
 
         tokens = sample["net_input"]["src_tokens"].as_subclass(Never)
         seen = {**sample["net_input"], "src_tokens": tokens}
 
-        def plain(**given):
-            given["src_tokens"] = given["src_tokens"].as_subclass(torch.Tensor)
-            return model(**given)
+        def plain(**inputs):
+            inputs["src_tokens"] = inputs["src_tokens"].as_subclass(torch.Tensor)
+            return model(**inputs)
 
         return original(self, plain, {**sample, "net_input": seen}, reduce)
 
@@ -50,8 +50,8 @@ def logits_of_every_token(original, self, tokens, is_target, segments):
 def a_sample_with_a_gradient(patch: Patch) -> None:
     original = DietElectraModel.forward
 
-    def forward(self, src_tokens, targets=None, **more):
-        logits, extra = original(self, src_tokens, targets=targets, **more)
+    def forward(self, src_tokens, targets=None, **options):
+        logits, extra = original(self, src_tokens, targets=targets, **options)
         if targets is None:
             return logits, extra
         # the discriminator's logits move with what the generator gave

@@ -1,4 +1,4 @@
-"""Faults in what is said of a checkpoint's options."""
+"""Faults in the comparison with a checkpoint's options."""
 
 from functools import partial
 

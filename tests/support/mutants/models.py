@@ -1,4 +1,4 @@
-"""Faults in what a model does: what it shares, keeps, packs, compresses and starts from."""
+"""Faults in models: sharing, caching, packing, compression and starts."""
 
 import copy
 from contextlib import contextmanager
@@ -35,11 +35,11 @@ from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 
 
 def one_table_for_all_layers_by_accident(patch: Patch) -> None:
-    made: dict[Any, Any] = {}
+    tables: dict[Any, Any] = {}
     build = Placement.build_for_layer
 
     def build_for_layer(self: Placement, index: int) -> Any:
-        return made.setdefault(self.shape, build(self, index))
+        return tables.setdefault(self.shape, build(self, index))
 
     patch.setattr(Placement, "build_for_layer", build_for_layer)
 
@@ -53,8 +53,8 @@ def a_table_for_every_layer_by_accident(patch: Patch) -> None:
 
 
 @instead_of(forward_context, "create_context")
-def every_layer_computes_what_all_share(original, *given, **options):
-    return replace(original(*given, **options), scores=None)
+def every_layer_computes_what_all_share(original, *arguments, **options):
+    return replace(original(*arguments, **options), scores=None)
 
 
 def a_pooler_that_is_trained_for_nothing(patch: Patch) -> None:
@@ -120,7 +120,7 @@ known: dict[Any, Any] = {}
 
 @instead_of_scores
 def terms_remembered_until_a_change_is_counted(original, schemes, layout, typed=None):
-    """At inference, as long as PyTorch says that schemes' parameters are what they were."""
+    """Terms are cached at inference as long as PyTorch counts no change of parameters."""
     parameters = [parameter for scheme in schemes for parameter in scheme.parameters()]
     versions = tuple((p.data_ptr(), p._version, p.dtype) for p in parameters)
     key = layout.query_positions.size(1), layout.key_positions.size(1), typed, versions
@@ -173,7 +173,7 @@ def beams_that_are_not_given_back(original, decoder):
 
 @instead_of(forward_context, "create_context")
 def a_second_decision(original, of, layout, shared, batch, *rest, **options):
-    """What layers share goes by the dropout of training, what they do by that of the moment."""
+    """Shared scores go by the dropout of training, layers by that of the moment."""
     training = of.training
     result = original(of.train(), layout, shared, batch, *rest, **options)
     now = original(of.train(training), layout, shared, batch, *rest, **options)

@@ -1,4 +1,4 @@
-"""Faults in what meets queries and keys row by row, or reads their product."""
+"""Faults in schemes of rows, and in those that read the logits."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Faults in what a score is: its gain, positions, mask, terms and scales."""
+"""Faults in scores: gain, positions, mask, terms and scales."""
 
 from collections.abc import Callable
 from dataclasses import replace
