@@ -161,7 +161,7 @@ def test_a_slow_request_is_refused_and_its_connection_closed(few_connections, se
     _, port = service
     head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
-    def response_to(first, more):
+    def response_to(first, repeated):
         start = time.monotonic()
         response = b""
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
@@ -171,7 +171,7 @@ def test_a_slow_request_is_refused_and_its_connection_closed(few_connections, se
                 try:
                     response += (part := connection.recv(4096))
                 except TimeoutError:
-                    connection.sendall(more)
+                    connection.sendall(repeated)
                     continue
                 except (ConnectionResetError, BrokenPipeError):
                     break

@@ -84,8 +84,8 @@ def test_libretranslate_s_request_form_is_answered(serve):
 
 def test_scores_are_answered_on_demand(serve):
     client = serve()
-    one = post(client, q="abc\n\nd", scores=True)
-    assert one.json() == {"translatedText": "cba\n\nd", "scores": [-1.0, 0.0, -0.333333]}
+    answer = post(client, q="abc\n\nd", scores=True)
+    assert answer.json() == {"translatedText": "cba\n\nd", "scores": [-1.0, 0.0, -0.333333]}
     refused = post(client, q="abc", scores="maybe")
     assert refused.status_code == 400
     assert refused.json()["error"].startswith("scores must be a valid boolean")

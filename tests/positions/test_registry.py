@@ -84,11 +84,11 @@ def test_names_that_are_taken_or_not_allowed_are_refused():
     ids=lambda option: option.name,
 )
 def test_options_that_contradict_others_are_refused_at_registration(option):
-    class Other(PositionScheme):
+    class Contradicting(PositionScheme):
         options = (option,)
 
     with pytest.raises(TypeError, match=f"{option.name!r} of a scheme must begin with position_"):
-        register_position_scheme("other")(Other)
+        register_position_scheme("other")(Contradicting)
     assert "other" not in SCHEMES
     assert "transformer_other" not in ARCH_MODEL_REGISTRY
 

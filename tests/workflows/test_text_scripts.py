@@ -150,8 +150,8 @@ RULES = Namespace(max_words=250, max_characters=2500, max_ratio=3.0)
 )
 def test_each_fault_has_its_reason(pair, reason):
     counts = Counter()
-    kept = list(clean.clean([GOOD, pair], RULES, counts))
-    assert len(kept) == 1 + (reason == "kept")
+    cleaned = list(clean.clean([GOOD, pair], RULES, counts))
+    assert len(cleaned) == 1 + (reason == "kept")
     assert counts["read"] == 2
     assert counts[reason] == 1 + (reason == "kept")
     assert set(counts) == {"read", *clean.REASONS, "kept"}
