@@ -254,6 +254,7 @@ class PositionConfig(SimpleNamespace):
                 if option.check is not None:
                     option.check(option.flag, value)
                 self._check_option(option, value)
+        self._check_effect()
         if self.segment_scheme == "per-head" and self.scheme.compressed:
             raise UserError(
                 "--segment-scheme per-head can't be combined with the position scheme "
@@ -281,6 +282,28 @@ class PositionConfig(SimpleNamespace):
             f"{option.flag}{'' if value is True else f' {value}'} is not an option of the position "
             f"scheme {self.position_scheme}: leave it out, or take one of {', '.join(fit)}"
         )
+
+    def _check_effect(self) -> None:
+        """Refuse options that would have no effect beside the others."""
+        scheme, has_sampling = self.scheme, self.position_sampling not in (None, "none")
+        has_peak = self.position_start != "blind"
+        reads_positions = (
+            scheme.compressed
+            or (self.position_input or scheme.input) != "none"
+            or (scheme.in_attention and not scheme.kinds <= {"content_score"})
+        )
+        for name, has_effect, need in (
+            ("position_peak", has_peak, "--position-start local"),
+            ("position_sampling", reads_positions or not has_sampling, "a scheme with positions"),
+            ("position_sampling_length", has_sampling, "--position-sampling"),
+            ("num_segments", self.segment_scheme not in (None, "none"), "--segment-scheme"),
+        ):
+            value = getattr(self, name)
+            if not has_effect and value not in (None, options_of(scheme).get(name)):
+                raise UserError(
+                    f"--{name.replace('_', '-')} {value} has no effect without {need}: leave it "
+                    "out, or add that"
+                )
 
     def _check_backend(self, scheme: PositionScheme) -> None:
         """Refuse a backend that doesn't serve all kinds of terms that the scheme has."""

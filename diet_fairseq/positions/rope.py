@@ -209,9 +209,14 @@ def yarn(frequencies: list[float], base: float, factor: float, trained: int) -> 
 
 
 def check_scaling(scaling: str, factor: float | None, trained: int | None) -> None:
-    """Refuse a scaling without an option that it needs."""
+    """Refuse a scaling without an option that it needs, and an option without its scaling."""
     needs: dict[str, tuple[Option, ...]] = {"linear": (FACTOR,), "yarn": (FACTOR, TRAINED)}
-    for option in needs.get(scaling, ()):
-        if (factor if option is FACTOR else trained) is None:
+    for option, value in ((FACTOR, factor), (TRAINED, trained)):
+        if option in needs.get(scaling, ()) and value is None:
             meaning = option.help.removeprefix("rope: ")
             raise UserError(f"{SCALING.flag} {scaling} needs {option.flag}: {meaning}")
+        if option not in needs.get(scaling, ()) and value is not None:
+            raise UserError(
+                f"{option.flag} {value} has no effect with {SCALING.flag} {scaling}: leave it out, "
+                "or take another scaling"
+            )

@@ -54,6 +54,11 @@ class Placement:
     def in_decoder(cfg: Any) -> tuple["Placement", "Placement"]:
         """The placements in a decoder's self-attention and cross-attention."""
         config = PositionConfig.of(cfg)
+        if config.scheme.compressed:
+            raise UserError(
+                f"--position-scheme {config.position_scheme} compresses all keys, later ones too, "
+                "so no decoder can have it: take an encoder, or another scheme"
+            )
         heads, embed_dim = cfg.decoder.attention_heads, cfg.decoder.embed_dim
         source = Limit(cfg.max_source_positions, "--max-source-positions")
         target = Limit(cfg.max_target_positions, "--max-target-positions")

@@ -46,6 +46,10 @@ def no_option(scheme: str, flag: str, option: str) -> str:
     )
 
 
+def no_effect(option: str, need: str) -> str:
+    return f"--position-{option} has no effect without {need}: leave it out, or add that"
+
+
 def round_about(flag: str) -> str:
     return (
         f"{flag} can't be combined with position schemes: leave it out, or use fairseq's own model"
@@ -92,6 +96,12 @@ REFUSED = {
     "tupe_r --position-buckets 30": "--position-buckets must be a multiple of 4, but is 30",
     "t5 --position-max-distance 16": "--position-max-distance must be larger than half of "
     "--position-buckets (16), but is 16",
+    "t5 --position-start blind --position-peak 5": no_effect("peak 5.0", "--position-start local"),
+    "none --position-sampling shifted": no_effect("sampling shifted", "a scheme with positions"),
+    "cope --position-sampling randomised": no_effect(
+        "sampling randomised", "a scheme with positions"
+    ),
+    "t5 --position-sampling-length 9": no_effect("sampling-length 9", "--position-sampling"),
     "diet_rel --position-rank 3": no_option("diet_rel", "--position-rank 3", "rank"),
     "diet_rel --position-values": no_option("diet_rel", "--position-values", "values"),
     "diet_abs --position-clip 3": no_option("diet_abs", "--position-clip 3", "clip"),
@@ -133,6 +143,8 @@ REFUSED = {
 REFUSED_BY_ENCODERS = {
     "roberta_t5_tiny --segment-scheme input": "--segment-scheme input: a RoBERTa has no segments: "
     "leave it out, or take --arch bert_...",
+    "bert_t5_tiny --segment-scheme none --num-segments 3": "--num-segments 3 has no effect without "
+    "--segment-scheme: leave it out, or add that",
     "bert_t5_tiny --num-segments 0": "--num-segments must be at least 1, but is 0",
     "bert_linformer_tiny --segment-scheme per-head": no_segments_of_mixtures("linformer"),
     "bert_diet_abs_lin_tiny --segment-scheme per-head": no_segments_of_mixtures("diet_abs_lin"),
@@ -176,6 +188,18 @@ def test_invalid_command_lines_are_refused(line):
     with pytest.raises(UserError) as refused:
         build(*flags_of(line))
     assert str(refused.value) == REFUSED[line]
+
+
+@pytest.mark.parametrize("scheme", ["linformer", "diet_abs_lin"])
+def test_a_decoder_refuses_schemes_that_read_later_tokens(scheme):
+    args = parsed("--arch", "transformer_none_tiny")
+    args.position_scheme = scheme
+    with pytest.raises(UserError) as refused:
+        tiny.ARCH_MODEL_REGISTRY[args.arch].build_model(args, tiny.Task())
+    assert str(refused.value) == (
+        f"--position-scheme {scheme} compresses all keys, later ones too, so no decoder can have "
+        "it: take an encoder, or another scheme"
+    )
 
 
 CHOICES = {name: option.choices for name, option in position_options().items() if option.choices}

@@ -306,10 +306,18 @@ def test_values_that_mean_nothing_are_refused(options, message):
             {"rope_scaling": "yarn", "rope_factor": 2.0},
             "--position-rope-scaling yarn needs --position-rope-trained: number of positions",
         ),
+        (
+            {"rope_factor": 2.0},
+            "--position-rope-factor 2.0 has no effect with --position-rope-scaling none: leave it",
+        ),
+        (
+            {"rope_scaling": "linear", "rope_factor": 2.0, "rope_trained": 8},
+            "--position-rope-trained 8 has no effect with --position-rope-scaling linear: leave",
+        ),
     ],
     ids=str,
 )
-def test_a_scaling_without_an_option_that_it_needs_is_refused(options, message):
+def test_options_that_do_not_fit_the_scaling_are_refused(options, message):
     with pytest.raises(UserError) as error:
         scheme_of(**options)
     assert str(error.value).startswith(message)
