@@ -240,6 +240,7 @@ def description_of(options: Any) -> Description | None:
     try:
         with torch.device("meta"):  # sizes come from a stranger
             derived = describe(PositionConfig.of(Namespace(**given)))
-        return from_text(given.get(DESCRIPTION)) or derived
+        # an older text may lack names that were added later
+        return derived | (from_text(given.get(DESCRIPTION)) or {})
     except (UserError, TypeError, ValueError):
         return None

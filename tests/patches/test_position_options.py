@@ -1,11 +1,14 @@
 """Options that a checkpoint's parameters don't show are compared with the model's."""
 
 import copy
+import json
 import logging
+from argparse import Namespace
 
 import pytest
 import torch
 
+from diet_fairseq.positions import Rope
 from diet_fairseq.stack import warm_start
 from tests.support import mutants, tiny
 from tests.support.cases import NO_BACKEND, Case
@@ -52,6 +55,17 @@ def test_every_option_shows_in_the_parameters_or_is_logged(case):
 def test_the_same_options_have_no_differences(case):
     assert not warnings(case, case)
     assert not warnings(case, case, as_saved=vars)
+
+
+def test_a_description_of_an_earlier_version_has_no_differences():
+    """Texts of earlier versions lack names such as rope's base."""
+
+    def as_saved(args):
+        text = json.loads(args.position_description)
+        earlier = {name: text[name] for name in text if name not in Rope.meaning}
+        return Namespace(**vars(args) | {"position_description": json.dumps(earlier)})
+
+    assert not warnings(Case("rope"), Case("rope"), as_saved)
 
 
 def test_missing_sinusoidal_positions_are_a_difference():
