@@ -186,8 +186,7 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
 
 def embedding_size(args: Namespace) -> int:
     """The width of token embeddings; the encoder's unless ``--embedding-size`` is given."""
-    width = getattr(args, "embedding_size", None)
-    return args.encoder_embed_dim if width is None else width
+    return getattr(args, "embedding_size", None) or args.encoder_embed_dim
 
 
 def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any) -> Size:

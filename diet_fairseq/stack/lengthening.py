@@ -62,7 +62,7 @@ def lengthen(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> dict[str, Te
 
 def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """A model's parameters by position: their names, axes, and the row of position 0."""
-    for name, module, axes in _listed(model, "tables"):
+    for name, module, axes in _listed_parameters(model, "tables"):
         yield name, axes, getattr(module, "first_row", 0)
     for place, module in model.named_modules():
         if isinstance(module, LearnedPositionalEmbedding):
@@ -72,11 +72,11 @@ def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
 
 def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:
     """A model's parameters by offset: their names, and the axis that counts offsets."""
-    for name, _, axis in _listed(model, "offset_tables"):
+    for name, _, axis in _listed_parameters(model, "offset_tables"):
         yield name, axis
 
 
-def _listed(model: nn.Module, attribute: str) -> Iterator[tuple[str, nn.Module, Any]]:
+def _listed_parameters(model: nn.Module, attribute: str) -> Iterator[tuple[str, nn.Module, Any]]:
     """Names of the parameters that modules list in an attribute, the module, and the entry."""
     names = model.state_dict().keys()
     for place, module in model.named_modules():

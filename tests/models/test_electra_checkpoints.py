@@ -123,3 +123,8 @@ def test_the_criterion_refuses_models_without_a_generator():
 def test_an_impossible_discriminator_weight_is_refused(weight):
     with pytest.raises(UserError, match="--discriminator-weight must be a number of at least 0"):
         ElectraLoss(ElectraConfig(discriminator_weight=weight), TASK)
+
+
+def test_an_embedding_size_of_zero_is_the_encoder_s_width():
+    model = build("bert_tupe_r", embedding_size=0)
+    assert model.encoder.sentence_encoder.embed_tokens.embedding_dim == 16
