@@ -11,6 +11,8 @@ from fairseq.models.roberta.model import (
     roberta_large_architecture,
 )
 from fairseq.models.transformer import TransformerConfig
+from fairseq.tasks.denoising import DenoisingTask
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from ..config import PositionConfig, options_of
@@ -119,6 +121,10 @@ class DietRobertaModel(WarmStart, RobertaModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: Any) -> "DietRobertaModel":
+        if isinstance(task, DenoisingTask | TranslationTask):  # sides of equal length would train
+            raise UserError(
+                "an encoder has no decoder for this task: take an --arch transformer_..."
+            )
         config = settle(args, UNSUPPORTED)
         if config.position_cross_attention:
             raise UserError(

@@ -1,10 +1,11 @@
-"""Recordings of our models are refused."""
+"""Recordings of our models, and tasks that need a decoder, are refused."""
 
 import pytest
 import torch
 
 from diet_fairseq.errors import UserError
 from tests.support import tiny
+from tests.support.commands import TINY, run
 from tests.support.tiny import Case
 
 RECORDERS = {
@@ -49,3 +50,13 @@ def test_recordings_of_a_decoder_are_refused():
     decoder = tiny.model_of(Case("none")).decoder
     with pytest.raises(UserError, match=RECORDED):
         torch.jit.trace(Logits(decoder), (tiny.padded(tiny.TARGETS, False),))
+
+
+def test_an_encoder_refuses_to_translate(data):
+    small = [flag for flag in TINY if not flag.startswith("--decoder")]
+    end = ("--no-save", "--max-update", "1")
+    done = run("train", data, *small, "--arch", "roberta_t5", *end)
+    assert done.status == 1
+    assert done.last == (
+        "error: an encoder has no decoder for this task: take an --arch transformer_..."
+    )
