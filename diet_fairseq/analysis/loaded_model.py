@@ -101,4 +101,9 @@ def read_ids(model: LoadedModel, text: Path, most: int, line_ends: bool = False)
         ids += [*subwords, words.eos()] if subwords and line_ends else subwords
         if len(ids) >= most:
             break
+    if ids.count(words.unk()) > len(ids) / 3:
+        raise UserError(
+            f"over a third of the subwords of {text} are not in the vocabulary of {model.path}: "
+            "give its subword model by --subwords"
+        )
     return torch.tensor(ids[:most], dtype=torch.int64)

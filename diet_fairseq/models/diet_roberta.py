@@ -98,7 +98,8 @@ class DietRobertaModel(WarmStart, RobertaModel):
     """fairseq's RoBERTa whose attention has a position scheme.
 
     Parameter names are fairseq's; ``roberta_learned`` loads stock state dicts strictly.
-    Classification heads read the first real token, on whichever side the padding is.
+    In ``forward`` classification heads read the first real token, on whichever side the padding is;
+    fairseq's hub interface reads column 0.
     """
 
     has_segments: ClassVar[bool] = False

@@ -204,6 +204,10 @@ def test_extrapolate_refuses_unusable_input_in_one_line(encoders, models, text, 
     refused(encoders[0], "--text", short, match="^.*short.txt has .* less than one window of 16: g")
     refused(models[0], "--text", pairs[0], "--reference", short,
             match="^.* has 12 lines and .*short.txt has 1: they differ in length from")  # fmt: skip
+    foreign = tmp_path / "foreign.txt"
+    foreign.write_text("слова другого языка\n" * 20)
+    refused(encoders[0], "--text", foreign,
+            match="^over a third of the subwords of .*foreign.txt are not in ")  # fmt: skip
     refused(encoders[0], "--text", tmp_path, match="^.* can't be read: Is a directory")
     assert not (tmp_path / "out").exists()
 
