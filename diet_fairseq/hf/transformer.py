@@ -137,6 +137,18 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         shifted[:, 0] = self.config.decoder_start_token_id or 0
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """transformers' method; without a mask, padding follows from the tokens, as in `forward`.
+
+        transformers drops the tokens before the decoder reads the source's padding.
+        """
+        tokens = {"": kwargs.get("input_ids", inputs), "decoder_": kwargs.get("decoder_input_ids")}
+        for side, ids in tokens.items():
+            if ids is not None and kwargs.get(f"{side}attention_mask") is None:
+                kwargs[f"{side}attention_mask"] = ids.ne(self.config.pad_token_id or 0).long()
+        mixin: Any = super()
+        return mixin.generate(inputs, *args, **kwargs)
+
     @staticmethod
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:
         """The unchanged mask, also with a static cache, as our attention creates its own."""

@@ -67,6 +67,18 @@ def test_generation_with_a_static_cache_equals_that_with_a_dynamic_one(case, att
     assert torch.equal(dynamic.sequences, static.sequences)
 
 
+def test_generation_without_masks_leaves_out_padding():
+    model = converted(tiny.Case("t5"))
+    starts = torch.tensor([[tiny.EOS, 5, 6], [tiny.PAD, tiny.EOS, 7]] * 5)[: len(sources())]
+    masks = {
+        "attention_mask": sources().ne(tiny.PAD).long(),
+        "decoder_attention_mask": starts.ne(tiny.PAD).long(),
+    }
+    without_masks = generated(model, decoder_input_ids=starts)
+    with_masks = generated(model, decoder_input_ids=starts, **masks)
+    torch.testing.assert_close(without_masks.scores, with_masks.scores)
+
+
 class Wrapper(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
