@@ -19,6 +19,7 @@ from transformers import (
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from diet_fairseq.errors import UserError
 from diet_fairseq.hf.configuration import CACHE
 
 #: one of every scheme, and what else changes decoding
@@ -203,6 +204,13 @@ def test_a_vocabulary_that_has_grown_is_saved_and_loaded(tmp_path):
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(again(input_ids=new, decoder_input_ids=new).logits, expected)
+
+
+def test_separate_embeddings_are_not_resized():
+    """transformers would save a folder that it can't load."""
+    model = huggingface.convert(tiny.fresh(tiny.Case("t5"))).model
+    with pytest.raises(UserError, match="needs one matrix of embeddings"):
+        model.resize_token_embeddings(tiny.VOCABULARY + 3)
 
 
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])
