@@ -130,6 +130,15 @@ class DietTokenizer(PreTrainedTokenizerFast):
         """Whether there are offsets."""
         return self.files["sentencepiece_file"] is not None
 
+    def _encode_plus(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("return_offsets_mapping") and not self.is_fast:
+            raise UserError(
+                "return_offsets_mapping needs a SentencePiece model, but this tokenizer has codes "
+                "of subword-nmt: leave it out"
+            )
+        backend: Any = super()
+        return backend._encode_plus(*args, **kwargs)
+
     def __getstate__(self) -> dict[str, Any]:
         # A step in Python can't be pickled, so `__setstate__` builds it again.
         added_tokens = [token for _, token in sorted(self.added_tokens_decoder.items())]

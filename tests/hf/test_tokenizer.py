@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
+from diet_fairseq.errors import UserError
 from diet_fairseq.hf import DietEncoderTokenizer
 from diet_fairseq.text.tokenizer import Tokenizer
 
@@ -199,3 +200,13 @@ def test_new_tokens_follow_a_dictionary_with_repeated_symbols(folder, tmp_path):
     assert tokenizer.mask_token_id == dictionary.add_symbol("<mask>")
     assert tokenizer.bos_token_id == dictionary.bos()
     assert tokenizer("a")["input_ids"] == [0, dictionary.index("\u2581a"), 2]
+
+
+def test_offsets_of_subword_nmt_are_refused(tmp_path):
+    (tmp_path / "codes").write_text("#version: 0.2\nt h</w>\n")
+    (tmp_path / "dict.txt").write_text("th 1\n")
+    codes, dictionary = str(tmp_path / "codes"), str(tmp_path / "dict.txt")
+    tokenizer = DietEncoderTokenizer(dictionary, codes_file=codes)
+    assert tokenizer("th")["input_ids"] == [0, 4, 2]
+    with pytest.raises(UserError, match="return_offsets_mapping needs a SentencePiece model"):
+        tokenizer("th", return_offsets_mapping=True)
