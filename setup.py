@@ -17,8 +17,9 @@ EXTRAS = {
     "transformers": ["safetensors", "transformers>=5.4,<6"],
 }
 EXTRAS["workflows"] = [  # examples/
-    *("jsonschema", "pandas", "pooch>=1.9", "pyyaml", "snakemake>=9.27,<10"),  # rules
-    *("accelerate", "datasets>=4", "torchmetrics>=1.4"),  # fine-tuning in roberta/
+    *("jsonschema", "pandas", "pooch>=1.9", "pyyaml", "scipy", "snakemake>=9.27,<10"),  # rules
+    # fine-tuning in roberta/
+    *("accelerate", "datasets>=4", "filelock", "scikit-learn", "torchmetrics>=1.4"),
     *(EXTRAS["data"] + EXTRAS["plots"] + EXTRAS["transformers"]),
 ]
 EXTRAS["dev"] = [
@@ -65,13 +66,9 @@ setup(
     install_requires=[
         "torch>=2.6",
         "fairseq-fixed==0.12.3.1",
-        "filelock",  # which torch brings
         "numpy",
         "pydantic>=2.11",  # files and requests that come from elsewhere
-        "regex",  # which fairseq brings; knows the vowel signs of words
         "sacrebleu",
-        "scikit-learn",
-        "scipy",
         "sentencepiece>=0.2.3",  # says which characters a piece stands for
         "subword-nmt",
         "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it

@@ -76,7 +76,9 @@ def weights(folder: Path) -> dict[str, Any]:
         )
     for file in files:
         input_files.check_regular(file)
-    with rephrased(lambda error: f"{folder}'s weights are cut off or damaged ({error})"):
+    with rephrased(
+        lambda error: f"{folder}'s weights are cut off or damaged ({error}): give another"
+    ):
         return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
@@ -105,9 +107,9 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
     )
-    path = folder / "config.json"
+    path, advice = folder / "config.json", "give another folder"
     with (
-        rephrased(lambda error: f"{path} describes no model that can be built ({reason(error)})"),
+        rephrased(lambda error: f"{path} describes no model ({reason(error)}): {advice}"),
         no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
     ):
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)

@@ -113,8 +113,7 @@ class DietTokenizer(PreTrainedTokenizerFast):
         self.backends: list[Any] = []
         for path, language in ((source, self.source_lang), (target, self.target_lang)):
             text = Tokenizer(kind, Path(model), language or "en", self.moses, self.do_lower_case)
-            numbers = {symbol: number for number, symbol in enumerate(symbols_in(path))}
-            backend: Any = Backend(WordLevel(numbers, unk_token=UNKNOWN))
+            backend: Any = Backend(WordLevel(vocabulary_in(path), unk_token=UNKNOWN))
             backend.pre_tokenizer = PreTokenizer.custom(Segmentation(text))
             start = "<s> " * self.begins
             backend.post_processor = TemplateProcessing(
@@ -130,6 +129,15 @@ class DietTokenizer(PreTrainedTokenizerFast):
     def is_fast(self) -> bool:
         """Whether there are offsets."""
         return self.files["sentencepiece_file"] is not None
+
+    def _encode_plus(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("return_offsets_mapping") and not self.is_fast:
+            raise UserError(
+                "return_offsets_mapping needs a SentencePiece model, but this tokenizer has codes "
+                "of subword-nmt: leave it out"
+            )
+        backend: Any = super()
+        return backend._encode_plus(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         # A step in Python can't be pickled, so `__setstate__` builds it again.
@@ -154,11 +162,13 @@ class DietTokenizer(PreTrainedTokenizerFast):
         self._tokenizer = self.backends[1]
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """Tokens of the target dictionary."""
+        """Tokens of the target dictionary; ids beyond it, as of the source's, are ``<unk>``."""
         self._switch_to_target_mode()
-        tokens = super().convert_ids_to_tokens(ids, skip_special_tokens)
+        tokens: Any = super().convert_ids_to_tokens(ids, skip_special_tokens)
         self._switch_to_input_mode()
-        return tokens
+        if isinstance(ids, int):
+            return tokens or UNKNOWN
+        return [token or UNKNOWN for token in tokens]
 
     def convert_tokens_to_string(self, tokens: list[str]) -> str:
         """Plain text, with special tokens unchanged."""
@@ -263,8 +273,18 @@ class Segmentation:
         return parts
 
 
-def symbols_in(path: str) -> list[str]:
-    """The symbols of a fairseq dictionary, in the order of their ids."""
+def vocabulary_in(path: str) -> dict[str, int]:
+    """Symbol -> id of a fairseq dictionary.
+
+    An entry with ``#fairseq:overwrite`` may repeat a symbol, which then means the last of its ids,
+    or the first if it is `SPECIAL`. The other id has a name of its own: new tokens follow all ids.
+    """
     with open_text(path, advice="give the dict.txt that fairseq-preprocess wrote") as file:
         entries = [line.rstrip().removesuffix(" #fairseq:overwrite") for line in file]
-    return [*SPECIAL.values(), *(entry.rpartition(" ")[0] for entry in entries)]
+    numbers: dict[str, int] = {}
+    for symbol in [*SPECIAL.values(), *(entry.rpartition(" ")[0] for entry in entries)]:
+        number = len(numbers)
+        if symbol in numbers and symbol not in SPECIAL.values():
+            numbers[symbol], number = number, numbers[symbol]
+        numbers[f"{symbol}#{number}" if symbol in numbers else symbol] = number
+    return numbers

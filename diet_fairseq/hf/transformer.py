@@ -8,6 +8,7 @@ from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
+from ..errors import UserError
 from .configuration import CACHE, DietTransformerConfig
 from .stacks import DietDecoder, DietEncoder, DietPreTrainedModel
 
@@ -21,6 +22,23 @@ class DietTransformerPreTrainedModel(DietPreTrainedModel):
 
     config: DietTransformerConfig
     config_class = DietTransformerConfig
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
+    ) -> nn.Embedding:
+        """transformers' method, for models whose source, target and output share one matrix.
+
+        transformers would resize the source's alone, and save a folder that it can't load.
+        """
+        config = self.config
+        is_shared = config.share_all_embeddings and config.share_decoder_input_output_embed
+        if not is_shared and new_num_tokens is not None:
+            raise UserError(
+                f"resize_token_embeddings to {new_num_tokens} needs one matrix of embeddings for "
+                "source, target and output, but this model has several: train one with "
+                "--share-all-embeddings, or put the words into fairseq's dictionaries first"
+            )
+        return super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
 
 
 class DietTransformerModel(DietTransformerPreTrainedModel):
@@ -136,6 +154,18 @@ class DietForConditionalGeneration(DietTransformerPreTrainedModel, GenerationMix
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id or 0
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
+
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """transformers' method; without a mask, padding follows from the tokens, as in `forward`.
+
+        transformers drops the tokens before the decoder reads the source's padding.
+        """
+        tokens = {"": kwargs.get("input_ids", inputs), "decoder_": kwargs.get("decoder_input_ids")}
+        for side, ids in tokens.items():
+            if ids is not None and kwargs.get(f"{side}attention_mask") is None:
+                kwargs[f"{side}attention_mask"] = ids.ne(self.config.pad_token_id or 0).long()
+        mixin: Any = super()
+        return mixin.generate(inputs, *args, **kwargs)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Any = None, **_: Any) -> Any:

@@ -19,6 +19,7 @@ from transformers import (
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from diet_fairseq.errors import UserError
 from diet_fairseq.hf.configuration import CACHE
 
 #: one of every scheme, and what else changes decoding
@@ -65,6 +66,18 @@ def test_generation_with_a_static_cache_equals_that_with_a_dynamic_one(case, att
         for cache in ({}, {"cache_implementation": "static"})
     )
     assert torch.equal(dynamic.sequences, static.sequences)
+
+
+def test_generation_without_masks_leaves_out_padding():
+    model = converted(tiny.Case("t5"))
+    starts = torch.tensor([[tiny.EOS, 5, 6], [tiny.PAD, tiny.EOS, 7]] * 5)[: len(sources())]
+    masks = {
+        "attention_mask": sources().ne(tiny.PAD).long(),
+        "decoder_attention_mask": starts.ne(tiny.PAD).long(),
+    }
+    without_masks = generated(model, decoder_input_ids=starts)
+    with_masks = generated(model, decoder_input_ids=starts, **masks)
+    torch.testing.assert_close(without_masks.scores, with_masks.scores)
 
 
 class Wrapper(torch.nn.Module):
@@ -191,6 +204,13 @@ def test_a_vocabulary_that_has_grown_is_saved_and_loaded(tmp_path):
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(again(input_ids=new, decoder_input_ids=new).logits, expected)
+
+
+def test_separate_embeddings_are_not_resized():
+    """transformers would save a folder that it can't load."""
+    model = huggingface.convert(tiny.fresh(tiny.Case("t5"))).model
+    with pytest.raises(UserError, match="needs one matrix of embeddings"):
+        model.resize_token_embeddings(tiny.VOCABULARY + 3)
 
 
 @tiny.each([tiny.Case("diet_rel"), tiny.Case("tupe_r", family="bert")])

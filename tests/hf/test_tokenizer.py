@@ -4,13 +4,16 @@ import copy
 import gzip
 import io
 import pickle
+import shutil
 from collections import Counter
 
 import pytest
 import sentencepiece
+from fairseq.data import Dictionary
 
 pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
 
+from diet_fairseq.errors import UserError
 from diet_fairseq.hf import DietEncoderTokenizer
 from diet_fairseq.text.tokenizer import Tokenizer
 
@@ -170,3 +173,40 @@ def test_new_tokens_follow_the_vocabulary_and_are_kept(folder, tmp_path):
     ):
         assert copied("a<new>")["input_ids"][-2:] == [size, 2]
         assert (copied.mask_token_id, len(copied)) == (tokenizer.mask_token_id, size + 1)
+
+
+def test_ids_beyond_the_target_dictionary_are_unknown_words(folder, tmp_path):
+    """Source ids may be, which users decode to look at them."""
+    (tmp_path / "dict.txt").write_text("\u2581a 1\n", encoding="utf-8")
+    files = {"target_vocab_file": str(tmp_path / "dict.txt")}
+    tokenizer = tokenizer_of(folder, **files)
+    beyond = len(tokenizer.get_vocab()) + 7
+    assert tokenizer.convert_ids_to_tokens([4, 6, beyond]) == ["\u2581a", "<unk>", "<unk>"]
+    assert tokenizer.convert_ids_to_tokens(beyond) == "<unk>"
+    assert tokenizer.decode([4, beyond]) == "a <unk>"
+
+
+def test_new_tokens_follow_a_dictionary_with_repeated_symbols(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "dict.txt"
+    entries = path.read_text(encoding="utf-8")
+    first = entries.partition(" ")[0]
+    entries += f"<s> 9 #fairseq:overwrite\n{first} 9 #fairseq:overwrite\nlast 1\n"
+    path.write_text(entries, encoding="utf-8")
+    dictionary = Dictionary.load(str(path))
+    tokenizer = tokenizer_of(tmp_path)
+    for symbol in (first, "last"):
+        assert tokenizer.convert_tokens_to_ids(symbol) == dictionary.index(symbol)
+    assert tokenizer.mask_token_id == dictionary.add_symbol("<mask>")
+    assert tokenizer.bos_token_id == dictionary.bos()
+    assert tokenizer("a")["input_ids"] == [0, dictionary.index("\u2581a"), 2]
+
+
+def test_offsets_of_subword_nmt_are_refused(tmp_path):
+    (tmp_path / "codes").write_text("#version: 0.2\nt h</w>\n")
+    (tmp_path / "dict.txt").write_text("th 1\n")
+    codes, dictionary = str(tmp_path / "codes"), str(tmp_path / "dict.txt")
+    tokenizer = DietEncoderTokenizer(dictionary, codes_file=codes)
+    assert tokenizer("th")["input_ids"] == [0, 4, 2]
+    with pytest.raises(UserError, match="return_offsets_mapping needs a SentencePiece model"):
+        tokenizer("th", return_offsets_mapping=True)
