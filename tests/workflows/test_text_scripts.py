@@ -208,6 +208,16 @@ def test_lines_are_encoded_in_order(tmp_path, monkeypatch, workers, split):
     assert list(encode.map_lines(work, ["", *LINES], workers)) == expected
 
 
+def is_terminable(lines):
+    """Whether SIGTERM ends this process, also where Python handles no signals."""
+    return [[str(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)]]
+
+
+def test_workers_of_the_second_text_can_be_terminated():
+    for _ in range(2):
+        assert list(encode.map_lines(partial(is_terminable), LINES, 2)) == [["True"]]
+
+
 #: its workers say who they are, and work on
 AT_WORK = """
 import os, runpy, sys, time
