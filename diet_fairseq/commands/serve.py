@@ -39,15 +39,16 @@ def run(args: Namespace) -> None:
     host, port = listening.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     app = application(translator, limits, [args.host, address, *args.host_names])
+    server = Server(app, limits.seconds)
+    # until uvicorn listens to signals, and when it raises them again after the last response
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     print(
         f"translating {translator.source_lang} to {translator.target_lang} at "
         f"http://{address}:{port} (Ctrl-C ends it)",
         flush=True,
     )
-    # uvicorn completes all requests and then raises the signal again
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    Server(app, limits.seconds).run(sockets=[listening])
+    server.run(sockets=[listening])
     with suppress(BrokenPipeError):
         print("stopped", flush=True)
 

@@ -36,6 +36,14 @@ class Slow(Backwards):
 engine.load = lambda *_: Slow()
 if "TEST_CONNECTIONS" in os.environ:
     server.CONNECTIONS, server.TRANSFER = int(os.environ["TEST_CONNECTIONS"]), 1
+if "TEST_SIGNAL" in os.environ:
+    run = server.Server.run
+
+    def interrupted_run(self, **options):
+        os.kill(os.getpid(), int(os.environ["TEST_SIGNAL"]))
+        run(self, **options)
+
+    server.Server.run = interrupted_run
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -83,6 +91,18 @@ def raw_request(text):
     )
 
 
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def interrupted(monkeypatch, request):
+    """Services that are started receive a signal before uvicorn listens to it."""
+    monkeypatch.setenv("TEST_SIGNAL", str(int(request.param)))
+
+
+def test_a_signal_in_the_start_ends_it(interrupted, service):
+    process, _ = service
+    out, err = process.communicate(timeout=30)
+    assert (out, err, process.returncode) == ("stopped\n", "", 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_all_requests_are_answered_before_it_ends(service, number):
@@ -94,6 +114,7 @@ def test_all_requests_are_answered_before_it_ends(service, number):
 
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(raw_request("lines of a client that disconnects"))
+    assert post(port, "ready") == (200, {"translatedText": "ready"})
     texts = [f"one two{place}" for place in range(6)]
     threads = [threading.Thread(target=ask, args=(text,)) for text in texts]
     for thread in threads:
