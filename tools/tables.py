@@ -35,6 +35,16 @@ def multi30k() -> None:
     show(read("translation/multi30k")[names])
 
 
+def tatoeba() -> None:
+    scores = read("translation/tatoeba").set_index("scheme")
+    losses = read("translation/tatoeba-curves").query("updates == '2000'").set_index("scheme")
+    own, flickr = (scores[scores["test set"] == name] for name in ("tatoeba", "flickr"))
+    table = own[["BLEU", "chrF"]].copy()
+    table["BLEU on Multi30k"] = flickr["BLEU"]
+    table["loss, nats"] = losses["without label smoothing, nats"]
+    show(table.sort_values("BLEU", ascending=False).reset_index())
+
+
 def pretraining() -> None:
     columns = {
         "scheme": "row",
