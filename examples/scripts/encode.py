@@ -34,7 +34,7 @@ def map_lines(work: partial, lines: Iterable[str], workers: int) -> Iterator[lis
     """The joined results of ``work`` for all chunks of lines, in order and in bounded memory."""
     lines = iter(lines)
     chunks = iter(lambda: list(islice(lines, CHUNK)), [])
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # in workers, which Pool ends by it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the signal by which Pool ends its workers
     with Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the pool
         # Pool.imap would read all lines at once, so one chunk per worker is read at a time.
