@@ -121,16 +121,22 @@ def main() -> None:
     parser.add_argument("--lines-per-document", type=int)
     parser.add_argument("--lower", action="store_true")
     parser.add_argument("--valid-share", type=float, default=0.005)
+    parser.add_argument("--valid", nargs="*", default=[], help="files held out, instead of a share")
     parser.add_argument("--smoothing", type=float, help="several languages: exponent of their size")
     args = parser.parse_args()
     seen: set[bytes] = set()
     counts: Counter[str] = Counter()
     texts: list[Text] = []
-    for language, *files in args.text:
+    for language, *files in [["", *args.valid], *args.text]:
         for file in files:
             content = documents(Path(file), file in args.wikitext, args.lines_per_document)
             texts += ((language, document) for document in clean(content, args.lower, seen, counts))
-    places = held_out(len(texts), args.valid_share)
+    in_files = {place for place, (language, _) in enumerate(texts) if not language}
+    if args.valid and not in_files:
+        raise UserError(
+            f"valid must name files with text, but {', '.join(args.valid)} have none: name others"
+        )
+    places = in_files or held_out(len(texts), args.valid_share)
     train = [text for place, text in enumerate(texts) if place not in places]
     report: dict[str, object] = dict(counts)
     if args.smoothing is not None:

@@ -13,6 +13,8 @@ DOWNLOADS = config["downloads"]
 # Keys that shape the pretrained model, besides model and seed.
 TEXT = ("text", "wikitext", "lines_per_document", "lower", "valid_share", "smoothing")
 DATA = (*TEXT, "language", "subwords", "vocabulary")
+if config["valid"]:  # without it runs keep the names that 0.3.0 gave them
+    DATA += ("valid",)
 TRAINING = ("size", "objective", "length", "positions", "updates", "batch", "learning_rate", "warmup",
             "optimizer", "weight_decay", "clip_norm", "options")
 
@@ -124,6 +126,7 @@ def text_options(wildcards):
     """Options of clean_documents.py."""
     options = [shlex.join(["--text", language, *files]) for language, files in config["text"].items()]
     options += [shlex.join(["--wikitext", *config["wikitext"]]), f"--valid-share {config['valid_share']}"]
+    options.append(shlex.join(["--valid", *config["valid"]]))
     options += ["--lower"] * config["lower"]
     if config["lines_per_document"]:
         options.append(f"--lines-per-document {config['lines_per_document']}")

@@ -4,6 +4,10 @@ import json
 import sys
 from itertools import pairwise
 
+import pytest
+
+from diet_fairseq.errors import UserError
+
 WIKITEXT = """ = First =
 
  The cat @-@ like dog .
@@ -31,6 +35,25 @@ def test_repeated_lines_are_left_out_and_a_document_held_out(script, tmp_path, m
     assert {*train, *valid} == {"one\ntwo", "three x", "four"}
     assert len(valid) == 1
     assert counts == {"read": 6, "repeated": 2, "kept": 4, "documents": 3, "words": 5}
+
+
+def test_files_are_held_out_whole_and_their_lines_leave_the_training_text(
+    script, tmp_path, monkeypatch
+):
+    (tmp_path / "text").write_text("one\ntwo\n\nthree\n")
+    (tmp_path / "valid").write_text("two\n\nfour\n")
+    words = ["--text", "en", tmp_path / "text", "--valid", tmp_path / "valid"]
+    train, valid, counts = run(script, monkeypatch, tmp_path / "out", *words)
+    assert (train, valid) == (["one", "three"], ["two", "four"])
+    assert counts["repeated"] == 1
+
+
+def test_held_out_files_without_text_are_refused(script, tmp_path, monkeypatch):
+    (tmp_path / "text").write_text("one\n\ntwo\n")
+    (tmp_path / "valid").write_text("\n")
+    words = ["--text", "en", tmp_path / "text", "--valid", tmp_path / "valid"]
+    with pytest.raises(UserError, match="valid must name files with text, but .*valid have none"):
+        run(script, monkeypatch, tmp_path / "out", *words)
 
 
 def test_text_without_empty_lines_is_cut_into_documents(script, tmp_path):

@@ -107,6 +107,16 @@ def test_an_orphan_and_its_successor_never_share_a_folder(experiment, rule, patt
     assert "is in use by another training" in lines[-1]
 
 
+def test_files_to_validate_with_stand_in_the_config(experiment):
+    name = "out/runs/diet_rel-s1-c7ab1fcf"
+    assert name in experiment.made("-n")  # as in 0.3.0, which knew no such files
+    (experiment.folder / "text/valid.txt").write_text("a held-out line\n")
+    experiment.configure(valid=["text/valid.txt"])
+    assert name not in experiment.made("-n")
+    experiment.made("--until", "clean")
+    assert (experiment.folder / "out/clean/valid").read_text() == "a held-out line\n"
+
+
 def test_an_earlier_checkpoint_of_a_run_is_a_model_of_its_own(experiment):
     models = {"rel": "bert_diet_rel", "rel-20": {"checkpoint_of": "rel", "updates": 20}}
     experiment.configure(models=models, keep=-1)
