@@ -3,7 +3,7 @@
 import logging
 import signal
 import socket
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from contextlib import suppress
 
 from ..errors import UserError, one_line
@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--host", default="127.0.0.1",
         help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip
     add("--port", type=int, default=5000, help="port; 0: a free one (default: %(default)s)")
-    add("--host-names", nargs="+", default=[], metavar="NAME",
+    add("--host-names", type=_host_name, nargs="+", default=[], metavar="NAME",
         help="names and addresses of the service in URLs, beside localhost and --host; * is any"
         )  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
@@ -51,6 +51,13 @@ def run(args: Namespace) -> None:
     server.run(sockets=[listening])
     with suppress(BrokenPipeError):
         print("stopped", flush=True)
+
+
+def _host_name(text: str) -> str:
+    """A name that Starlette compares hosts with."""
+    if text != "*" and "*" in text.removeprefix("*."):
+        raise ArgumentTypeError(f"must be NAME, *.NAME or *, but is {text}")
+    return text
 
 
 def _listen(host: str, port: int) -> socket.socket:

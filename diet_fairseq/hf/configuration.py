@@ -72,8 +72,8 @@ class DietConfig(PreTrainedConfig):
         sizes = {**vars(self), **(self.position_options or {})}
         for name, value in sizes.items():
             for part, most in LARGEST_SIZES.items():
-                if part in name and isinstance(value, int | float) and not value <= most:
-                    raise ValueError(f"{name} must be at most {most:,}, but is {value}")
+                if part in name and isinstance(value, int | float) and not 0 <= value <= most:
+                    raise ValueError(f"{name} must be from 0 to {most:,}, but is {value}")
 
     @property
     def positions(self) -> PositionConfig:

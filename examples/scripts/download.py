@@ -5,6 +5,7 @@ import json
 import shutil
 import tarfile
 import zipfile
+import zlib
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import IO, Any
@@ -49,12 +50,15 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
     except (ValueError, OSError) as error:
         raise UserError(f"{url} can't be downloaded ({error}): run this again") from error
     archive = Path(path)
-    if member := source.get("member"):
-        content: Any = member_of(archive, member.replace("{lang}", language))
-    else:
-        content = (gzip.open if archive.suffix == ".gz" else open)(archive, "rb")
-    with content, atomic_file(output, "wb") as file:
-        shutil.copyfileobj(content, file)
+    try:
+        if member := source.get("member"):
+            content: Any = member_of(archive, member.replace("{lang}", language))
+        else:
+            content = (gzip.open if archive.suffix == ".gz" else open)(archive, "rb")
+        with content, atomic_file(output, "wb") as file:
+            shutil.copyfileobj(content, file)
+    except (EOFError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{archive} is damaged ({error}): remove it, and run this again") from error
 
 
 def main() -> None:

@@ -135,6 +135,7 @@ def test_every_command_has_a_help_that_ends_with_an_example(words, capsys, monke
         ("", "error: the following arguments are required: COMMAND"),
         ("export", "error: the following arguments are required: COMMAND"),
         ("schemes --nosuch", "error: unrecognized arguments: --nosuch"),
+        ("serve m --host-names a*b", "error: argument --host-names: must be NAME, *.NAME or"),
         ("average --num-epoch-checkpoints x", "error: argument --num-epoch-checkpoints: invalid"),
         *(
             (f"{name} train --nosuch", f"error: `{name}` is now a workflow: docs/migrating.md")

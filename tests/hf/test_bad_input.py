@@ -110,11 +110,12 @@ def test_a_folder_that_is_not_ours_is_not_imported(content, says, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"encoder_layers": 10**8}, "encoder_layers must be at most 16,384, but is 100000000"),
+        ({"encoder_layers": -1}, "encoder_layers must be from 0 to 16,384, but is -1"),
+        ({"encoder_layers": 10**8}, "encoder_layers must be from 0 to 16,384, but is 100000000"),
         ({"encoder_layers": 10**4}, "larger model than the file can hold"),
-        ({"max_source_positions": 10**9}, "max_source_positions must be at most 1,048,576, but"),
+        ({"max_source_positions": 10**9}, "max_source_positions must be from 0 to 1,048,576, but"),
         ({"max_source_positions": 10**6}, "the folder's files don't belong together"),
-        ({"position_options": {"position_clip": 10**9}}, "position_clip must be at most 65,536"),
+        ({"position_options": {"position_clip": 10**9}}, "position_clip must be from 0 to 65,536"),
         ({"encoder_ffn_embed_dim": 24}, "the folder's files don't belong together"),
         ({"activation_fn": "mish"}, "mish has no counterpart in fairseq"),
     ],

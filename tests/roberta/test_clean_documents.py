@@ -52,7 +52,7 @@ def test_held_out_files_without_text_are_refused(script, tmp_path, monkeypatch):
     (tmp_path / "text").write_text("one\n\ntwo\n")
     (tmp_path / "valid").write_text("\n")
     words = ["--text", "en", tmp_path / "text", "--valid", tmp_path / "valid"]
-    with pytest.raises(UserError, match="valid must name files with text, but .*valid have none"):
+    with pytest.raises(UserError, match=r"valid must name files with text, but .*valid have none"):
         run(script, monkeypatch, tmp_path / "out", *words)
 
 

@@ -1,8 +1,10 @@
 """Scripts from raw text to subwords: downloads, cleaning, learning, encoding."""
 
+import gzip
 import hashlib
 import io
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -110,6 +112,20 @@ def test_a_regular_file_comes_out_of_an_archive(server, tmp_path, kind):
     assert fetched(tmp_path, server.url, member="europarl.{lang}") == b"ano\n"
     with pytest.raises(UserError, match=r"holds no file missing: correct its name"):
         fetched(tmp_path, server.url, member="missing")
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip", "gz"])
+def test_a_damaged_archive_is_named_and_leaves_no_text(server, tmp_path, kind):
+    text = random.Random(1).randbytes(100_000)
+    if kind == "gz":
+        server.url += ".gz"
+    whole = gzip.compress(text) if kind == "gz" else archive(kind, **{"europarl.de": text})
+    changed = whole[:50_000] + bytes(100) + whole[50_100:]  # zip has its list of files at the end
+    server.content = changed if kind == "zip" else whole[:50_000]
+    member = {} if kind == "gz" else {"member": "europarl.de"}
+    with pytest.raises(UserError, match=r"is damaged \(.+\): remove it, and run this again"):
+        fetched(tmp_path, server.url, **member)
+    assert not (tmp_path / "text").exists()
 
 
 def test_a_test_set_of_sacrebleu_is_two_files(tmp_path, monkeypatch):
