@@ -4,12 +4,16 @@ A comment above each table calls its function here. `make tables` runs cog, whic
 calls print; `make lint` refuses pages whose tables differ from the files.
 """
 
+import sys
 from pathlib import Path
 
 import cog
 from pandas import DataFrame, Series, read_csv
 
 RESULTS = Path(__file__).parents[1] / "results"
+sys.path.append(str(RESULTS.with_name("examples") / "scripts"))
+
+from table import difference, spread  # noqa: E402
 
 
 def read(name: str) -> DataFrame:
@@ -36,13 +40,25 @@ def multi30k() -> None:
 
 
 def tatoeba() -> None:
-    scores = read("translation/tatoeba").set_index("scheme")
-    losses = read("translation/tatoeba-curves").query("updates == '2000'").set_index("scheme")
-    own, flickr = (scores[scores["test set"] == name] for name in ("tatoeba", "flickr"))
-    table = own[["BLEU", "chrF"]].copy()
-    table["BLEU on Multi30k"] = flickr["BLEU"]
-    table["loss, nats"] = losses["without label smoothing, nats"]
-    show(table.sort_values("BLEU", ascending=False).reset_index())
+    scores = read("translation/tatoeba").astype({"BLEU": float, "chrF": float})
+    bleu = scores.pivot(index="seed", columns=["test set", "scheme"], values="BLEU")
+    chrf = scores.query("`test set` == 'tatoeba'").pivot(
+        index="seed", columns="scheme", values="chrF"
+    )
+    curves = read("translation/tatoeba-curves").query("updates == '2000'")
+    losses = curves.pivot(
+        index="seed", columns="scheme", values="without label smoothing, nats"
+    ).astype(float)
+    rows = []
+    for scheme in bleu["tatoeba"].mean().sort_values(ascending=False).index:
+        pairs = bleu["tatoeba"].loc[bleu["tatoeba", scheme].dropna().index]
+        against = "" if scheme == "stock" else difference(pairs[scheme], pairs["stock"])
+        row = {"scheme": scheme, "BLEU": spread(pairs[scheme])}
+        row |= {"against stock, same seeds": against, "chrF": spread(chrf[scheme].dropna())}
+        row["BLEU on Multi30k"] = spread(bleu["flickr", scheme].dropna())
+        row["loss, nats"] = spread(losses[scheme].dropna())
+        rows.append(row)
+    show(DataFrame(rows))
 
 
 def pretraining() -> None:
