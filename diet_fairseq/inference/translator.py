@@ -49,7 +49,7 @@ class Translator:
 
         from diet_fairseq import Translator
 
-        translator = Translator("wmt18/en-de/runs/diet_rel-base-en-de")
+        translator = Translator("wmt18/en-de/runs/diet_rel-base-s1-0f3ac210")
         translator.translate("A man rides a horse.")
         translator.translate(["One line.", "Another."])
         Translator(["runs/seed1", "runs/seed2"])  # an ensemble

@@ -30,9 +30,9 @@ def score(
 
 
 def paired_bootstrap(
-    baseline: Sequence[str], system: Sequence[str], references: Sequence[str]
+    baseline: Sequence[str], system: Sequence[str], references: Sequence[str], pair: str = ""
 ) -> tuple[float, float]:
-    """A system's difference in BLEU from the baseline, and p (Koehn 2004).
+    """A system's difference in BLEU, as `score` computes it, from the baseline, and p (Koehn 2004).
 
     The test covers the sentences of one test set, not the variance between seeds.
     """
@@ -43,7 +43,8 @@ def paired_bootstrap(
     if list(system) == list(baseline):  # sacreBLEU's p would be 0
         return 0.0, 1.0
     outputs = [("baseline", baseline), ("system", system)]
-    paired = PairedTest(outputs, {"BLEU": BLEU()}, [references], "bs", n_samples=SAMPLES)
+    metrics = {"BLEU": BLEU(trg_lang=pair.rpartition("-")[2])}
+    paired = PairedTest(outputs, metrics, [references], "bs", n_samples=SAMPLES)
     first, second = (result for result in paired()[1]["BLEU"] if isinstance(result, Result))
     assert second.p_value is not None  # only the baseline has none
     return second.score - first.score, second.p_value

@@ -138,6 +138,8 @@ def main() -> None:
         )
     places = in_files or held_out(len(texts), args.valid_share)
     train = [text for place, text in enumerate(texts) if place not in places]
+    if not train:
+        raise UserError("text must have lines that valid lacks, but has none: name other files")
     report: dict[str, object] = dict(counts)
     if args.smoothing is not None:
         train = sample(train, args.smoothing)

@@ -150,11 +150,13 @@ def read_samples(path: Path, task: Task, tokenizer: Any, length: int) -> Dataset
         UserError: a missing column, an empty file, an unknown label; file and row are named
     """
     rows = read_rows(path, [*task.text, task.label], task.columns)
-    if task.ragged:
-        rows = [row for row in rows if all(map(str.strip, row))]
-    labels = [
-        label_of(row.pop(), task, f"{path}, example {number}") for number, row in enumerate(rows, 1)
+    examples = [
+        (number, row)
+        for number, row in enumerate(rows, 1)
+        if not task.ragged or all(map(str.strip, row))
     ]
+    labels = [label_of(row.pop(), task, f"{path}, example {number}") for number, row in examples]
+    rows = [row for _, row in examples]
     return Dataset.from_dict({**tokenize(rows, tokenizer, length), "labels": labels})
 
 

@@ -159,6 +159,9 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     """
     trainer.add_callback(EvaluateEvery(args.evaluate_every))
     checkpoint = last_checkpoint(args.out / CHECKPOINTS)
+    exported = (args.model / "config.json").stat().st_mtime
+    if checkpoint and Path(checkpoint, "trainer_state.json").stat().st_mtime < exported:
+        checkpoint = None  # of an earlier model of this name
     output = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(args.out / MODEL))
     train, model = cast(Any, trainer.train_dataset), cast(Any, trainer.model)
@@ -167,21 +170,30 @@ def run(trainer: Trainer, args: Namespace) -> dict[str, Any]:
     peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # of this process
     if torch.cuda.is_available():
         peak_memory = torch.cuda.max_memory_allocated()
-    curve: dict[float, dict[str, float]] = {}  # several held-out sets have an entry each
-    for entry in trainer.state.log_history:
-        values = {name[5:]: entry[name] for name in entry if name.startswith("eval_")}
-        if values:
-            curve.setdefault(entry["step"], {"update": entry["step"]}).update(values)
     return {
         "model": str(args.model),
         **{name: getattr(args, name) for name in ("rate", "epochs", "seed", "batch", "length")},
-        "curve": list(curve.values()),
+        "curve": learning_curve(
+            trainer.state.log_history, trainer.args.metric_for_best_model or ""
+        ),
         "updates": trainer.state.global_step,
         "seconds": round(seconds, 1),
         "tokens per second": None if checkpoint else round(tokens / seconds),
         "memory, MB": round(peak_memory / 1e6),
         "parameters": model.num_parameters(),
     }
+
+
+def learning_curve(history: list[dict[str, float]], selects: str) -> list[dict[str, float]]:
+    """The update and all metrics of every evaluation, the one that selects before the others."""
+    curve: dict[float, dict[str, float]] = {}  # several held-out sets have an entry each
+    for entry in history:
+        names = [name for name in entry if name.startswith("eval_")]
+        names.sort(key=lambda name: name != f"eval_{selects}")  # a saved history has sorted names
+        if names:
+            values = curve.setdefault(entry["step"], {"update": entry["step"]})
+            values |= {name.removeprefix("eval_"): entry[name] for name in names}
+    return list(curve.values())
 
 
 def finish(args: Namespace, result: dict[str, Any]) -> None:

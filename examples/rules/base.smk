@@ -55,6 +55,13 @@ def batch_options(option, capacity):
     def options(wildcards, resources):
         gpus = max(1, resources.gpu)
         steps = -(-config["batch"] // (capacity * gpus))
+        if option == "--batch-size":  # of tokens a batch is never exact
+            if config["batch"] % gpus:
+                raise WorkflowError(
+                    f"config.batch must be a multiple of gpus, {gpus}, but is {config['batch']}"
+                )
+            while config["batch"] % (steps * gpus):
+                steps += 1
         batch = f"{option} {max(1, config['batch'] // (steps * gpus))} --update-freq {steps}"
         if not resources.gpu:
             return f"{batch} --cpu"

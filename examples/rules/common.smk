@@ -43,7 +43,7 @@ GRID = [
 RUNS = {run.name: run for run in GRID}
 # Folder of a model below FOLDER -> its runs: one, or all seeds of an ensemble.
 MODELS = {f"runs/{name}": [run] for name, run in RUNS.items()}
-if config["ensemble"]:
+if config["ensemble"] and len(config["seeds"]) > 1:
     for label in SCHEMES:
         for size in config["sizes"]:
             members = [run for run in GRID if (run.label, run.size) == (label, size)]

@@ -73,11 +73,13 @@ rule table:
         }),
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
         baseline=config["baseline"] or "",
+        pair=f"{SOURCE}-{TARGET}",
     log:
         f"{FOLDER}/logs/table.log",
     shell:
         script("scripts/table.py")
-        + "{output} {params.tests} --models {params.models:q} --baseline={params.baseline:q} 2>&1 | tee {log}"
+        + "{output} {params.tests} --models {params.models:q} --baseline={params.baseline:q}"
+        " --pair {params.pair} 2>&1 | tee {log}"
 
 
 rule curves:

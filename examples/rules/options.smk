@@ -60,7 +60,8 @@ def save_interval():
     interval = next(n for n in range(longest, 0, -1) if updates % n == 0)
     if interval * 4 < longest:
         raise WorkflowError(
-            f"config.updates must be a multiple of save_interval, {longest}, but is {updates}"
+            f"config.updates must have a divisor from {-(-longest // 4)} to {longest}, after which to "
+            f"save, but is {updates}"
         )
     return interval
 

@@ -39,6 +39,8 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
     url = source["url"].replace("{lang}", language)
     sha256 = source.get("sha256")
     if isinstance(sha256, dict):
+        if language not in sha256:
+            raise UserError(f"sha256 must have a value for {language}, but has {', '.join(sha256)}")
         sha256 = sha256[language]
     try:
         path = pooch.retrieve(

@@ -3,11 +3,14 @@
     python with_gpus.py 2 fairseq-train ...
 
 A lock for each device, held until the command ends, keeps jobs side by side apart. Under a
-scheduler such as Slurm, which gives each job its own devices, nothing is locked.
+scheduler such as Slurm the devices are those of its job, and a job that needs all of them locks
+none.
 """
 
 import fcntl
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,20 +20,26 @@ from contextlib import suppress
 SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 
-def lock_gpus(number: int) -> list[str]:
-    """Wait for so many free devices and lock them; the locks pass to the program that follows."""
+def visible_devices() -> list[str]:
+    """The devices that PyTorch would see."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True)
-        given = ",".join(map(str, range(listed.stdout.count("GPU "))))
-    devices = [device for device in given.split(",") if device]
+    if given is not None:
+        return [device for device in given.split(",") if device]
+    if not shutil.which("nvidia-smi"):
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True)
+    return re.findall(r"^GPU (\d+):", listed.stdout, re.MULTILINE)
+
+
+def lock_gpus(number: int, devices: list[str], job: str) -> list[str]:
+    """Wait for so many free devices and lock them; the locks pass to the program that follows."""
     if number > len(devices):
         sys.exit(f"error: gpus must be at most {len(devices)}, this machine's, but is {number}")
     while True:
         locks: dict[str, int] = {}
         for device in devices:
-            path = f"{tempfile.gettempdir()}/diet_fairseq-gpu-{device}.lock"
-            lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+            path = f"{tempfile.gettempdir()}/diet_fairseq-gpu-{job}{device}.lock"
+            lock = open_lock(path)
             os.set_inheritable(lock, True)
             with suppress(BlockingIOError):
                 if len(locks) < number:
@@ -45,10 +54,22 @@ def lock_gpus(number: int) -> list[str]:
         time.sleep(5)
 
 
+def open_lock(path: str) -> int:
+    """A file that every user of the machine can lock."""
+    with suppress(FileExistsError):
+        new = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY)
+        os.fchmod(new, 0o644)
+        os.close(new)
+    return os.open(path, os.O_RDONLY)
+
+
 if __name__ == "__main__":
     number, command = int(sys.argv[1]), sys.argv[2:]
     if number == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    elif not any(name in os.environ for name in SCHEDULERS):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(lock_gpus(number))
+    else:
+        job = next((f"{os.environ[name]}-" for name in SCHEDULERS if name in os.environ), "")
+        devices = visible_devices()
+        if not job or len(devices) > number:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(lock_gpus(number, devices, job))
     os.execvp(command[0], command)

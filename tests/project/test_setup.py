@@ -241,7 +241,7 @@ def test_wheel_and_sdist_hold_what_they_need(built):
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert names - held <= {".gitignore", ".ci/run", "proselint.json"}
+    assert names - held <= {".gitignore"}
 
 
 @pytest.mark.slow

@@ -56,6 +56,13 @@ def test_held_out_files_without_text_are_refused(script, tmp_path, monkeypatch):
         run(script, monkeypatch, tmp_path / "out", *words)
 
 
+def test_text_that_is_held_out_whole_is_refused(script, tmp_path, monkeypatch):
+    (tmp_path / "text").write_text("one\n\ntwo\n")
+    words = ["--text", "en", tmp_path / "text", "--valid", tmp_path / "text"]
+    with pytest.raises(UserError, match="text must have lines that valid lacks"):
+        run(script, monkeypatch, tmp_path / "out", *words)
+
+
 def test_text_without_empty_lines_is_cut_into_documents(script, tmp_path):
     documents = script("clean_documents").documents
     (tmp_path / "text").write_text("a\nb\nc\n")

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 import socket
 import sys
 from collections import Counter
@@ -215,7 +216,24 @@ def test_a_regression_predicts_numbers_of_its_range(
     assert 0.25 <= float(value) <= 0.3
 
 
-def test_an_unfinished_checkpoint_is_not_resumed(script, task, pretrained, tmp_path, monkeypatch):
+def test_a_resumed_curve_begins_with_the_metric_that_selects(script):
+    entry = {"epoch": 1, "eval_CoLA_accuracy": 70, "eval_CoLA_matthews": 9, "loss": 1, "step": 3}
+    [evaluation] = script("training").learning_curve([entry], "CoLA_matthews")
+    assert [*evaluation.items()] == [("update", 3), ("CoLA_matthews", 9), ("CoLA_accuracy", 70)]
+
+
+def test_a_bad_label_is_named_by_its_line_beside_lines_left_out(script, task):
+    finetune = script("finetune")
+    (task / "train.tsv").write_text("one\tother\tlabel\nx\t\tno\nx\ty\tmaybe\n")
+    definition = finetune.read_task(str(task / "own.yaml")).model_copy(update={"ragged": True})
+    with pytest.raises(UserError, match="example 2: the label must be one of no, yes"):
+        finetune.read_samples(task / "train.tsv", definition, None, 32)
+
+
+@pytest.mark.parametrize("of_earlier_model", [False, True])
+def test_an_unfinished_checkpoint_is_not_resumed(
+    script, task, pretrained, tmp_path, monkeypatch, of_earlier_model
+):
     finetune = script("finetune")
     out = tmp_path / "run"
     words = ["train", "--task", task / "own.yaml", "--data", task, "--model", pretrained, "--out",
@@ -230,10 +248,13 @@ def test_an_unfinished_checkpoint_is_not_resumed(script, task, pretrained, tmp_p
             run(patch, finetune, *words)
     complete = sorted(path.name for path in (out / "checkpoints").glob("checkpoint-*"))
     (out / "checkpoints" / "checkpoint-999").mkdir()  # a kill left it
+    if of_earlier_model:
+        for path in (out / "checkpoints").glob("*/trainer_state.json"):
+            os.utime(path, (0, 0))
     run(monkeypatch, finetune, *words)
     result = json.loads((out / "result.json").read_text())
     assert complete
-    assert result["tokens per second"] is None  # it went on
+    assert (result["tokens per second"] is None) != of_earlier_model  # it went on
     assert [entry["update"] for entry in result["curve"]] == [2, 4]
 
 

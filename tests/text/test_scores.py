@@ -23,6 +23,15 @@ def test_translations_of_another_number_of_lines_are_refused():
         score(REFERENCES[1:], REFERENCES)
 
 
+def test_the_bootstrap_counts_words_as_the_score_does():
+    lines = ["猫坐在垫子上看着窗外的鸟", "狗在花园里跑来跑去很开心", "他每天早上都喝一杯咖啡"]
+    worse = [line.replace("在", "于") for line in lines]
+    difference, _ = paired_bootstrap(worse, lines, lines, "en-zh")
+    expected = 100 - score(worse, lines, pair="en-zh")["BLEU"]
+    assert difference == pytest.approx(expected)
+    assert 0 < difference < 100
+
+
 def test_a_better_system_differs_and_an_equal_one_does_not():
     worse = [line.replace("sentence", "thing") for line in REFERENCES]
     assert paired_bootstrap(worse, worse, REFERENCES) == (0.0, 1.0)

@@ -32,7 +32,7 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"schemes": ["diet"]}, "config.schemes.0: 'diet' is not one of ['stock', 'none',"),
         ({"schemes": {"a": "diet --lr 1"}}, "config.schemes.a: 'diet --lr 1' does not match '^("),
         ({"updates": 0}, "config.updates: 0 is less than the minimum of 1"),
-        ({"updates": 10007, "save_interval": 250}, "config.updates must be a multiple of save_int"),
+        ({"updates": 10007, "save_interval": 250}, "config.updates must have a divisor from 63 to"),
         ({"sizes": ["huge"]}, "config.sizes.0: 'huge' is not one of ['tiny', 'base',"),
         ({"train": "text/nosuch"}, "config: train-0: there is no file text/nosuch.en or"),
         ({"inputs": {"a": "nosuch"}}, "config.inputs.a: there is no file nosuch"),
@@ -124,6 +124,38 @@ def test_the_batch_is_the_same_on_any_number_of_gpus(experiment):
         batches[gpus] = max(1, gpus) * tokens * steps
         assert tokens <= 2500
     assert set(batches.values()) == {20000}
+
+
+@pytest.mark.parametrize(("gpus", "batch"), [(0, 32), (2, 32), (3, 33)])
+def test_a_batch_of_samples_is_never_rounded(tmp_path, gpus, batch):
+    experiment = EncoderExperiment(tmp_path, gpus=gpus, batch=batch, samples_per_gpu=5)
+    words = experiment.made("-np", "--resources", "gpu=4", "--until", "pretrain").split()
+    size, steps = (int(words[words.index(name) + 1]) for name in ("--batch-size", "--update-freq"))
+    assert max(1, gpus) * size * steps == batch
+    assert size <= 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"length": 64},
+            "config: the length of RTE must be at most 64, the model's positions, but",
+        ),
+        ({"questions": {"train": "squad.json"}}, "config.questions.stride must be below 23, its"),
+        ({"wikitext": ["text/e.txt"]}, "config.wikitext must name files of text or valid, but has"),
+        ({"gpus": 3}, "config.batch must be a multiple of gpus, 3, but is 8"),
+    ],
+)
+def test_a_bad_config_of_an_encoder_is_refused(tmp_path, change, message):
+    status, output = EncoderExperiment(tmp_path, **change).run("-n")
+    assert status == 1
+    assert message in output
+
+
+def test_one_seed_is_no_ensemble(experiment):
+    experiment.configure(ensemble=True, seeds=[1])
+    assert "ensembles/" not in experiment.made("-n")
 
 
 @pytest.mark.few(1)

@@ -72,6 +72,11 @@ def test_a_complete_file_is_not_fetched_again(server, tmp_path, sha256):
     assert server.requests == 1
 
 
+def test_a_language_without_a_checksum_is_named(server, tmp_path):
+    with pytest.raises(UserError, match="sha256 must have a value for de, but has en, cs"):
+        fetched(tmp_path, server.url, sha256={"en": DIGEST, "cs": DIGEST})
+
+
 @pytest.mark.parametrize(
     ("fault", "source", "reason"),
     [
