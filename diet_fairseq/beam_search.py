@@ -76,6 +76,7 @@ class QuickBeamSearch(SequenceGenerator):
     ) -> list[list[Hypothesis]]:
         source = sample["net_input"]["src_tokens"]  # (B, S)
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
+        assert self.min_len <= longest, "min_len cannot be larger than max_len"
         [encoder_out] = self.model.forward_encoder(sample["net_input"])
         state: dict[str, dict[str, Tensor | None]] = {}
         beams = self.beam_size

@@ -199,6 +199,12 @@ OTHERS = {
 }
 
 
+@pytest.mark.parametrize("kind", [QuickBeamSearch, SequenceGenerator])
+def test_a_least_length_above_the_largest_is_refused_as_by_fairseq(kind):
+    with pytest.raises(AssertionError, match="min_len cannot be larger than max_len"):
+        generated(kind, tiny.model_of(FIRST[0]), min_len=10, max_len_a=0, max_len_b=3)
+
+
 @pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
 def test_other_searches_are_left_to_fairseq(options):
     model = tiny.model_of(FIRST[0])

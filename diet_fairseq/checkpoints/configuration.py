@@ -22,7 +22,7 @@ from torch.nn.modules import module as modules
 from ..checks import LARGEST
 from .plain import Refused, quoted, shown
 
-_LARGEST = 1_000_000  # characters and values; shared lists count each time
+_MOST_CHARACTERS = 1_000_000  # and values; shared lists count each time
 
 #: sections that describe a model and the preparation of its text; the others are about the run that
 #: wrote the checkpoint, and fairseq does not follow them when it reads one
@@ -159,8 +159,8 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
     while waiting:
         place, value = waiting.pop()
         size += 1 + (len(value) if isinstance(value, str) else 0)
-        if size > _LARGEST:
-            raise Refused(f"its configuration comes to more than {_LARGEST:,} characters")
+        if size > _MOST_CHARACTERS:
+            raise Refused(f"its configuration comes to more than {_MOST_CHARACTERS:,} characters")
         if isinstance(value, (Mapping, Namespace)):
             items = value.items() if isinstance(value, Mapping) else vars(value).items()
             for key, item in items:

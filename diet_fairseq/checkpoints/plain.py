@@ -23,7 +23,7 @@ _VALUES = (
 )
 _KEYS = (type(None), bool, int, float, str)
 _DEEPEST = 50
-_LARGEST = 20_000_000  # values; shared containers count each time
+_MOST_VALUES = 20_000_000  # shared containers count each time
 
 
 class Refused(ValueError):
@@ -84,8 +84,8 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
             item, values = copy(value, place)
             result.append((key, item))
             size += values
-        if size > _LARGEST:
-            raise _refused(path, f"comes to more than {_LARGEST:,} values")
+        if size > _MOST_VALUES:
+            raise _refused(path, f"comes to more than {_MOST_VALUES:,} values")
         return result, size
 
     return copy(state, ())[0]

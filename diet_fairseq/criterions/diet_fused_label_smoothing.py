@@ -132,7 +132,8 @@ def projects_last(model: Any) -> bool:
         if getattr(model, "find_unused_parameters", False):
             return False  # data parallel looks for them among the features' parameters
         model = model.module
-    if not has_standard_output(model):
+    # FSDP2 takes the projection apart again at the end of the forward pass
+    if hasattr(model, "reshard") or not has_standard_output(model):
         return False
     projection = model.decoder.output_projection
     return (

@@ -89,7 +89,7 @@ class PositionalRobertaEncoder(RobertaEncoder):
         return self.output_layer(features, masked_tokens=masked_tokens), extra
 
     def max_positions(self) -> int:
-        """The longest input; without an absolute table the length is not limited."""
+        """The longest input: `placement.UNLIMITED` tokens without absolute positions."""
         return self.sentence_encoder.max_positions()
 
 

@@ -10,6 +10,7 @@ from omegaconf import II
 from torch import Tensor
 
 from .. import checks
+from ..errors import UserError
 from ..registration import register_optimizer
 from . import resuming
 from .sharded import WholeNorms, is_sharded
@@ -49,8 +50,13 @@ class LambTorch(FairseqOptimizer):
 
     def __init__(self, cfg: Any, params: Iterable[Tensor]) -> None:
         super().__init__(cfg)
-        from pytorch_optimizer import Lamb
-
+        try:
+            from pytorch_optimizer import Lamb
+        except ModuleNotFoundError as error:
+            raise UserError(
+                "--optimizer lamb_torch needs the package pytorch-optimizer: pip install "
+                "'diet_fairseq[pretraining]', or take --optimizer fused_adamw"
+            ) from error
         params = list(params)
         groups: list[dict[str, Any]] = [
             {"params": [p for p in params if p.dim() > 1]},

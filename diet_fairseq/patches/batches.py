@@ -88,10 +88,12 @@ def batches_of_first_epoch(
     return iterator
 
 
-OTHER_GPUS = "a run that is resumed on other GPUs sees sentences twice, and others never"
+OTHER_WORLD_SIZE = (
+    "a run that is resumed on another number of GPUs sees sentences twice, and others never"
+)
 
 
-@intercepts("fairseq.data.iterators:EpochBatchIterator.state_dict", data=OTHER_GPUS)
+@intercepts("fairseq.data.iterators:EpochBatchIterator.state_dict", data=OTHER_WORLD_SIZE)
 def save_epoch_size(state_dict: Callable, self: Any) -> dict[str, Any]:
     return state_dict(self) | _epoch_size(self)
 
@@ -101,7 +103,7 @@ def _epoch_size(iterator: Any) -> dict[str, int]:
     return {"batches": len(iterator.frozen_batches), "shards": iterator.num_shards}
 
 
-@intercepts("fairseq.data.iterators:EpochBatchIterator.load_state_dict", data=OTHER_GPUS)
+@intercepts("fairseq.data.iterators:EpochBatchIterator.load_state_dict", data=OTHER_WORLD_SIZE)
 def resume_at_same_share(load_state_dict: Callable, self: Any, state_dict: dict[str, Any]) -> None:
     """fairseq counts the batches of one process, which differ on another number of processes.
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 from ..modes import active_kinds
@@ -50,7 +49,7 @@ class Patch:
             owner = getattr(owner, part, None)
         if name not in vars(owner or object):
             raise RuntimeError(
-                f"{self.target} is missing in fairseq {version('fairseq-fixed')}, and "
+                f"{self.target} is missing in fairseq {import_module('fairseq').__version__}, and "
                 f"diet_fairseq changes it ({next(iter(self.reasons.values()))}): install the "
                 "version that diet_fairseq asks for"
             )

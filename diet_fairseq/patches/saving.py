@@ -79,7 +79,11 @@ def lock(folder: str) -> Iterator[None]:
         ) from error
 
     # A forked process that reads data may live a little longer than this one.
-    os.register_at_fork(after_in_child=lambda: list(map(os.close, descriptors)))
+    def close() -> None:
+        while descriptors:
+            os.close(descriptors.pop())
+
+    os.register_at_fork(after_in_child=close)
     try:
         try:
             fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,4 +98,4 @@ def lock(folder: str) -> Iterator[None]:
             leftover.unlink(missing_ok=True)
         yield
     finally:
-        os.close(descriptors.pop())
+        close()

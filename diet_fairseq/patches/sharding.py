@@ -27,18 +27,20 @@ REFUSED = {
     "use_bmuf": "optimization",
     "store_ema": "ema",
     "eval_bleu": "task",
+    # where there is nothing to save, the first process would not join the others in gathering
+    "no_last_checkpoints": "checkpoint",
     # processes would leave out other layers
     **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), "model"),
 }
 
 
-def is_sharded(cfg: Any) -> bool:
+def needs_sharding(cfg: Any) -> bool:
     return bool(cfg.distributed_training.ddp_backend == NAME)
 
 
 def check(cfg: Any) -> None:
     """Refuse options that don't go with sharding."""
-    for name, section in REFUSED.items() if is_sharded(cfg) else ():
+    for name, section in REFUSED.items() if needs_sharding(cfg) else ():
         if getattr(getattr(cfg, section), name, False) not in (False, None, 0, "none"):
             cure = "take --bf16" if section == "common" else "leave it out"
             raise UserError(f"--{name.replace('_', '-')} does not go with {FLAG}: {cure}")
@@ -60,7 +62,8 @@ def keep_float32_parameters(
     init: Callable, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
 ) -> None:
     """With ``--bf16`` layers compute in it, and parameters stay in float32."""
-    if is_sharded(cfg) and cfg.common.bf16:
+    several = cfg.distributed_training.distributed_world_size > 1  # fairseq wraps no other model
+    if needs_sharding(cfg) and several and cfg.common.bf16:
         setattr(model, COMPUTES_IN, torch.bfloat16)
         cfg.common.bf16 = False
     init(self, cfg, task, model, *args, **kwargs)
@@ -106,7 +109,7 @@ def shard(model: nn.Module, group: Any, reshard: bool = True) -> nn.Module:
     return model
 
 
-def _shards(module: nn.Module) -> bool:
+def _is_sharded_model(module: nn.Module) -> bool:
     """Whether `shard` was called on it."""
     return hasattr(module, "reshard")
 
@@ -118,7 +121,7 @@ def _gather_parameters(module: Any, state: dict[str, Any], prefix: str, _: Any) 
 
 def _split_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
     for part in module.modules():
-        if _shards(part):
+        if _is_sharded_model(part):
             part.reshard()  # after an evaluation the parameters may still be whole
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if prefix + name in state:
@@ -131,7 +134,7 @@ def _split_parameters(module: Any, state: dict[str, Any], prefix: str, *_: Any) 
 )
 def save_whole_state(build_optimizer: Callable, self: Any) -> None:
     build_optimizer(self)
-    if _shards(self.model):
+    if _is_sharded_model(self.model):
         optimizer = self.optimizer.optimizer
         optimizer.register_state_dict_post_hook(_gather_state)
         optimizer.register_load_state_dict_pre_hook(_split_state)
@@ -160,7 +163,7 @@ def _split_state(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
     ours=f"{FLAG}: the norm of sharded gradients is that of a part",
 )
 def clip_whole_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Tensor:
-    if not _shards(self.model):
+    if not _is_sharded_model(self.model):
         return clip_grad_norm(self, clip_norm)
     parameters = [p for p in self.optimizer.params if p.grad is not None]
     norm = whole(torch.nn.utils.get_total_norm([p.grad for p in parameters]))
@@ -175,4 +178,4 @@ def clip_whole_norm(clip_grad_norm: Callable, self: Any, clip_norm: float) -> Te
 )
 def gather_while_saving(before: property) -> property:
     original: Any = before.fget
-    return property(lambda self: _shards(self.model) or original(self))
+    return property(lambda self: _is_sharded_model(self.model) or original(self))

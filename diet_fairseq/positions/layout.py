@@ -59,8 +59,8 @@ class Layout:
         length: the number of tokens, if positions are 0, 1, ... in every sentence and every token
             is a query; otherwise None
         regular: offsets of positions are those of slots in every sentence, so that scores of
-            offsets are a Toeplitz matrix; not so where padding stands between tokens, and in
-            cross-attention with padding before tokens or while decoding
+            offsets are a Toeplitz matrix; not so where positions are random, where padding stands
+            between tokens, and in cross-attention with padding before tokens or while decoding
         ends: positions of queries and of keys are below these numbers; None: below Tk
         numbers: of each query and each key the number of tokens before it, where positions are
             random (`sampling`); None: its position
@@ -196,7 +196,7 @@ class Layout:
 
     @cached_property
     def offset_line(self) -> Tensor:
-        """(number of offsets,) int64: all of `offset_range`; in self-attention Tq + Tk - 1."""
+        """(number of offsets,) int64: all of `offset_range`; Tq + Tk - 1 if `regular`."""
         first, last = self.offset_range
         return torch.arange(first, last + 1, device=self.key_positions.device)
 

@@ -164,5 +164,5 @@ class PositionalDecoder(TransformerDecoderBase):
         return self.dropout_module(x)
 
     def max_positions(self) -> int:
-        """The longest output; without absolute positions its length is not limited."""
+        """The longest output: `placement.UNLIMITED` tokens without absolute positions."""
         return self.limit.positions

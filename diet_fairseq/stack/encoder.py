@@ -132,5 +132,5 @@ class PositionalEncoder(TransformerEncoderBase):
         return x if self.project_in is None else self.project_in(x)
 
     def max_positions(self) -> int:
-        """The longest input; without absolute positions its length is not limited."""
+        """The longest input: `placement.UNLIMITED` tokens without absolute positions."""
         return self.limit.positions

@@ -3,7 +3,6 @@
 import logging
 import os
 
-import torch
 from fairseq import utils
 from fairseq.data import (
     FairseqDataset,
@@ -66,6 +65,6 @@ class MaskedLMNspTask(MaskedLMTask):
         dataset = super()._regular_dataset(src_dataset, target_dataset)
         dataset.defn |= {
             "net_input.segments": RightPadDataset(Segments(self._pairs), pad_idx=0),
-            "next_sentence": RawLabelDataset(torch.from_numpy(self._pairs.follows).tolist()),
+            "next_sentence": RawLabelDataset(self._pairs.follows.tolist()),
         }
         return dataset

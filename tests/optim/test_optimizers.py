@@ -1,5 +1,6 @@
 """Optimizers take the known steps, resumed or not, in half precision, too."""
 
+import sys
 from functools import partial
 
 import pytest
@@ -151,6 +152,12 @@ def test_lamb_adds_eps_to_the_norm_of_an_update(size):
     ratio = before.norm() / (u.norm() + 0.1) if size else 1.0
     optimizer.step()
     torch.testing.assert_close(x.detach(), before - lr * ratio * u)
+
+
+def test_lamb_without_its_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
+    with pytest.raises(UserError, match=r"pip install 'diet_fairseq\[pretraining\]', or take"):
+        build(LambTorch, parameters())
 
 
 def test_the_package_s_defaults_take_other_steps():

@@ -31,6 +31,10 @@ RUNS = {
     "segments": ("--arch", "bert_diet_abs", *ENCODER),
     "fairseq's own encoder": ("--arch", "roberta", *ENCODER),
     "compressed keys": ("--arch", "roberta_diet_abs_lin", *ENCODER),
+    "the fused loss": (
+        *("--arch", TRANSLATION, "--criterion", "fused_label_smoothed_cross_entropy"),
+        *("--label-smoothing", 0.1),
+    ),
     "LAMB": ("--arch", "roberta_diet_rel", *ENCODER, "--optimizer", "lamb_torch"),
 }
 
@@ -125,6 +129,15 @@ def test_bf16_computes_in_bfloat16_and_keeps_float32_parameters(data, tmp_path):
     assert torch.bfloat16 not in {value.dtype for value in values if torch.is_tensor(value)}
 
 
+def test_one_process_computes_in_bfloat16_as_without_sharding(data, tmp_path):
+    options = (*words(data, RUNS["a score that all layers share"]), "--bf16", "--no-save")
+    ours, theirs = (
+        losses(run("train", *options, *backend, "--save-dir", tmp_path))
+        for backend in (SHARDED, ())
+    )
+    assert ours == theirs
+
+
 @pytest.mark.parametrize(
     ("section", "option", "value"),
     [
@@ -134,6 +147,7 @@ def test_bf16_computes_in_bfloat16_and_keeps_float32_parameters(data, tmp_path):
         ("distributed_training", "zero_sharding", "os"),
         ("ema", "store_ema", True),
         ("task", "eval_bleu", True),
+        ("checkpoint", "no_last_checkpoints", True),
         ("model", "encoder_layerdrop", 0.1),
     ],
 )
@@ -147,6 +161,7 @@ def test_options_that_do_not_go_with_sharding_are_refused(section, option, value
             "zero_sharding": "none",
         },
         "optimization": {"use_bmuf": False}, "ema": {}, "task": {}, "model": {},
+        "checkpoint": {},
     }  # fmt: skip
     sharding.check(OmegaConf.create(cfg))
     cfg[section][option] = value

@@ -74,7 +74,7 @@ class Request:
 
     @property
     def keys(self) -> int:
-        """Tokens, or the k that any number of them is compressed to."""
+        """Tokens, or the k of a compressed scheme; ``linformer`` is no scheme of scores."""
         compressed = (scheme.shape.keys.positions for scheme in self.schemes if scheme.compressed)
         return next(compressed, self.layout.key_positions.size(1))
 
