@@ -103,7 +103,7 @@ def peak(cell: Cell, args: Namespace) -> float | None:
     try:
         run()
     except (RuntimeError, MemoryError) as error:
-        if "can't allocate memory" not in str(error):
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
         return None
     return memory("VmHWM") - before

@@ -172,7 +172,8 @@ def add_attention(
     compressed = compress is not None
     if layer == 1 and place in scores.embeddings:
         rows = scores.embeddings[place].unsqueeze(1)  # (T, 1, d)
-        matrix = input_score(module, rows, compress(rows, layout) if compressed else rows, scale)
+        keys = compress(rows, layout) if compressed else rows
+        matrix = input_score(module, rows, keys, scale / context.temperature)
         at_input = PositionScore(f"{place}'s input", 1, matrix, module.head_dim, compressed)
         scores.positions.append(at_input)
     if compressed:
@@ -181,7 +182,7 @@ def add_attention(
     q = split_heads(module, module.q_proj(query)) * scale
     k = split_heads(module, module.k_proj(key))
     positions = tuple(scheme for scheme in schemes if not isinstance(scheme, SegmentScores))
-    term, rank = position_term(attention_call(module, positions, layout, q, k))
+    term, rank = position_term(attention_call(module, positions, layout, q, k, context.temperature))
     whole = attention_call(module, schemes, layout, q, k, context.temperature)
     logits = attention_scores(whole, masked=False)  # (B, H, T, S)
     bound = None  # of the logits' rank by DIET's theorem 1
@@ -200,7 +201,7 @@ def add_attention(
     if len(positions) < len(schemes):
         half = torch.arange(q.size(2)).ge(q.size(2) // 2).long().unsqueeze(0)  # (1, T)
         layout = replace(layout, segments=half)
-        both, _ = position_term(attention_call(module, schemes, layout, q, k))
+        both, _ = position_term(attention_call(module, schemes, layout, q, k, context.temperature))
         if both is not None:
             scores.segments.append(score(both))
 
@@ -247,7 +248,8 @@ def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
         return None, None
     matrices = torch.broadcast_tensors(*(term.dense().mean(0) for term in terms))
     ranks = [term.query.size(-1) for term in terms if isinstance(term, Factors)]
-    return torch.stack(matrices).sum(0), sum(ranks) if len(ranks) == len(terms) else None
+    total = torch.stack(matrices).sum(0) / call.temperature
+    return total, sum(ranks) if len(ranks) == len(terms) else None
 
 
 def statistics(

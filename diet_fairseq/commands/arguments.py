@@ -36,7 +36,8 @@ def add_model_files(parser: ArgumentParser) -> None:
         help="SentencePiece model or subword-nmt codes, or none (default: in the folder subwords "
              "beside the data)")  # fmt: skip
     add("--tokenizer", choices=("none", "moses"),
-        help="tokenizer before the subwords (default: none)")  # fmt: skip
+        help="tokenizer before the subwords (default: none; with subwords/codes moses)"
+        )  # fmt: skip
     add("--source-lang", metavar="SRC", help="source language (default: the checkpoint's)")
     add("--target-lang", metavar="TGT", help="target language (default: the checkpoint's)")
 

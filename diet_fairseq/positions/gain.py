@@ -82,5 +82,5 @@ def first_offsets(shape: AttentionShape) -> Tensor:
 
 
 def local_scores(offsets: Tensor, shape: AttentionShape, peak: float) -> Tensor:
-    """(..., H): a score at each offset (...), which falls by 1/e a token from each head's peak."""
+    """(..., H): a score at each offset (...), 1/e as high with each token from a head's peak."""
     return peak * torch.exp(-(offsets.unsqueeze(-1) - first_offsets(shape)).abs())

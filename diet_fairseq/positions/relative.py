@@ -68,7 +68,7 @@ class OffsetScalars(OffsetScores):
     """Offsets whose scalars are parameters: ``weight`` (rows, H), times the gain.
 
     A blind start draws the score from N(0, std). A local start has a peak in every head that falls
-    by 1/e with each token.
+    to 1/e with each token.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+import socket
 import tarfile
 import zipfile
 import zlib
@@ -74,9 +75,15 @@ def main() -> None:
         pair = "-".join(args.languages)
         if name not in DATASETS or pair not in DATASETS[name].langpairs:
             raise UserError(f"sacreBLEU has no test set {name} for {pair}: see sacrebleu --list")
-        references = (line[0] for line in DATASETS[name].references(pair))
-        write_lines(args.outputs[0], map(str.strip, DATASETS[name].source(pair)))
-        write_lines(args.outputs[1], map(str.strip, references))
+        socket.setdefaulttimeout(60)  # sacreBLEU's own downloads have none
+        try:
+            references = (line[0] for line in DATASETS[name].references(pair))
+            write_lines(args.outputs[0], map(str.strip, DATASETS[name].source(pair)))
+            write_lines(args.outputs[1], map(str.strip, references))
+        except OSError as error:
+            raise UserError(
+                f"sacreBLEU's {name} can't be downloaded ({error}): run this again"
+            ) from error
         return
     for language, output in zip(args.languages, args.outputs, strict=True):
         download(args.source, language, output, args.archives)

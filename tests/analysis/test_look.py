@@ -44,7 +44,15 @@ def case_named(name):
     return case
 
 
-WARM = Case("diet_rel", family="roberta").but(position_temperature=0.5)
+PLAIN = Case("diet_rel", family="roberta")
+WARM = PLAIN.but(position_temperature=0.5)
+
+
+@pytest.mark.parametrize("case", [PLAIN, Case("sinusoidal")], ids=str)
+def test_position_scores_are_divided_by_the_temperature(case):
+    _, plain = scores_of(tiny.model_of(case))
+    _, warm = scores_of(tiny.model_of(case.but(position_temperature=0.5)))
+    torch.testing.assert_close(warm.positions[0].matrix, 2 * plain.positions[0].matrix)
 
 
 @tiny.each([
