@@ -6,6 +6,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, cast
@@ -146,8 +147,11 @@ class EvaluateEvery(TrainerCallback):
 
 def last_checkpoint(folder: Path) -> str | None:
     """The last complete checkpoint of a training that was killed."""
-    states = folder.glob("checkpoint-*/trainer_state.json")  # the file that Trainer writes last
-    updates = {int(path.parent.name.partition("-")[2]): str(path.parent) for path in states}
+    updates = {}
+    for path in folder.glob("checkpoint-*/trainer_state.json"):  # the file that Trainer writes last
+        with suppress(json.JSONDecodeError):
+            json.loads(path.read_bytes())
+            updates[int(path.parent.name.partition("-")[2])] = str(path.parent)
     return updates[max(updates)] if updates else None
 
 

@@ -247,7 +247,9 @@ def test_an_unfinished_checkpoint_is_not_resumed(
         with pytest.raises(KeyboardInterrupt):
             run(patch, finetune, *words)
     complete = sorted(path.name for path in (out / "checkpoints").glob("checkpoint-*"))
-    (out / "checkpoints" / "checkpoint-999").mkdir()  # a kill left it
+    for update in (998, 999):  # a kill left them
+        (out / "checkpoints" / f"checkpoint-{update}").mkdir()
+    (out / "checkpoints" / "checkpoint-999" / "trainer_state.json").touch()
     if of_earlier_model:
         for path in (out / "checkpoints").glob("*/trainer_state.json"):
             os.utime(path, (0, 0))

@@ -97,11 +97,11 @@ class Experiment:
         return path
 
     def start_until(self, rule: str, pattern: str, **changes: object) -> subprocess.Popen:
-        """Snakemake, whose job of this rule has far to go when a file of the pattern is there."""
+        """Snakemake, whose job of this rule has far to go when a file of the pattern has content."""
         self.configure(**changes)
         process = self.start("--until", rule)
         end = time.monotonic() + 900
-        while not [*self.folder.glob(pattern)]:
+        while not any(path.stat().st_size for path in self.folder.glob(pattern)):
             assert process.poll() is None, process.stdout.read()
             assert time.monotonic() < end
             time.sleep(0.02)
