@@ -97,7 +97,7 @@ class Experiment:
         return path
 
     def start_until(self, rule: str, pattern: str, **changes: object) -> subprocess.Popen:
-        """Snakemake, whose job of this rule has far to go when a file of the pattern has content."""
+        """Snakemake, whose job of this rule has far to go when the pattern finds some content."""
         self.configure(**changes)
         process = self.start("--until", rule)
         end = time.monotonic() + 900
