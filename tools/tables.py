@@ -53,12 +53,12 @@ def tatoeba() -> None:
     for scheme in bleu["tatoeba"].mean().sort_values(ascending=False).index:
         pairs = bleu["tatoeba"].loc[bleu["tatoeba", scheme].dropna().index]
         against = "" if scheme == "stock" else difference(pairs[scheme], pairs["stock"])
-        row = {"scheme": scheme, "BLEU": spread(pairs[scheme])}
+        row = {"scheme": scheme, "seeds": str(len(pairs)), "BLEU": spread(pairs[scheme])}
         row |= {"against stock, same seeds": against, "chrF": spread(chrf[scheme].dropna())}
         row["BLEU on Multi30k"] = spread(bleu["flickr", scheme].dropna())
         row["loss, nats"] = spread(losses[scheme].dropna())
         rows.append(row)
-    show(DataFrame(rows))
+    show(DataFrame(rows).replace(r" \(p .*", "", regex=True))
 
 
 def pretraining() -> None:
