@@ -67,13 +67,9 @@ POSITIONS = max(config["positions"] or 0, config["length"])
 for label, settings in [*TASKS.items(), *([("questions", QUESTIONS)] if QUESTIONS else [])]:
     length = (TUNING | settings)["length"]
     if length > POSITIONS:
-        raise WorkflowError(
-            f"config: the length of {label} must be at most {POSITIONS}, the model's positions, but is {length}"
-        )
-if QUESTIONS and QUESTIONS.get("stride", 128) >= (room := length - 67):  # 64 tokens of a question, and 3
-    raise WorkflowError(
-        f"config.questions.stride must be below {room}, its length minus 67, but is {QUESTIONS.get('stride', 128)}"
-    )
+        raise WorkflowError(f"config: length {length} of {label} must be at most {POSITIONS}, the model's positions")
+if QUESTIONS and (stride := QUESTIONS.get("stride", 128)) >= length - 67:  # 64 of a question, and 3
+    raise WorkflowError(f"config.questions: stride {stride} must be below {length - 67}, length minus 67")
 if unknown := {*config["wikitext"]} - {file for files in [*config["text"].values(), config["valid"]] for file in files}:
     raise WorkflowError(f"config.wikitext must name files of text or valid, but has {min(unknown)}")
 

@@ -42,18 +42,18 @@ def difference(ours: Series, theirs: Series) -> str:
     return f"{mean:+.2f} ± {test.confidence_interval().high - mean:.2f} (p = {test.pvalue:.2g})"
 
 
-def compare(ours: DataFrame, theirs: DataFrame, reference: Path, pair: str) -> list[str]:
+def compare(ours: DataFrame, theirs: DataFrame, reference: str, pair: str) -> list[str]:
     """Two cells: the difference in BLEU over seeds, and the paired bootstrap of each seed."""
     pairs, tests = ours.merge(theirs, on=["test", "seeds"]), []
     for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
         files = [Path(folder, f"evaluation-{test}", "translations.txt") for folder in folders]
-        lines, baseline, references = (list(read_lines(file)) for file in (*files, reference))
+        lines, baseline, references = (list(read_lines(file)) for file in (*files, Path(reference)))
         gain, p = paired_bootstrap(baseline, lines, references, pair)
         tests.append(f"{gain:+.2f} (p = {p:.3f})")
     return [difference(pairs["BLEU_x"], pairs["BLEU_y"]), ", ".join(tests)]
 
 
-def markdown(table: DataFrame, test: str, reference: Path, baseline: str, pair: str = "") -> str:
+def markdown(table: DataFrame, test: str, reference: str, baseline: str, pair: str = "") -> str:
     """The table of one test set; ensembles have rows of their own."""
     rows = table[table["test"] == test]
     columns = ["model", "BLEU", "chrF", "parameters", "minutes", "seeds"]
@@ -89,9 +89,7 @@ def main() -> None:
     table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})
     with atomic_file(args.results) as file:
         table.round({"minutes": 1}).to_csv(file, index=False, lineterminator="\n")
-    texts = [
-        markdown(table, test, Path(path), args.baseline, args.pair) for test, path in args.test
-    ]
+    texts = [markdown(table, name, path, args.baseline, args.pair) for name, path in args.test]
     args.output.write_text("\n".join(texts), encoding="utf-8")
     print("\n".join(texts))
 

@@ -140,9 +140,12 @@ def test_a_batch_of_samples_is_never_rounded(tmp_path, gpus, batch):
     [
         (
             {"length": 64},
-            "config: the length of RTE must be at most 64, the model's positions, but",
+            "config: length 90 of RTE must be at most 64, the model's positions",
         ),
-        ({"questions": {"train": "squad.json"}}, "config.questions.stride must be below 23, its"),
+        (
+            {"questions": {"train": "squad.json"}},
+            "config.questions: stride 128 must be below 23",
+        ),
         ({"wikitext": ["text/e.txt"]}, "config.wikitext must name files of text or valid, but has"),
         ({"gpus": 3}, "config.batch must be a multiple of gpus, 3, but is 8"),
     ],

@@ -4,7 +4,7 @@ They were made with other programs (mteval-v13a.pl, mteval-v14.pl, tercom, chrF+
 sacreBLEU, so this shows that the workflow's scores can be compared with figures from
 elsewhere. Status 1 if one differs.
 
-    python examples/wmt18/score_outputs.py FOLDER_OF_DATA
+    python tools/score_outputs.py FOLDER_OF_DATA
 
 FOLDER_OF_DATA holds newstest2017/ and newstest2017_outputs/.
 """
