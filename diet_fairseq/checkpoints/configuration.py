@@ -22,7 +22,7 @@ from torch.nn.modules import module as modules
 from ..checks import LARGEST
 from .plain import Refused, quoted, shown
 
-_MOST_CHARACTERS = 1_000_000  # and values; shared lists count each time
+_MOST_CHARACTERS = 1_000_000  # of text, and of values; shared lists count each time
 
 #: sections that describe a model and the preparation of its text; the others are about the run that
 #: wrote the checkpoint, and fairseq does not follow them when it reads one
