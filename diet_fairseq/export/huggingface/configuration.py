@@ -92,7 +92,7 @@ def arguments(config: Any) -> Namespace:
         same.append("pooler_dropout")
         family = "bert" if config.pooler or config.type_vocab_size else "roberta"
         if config.embedding_dim not in (None, config.encoder_embed_dim):
-            family, options["embedding_size"] = "electra", config.embedding_dim
+            options["embedding_size"] = config.embedding_dim
         options |= {
             "max_positions": config.max_source_positions,
             "tokens_per_sample": config.max_source_positions,
