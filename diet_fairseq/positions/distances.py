@@ -193,7 +193,8 @@ class Fire(DistanceNetwork):
 
     def score(self, layout: Layout) -> Dense:
         query, key = layout.query_positions, layout.key_positions
-        if query.size(0) == 1 or query.size(1) == 1:
+        pairs_in_batch = query.numel() * key.size(1)
+        if query.size(0) == 1 or pairs_in_batch <= layout.query_end * layout.key_end:
             return Dense(self._of_positions(query, key).permute(0, 3, 1, 2))
         # positions differ between sentences: the network reads every pair of them once
         device = query.device

@@ -150,7 +150,14 @@ class Layout:
         if keys not in self.cache:
             first = self.key_positions.size(1) - keys
             ends = self.query_end, self.key_end
-            self.cache[keys] = replace(self, key_positions=self.key_positions[:, first:], ends=ends)
+            mask = None if self.padding_mask is None else self.padding_mask[:, first:]
+            self.cache[keys] = replace(
+                self,
+                key_positions=self.key_positions[:, first:],
+                padding_mask=mask,
+                regular=False,
+                ends=ends,
+            )
         return self.cache[keys]
 
     def compressed(self, k: int) -> "Layout":

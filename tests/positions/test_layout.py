@@ -52,3 +52,9 @@ def test_causal_attention_sees_no_later_slot_whatever_the_holes(queries):
     assert torch.equal(hidden[1, 0], expected)
     holes = mask("x.xx")[0].expand(4, 4) & ~torch.eye(4).bool()
     assert torch.equal(hidden[0, 0], expected | holes[-(queries or 4) :])
+
+
+def test_the_last_keys_have_their_offsets_and_their_padding():
+    last = Layout.of_self_attention(mask("xxxx. xxxxx"), queries=1).of_last_keys(2)
+    assert last.offsets.tolist() == [[[-1, 0]]]
+    assert last.padding_mask.tolist() == [[False, True], [False, False]]

@@ -5,6 +5,8 @@ import torch
 
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
+from diet_fairseq.positions import AttentionShape, Limit
+from diet_fairseq.positions.distances import Fire
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.sampling import PositionSampling
 from diet_fairseq.stack.decoder import PositionalDecoder
@@ -233,6 +235,17 @@ def test_a_relative_scheme_may_draw_from_more_than_its_limit():
     model = tiny.from_arguments(args).train()
     assert outputs(model).isfinite().all()
     assert PositionConfig.of(args).position_sampling_length == 900
+
+
+def test_fire_reads_no_more_pairs_than_a_batch_has(monkeypatch):
+    numbers_read = []
+    monkeypatch.setattr(
+        Fire, "of_distances", lambda self, x: numbers_read.append(x.numel()) or x.unsqueeze(-1)
+    )
+    layout = layouts(torch.zeros(3, 4, dtype=torch.bool), "randomised", length=1024)
+    limit = Limit(1024, "--max-positions")
+    Fire.create(AttentionShape(1, 2, 2, limit, limit)).score(layout)
+    assert numbers_read == [3 * 4 * 4]
 
 
 @pytest.mark.slow
