@@ -12,6 +12,7 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
+from .. import checks
 from ..errors import UserError
 from ..registration import register_model
 from ..stack.encoder import PositionalEncoder
@@ -89,8 +90,15 @@ def shares_embeddings(args: Namespace) -> bool:
 
 def generator_options(args: Namespace) -> Namespace:
     """The options of the generator's encoder."""
+    checks.not_below("--generator-size", args.generator_size, 1 / args.encoder_embed_dim)
     width = int(args.encoder_embed_dim * args.generator_size + 1e-6)
     heads = max(1, width // 64)
+    if width % heads:
+        raise UserError(
+            f"--generator-size {args.generator_size:g} of width {args.encoder_embed_dim} is "
+            f"{width}, which must be a multiple of the generator's {heads} heads: take "
+            f"{64 * heads / args.encoder_embed_dim:g}"
+        )
     sizes = {"embed_dim": width, "ffn_embed_dim": 4 * width, "attention_heads": heads}
     return Namespace(**vars(args) | {f"encoder_{name}": size for name, size in sizes.items()})
 

@@ -15,6 +15,7 @@ from fairseq.tasks.denoising import DenoisingTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
+from .. import checks
 from ..config import PositionConfig, options_of
 from ..errors import UserError
 from ..positions import PositionScheme
@@ -193,7 +194,8 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
 
 def embedding_size(args: Namespace) -> int:
     """The width of token embeddings; the encoder's unless ``--embedding-size`` is given."""
-    return getattr(args, "embedding_size", None) or args.encoder_embed_dim
+    size: int = getattr(args, "embedding_size", None) or 0
+    return checks.not_below("--embedding-size", size, 0) or args.encoder_embed_dim
 
 
 def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any) -> Size:

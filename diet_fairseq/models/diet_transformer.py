@@ -62,6 +62,11 @@ class DietTransformerModel(WarmStart, TransformerModel):
                 )
         config = settle(args, UNSUPPORTED)
         check_no_segments(config, "a translation model", "leave it out")
+        if args.no_cross_attention and config.position_cross_attention:
+            raise UserError(
+                "--position-cross-attention has no effect with --no-cross-attention: leave one of "
+                "them out"
+            )
         return super().build_model(args, task)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from typing import Any
 
 from fairseq import utils
 from fairseq.data import (
@@ -40,6 +41,13 @@ class MaskedLMNspTask(MaskedLMTask):
     def has_sharded_data(self, split: str) -> bool:
         """True, so that fairseq loads the data for every epoch, with the epoch's number."""
         return True
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **options: Any
+    ) -> None:
+        # fairseq keeps the iterator of every dataset, and with it the pairs of all earlier epochs.
+        self.dataset_to_epoch_iter.pop(self.datasets.get(split), None)
+        super().load_dataset(split, epoch=epoch, combine=combine, **options)
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
         paths = utils.split_paths(self.cfg.data)

@@ -10,6 +10,7 @@ from fairseq.logging import metrics
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from diet_fairseq.criterions.diet_electra import ElectraLoss
+from diet_fairseq.errors import UserError
 from diet_fairseq.models import diet_electra
 from diet_fairseq.positions import SCHEMES
 from tests.support import mutants
@@ -331,6 +332,23 @@ def test_all_embeddings_are_shared_with_the_generator(options):
     for part in SHARED:
         assert getattr(ours, part) is getattr(theirs, part) is not None
     assert model.generator.lm_head.weight is ours.embed_tokens.weight
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (0, "--generator-size must be at least 0.00390625, but is 0"),
+        (
+            0.7,
+            "--generator-size 0.7 of width 256 is 179, which must be a multiple of the "
+            "generator's 2 heads: take 0.5",
+        ),
+    ],
+)
+def test_a_generator_of_no_possible_width_is_refused(part, says):
+    with pytest.raises(UserError) as error:
+        build("electra_t5", encoder_embed_dim=256, generator_size=part)
+    assert str(error.value) == says
 
 
 def test_a_generator_may_have_embeddings_of_its_own():

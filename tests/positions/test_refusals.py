@@ -116,6 +116,8 @@ REFUSED = {
     "sinusoidal --position-sharing head": no_option(
         "sinusoidal", "--position-sharing head", "sharing"
     ),
+    "alibi --no-cross-attention --position-cross-attention": "--position-cross-attention has no "
+    "effect with --no-cross-attention: leave one of them out",
     "none --position-input learned": no_option("none", "--position-input learned", "input"),
     "shaw --position-values --attention-backend sdpa": "--attention-backend sdpa can't compute the "
     "position scheme shaw, which has value_rows: take auto, reference",
@@ -162,6 +164,7 @@ REFUSED_BY_ENCODERS = {
     ),
     "roberta_diet_abs_tiny --position-cross-attention": "--position-cross-attention: an encoder "
     "has no cross-attention: leave it out",
+    "bert_t5_tiny --embedding-size -1": "--embedding-size must be at least 0, but is -1",
     "bert_learned_tiny --position-sharing head": no_option(
         "learned", "--position-sharing head", "sharing"
     ),

@@ -81,6 +81,14 @@ def test_pairs_differ_by_epoch_and_repeat_by_seed(data):
     assert task.has_sharded_data("train")
 
 
+def test_the_pairs_of_earlier_epochs_are_not_kept(data):
+    task = task_of(data)
+    for epoch in (1, 2, 3):
+        task.load_dataset("train", epoch=epoch)
+        task.get_batch_iterator(task.dataset("train"), max_sentences=8, epoch=epoch)
+    assert list(task.dataset_to_epoch_iter) == [task.dataset("train")]
+
+
 def test_a_missing_split_is_named(data):
     with pytest.raises(FileNotFoundError, match="Dataset not found: test"):
         task_of(data).load_dataset("test")

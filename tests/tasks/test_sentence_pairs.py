@@ -136,6 +136,12 @@ def test_empty_lines_separate_documents():
     assert runs(lengths > 0).tolist() == [[1, 3], [5, 6], [7, 8]]
 
 
+def test_samples_without_room_for_two_texts_are_refused():
+    with pytest.raises(UserError) as error:
+        pairs([[5, EOS], [EOS], [6, EOS]], tokens_per_sample=4)
+    assert str(error.value) == "--tokens-per-sample must be at least 5, but is 4"
+
+
 @pytest.mark.parametrize(("lines", "number"), [([[5, EOS], [6, EOS]], 1), ([[EOS]], 0)])
 def test_fewer_than_two_documents_are_refused(lines, number):
     with pytest.raises(UserError) as error:
