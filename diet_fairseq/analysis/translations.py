@@ -48,5 +48,5 @@ def measure(
         if max(lengths[n] for n in members) <= translator.longest:
             out = translator.translate([lines[n][0] for n in members], beam=beam)
             references = [lines[n][1] for n in members]
-            curve.points[label] = score(out, references, pair=f"-{translator.target_lang}")
+            curve.points[label] = score(out, references, pair=("", translator.target_lang))
     return curve

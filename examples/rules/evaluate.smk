@@ -48,7 +48,7 @@ rule score:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json",
     params:
         test_set=lambda w: "" if isinstance(TESTS[w.test], str) else TESTS[w.test].get("sacrebleu", ""),
-        pair=f"{SOURCE}-{TARGET}",
+        pair=f"{SOURCE} {TARGET}",
         settings=json.dumps(SEARCH),
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
@@ -73,7 +73,7 @@ rule table:
         }),
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
         baseline=config["baseline"] or "",
-        pair=f"{SOURCE}-{TARGET}",
+        pair=f"{SOURCE} {TARGET}",
     log:
         f"{FOLDER}/logs/table.log",
     shell:

@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("reference", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--checkpoints", nargs="+", type=Path, required=True)
-    parser.add_argument("--pair", required=True, help="such as en-de")
+    parser.add_argument("--pair", nargs=2, required=True, help="languages, such as en de")
     parser.add_argument("--test-set", default="", help="sacreBLEU's name of it")
     parser.add_argument("--settings", type=json.loads, default={}, help="to note, as JSON")
     args = parser.parse_args()

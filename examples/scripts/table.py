@@ -11,7 +11,7 @@ from scipy import stats
 from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
 from diet_fairseq.text.lines import read_lines
-from diet_fairseq.text.scores import paired_bootstrap
+from diet_fairseq.text.scores import Pair, paired_bootstrap
 
 COLUMNS = "folder,scheme,size,seeds,test,BLEU,chrF,parameters,minutes,BLEU signature,chrF signature"
 
@@ -42,7 +42,7 @@ def difference(ours: Series, theirs: Series) -> str:
     return f"{mean:+.2f} ± {test.confidence_interval().high - mean:.2f} (p = {test.pvalue:.2g})"
 
 
-def compare(ours: DataFrame, theirs: DataFrame, reference: str, pair: str) -> list[str]:
+def compare(ours: DataFrame, theirs: DataFrame, reference: str, pair: Pair) -> list[str]:
     """Two cells: the difference in BLEU over seeds, and the paired bootstrap of each seed."""
     pairs, tests = ours.merge(theirs, on=["test", "seeds"]), []
     for test, *folders in zip(pairs["test"], pairs["folder_x"], pairs["folder_y"], strict=True):
@@ -53,7 +53,7 @@ def compare(ours: DataFrame, theirs: DataFrame, reference: str, pair: str) -> li
     return [difference(pairs["BLEU_x"], pairs["BLEU_y"]), ", ".join(tests)]
 
 
-def markdown(table: DataFrame, test: str, reference: str, baseline: str, pair: str = "") -> str:
+def markdown(table: DataFrame, test: str, reference: str, baseline: str, pair: Pair) -> str:
     """The table of one test set; ensembles have rows of their own."""
     rows = table[table["test"] == test]
     columns = ["model", "BLEU", "chrF", "parameters", "minutes", "seeds"]
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--models", type=json.loads, required=True, help="folder -> description")
     parser.add_argument("--test", nargs=2, action="append", metavar=("NAME", "REFERENCE"))
     parser.add_argument("--baseline", default="", help="scheme to test the others against")
-    parser.add_argument("--pair", default="", help="languages, such as en-de")
+    parser.add_argument("--pair", nargs=2, default=("", ""), help="languages, such as en de")
     args = parser.parse_args()
     rows = [read_row(test, *model) for model in args.models.items() for test, _ in args.test]
     table = DataFrame(rows, columns=COLUMNS.split(",")).astype({"parameters": "Int64"})

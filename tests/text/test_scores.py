@@ -1,19 +1,35 @@
 """sacreBLEU's scores and their signatures."""
 
 import pytest
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.text.scores import paired_bootstrap, score
+from diet_fairseq.text.scores import bleu, paired_bootstrap, score
 
 REFERENCES = [f"this is sentence number {n} of the test" for n in range(40)]
 
 
-def test_words_are_counted_by_the_rules_of_the_target_language():
-    assert "tok:zh" in score(["猫坐"], ["猫坐"], pair="en-zh")["BLEU signature"]
+@pytest.mark.parametrize(
+    ("pair", "tokenizer"),
+    [
+        (("en", "zh"), "zh"),
+        (("en", "zh-CN"), "zh"),
+        (("pt_BR", "ja_JP"), "ja-mecab"),
+        (("zh-CN", "en"), "13a"),
+    ],
+)
+def test_words_are_counted_by_the_rules_of_the_target_language(pair, tokenizer, monkeypatch):
+    names = []
+    monkeypatch.setattr(  # the tokenizers of Japanese and Korean are packages of their own
+        "sacrebleu.metrics.bleu._get_tokenizer",
+        lambda name: names.append(name) or Tokenizer13a,
+    )
+    bleu(pair)
+    assert names == [tokenizer]
 
 
 def test_the_signature_names_a_test_set_of_sacrebleu():
-    signature = score(REFERENCES, REFERENCES, "wmt18", "en-de")["BLEU signature"]
+    signature = score(REFERENCES, REFERENCES, "wmt18", ("en", "de"))["BLEU signature"]
     assert "test:wmt18" in signature
     assert "lang:en-de" in signature
 
@@ -26,8 +42,8 @@ def test_translations_of_another_number_of_lines_are_refused():
 def test_the_bootstrap_counts_words_as_the_score_does():
     lines = ["猫坐在垫子上看着窗外的鸟", "狗在花园里跑来跑去很开心", "他每天早上都喝一杯咖啡"]
     worse = [line.replace("在", "于") for line in lines]
-    difference, _ = paired_bootstrap(worse, lines, lines, "en-zh")
-    expected = 100 - score(worse, lines, pair="en-zh")["BLEU"]
+    difference, _ = paired_bootstrap(worse, lines, lines, ("en", "zh"))
+    expected = 100 - score(worse, lines, pair=("en", "zh"))["BLEU"]
     assert difference == pytest.approx(expected)
     assert 0 < difference < 100
 

@@ -47,7 +47,7 @@ def grid(folder):
 
 def test_a_table_has_rows_for_schemes_and_ensembles(tmp_path):
     rows, reference = grid(tmp_path)
-    text = table.markdown(rows, "test", reference, "shaw")
+    text = table.markdown(rows, "test", reference, "shaw", ("en", "de"))
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if "tiny" in line]
     assert [line[0] for line in lines] == [
         "shaw, tiny", "shaw, tiny, ensemble", "t5, tiny", "t5, tiny, ensemble"
@@ -56,7 +56,7 @@ def test_a_table_has_rows_for_schemes_and_ensembles(tmp_path):
     assert lines[2][3:7] == ["1,000", "1.5", "1, 2", "+5.00"]
     assert lines[2][7].count("(p = 0.001)") == 2
     assert [line[3:6] for line in lines[1::2]] == [["", "", "1 2"]] * 2
-    assert "against" not in table.markdown(rows, "test", reference, "")
+    assert "against" not in table.markdown(rows, "test", reference, "", ("en", "de"))
 
 
 def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
@@ -76,7 +76,7 @@ def test_scores_become_a_csv_and_a_table(tmp_path, monkeypatch, capsys):
     words += ["--models", json.dumps(models), "--baseline", "shaw"]
     monkeypatch.setattr("sys.argv", ["table.py", *map(str, words)])
     table.main()
-    assert output.read_text() == table.markdown(rows, "test", reference, "shaw")
+    assert output.read_text() == table.markdown(rows, "test", reference, "shaw", ("en", "de"))
     csv = read_csv(tmp_path / "results.csv", dtype={"parameters": "Int64", "seeds": str})
     assert_frame_equal(csv, rows, check_dtype=False)
 
