@@ -30,7 +30,7 @@ def find_checkpoints(folder: Path, kind: str, count: int) -> list[Path]:
     if len(numbers) < count:
         raise UserError(
             f"--inputs {folder}: {len(numbers)} {kind} checkpoints are there, "
-            f"--num-{kind}-checkpoints asks for {count}"
+            f"--num-{kind}-checkpoints asks for {count}: ask for fewer, or train longer"
         )
     return sorted(numbers, key=numbers.__getitem__, reverse=True)[:count]
 

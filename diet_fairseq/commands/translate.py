@@ -28,8 +28,11 @@ def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
 
 
 def load_translator(args: Namespace) -> "Translator":
-    """The translator that the arguments of `add_model` name."""
+    """The translator that the arguments of `add_model` name; it says if they are an ensemble."""
     from ..inference.translator import Translator
+
+    if len(args.models) > 1:
+        print(f"ensemble of {len(args.models)} models:", *args.models, file=sys.stderr)
 
     names = (
         *("data", "subwords", "tokenizer", "source_lang", "target_lang", "device", "threads"),

@@ -105,7 +105,8 @@ def test_numbers_are_ordered_as_numbers(folder):
     ("arguments", "message"),
     [
         (["{0}", "--num-epoch-checkpoints", "5"],
-         "--inputs {0}: 4 epoch checkpoints are there, --num-epoch-checkpoints asks for 5"),
+         "--inputs {0}: 4 epoch checkpoints are there, --num-epoch-checkpoints asks for 5: "
+         "ask for fewer, or train longer"),
         (["{0}", "--num-epoch-checkpoints", "0"],
          "--num-epoch-checkpoints 0: give a number of at least 1"),
         (["{0}/checkpoint1.pt", "--num-epoch-checkpoints", "1"],

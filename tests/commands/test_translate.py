@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+from argparse import ArgumentParser
 
 import pytest
 
@@ -48,6 +49,16 @@ def test_models_and_the_text_are_distinguished(model, text, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)  # to open it would take its text
     assert translate.separate_file([model, pipe]) == ([model], pipe)
+
+
+def test_an_ensemble_is_named(monkeypatch, capsys):
+    monkeypatch.setattr("diet_fairseq.inference.translator.Translator", lambda *_, **__: None)
+    parser = ArgumentParser()
+    translate.add_arguments(parser)
+    translate.load_translator(parser.parse_args(["runs/a"]))
+    assert capsys.readouterr().err == ""
+    translate.load_translator(parser.parse_args(["runs/a", "runs/b"]))
+    assert capsys.readouterr().err == "ensemble of 2 models: runs/a runs/b\n"
 
 
 def test_standard_input_is_translated(model, monkeypatch, capsys, text):
