@@ -5,8 +5,7 @@ from itertools import product
 check_config(EXAMPLES / "roberta" / "schema.yaml")
 
 FOLDER = config["folder"]
-FILE = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}[config["subwords"]]
-SUBWORDS = f"{FOLDER}/subwords/{FILE}"
+SUBWORDS = f"{FOLDER}/subwords/" + ("codes" if config["subwords"] == "subword_nmt" else "sentencepiece.model")
 TASKS, QUESTIONS, TUNING = config["tasks"], config["questions"], config["tuning"]
 DOWNLOADS = config["downloads"]
 
@@ -56,10 +55,8 @@ def tuning_names(task):
     settings = TUNING | (QUESTIONS if task == "questions" else TASKS[task])
     apart = ("rates", "epochs", "seeds", "tests", "per_step", "statistic")
     shared = digest({key: value for key, value in settings.items() if key not in apart})
-    return [
-        f"lr{rate:g}-e{epochs}-s{seed}-{shared}"
-        for rate, epochs, seed in product(settings["rates"], settings["epochs"], settings["seeds"])
-    ]
+    runs = product(settings["rates"], settings["epochs"], settings["seeds"])
+    return [f"lr{rate:g}-e{epochs}-s{seed}-{shared}" for rate, epochs, seed in runs]
 
 
 # A length that the model has no positions for, or a stride without room, would fail after pretraining.
@@ -68,6 +65,8 @@ for label, settings in [*TASKS.items(), *([("questions", QUESTIONS)] if QUESTION
     length = (TUNING | settings)["length"]
     if length > POSITIONS:
         raise WorkflowError(f"config: length {length} of {label} must be at most {POSITIONS}, the model's positions")
+if TUNING["batch"] % min(step := TUNING["per_step"] or 1, TUNING["batch"]):
+    raise WorkflowError(f"config.tuning.per_step must divide batch, {TUNING['batch']}, but is {step}: take a divisor")
 if QUESTIONS and (stride := QUESTIONS.get("stride", 128)) >= length - 67:  # 64 of a question, and 3
     raise WorkflowError(f"config.questions: stride {stride} must be below {length - 67}, length minus 67")
 if unknown := {*config["wikitext"]} - {file for files in [*config["text"].values(), config["valid"]] for file in files}:

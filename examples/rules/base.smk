@@ -46,7 +46,8 @@ def check_config(schema):
     except WorkflowError as error:
         fault = best_match([error.__context__])
         key = ".".join(["config", *map(str, fault.absolute_path)])
-        raise WorkflowError(f"{key}: {fault.message}") from None
+        advice = {"number": ": write 0.001 or 1.0e-3", "string": ": put it in quotes"}.get(str(fault.validator_value), "")
+        raise WorkflowError(f"{key}: {fault.message}{advice}") from None
 
 
 def batch_options(option, capacity):

@@ -55,8 +55,10 @@ def architecture(scheme, size):
 
 def save_interval():
     """Updates between checkpoints; the last one is saved after the last update."""
-    updates = config["updates"]
-    longest = min(config["save_interval"], max(1, updates // config["average"]))
+    updates, average = config["updates"], config["average"]
+    if average > updates:
+        raise WorkflowError(f"config.average must be at most updates, {updates}, but is {average}: lower it")
+    longest = min(config["save_interval"], updates // average)
     interval = next(n for n in range(longest, 0, -1) if updates % n == 0)
     if interval * 4 < longest:
         raise WorkflowError(

@@ -38,6 +38,10 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"inputs": {"a": "nosuch"}}, "config.inputs.a: there is no file nosuch"),
         ({"baseline": "shaw"}, "config.baseline must be one of the schemes, diet_rel, but"),
         ({"train": {"url": "http://x", "sha": "1"}}, "config.train"),
+        ({"updates": 3, "average": 5}, "config.average must be at most updates, 3, but is 5"),
+        ({"folder": "~/mine"}, "config.folder: '~/mine' does not match"),
+        ({"learning_rate": "1e-3"}, "config.learning_rate: '1e-3' is not of type 'number': write"),
+        ({"languages": ["en", False]}, "config.languages.1: False is not of type 'string': put it"),
     ],
 )  # fmt: skip
 def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
@@ -148,6 +152,12 @@ def test_a_batch_of_samples_is_never_rounded(tmp_path, gpus, batch):
         ),
         ({"wikitext": ["text/e.txt"]}, "config.wikitext must name files of text or valid, but has"),
         ({"gpus": 3}, "config.batch must be a multiple of gpus, 3, but is 8"),
+        (
+            {"tuning": {"batch": 8, "per_step": 3, "length": 90}},
+            "config.tuning.per_step must divide batch, 8, but is 3: take a divisor",
+        ),
+        ({"questions": {"stride": 5}}, "config.questions: 'train' is a required property"),
+        ({"models": {"pretraining": "bert_t5"}}, "config.models: 'pretraining' does not match"),
     ],
 )
 def test_a_bad_config_of_an_encoder_is_refused(tmp_path, change, message):

@@ -85,6 +85,12 @@ def test_the_carried_summary_is_what_the_script_writes(shared_data, tmp_path):
     assert output.read_text() == (EXAMPLES.parent / "results" / "papers.csv").read_text()
 
 
+def test_a_summary_without_the_papers_tables_says_what_it_needs(tmp_path):
+    done = plan(tmp_path, "summary")
+    assert done.returncode == 1
+    assert "summary needs --config paper_tables=FILE, the tables as JSON" in done.stderr
+
+
 @pytest.mark.slow
 def test_an_earlier_checkpoint_is_a_row_of_the_same_run(folder):
     done = plan(folder, "tupe_table_3", "--printshellcmds")
