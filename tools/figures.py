@@ -38,6 +38,19 @@ def tatoeba() -> Figure:
     return figure
 
 
+def eltec() -> Figure:
+    """Held-out loss of masked words in novels: short runs, the mean over seeds, and long ones."""
+    runs = ["updates of the run", "updates"]
+    table = read("pretraining/eltec").pivot_table("held-out loss, nats", runs, "scheme")
+    table = table[table.loc[2000, 2000].sort_values(ascending=False).index]
+    figure = Figure(figsize=(8, 3.5), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    draw_lines(left, table.loc[2000], "updates", "held-out loss, nats", "runs of 2,000 updates")
+    draw_lines(right, table.loc[10000], "updates", "", "runs of 10,000 updates")
+    left.legend()
+    return figure
+
+
 def lengths() -> Figure:
     """Loss of masked words against the length of the window."""
     table = read("lengths/encoders-4000-updates")
@@ -71,7 +84,7 @@ def linear() -> Figure:
     return figure
 
 
-FIGURES = (tatoeba, lengths, linear)
+FIGURES = (tatoeba, eltec, lengths, linear)
 
 
 def main() -> None:

@@ -70,6 +70,30 @@ def pretraining() -> None:
     show(read("pretraining/schemes-4000-updates").replace(r" \(p .*", "", regex=True), columns)
 
 
+def eltec() -> None:
+    losses = read("pretraining/eltec").astype({"held-out loss, nats": float, "updates": int})
+    losses = losses[losses["updates"] == losses["updates of the run"].astype(int)]
+    ends = dict(list(losses.groupby("updates of the run")))
+    short = ends["2000"].pivot(index="seed", columns="scheme", values="held-out loss, nats")
+    long = ends["10000"].set_index("scheme")["held-out loss, nats"]
+    rows = []
+    for scheme in short.mean().sort_values().index:
+        against = difference(short[scheme], short["learned"]) if scheme != "learned" else ""
+        row = {"scheme": scheme, "2,000 updates": spread(short[scheme])}
+        row |= {"against learned, same seeds": against}
+        row["10,000 updates"] = f"{long[scheme]:.2f}" if scheme in long else ""
+        rows.append(row)
+    show(DataFrame(rows).replace(r" \(p .*", "", regex=True))
+
+
+def glue() -> None:
+    runs = read("fine-tuning/glue-eltec").astype({"value": float})
+    medians = runs.groupby(["task", "metric", "encoder"])["value"].median().unstack()
+    table = read("fine-tuning/glue-bag-of-words").drop_duplicates("task")  # the metric that selects
+    joined = table.join(medians.map("{:.1f}".format), on=["task", "metric"])
+    show(joined[["task", "metric", "commonest answer", "bag of words", "learned", "diet_rel"]])
+
+
 def gain_and_start() -> None:
     losses = read("pretraining/gain-and-start").set_index("row")["400 updates"]
     rows = {"as in the paper": "as in the paper", "gain alone": "blind, gain {}"}
