@@ -115,11 +115,12 @@ def now() -> float:
     return time.perf_counter()
 
 
-def fits(run: Callable[[], None]) -> bool:
-    """Run once; free the memory and return False if the device's memory is too small."""
+def runs(name: str, run: Callable[[], None]) -> bool:
+    """Run once; say why and return False if it fails, as for lack of memory."""
     try:
         run()
-    except torch.OutOfMemoryError:
+    except Exception as error:  # the other rows go on
+        print(f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}", flush=True)
         torch.cuda.empty_cache()
         return False
     return True
@@ -175,9 +176,7 @@ def measure(
         for kind in args.trainers
         for scheme, backend in candidates(args)
     }
-    for name in [name for name, run in steps.items() if not fits(run)]:
-        print(f"{name}, n = {length:,}: more than the device's memory")
-        del steps[name]
+    steps = {name: run for name, run in steps.items() if runs(f"{name}, n = {length:,}", run)}
     timings = in_turn(steps, args.rounds, warmup=2, clock=now)
     return steps, timings, sentences * length, flop_of(first, args.size, sentences, length)
 

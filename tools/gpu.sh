@@ -7,17 +7,20 @@
 #     OUT=FOLDER DATA=DATA-BIN bash tools/gpu.sh training    # one training a row, side by side
 #
 # Every part appends to files in OUT as it goes, so that a part that is cut loses only its end.
-# DEVICE=cpu rehearses a part on tiny models without a GPU.
+# MINUTES (9) is a part's time, a whole number. DEVICE=cpu rehearses a part on tiny models without a GPU.
 #
 # The environment: $PYTHON (python3) with PyTorch for CUDA, Triton and the packages of setup.py. The script installs
-# what it lacks from the folder $WHEELS (wheels or sdists, no network), which another machine fills:
+# what it lacks from the folder $WHEELS (wheels or sdists, no network), which another machine fills,
+# here for Python 3.12:
 #
-#     pip download --no-deps --no-binary fairseq-fixed -d WHEELS fairseq-fixed==0.12.3.1 hydra-core==1.3.2 \
-#         omegaconf==2.3.0 antlr4-python3-runtime==4.9.3 bitarray
+#     pip download --no-deps --only-binary=:all: --python-version 3.12 -d WHEELS \
+#         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 fairseq-fixed==0.12.3.1 hydra-core==1.3.2 \
+#         omegaconf==2.3.0 bitarray pydantic pydantic_core annotated_types typing_inspection tensorboardX \
+#         pytorch_optimizer
+#     pip wheel --no-deps -w WHEELS antlr4-python3-runtime==4.9.3
 #
-# These five suffice beside scipy, sacrebleu, sentencepiece, regex, scikit-learn, filelock and pytest. An sdist of
-# fairseq-fixed is compiled there: 5 minutes and a C++ compiler. A wheel that was built with the same Python and
-# PyTorch takes seconds.
+# These suffice beside scipy, sacrebleu, sentencepiece, regex, scikit-learn, filelock, pytest and pytest-xdist.
+# fairseq's own extension libnat, which doesn't load beside another PyTorch, is not needed.
 set -uo pipefail
 [ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
@@ -102,7 +105,8 @@ tests() { # files with the mark only: other tests may need packages that are not
     local files=()
     mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.gpu' tests)
     if [ "$device" = cuda ]; then
-        run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -v --continue-on-collection-errors "${files[@]}"
+        run tests.log "$python" -m pytest -m gpu -n "${WORKERS:-8}" --dist worksteal -p no:cacheprovider -v \
+            --continue-on-collection-errors "${files[@]}"
     else # our kernels in the interpreter and one compiled model; the tests elsewhere need CUDA
         run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q --collect-only "${files[@]}"
         REHEARSAL=1 run kernels.log "$python" -m pytest -m gpu -p no:cacheprovider -q \
@@ -112,7 +116,8 @@ tests() { # files with the mark only: other tests may need packages that are not
 }
 
 speed() {
-    local schemes=(none diet_rel t5 diet_abs tupe_a tupe_r shaw) backends=(sdpa offsets split factors reference)
+    local schemes=(none diet_rel t5 diet_abs tupe_a tupe_r shaw rope alibi transformer_xl deberta)
+    local backends=(sdpa offsets split factors reference)
     if [ "$device" = cuda ]; then
         run attention.md "$python" -m benchmarks.attention --choices --device cuda --tokens 16384 \
             --lengths 512 2048 1024 4096 --rounds 5

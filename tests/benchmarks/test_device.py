@@ -38,12 +38,14 @@ def test_without_a_gpu_the_command_says_how_to_try_it(monkeypatch, capsys):
     assert "PyTorch finds no GPU here: take --device cpu" in capsys.readouterr().err
 
 
-def test_a_backend_that_the_devices_memory_is_too_small_for_is_left_out():
-    def too_large():
-        raise torch.OutOfMemoryError
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_a_row_that_fails_is_left_out_with_its_reason(error, capsys):
+    def fail():
+        raise error("17 GB are too much\nand more")
 
-    assert not device.fits(too_large)
-    assert device.fits(lambda: None)
+    assert not device.runs("t5, sdpa, n = 8", fail)
+    assert capsys.readouterr().out == f"t5, sdpa, n = 8: {error.__name__}: 17 GB are too much\n"
+    assert device.runs("t5, sdpa, n = 8", lambda: None)
 
 
 @pytest.mark.parametrize(
