@@ -90,7 +90,7 @@ GENERAL_OPTIONS = (
     Option(
         "attention_backend",
         str,
-        "how attention is computed; auto: the fastest, by figures of CPUs and an H100",
+        "how attention is computed; auto: the fastest, by figures of CPUs, an H100 and an H200",
         default="auto",
         choices=("auto", *BACKENDS),
     ),

@@ -124,6 +124,8 @@ class PositionScheme(nn.Module):
     #: the number of terms that share the scale of the content score; an option may change it. Where
     #: the names of the parameters don't tell, a buffer ``terms`` does, for `stack.warm_start`
     score_terms: int = 1
+    #: the columns of a score of `Factors`
+    rank: int = 0
     #: the kinds of its terms, of `KINDS`; an option may take one away
     kinds: frozenset[str] = frozenset()
 

@@ -49,6 +49,7 @@ class DietAbs(ScoreParameters):
     ) -> None:
         rank = shape.head_dim if rank is None else rank
         super().__init__(shape, gain_of(rank, self.gain_at_32) if gain is None else gain)
+        self.rank = rank
         queries, keys = shape.queries.positions, shape.keys.positions
         self.query = nn.Parameter(torch.empty(shape.heads, queries, rank))
         self.key = nn.Parameter(torch.empty(shape.heads, keys, rank))

@@ -82,6 +82,7 @@ class TupeA(PositionScheme):
         super().__init__(shape)
         self.untie_cls, self.layer_norm = untie_cls, not no_layer_norm
         self.first_row = 0 if untie_cls == "no" else 1
+        self.rank = shape.head_dim + 2 * (untie_cls != "no")  # with the columns of `untie`
         if no_rescale:
             self.score_terms = 1
         if self.score_terms != TupeA.score_terms:

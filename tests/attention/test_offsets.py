@@ -19,6 +19,7 @@ from diet_fairseq.attention.backends import (
     quickest,
 )
 from diet_fairseq.errors import UserError
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Offsets
 from tests.attention.test_fast_paths import check_fast_path
@@ -105,15 +106,15 @@ def test_offsets_is_no_candidate_without_triton(monkeypatch):
     ("scheme", "training", "tokens", "dropout", "backend"),
     [
         ("none", True, 512, 0.0, "sdpa"),
-        ("shaw", True, 512, 0.0, "reference"),
-        ("shaw", False, 512, 0.0, "sdpa"),
+        ("shaw", True, 512, 0.0, "sdpa"),
+        ("deberta", True, 512, 0.0, "sdpa"),
         ("diet_rel", True, 512, 0.0, "offsets"),
         ("t5", False, 512, 0.0, "offsets"),
         ("t5", True, 512, 0.1, "sdpa"),
         ("tupe_r", True, 512, 0.0, "sdpa"),
         ("diet_abs", True, 256, 0.0, "sdpa"),
         ("diet_abs", True, 512, 0.1, "factors"),
-        ("tupe_a", False, 512, 0.0, "sdpa"),
+        ("tupe_a", False, 1024, 0.0, "sdpa"),
         ("tupe_a", False, 2048, 0.0, "factors"),
     ],
 )
@@ -127,6 +128,19 @@ def test_auto_on_a_gpu_takes_the_kernels_only_if_trusted(
     with torch.set_grad_enabled(training):
         expected = "sdpa" if backend == "offsets" and not trusted else backend
         assert quickest(request) == expected
+
+
+@pytest.mark.parametrize(
+    ("untie_cls", "tokens", "backend"),
+    [("no", 512, "factors"), ("official", 512, "sdpa"), ("official", 1024, "factors")],
+)
+def test_in_training_on_a_gpu_longer_inputs_are_needed_for_vectors_above_128(
+    untie_cls, tokens, backend
+):
+    shape = AttentionShape(2, 64, 128, Limit(8, "--max-positions"), Limit(8, "--max-positions"))
+    schemes = (SCHEMES["tupe_a"].create(shape, untie_cls=untie_cls),)
+    request = request_of("tupe_a", CUDA, tokens, schemes=schemes, shape=(2, 2, 64))
+    assert quickest(request) == backend
 
 
 @pytest.mark.parametrize(

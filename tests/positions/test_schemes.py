@@ -56,6 +56,7 @@ def check_contract(case: Case) -> None:
                 assert scheme.score(layout).dense().dtype is torch.float32
         if isinstance(score, Factors):
             close(score.query @ score.key.mT, matrix, **TOLERANCE)
+            assert score.query.size(-1) == scheme.rank
         if isinstance(score, Offsets):
             if layout.regular:
                 assert torch.equal(toeplitz(score.line, length).unsqueeze(0), matrix)

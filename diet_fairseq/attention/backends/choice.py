@@ -47,10 +47,10 @@ def candidates(request: Request) -> list[str]:
 
 
 def quickest(request: Request) -> str:
-    """The key of `BACKENDS` that "auto" takes, by figures of CPUs and an H100.
+    """The key of `BACKENDS` that "auto" takes, by figures of CPUs, an H100 and an H200.
 
-    The figures stand in docs/performance.md. On a GPU "offsets" is chosen by computed figures, not
-    by measured ones, and only if its results are the reference's (`is_trusted`).
+    The figures stand in docs/performance.md. On a GPU "offsets" is chosen only if its results are
+    the reference's (`is_trusted`).
     """
     names = candidates(request)
     if names == ["reference"]:
@@ -61,10 +61,10 @@ def quickest(request: Request) -> str:
 
 
 def on_a_gpu(request: Request, names: list[str]) -> str:
-    shorter, kinds = min(request.queries, request.keys), kinds_of(request.schemes)
-    if request.training and kinds & {"query_rows", "key_rows"}:
-        return "reference"  # sdpa was not measured
-    if "factors" in names and shorter >= (512 if request.training else 2048):
+    # vectors of up to 128 have quicker kernels
+    wide = request.shape[2] + max((scheme.rank for scheme in request.schemes), default=0) > 128
+    enough = 2048 if not request.training else 1024 if wide else 512
+    if "factors" in names and min(request.queries, request.keys) >= enough:
         return "factors"
     # dropout draws a number for every score, which costs more than the rest of the kernels
     trusted = "offsets" in names and not request.dropout
