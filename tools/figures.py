@@ -17,6 +17,12 @@ def read(name: str) -> DataFrame:
     return read_csv(ROOT / f"results/{name}.csv", thousands=",")
 
 
+def of_several_seeds(table: DataFrame) -> DataFrame:
+    """The rows of schemes that were trained with more than one seed."""
+    seeds = table.groupby("scheme")["seed"].nunique()
+    return table[table["scheme"].map(seeds) > 1]
+
+
 def draw_lines(axes: Axes, table: DataFrame, xlabel: str, ylabel: str, title: str = "") -> None:
     """Draw a line for each column, over the index."""
     for name, column in table.items():
@@ -28,7 +34,8 @@ def draw_lines(axes: Axes, table: DataFrame, xlabel: str, ylabel: str, title: st
 def tatoeba() -> Figure:
     """Held-out loss of translation against updates, the mean over seeds."""
     loss = "without label smoothing, nats"
-    table = read("translation/tatoeba-curves").pivot_table(loss, "updates", "scheme")
+    curves = of_several_seeds(read("translation/tatoeba-curves"))
+    table = curves.pivot_table(loss, "updates", "scheme")
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     left, right = figure.subplots(1, 2)
     order = table.iloc[-1].sort_values(ascending=False).index
@@ -41,7 +48,8 @@ def tatoeba() -> Figure:
 def eltec() -> Figure:
     """Held-out loss of masked words in novels: short runs, the mean over seeds, and long ones."""
     runs = ["updates of the run", "updates"]
-    table = read("pretraining/eltec").pivot_table("held-out loss, nats", runs, "scheme")
+    losses = of_several_seeds(read("pretraining/eltec"))
+    table = losses.pivot_table("held-out loss, nats", runs, "scheme")
     table = table[table.loc[2000, 2000].sort_values(ascending=False).index]
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)

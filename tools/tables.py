@@ -21,6 +21,12 @@ def read(name: str) -> DataFrame:
     return read_csv(RESULTS / f"{name}.csv", dtype=str, keep_default_na=False)
 
 
+def read_runs(name: str) -> DataFrame:
+    """The same without runs that only repeat another one, on another machine."""
+    table = read(name)
+    return table[~table["scheme"].str.endswith(", again")]
+
+
 def show(frame: DataFrame, columns: dict[str, str] | None = None) -> None:
     """Print a table as Markdown; ``columns``: heading -> column."""
     if columns is not None:
@@ -40,12 +46,12 @@ def multi30k() -> None:
 
 
 def tatoeba() -> None:
-    scores = read("translation/tatoeba").astype({"BLEU": float, "chrF": float})
+    scores = read_runs("translation/tatoeba").astype({"BLEU": float, "chrF": float})
     bleu = scores.pivot(index="seed", columns=["test set", "scheme"], values="BLEU")
     chrf = scores.query("`test set` == 'tatoeba'").pivot(
         index="seed", columns="scheme", values="chrF"
     )
-    curves = read("translation/tatoeba-curves").query("updates == '2000'")
+    curves = read_runs("translation/tatoeba-curves").query("updates == '2000'")
     losses = curves.pivot(
         index="seed", columns="scheme", values="without label smoothing, nats"
     ).astype(float)
@@ -55,7 +61,8 @@ def tatoeba() -> None:
         against = "" if scheme == "stock" else difference(pairs[scheme], pairs["stock"])
         row = {"scheme": scheme, "seeds": str(len(pairs)), "BLEU": spread(pairs[scheme])}
         row |= {"against stock, same seeds": against, "chrF": spread(chrf[scheme].dropna())}
-        row["BLEU on Multi30k"] = spread(bleu["flickr", scheme].dropna())
+        flickr = bleu["flickr"].get(scheme, Series(dtype=float)).dropna()
+        row["BLEU on Multi30k"] = spread(flickr) if len(flickr) else ""
         row["loss, nats"] = spread(losses[scheme].dropna())
         rows.append(row)
     show(DataFrame(rows).replace(r" \(p .*", "", regex=True))
@@ -71,15 +78,18 @@ def pretraining() -> None:
 
 
 def eltec() -> None:
-    losses = read("pretraining/eltec").astype({"held-out loss, nats": float, "updates": int})
+    losses = read_runs("pretraining/eltec").astype({"held-out loss, nats": float, "updates": int})
     losses = losses[losses["updates"] == losses["updates of the run"].astype(int)]
     ends = dict(list(losses.groupby("updates of the run")))
-    short = ends["2000"].pivot(index="seed", columns="scheme", values="held-out loss, nats")
+    # of several learning rates the best
+    short = ends["2000"].pivot_table("held-out loss, nats", "seed", "scheme", aggfunc="min")
     long = ends["10000"].set_index("scheme")["held-out loss, nats"]
     rows = []
     for scheme in short.mean().sort_values().index:
-        against = difference(short[scheme], short["learned"]) if scheme != "learned" else ""
-        row = {"scheme": scheme, "2,000 updates": spread(short[scheme])}
+        pairs = short.loc[short[scheme].notna()]
+        against = difference(pairs[scheme], pairs["learned"]) if scheme != "learned" else ""
+        seeds = short[scheme].dropna()
+        row = {"scheme": scheme, "seeds": str(len(seeds)), "2,000 updates": spread(seeds)}
         row |= {"against learned, same seeds": against}
         row["10,000 updates"] = f"{long[scheme]:.2f}" if scheme in long else ""
         rows.append(row)
