@@ -59,22 +59,13 @@ def tatoeba() -> None:
     for scheme in bleu["tatoeba"].mean().sort_values(ascending=False).index:
         pairs = bleu["tatoeba"].loc[bleu["tatoeba", scheme].dropna().index]
         against = "" if scheme == "stock" else difference(pairs[scheme], pairs["stock"])
-        row = {"scheme": scheme, "seeds": str(len(pairs)), "BLEU": spread(pairs[scheme])}
+        row = {"scheme": scheme, "BLEU": spread(pairs[scheme])}
         row |= {"against stock, same seeds": against, "chrF": spread(chrf[scheme].dropna())}
         flickr = bleu["flickr"].get(scheme, Series(dtype=float)).dropna()
         row["BLEU on Multi30k"] = spread(flickr) if len(flickr) else ""
         row["loss, nats"] = spread(losses[scheme].dropna())
         rows.append(row)
     show(DataFrame(rows).replace(r" \(p .*", "", regex=True))
-
-
-def pretraining() -> None:
-    columns = {
-        "scheme": "row",
-        "loss, nats": "loss after 4,000 updates, nats",
-        "against shaw, same seeds": "loss against shaw, same seeds",
-    }
-    show(read("pretraining/schemes-4000-updates").replace(r" \(p .*", "", regex=True), columns)
 
 
 def eltec() -> None:
@@ -89,7 +80,7 @@ def eltec() -> None:
         pairs = short.loc[short[scheme].notna()]
         against = difference(pairs[scheme], pairs["learned"]) if scheme != "learned" else ""
         seeds = short[scheme].dropna()
-        row = {"scheme": scheme, "seeds": str(len(seeds)), "2,000 updates": spread(seeds)}
+        row = {"scheme": scheme, "2,000 updates": spread(seeds)}
         row |= {"against learned, same seeds": against}
         row["10,000 updates"] = f"{long[scheme]:.2f}" if scheme in long else ""
         rows.append(row)
@@ -125,12 +116,7 @@ def papers() -> None:
         show(rows[[name for name in columns if rows[name].any()]])
 
 
-# --- docs/look.md, docs/using-a-model.md ----------------------------------------------------------
-
-
-def lengths() -> None:
-    table = read("lengths/encoders-4000-updates").replace(r" \(.*", "", regex=True)
-    show(table.rename(columns=lambda name: name.removesuffix(" tokens")))
+# --- docs/using-a-model.md ------------------------------------------------------------------------
 
 
 def swapped() -> None:
@@ -172,20 +158,12 @@ def gpu() -> None:
     table = read("performance/training-step-h200").astype({"ms": float})
     fastest = table.sort_values("ms", kind="stable").groupby(["scheme", "n"], sort=False).first()
     fastest["ms"] = fastest["ms"].round().astype(int)
-    short, long = (fastest.xs(n, level="n") for n in ("512", "2,048"))
     columns = {"backend": "backend", "ms": "ms", "speed": "speed against none, sdpa"}
-    joined = DataFrame({f"n = 512: {new}": short[old] for new, old in columns.items()})
-    for new, old in columns.items():
-        joined[f"n = 2,048: {new}"] = long[old]
+    parts = {n: fastest.xs(n, level="n") for n in ("512", "2,048")}
+    joined = DataFrame(
+        {f"n = {n}: {new}": part[old] for n, part in parts.items() for new, old in columns.items()}
+    )
     show(joined.sort_values("n = 512: ms", kind="stable").reset_index())
-
-
-def long_inputs() -> None:
-    table = read("performance/long-inputs")
-    table = table.query("`pass` == 'training step' and part == 'layer'")
-    table.columns = table.columns.str.removesuffix(", µs")
-    names = ["n", "stock", "diet_abs", "linformer", "diet_abs_lin"]
-    show(table.query("n in ['512', '8,192', '16,384']")[names])
 
 
 def ctranslate2() -> None:
