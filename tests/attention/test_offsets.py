@@ -134,9 +134,7 @@ def test_auto_on_a_gpu_takes_the_kernels_only_if_trusted(
     ("untie_cls", "tokens", "backend"),
     [("no", 512, "factors"), ("official", 512, "sdpa"), ("official", 1024, "factors")],
 )
-def test_in_training_on_a_gpu_longer_inputs_are_needed_for_vectors_above_128(
-    untie_cls, tokens, backend
-):
+def test_wide_factors_train_on_a_gpu_from_1024_tokens_on(untie_cls, tokens, backend):
     shape = AttentionShape(2, 64, 128, Limit(8, "--max-positions"), Limit(8, "--max-positions"))
     schemes = (SCHEMES["tupe_a"].create(shape, untie_cls=untie_cls),)
     request = request_of("tupe_a", CUDA, tokens, schemes=schemes, shape=(2, 2, 64))
