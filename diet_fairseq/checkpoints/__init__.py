@@ -1,7 +1,8 @@
 """Checkpoints as data: nothing in them is executed, and none makes fairseq open another file.
 
-A hostile checkpoint can act in three ways. Its pickle can name any function: PyTorch's
-``weights_only`` refuses all types but those of `file.CHECKPOINT_TYPES`. fairseq calls ``eval`` on
+A hostile checkpoint can act in three ways. Its pickle can name any function, and set any attribute
+of an object: PyTorch's ``weights_only`` takes the names in `pickled_objects` alone, and `plain`
+copies what was loaded, with the exact types that each place may hold. fairseq calls ``eval`` on
 strings of the configuration, and the configuration names what fairseq would look up, open or
 download: `configuration` refuses both before fairseq sees them.
 """

@@ -43,12 +43,20 @@ _URL = re.compile(r"://|^\s*(https?|s3):", re.IGNORECASE)
 _PATH = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
 #: fairseq's convolutions, such as "[(512, 3)] * 20 + [(768, 3)] * 4"
 _CONVOLUTIONS = re.compile(r"(\[[\d(), ]*\]( ?\* ?\d{1,2})?( ?\+ ?)?)+")
-#: syntax that computes nothing and calls nothing, whatever its names stand for
-_HARMLESS = (
-    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.expr_context),
+#: names, and lists of them such as "en-de,de-en", which may be long
+_WORDS = re.compile(r"\w*(?:[.-]\w*){0,20}+(?:,\w*(?:[.-]\w*){0,20}+)*+", re.ASCII)
+_ESCAPED_QUOTE = re.compile(r"\\['\"]")
+#: syntax of literals, and syntax that computes nothing and calls nothing, whatever its names mean
+_LITERAL = (
+    *(ast.Expression, ast.Constant, ast.expr_context, ast.UAdd, ast.USub, ast.UnaryOp),
     *(ast.Tuple, ast.List, ast.Set, ast.Dict),
-    *(ast.BinOp, ast.Add, ast.Sub, ast.Div, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop),
 )
+_HARMLESS = (
+    *(*_LITERAL, ast.Name, ast.Attribute),
+    *(ast.BinOp, ast.Add, ast.Sub, ast.Div, ast.unaryop, ast.BoolOp, ast.boolop),
+)
+_LONGEST_EXPRESSION = 50_000  # characters
+_DEEPEST_STRINGS = 4  # of strings in strings
 
 
 def check(args: Any, cfg: Any) -> None:
@@ -64,17 +72,15 @@ def check(args: Any, cfg: Any) -> None:
                     f"{shown(place)} of its configuration is {quoted(value)}, but a checkpoint's "
                     f"may be at most {most:,}"
                 )
-        if isinstance(value, (str, bytes)):
+        if isinstance(value, str):
             _check_text(place, value)
 
 
-def _check_text(place: str, text: str | bytes) -> None:
+def _check_text(place: str, text: str) -> None:
     where = f"{shown(place)} of its configuration is {quoted(text)}"
-    if isinstance(text, bytes):
-        raise Refused(f"{where}, but must be text")
     # fairseq writes configurations with everything looked up; Hydra, which reads old ones, takes
     # "$\\{" for "${", too
-    if any("$" in string and "{" in string for string in _strings(text)):
+    if any("$" in string and "{" in string for string, _ in _expressions(text)):
         raise Refused(f"{where}, which asks to look something up")
     option = place.removesuffix("._name").rpartition(".")[2]
     if option in _REGISTERED and text not in (registry := REGISTRIES[option]["registry"]):
@@ -90,61 +96,67 @@ def _check_text(place: str, text: str | bytes) -> None:
         raise Refused(f"{where}, an address to download from")
 
 
-def _strings(text: str) -> Iterator[str]:
-    """The text, and the strings in it if it is a literal, which fairseq may evaluate in turn."""
-    yield text
-    try:
-        value = _literal(text)
-    except ValueError:
-        return
-    for _, string in values(value, None):
-        if isinstance(string, str) and string != text:
-            yield from _strings(string)
-
-
-def _literal(text: str) -> Any:
-    """The value of a Python literal; other text raises a ValueError."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the parser emits one for `1if`, for example
-            return ast.literal_eval(text.strip())
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise ValueError(f"not a literal: {text!r}") from None
-
-
 def is_program(text: str) -> bool:
     """Whether Python's ``eval`` of the text could do anything but give a small value.
 
-    It could not if the text is a literal, no Python at all, names joined by plus, minus and slash
-    alone ("gelu", "data-bin/iwslt"), or sizes of `_CONVOLUTIONS`.
+    It could not if the text is a literal, not Python at all, names joined by plus, minus and slash
+    alone ("gelu", "data-bin/iwslt"), or sizes of `_CONVOLUTIONS`; and if the same holds for every
+    string in it, which fairseq may evaluate in turn.
     """
+    return any(_can_act(string, nodes) for string, nodes in _expressions(text))
+
+
+def _expressions(text: str) -> Iterator[tuple[str, list[ast.AST] | None]]:
+    """The text and all strings in it at any depth, each with its syntax tree's nodes.
+
+    The nodes are an empty list for text that is not Python, and None where it is too long or nested
+    too deeply to tell. Each string is parsed once, so the time is linear in the text.
+    """
+    waiting, depths = [text], {text: 0}
+    while waiting:
+        string = waiting.pop()
+        nodes = _parse(string) if depths[string] < _DEEPEST_STRINGS else None
+        yield string, nodes
+        for node in nodes or ():
+            inside = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(inside, bytes):  # eval takes bytes, too
+                inside = inside.decode("latin-1")
+            if isinstance(inside, str) and inside not in depths:
+                depths[inside] = depths[string] + 1
+                waiting.append(inside)
+
+
+def _parse(text: str) -> list[ast.AST] | None:
+    """The nodes of the text's syntax tree, see `_expressions`."""
     text = text.strip()
-    if len(text) < 1000 and _CONVOLUTIONS.fullmatch(text):
-        return False
+    if _WORDS.fullmatch(text) or (len(text) < 1000 and _CONVOLUTIONS.fullmatch(text)):
+        return []
+    if len(text) > _LONGEST_EXPRESSION:
+        return None
     try:
-        _literal(text)
-    except ValueError:
-        pass
-    else:
-        return any(is_program(string) for string in _strings(text) if string.strip() != text)
-    # Hydra, which reads old configurations, removes backslashes before quotes
-    if re.search(r"\\['\"]", text):
-        return True
-    try:
-        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the parser emits one for `1if`, for example
+            return list(ast.walk(ast.parse(text, mode="eval")))
     except (SyntaxError, ValueError):
-        return False
+        # Hydra, which reads old configurations, removes backslashes before quotes
+        return None if _ESCAPED_QUOTE.search(text) else []
     except (RecursionError, MemoryError):  # nested too deeply for the parser
+        return None
+
+
+def _can_act(text: str, nodes: list[ast.AST] | None) -> bool:
+    """Whether an expression could do more than give a small value; see `is_program`."""
+    if nodes is None:
         return True
-    strings = [
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
+    if all(isinstance(node, _LITERAL) for node in nodes):
+        return False
+    joins_text = any(isinstance(node, ast.BinOp) for node in nodes) and any(
+        isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)) for node in nodes
+    )
     return (
-        not all(isinstance(node, _HARMLESS) for node in nodes)
-        or any(map(is_program, strings))
-        or bool(strings and any(isinstance(node, ast.BinOp) for node in nodes))  # joined text
+        joins_text
+        or bool(_ESCAPED_QUOTE.search(text))
+        or not all(isinstance(node, _HARMLESS) for node in nodes)
     )
 
 
@@ -165,7 +177,7 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
             items = value.items() if isinstance(value, Mapping) else vars(value).items()
             for key, item in items:
                 waiting += [(f"{place}.keys()", key), (f"{place}.{str(key)[:200]}", item)]
-        elif isinstance(value, (list, tuple, set)):
+        elif isinstance(value, (list, tuple)):
             waiting += [(place, item) for item in value]
         else:
             yield place, value
@@ -184,7 +196,7 @@ def without_files(config: Any) -> tuple[Any, str]:
             return Namespace(**clean(vars(value), place))
         if isinstance(value, dict):
             return {key: clean(item, f"{place}.{key}") for key, item in value.items()}
-        if isinstance(value, (list, tuple, set)):
+        if isinstance(value, (list, tuple)):
             return type(value)(clean(item, place) for item in value)
         option = place.rpartition(".")[2]
         # "data" is the folder of the dictionaries: fairseq reads `dict.*.txt` in it by default

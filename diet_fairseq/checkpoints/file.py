@@ -16,13 +16,10 @@ import torch
 from .. import input_files
 from ..errors import UserError
 from ..modes import VARIABLE, active_kinds
-from . import arrays, configuration
+from . import configuration
+from .pickled_objects import CHECKPOINT_TYPES
 from .plain import Refused, plain, reason, shown
 
-#: The types in fairseq's checkpoints besides tensors and plain containers: the options of
-#: architectures, tasks and optimizers that still take argparse's namespace, and the arrays in which
-#: `--eval-bleu` sums n-gram counts for the meters.
-CHECKPOINT_TYPES: list[Any] = [Namespace, *arrays.TYPES]
 TRUST = "use a checkpoint from a source that you trust"
 ADVICE = "give a checkpoint, such as checkpoint_best.pt"
 #: held while a file is read: PyTorch has one list of allowed types for all threads

@@ -1,8 +1,9 @@
 """Plain data: a copy of a checkpoint's content that is safe to walk through.
 
-PyTorch's ``weights_only`` keeps programs out, but not values that contain themselves, lists that
-are shared so often that a walk through them never ends, tensors without memory, and objects with
-attributes in place of their methods.
+PyTorch's ``weights_only`` keeps out programs, but not values that contain themselves, lists that
+are shared so often that a walk through them never ends, tensors without memory, or objects with
+attributes in place of their methods. The copy holds only the types that are listed for a place in
+the checkpoint, and only objects that were built here from checked values.
 """
 
 from argparse import Namespace
@@ -10,17 +11,30 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import one_line
-from .arrays import Array
-
-_VALUES = (
-    *(type(None), bool, int, float, complex, str, bytes, np.int64, np.float64),
-    *(torch.dtype, torch.device, torch.Size),
+from .pickled_objects import (
+    RecordedArray,
+    RecordedNamespace,
+    RecordedScalar,
+    build_array,
+    build_scalar,
 )
+
+_VALUES = frozenset({type(None), bool, int, float, str})
+_CONTAINERS = frozenset({list, tuple, dict})
+_TENSORS = frozenset({Tensor, torch.nn.Parameter})
+_NUMPY = frozenset({RecordedArray, RecordedScalar})
+#: types by the first key of their place in a checkpoint; `_OTHER_TYPES` for all other keys
+_TYPES_BY_KEY = {
+    **dict.fromkeys(("args", "cfg"), _VALUES | _CONTAINERS | {RecordedNamespace}),
+    **dict.fromkeys(
+        ("model", "last_optimizer_state"), _VALUES | _CONTAINERS | _TENSORS | {OrderedDict}
+    ),
+}
+_OTHER_TYPES = _VALUES | _CONTAINERS | _TENSORS | _NUMPY | {OrderedDict}
 _KEYS = (type(None), bool, int, float, str)
 _DEEPEST = 50
 _MOST_VALUES = 20_000_000  # shared containers count each time
@@ -34,21 +48,30 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
     """A copy made of plain containers, numbers, text and dense tensors.
 
     Shared values stay shared, and tensors keep their memory. Values of ``other_types`` stay as they
-    are.
+    are; the configuration (``args`` and ``cfg``) has none.
 
     Raises:
         Refused: ``state`` holds anything else
     """
-    # id of a value -> its copy and the number of values in it; None: the copy is not complete
-    copies: dict[int, tuple[Any, int] | None] = {}
+    # ids of a value and of the types of its place -> its copy and the number of values in it;
+    # None: the copy is not complete
+    copies: dict[tuple[int, int], tuple[Any, int] | None] = {}
 
     def copy(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
-        if type(value) in _VALUES or isinstance(value, other_types):
+        # checked for every place of a shared value, whose places may allow different types
+        kind, allowed = type(value), _TYPES_BY_KEY.get(path[0] if path else "", _OTHER_TYPES)
+        if kind in other_types and allowed is not _TYPES_BY_KEY["cfg"]:
             return value, 1
-        if id(value) not in copies:
-            copies[id(value)] = None
-            copies[id(value)] = copy_object(value, path)
-        result = copies[id(value)]
+        if kind not in allowed:
+            name = kind.__name__.removeprefix("Recorded")
+            raise _refused(path, f"is of the type {name}, which no checkpoint needs there")
+        if kind in _VALUES:
+            return value, 1
+        place = id(value), id(allowed)
+        if place not in copies:
+            copies[place] = None
+            copies[place] = copy_object(value, path)
+        result = copies[place]
         if result is None:
             raise _refused(path, "contains itself")
         return result
@@ -57,20 +80,26 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
         kind = type(value)
         if len(path) > _DEEPEST:
             raise _refused(path, f"is nested more than {_DEEPEST} deep")
-        if kind in (Tensor, torch.nn.Parameter):
+        if kind in _TENSORS:
             return _dense(value, path), 1
-        if kind is Array:
-            return value.numbers, 1
-        if kind in (list, tuple, set):
+        if kind in _NUMPY:
+            try:
+                return (build_array if kind is RecordedArray else build_scalar)(value), 1
+            except ValueError as error:
+                raise _refused(path, f"holds {error}") from None
+        if kind is RecordedNamespace:
+            options = value.state
+            if value.args or type(options) is not dict or any(type(k) is not str for k in options):
+                raise _refused(path, "is a Namespace of anything but named options")
+            items, size = copy_items(options.items(), path)
+            namespace = Namespace()
+            vars(namespace).update(items)
+            return namespace, size
+        if kind in (list, tuple):
             items, size = copy_items(enumerate(value), path)
             return kind(item for _, item in items), size
-        if kind in (dict, OrderedDict):
-            items, size = copy_items(dict.items(value), path)
-            return kind(items), size
-        if kind is Namespace:
-            items, size = copy_items(vars(value).items(), path)
-            return Namespace(**dict(items)), size
-        raise _refused(path, f"is of the type {kind.__name__}, which no checkpoint needs")
+        items, size = copy_items(dict.items(value), path)
+        return kind(items), size
 
     def copy_items(
         items: Iterable[tuple[Any, Any]], path: tuple[str, ...]
@@ -79,7 +108,7 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
         for key, value in items:
             place = (*path, str(key))
             # an attribute such as `__deepcopy__` would be called as a method
-            if not isinstance(key, _KEYS) or place[-1].startswith("__"):
+            if type(key) not in _KEYS or place[-1].startswith("__"):
                 raise _refused(place, "is not a name")
             item, values = copy(value, place)
             result.append((key, item))
@@ -97,6 +126,7 @@ def _refused(path: tuple[str, ...], reason: str) -> Refused:
 
 def _dense(tensor: Tensor, path: tuple[str, ...]) -> Tensor:
     """The tensor without its Python attributes; only numbers in memory are accepted."""
+    tensor = Tensor.detach(tensor)  # an attribute of the file's could stand for the method
     if tensor.layout is not torch.strided or tensor.is_nested:
         raise _refused(path, "is a sparse or nested tensor")
     if tensor.is_quantized:
@@ -105,7 +135,7 @@ def _dense(tensor: Tensor, path: tuple[str, ...]) -> Tensor:
         raise _refused(path, "is a tensor without numbers (on the device meta)")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise _refused(path, "is a tensor of more numbers than are in the file")
-    return tensor.detach()
+    return tensor
 
 
 def shown(text: str, longest: int = 200) -> str:

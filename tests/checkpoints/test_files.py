@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections import OrderedDict
 
 import fairseq
+import numpy as np
 import pytest
 import torch
 
@@ -33,10 +34,9 @@ def test_plain_data_comes_out_as_it_went_in(tmp_path):
     tied = torch.nn.Parameter(torch.arange(4.0))
     half = torch.arange(6).half().view(2, 3).t()
     parts = {
-        "extra": [None, True, 3, 2.5, 2**70, "text", b"bytes", (1, (2,)), {1: "a", "b": {3}}],
+        "extra": [None, True, 3, 2.5, 2**70, "text", (1, (2,)), {1: "a", "b": [3]}],
         "args": Namespace(lr=[0.1], inner=Namespace(a=1)),
         "model": OrderedDict(a=tied, b=tied, half=half),
-        "kinds": [torch.float16, torch.Size([2]), torch.device("cpu")],
     }
     state = checkpoints.read(saved(tmp_path / "x.pt", **parts))
     model = state.pop("model")
@@ -69,27 +69,61 @@ def shared(depth):
 WITH_METHODS = Namespace(a=1)
 vars(WITH_METHODS)["__deepcopy__"] = 1
 
+EVERYWHERE = ("model", "last_optimizer_state", "cfg", "extra_state")
+TENSORS = ("model", "last_optimizer_state", "extra_state")
+#: a value, the parts of a checkpoint that it stands in, and the reason why it is refused there
 ODDITIES = {
-    "cycle": (cycle(), "contains itself"),
-    "depth": (nested(60), "is nested more than 50 deep"),
-    "sharing": (shared(40), "comes to more than 20,000,000 values"),
-    "key": ({(1, 2): 3}, "(1, 2) is not a name"),
-    "method": (WITH_METHODS, "__deepcopy__ is not a name"),
-    "function": (torch.Tensor, "is of the type _TensorMeta, which no checkpoint needs"),
-    "sparse": (torch.zeros(2).to_sparse(), "is a sparse or nested tensor"),
-    "meta": (torch.zeros(2, device="meta"), "is a tensor without numbers (on the device meta)"),
-    "expanded": (torch.zeros(1).expand(1 << 40), "is a tensor of more numbers than are in the fil"),
-    "quantized": (torch.quantize_per_tensor(torch.zeros(2), 1, 0, torch.qint8), "is a quantized"),
+    "cycle": (cycle(), EVERYWHERE, "contains itself"),
+    "depth": (nested(60), EVERYWHERE, "is nested more than 50 deep"),
+    "sharing": (shared(40), EVERYWHERE, "comes to more than 20,000,000 values"),
+    "key": ({(1, 2): 3}, EVERYWHERE, "(1, 2) is not a name"),
+    "method": (WITH_METHODS, ("cfg",), "__deepcopy__ is not a name"),
+    "sparse": (torch.zeros(2).to_sparse(), TENSORS, "is a sparse or nested tensor"),
+    "meta": (torch.zeros(2, device="meta"), TENSORS, "is a tensor without numbers (on the device"),
+    "expanded": (torch.zeros(1).expand(1 << 40), TENSORS, "is a tensor of more numbers than are"),
+    "quantized": (
+        torch.quantize_per_tensor(torch.zeros(2), 1, 0, torch.qint8), TENSORS, "is a quantized"
+    ),
+}  # fmt: skip
+#: types that a checkpoint never holds, or only in other parts
+MISPLACED = {
+    **dict.fromkeys(("set", "bytes", "bytearray", "complex", "Size", "dtype"), EVERYWHERE),
+    **dict.fromkeys(("Tensor", "OrderedDict"), ("cfg",)),
+    **dict.fromkeys(("Array", "Scalar"), ("cfg", "model", "last_optimizer_state")),
+    "Namespace": ("model", "last_optimizer_state", "extra_state"),
 }
+VALUES = {
+    "set": {1}, "bytes": b"print(1)", "bytearray": bytearray(b"print(1)"), "complex": 1j,
+    "Size": torch.Size([2]), "dtype": torch.float16, "Tensor": torch.zeros(2),
+    "OrderedDict": OrderedDict(a=1), "Array": np.zeros(2), "Scalar": np.float64(1),
+    "Namespace": Namespace(a=1),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("oddity", ODDITIES)
-@pytest.mark.parametrize("part", ["model", "cfg", "last_optimizer_state"])
+@pytest.mark.parametrize(
+    ("oddity", "part"), [(name, part) for name in ODDITIES for part in ODDITIES[name][1]]
+)
 def test_unusual_values_are_refused_with_their_place(oddity, part, tmp_path):
-    value, words = ODDITIES[oddity]
+    value, _, words = ODDITIES[oddity]
     text = refusal(saved(tmp_path / "x.pt", **{part: {"a": [0, {"b": value}]}}))
     assert text.startswith(f"refused: {part}.a.1.b")
     assert words in text
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name in MISPLACED for part in MISPLACED[name]]
+)
+def test_every_part_of_a_checkpoint_holds_only_its_types(name, part, tmp_path):
+    text = refusal(saved(tmp_path / "x.pt", **{part: {"a": [0, {"b": VALUES[name]}]}}))
+    assert text.startswith(
+        f"refused: {part}.a.1.b is of the type {name}, which no checkpoint needs there"
+    )
+
+
+def test_types_are_checked_at_every_place_of_a_shared_value(tmp_path):
+    value = [np.zeros(2)]
+    text = refusal(saved(tmp_path / "x.pt", extra_state={"a": value}, cfg={"a": value}))
+    assert text.startswith("refused: cfg.a.0 is of the type Array")
 
 
 @pytest.mark.parametrize("value", ["text", 1, None, {}])

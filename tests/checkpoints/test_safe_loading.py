@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils, hub_utils, options  # noqa: F401
 from diet_fairseq import checkpoints
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
-from tests.support.checkpoints import Touch
+from tests.support.checkpoints import HiddenValue, HidingPickle, Touch
 from tests.support.commands import TINY, run, slow, without_protection
 
 GENERATE = ("--cpu", "--beam", "2", "--max-len-b", "5", "--num-workers", "0")
@@ -211,6 +211,33 @@ def test_a_program_in_the_configuration_is_refused(side, protected, edited, data
             f"is {touch(marker)!r}, which fairseq could run as a program; use a checkpoint from a "
             "source that you trust"
         )
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("command", ["generate", *slow(["interactive", "validate", "train"])])
+def test_a_program_in_an_object_of_a_forged_class_is_refused(command, stock, data, tmp_path):
+    """The hole of version 0.3.0: a bytearray in the place of numbers, which fairseq evaluates."""
+    marker, path = tmp_path / "it-ran", tmp_path / "forged.pt"
+    state = checkpoints.read(stock)
+    program = HiddenValue(bytearray(touch(marker).encode()))
+    vars(state["cfg"]["model"]).update(
+        arch="fconv", _name="fconv", encoder_layers=program, decoder_layers="[(512, 3)]",
+        decoder_attention="True", share_input_output_embed=False, encoder_embed_path=None,
+        decoder_embed_path=None,
+    )  # fmt: skip
+    torch.save(state, path, pickle_module=HidingPickle)
+    if command == "train":
+        arguments = (data, *NOW, "--finetune-from-model", path, "--save-dir", tmp_path / "save")
+    elif command == "validate":
+        arguments = (data, "--task", "translation", "--path", path, "--cpu", "--batch-size", 8)
+    else:
+        arguments = (data, "--path", path, *GENERATE)
+    done = run(command, *arguments, stdin="w1 w2\n")
+    assert not marker.exists()
+    assert done.last == (
+        f"error: {path} is refused: cfg.model.encoder_layers is a Namespace of anything but named "
+        "options; use a checkpoint from a source that you trust"
+    )
 
 
 @pytest.mark.few(1)

@@ -1,6 +1,8 @@
 """Checkpoints made by hand, and the errors of those that are refused."""
 
 import os
+import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -33,3 +35,38 @@ class Touch:
 
     def __reduce__(self):
         return os.system, (f"touch {self.marker}",)
+
+
+class HiddenValue:
+    """A value in a Namespace whose pickle makes it an array, with the value as its numbers.
+
+    A pickle may set an object's state and its slots; ``__class__`` counts as one. Version 0.3.0 and
+    earlier took the value as it was.
+    """
+
+    def __init__(self, value):
+        self.value = value
+
+
+#: the pickler that is written in Python
+PythonPickler: Any = vars(pickle)["_Pickler"]
+
+
+class _HidingPickler(PythonPickler):
+    def save(self, value, save_persistent_id=True):
+        match value:
+            case type() if value is HiddenValue:
+                self.write(b"cnumpy\nndarray\n")
+            case HiddenValue():
+                self.write(b"cargparse\nNamespace\n)\x81")
+                self.save(({"numbers": value.value}, {"__class__": HiddenValue}))
+                self.write(b"b")
+            case _:
+                super().save(value, save_persistent_id)
+
+
+class HidingPickle:
+    """The module ``pickle`` for ``torch.save``, which writes each `HiddenValue` as described."""
+
+    __name__ = "pickle"
+    Pickler, Unpickler, dumps = _HidingPickler, pickle.Unpickler, staticmethod(pickle.dumps)

@@ -1,0 +1,119 @@
+"""Whatever a pickle does with the names that it may use, a loaded checkpoint is plain data."""
+
+import io
+import random
+import sys
+from argparse import Namespace
+from collections import Counter, OrderedDict
+
+import numpy as np
+import pytest
+import torch
+
+from diet_fairseq.checkpoints import file, plain
+from diet_fairseq.errors import UserError
+from tests.support import forged_pickles
+
+#: of Python's audit events, those of a pickle that acts
+ACTIONS = ("os.", "subprocess.", "socket.", "exec", "compile", "shutil.", "ctypes.")
+watched: list[str] | None = None
+
+
+def watch(event, args):
+    if watched is not None and event.startswith(ACTIONS):
+        watched.append(f"{event} {str(args)[:100]}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _audit():
+    faults(0, 20)  # PyTorch imports modules when it loads the first file
+    sys.addaudithook(watch)  # stays until the process ends, but notes nothing after a test
+
+
+def faults(seed, count):
+    """What is wrong with the trees of random pickles, and how many pickles were loaded."""
+    global watched
+    found, loaded = Counter(), 0
+    for number in range(count):
+        forged = forged_pickles.forge(random.Random(f"{seed} {number}"))
+        watched = []
+        try:
+            state = file.load(io.BytesIO(forged), "cpu")
+        except UserError:
+            state = None
+        finally:
+            acted, watched = watched, None
+        found.update(f"{number}: {event}" for event in acted)
+        if state is not None:
+            loaded += 1
+            found.update(forged_pickles.inspect_tree(state))
+    return found, loaded
+
+
+def test_forged_pickles_load_as_plain_data_or_are_refused():
+    found, loaded = faults(1, 3000)
+    assert not found
+    assert loaded > 100
+
+
+@pytest.mark.slow
+def test_ten_thousand_forged_pickles_of_a_new_seed_load_as_plain_data_or_are_refused():
+    seed = random.SystemRandom().randrange(10**9)
+    found, _ = faults(seed, 10_000)
+    assert not found, f"seed {seed}"
+
+
+# --- Loaders with a hole, which the same pickles must find
+
+
+class UncheckedArray:
+    """Version 0.3.0: NumPy's arrays as their state sets them."""
+
+    def __setstate__(self, state):
+        _, shape, _, _, raw = state
+        self.numbers = np.frombuffer(raw, "<i8").reshape(shape)
+
+
+def copy_of_0_3_0(state, other_types=()):
+    """Version 0.3.0's copy, which trusted what its own classes held."""
+    kind = type(state)
+    if kind is UncheckedArray:
+        return state.numbers
+    if kind in (list, tuple):
+        return kind(map(copy_of_0_3_0, state))
+    if kind in (dict, OrderedDict):
+        return kind((key, copy_of_0_3_0(item)) for key, item in dict.items(state))
+    if kind is Namespace:
+        return Namespace(**{key: copy_of_0_3_0(item) for key, item in vars(state).items()})
+    if kind in (type(None), bool, int, float, str, torch.Tensor):
+        return state
+    raise plain.Refused(f"type {kind}")
+
+
+def version_0_3_0(monkeypatch):
+    types = [Namespace, (UncheckedArray, "numpy.ndarray")]
+    monkeypatch.setattr(file, "CHECKPOINT_TYPES", types)
+    monkeypatch.setattr(file, "plain", copy_of_0_3_0)
+
+
+def no_check_at_the_exit(monkeypatch):
+    monkeypatch.setattr(file, "plain", lambda state, other_types: state)
+
+
+def one_list_of_types_for_all_places(monkeypatch):
+    monkeypatch.setattr(plain, "_TYPES_BY_KEY", {"cfg": plain._OTHER_TYPES})
+
+
+#: a hole, and a value that no checkpoint may hold, which comes through it
+HOLES = {
+    version_0_3_0: "args.model is of the type bytearray",
+    no_check_at_the_exit: "cfg.model is of the type RecordedArray",
+    one_list_of_types_for_all_places: "cfg.model is of the type Tensor",
+}
+
+
+@pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.__name__)
+def test_forged_pickles_find_a_loader_with_a_hole(hole, monkeypatch):
+    hole(monkeypatch)
+    found, _ = faults(1, 3000)
+    assert HOLES[hole] in found
