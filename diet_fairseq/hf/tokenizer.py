@@ -7,11 +7,11 @@ keeps offsets, truncates and pads.
 import json
 import shutil
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex
+from tokenizers import AddedToken, Token
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
@@ -32,8 +32,6 @@ FILES = {
 }
 #: the first entries of fairseq's dictionaries, in this order
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": UNKNOWN}
-#: a whole text
-ALL = Regex("(?m).+")
 
 
 class DietTokenizer(PreTrainedTokenizerFast):
@@ -113,8 +111,9 @@ class DietTokenizer(PreTrainedTokenizerFast):
         self.backends: list[Any] = []
         for path, language in ((source, self.source_lang), (target, self.target_lang)):
             text = Tokenizer(kind, Path(model), language or "en", self.moses, self.do_lower_case)
-            backend: Any = Backend(WordLevel(vocabulary_in(path), unk_token=UNKNOWN))
-            backend.pre_tokenizer = PreTokenizer.custom(Segmentation(text))
+            vocabulary = vocabulary_in(path)
+            backend: Any = Backend(WordLevel(vocabulary, unk_token=UNKNOWN))
+            backend.pre_tokenizer = PreTokenizer.custom(Segmentation(text, vocabulary))
             start = "<s> " * self.begins
             backend.post_processor = TemplateProcessing(
                 single=f"{start}$A </s>",
@@ -221,31 +220,36 @@ class DietEncoderTokenizer(DietTokenizer):
 
 
 class Segmentation:
-    """A `Tokenizer` as a step of ``tokenizers``, which keeps offsets.
+    """A `Tokenizer` as a step of ``tokenizers``, which looks the pieces up in a vocabulary, too.
 
-    A piece that is longer or shorter than its text (a ligature, a letter and its accent) has the
-    place of the text's first character.
+    The step leaves the text as it is, so that each token has the offsets of its piece, however
+    normalization changes the piece's length.
     """
 
-    def __init__(self, text: Tokenizer) -> None:
-        self.text = text
+    def __init__(self, text: Tokenizer, vocabulary: dict[str, int]) -> None:
+        self.text, self.vocabulary = text, vocabulary
 
     def pre_tokenize(self, text: Any) -> None:
-        """Split a ``PreTokenizedString``."""
+        """Tokenize the parts of a ``PreTokenizedString`` that are not special tokens."""
+        text.tokenize(self.tokenize)
+
+    def tokenize(self, text: str) -> list[Token]:
+        """The tokens of a text, with offsets in bytes of UTF-8; subword-nmt gives no offsets."""
         is_sentencepiece = isinstance(self.text.subwords, SentencePiece)
-        text.split(self.placed_pieces if is_sentencepiece else self.pieces)
+        if is_sentencepiece:
+            pieces = self.locate_pieces(text)
+        else:
+            pieces = [(piece, 0, len(text)) for piece in self.text.encode(text)]
+        bytes_before = [0, *accumulate(len(character.encode()) for character in text)]
+        unknown = self.vocabulary[UNKNOWN]
+        return [
+            Token(self.vocabulary.get(piece, unknown), piece, (bytes_before[a], bytes_before[b]))
+            for piece, a, b in pieces
+        ]
 
-    def pieces(self, _: int, text: Any) -> list[Any]:
-        """A ``NormalizedString`` with the content of a piece for every piece of the text."""
-        parts = []
-        for piece in self.text.encode(text.normalized):
-            parts.append(text.slice((0, 1)))
-            parts[-1].replace(ALL, piece)
-        return parts
-
-    def placed_pieces(self, _: int, text: Any) -> list[Any]:
-        """`pieces` at their places, by SentencePiece."""
-        plain = text.normalized
+    def locate_pieces(self, text: str) -> list[tuple[str, int, int]]:
+        """SentencePiece's pieces with begin and end of their characters in the text."""
+        plain = text
         places: Sequence[int] = range(len(plain))
         if self.text.lower:
             places = [place for place in places for _ in plain[place].lower()]
@@ -253,7 +257,7 @@ class Segmentation:
         plain = WHITE_SPACE.sub(lambda match: " " * len(match[0]), plain)
         model: Any = self.text.subwords
         result = model.model.encode(plain, out_type="offset_mapping", return_bytes=False)
-        parts = []
+        pieces = []
         for piece, (begin, end) in zip(result["pieces"], result["offsets"], strict=True):
             if not piece.strip():  # a space of some kind, as in `SentencePiece.encode`
                 continue
@@ -261,16 +265,8 @@ class Segmentation:
                 begin = max(begin, end - len(piece))
             piece = UNKNOWN if piece in FAIRSEQ_MARKS else piece
             begin = min(begin, len(places) - 1)
-            first, last = places[begin], places[max(begin, end - 1)]
-            if len(piece) == last + 1 - first:
-                characters = iter(piece)
-                part = text.slice((first, last + 1))
-                part.map(lambda _, characters=characters: next(characters))
-            else:
-                part = text.slice((first, first + 1))
-                part.replace(ALL, piece)
-            parts.append(part)
-        return parts
+            pieces.append((piece, places[begin], places[max(begin, end - 1)] + 1))
+        return pieces
 
 
 def vocabulary_in(path: str) -> dict[str, int]:

@@ -114,21 +114,42 @@ def test_marks_are_tokens_of_their_own(folder):
     assert tokenizer("a <mask> b</s>")["input_ids"] == [0, a, tokenizer.mask_token_id, b, 2, 2]
 
 
-def test_offsets_are_sentencepiece_s(folder, texts):
+def test_spans_are_sentencepiece_s_in_18_languages(folder, texts):
     tokenizer = tokenizer_of(folder)
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
-    for language in ("en", "de", "ru", "th"):
-        for line in texts[language]:
-            right = model.encode(line, out_type="offset_mapping", return_bytes=False)["offsets"]
-            offsets = tokenizer(line, return_offsets_mapping=True)["offset_mapping"][1:-1]
-            pairs = [
-                (expected, pair)
-                for expected, pair in zip(right, offsets, strict=True)
-                # some pieces have no place in SentencePiece, and of several spaces we take one
-                if expected[0] < expected[1] and not line.startswith("  ", expected[0])
+    for language, lines in texts.items():
+        for line in [*lines, *ODD[4:]]:
+            right = model.encode(line, out_type="offset_mapping", return_bytes=False)
+            expected = [
+                span
+                for piece, span in zip(right["pieces"], right["offsets"], strict=True)
+                if piece.strip()
             ]
-            assert pairs
-            assert [begin for (begin, _), _ in pairs] == [begin for _, (begin, _) in pairs]
+            spans = tokenizer(line, return_offsets_mapping=True)["offset_mapping"][1:-1]
+            pairs = [
+                pair
+                for pair in zip(expected, spans, strict=True)
+                # some pieces have no place in SentencePiece, and of several spaces we take one
+                if pair[0][0] < pair[0][1] and not line.startswith("  ", pair[0][0])
+            ]
+            assert pairs or not line.strip()
+            assert [right for right, _ in pairs] == [span for _, span in pairs], (language, line)
+
+
+WORDS = ["Newton wrote it", "ทำให้ นำ", "दिया ज़्यादा", "e\u0301 ﬁne"]
+
+
+@pytest.mark.parametrize("text", ["Newton wrote it", "it <mask> Newton", "it นำ", "e\u0301 ﬁne"])
+def test_every_word_has_all_its_characters(text, tmp_path):
+    """The first word, words after a mark, and pieces that normalization lengthens or shortens."""
+    tokenizer = tokenizer_of(write(tmp_path, WORDS * 20, vocab_size=200))
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    spans = encoded["offset_mapping"][1:-1]
+    covered = {place for begin, end in spans for place in range(begin, end)}
+    assert covered | {text.find(" "), text.rfind(" ")} >= set(range(len(text)))
+    place = text.find("Newton")
+    if place >= 0:
+        assert encoded.char_to_token(place) == encoded.char_to_token(place + 5)
 
 
 def test_copies_and_pickles_give_the_same(folder, tmp_path):
