@@ -3,6 +3,7 @@
 import shutil
 from argparse import Namespace
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 
 from .. import input_files, model_json
 from ..checkpoints.configuration import no_larger_than
-from ..checkpoints.plain import reason, shown
+from ..checkpoints.plain import quoted, reason, shown
 from ..errors import UserError, rephrased
 from ..hf import DietEncoderConfig, DietTransformerConfig
 from ..hf.tokenizer import FILES
@@ -31,12 +32,19 @@ from . import huggingface
 MODEL = "model.pt"
 
 
+class NewToken(BaseModel, strict=True):
+    """A token that a tokenizer knows besides its vocabulary."""
+
+    content: str
+
+
 class TokenizerConfig(BaseModel, strict=True):
-    """The options of ``tokenizer_config.json`` that fairseq has."""
+    """The options of ``tokenizer_config.json`` that fairseq has, and tokens by their ids."""
 
     source_lang: Language | None = None
     target_lang: Language | None = None
     do_lower_case: bool | None = None
+    added_tokens_decoder: dict[str, NewToken] = {}
 
 
 def run(args: Namespace) -> None:
@@ -102,7 +110,8 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     if config.is_encoder_decoder:  # fairseq needs names, which need not be languages
         args.source_lang = texts.source_lang or "source"
         args.target_lang = texts.target_lang or "target"
-    source, target = write_dictionaries(folder, out, config, args)
+    new_tokens = {number: token.content for number, token in texts.added_tokens_decoder.items()}
+    source, target = write_dictionaries(folder, out, config, args, new_tokens)
     args = complete(args, data, config)
     task: Any = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, max_positions=lambda: None
@@ -142,8 +151,13 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     return missing_names, unused_names
 
 
-def write_dictionaries(folder: Path, out: Path, config: Any, args: Namespace) -> list[Dictionary]:
+def write_dictionaries(
+    folder: Path, out: Path, config: Any, args: Namespace, new_tokens: dict[str, str]
+) -> list[Dictionary]:
     """Write the dictionaries where fairseq's tasks look for them, and the subword model.
+
+    Args:
+        new_tokens: tokens by their ids, for a vocabulary that has grown in transformers
 
     Returns:
         the dictionaries of source and target
@@ -159,19 +173,57 @@ def write_dictionaries(folder: Path, out: Path, config: Any, args: Namespace) ->
     names = ["dict.txt"]
     if config.is_encoder_decoder:
         names = [f"dict.{language}.txt" for language in (args.source_lang, args.target_lang)]
-    for name, file in zip(names, files, strict=False):
-        input_files.check_regular(file, input_files.VOCABULARY)
-        shutil.copyfile(file, out / name)
+    sizes = (getattr(config, "source_vocab_size", None) or config.vocab_size, config.vocab_size)
     dictionaries = []
-    for file in files:
+    for name, file, size in zip_longest(names, files, sizes):
+        input_files.check_regular(file, input_files.VOCABULARY)
         try:
             dictionary = Dictionary.load(str(file))
         except Exception as error:
             raise UserError(f"{file} is no dictionary ({reason(error)}): give another") from error
-        if not config.is_encoder_decoder:
-            dictionary.add_symbol("<mask>")
+        if not config.is_encoder_decoder and size == len(dictionary) + 1:
+            dictionary.add_symbol("<mask>")  # by the task, so that the file stays as it is
+            symbols = []
+        else:
+            symbols = add_symbols(dictionary, size, new_tokens, file)
         dictionaries.append(dictionary)
+        if name is not None:
+            text = file.read_text(encoding="utf-8")
+            lines = [f"{symbol} 0\n" for symbol in symbols]
+            text += "\n" * (bool(lines) and not text.endswith("\n")) + "".join(lines)
+            (out / name).write_text(text, encoding="utf-8")
     return dictionaries
+
+
+def add_symbols(
+    dictionary: Dictionary, size: int, new_tokens: dict[str, str], file: Path
+) -> list[str]:
+    """Add the tokens of a vocabulary that has grown in transformers, in the order of their ids.
+
+    Ids without a token, which pad a vocabulary to a multiple, get names as by fairseq.
+
+    Returns:
+        the new symbols
+
+    Raises:
+        UserError: the dictionary has more symbols than the vocabulary, or a token can't be a symbol
+    """
+    if size < len(dictionary):
+        raise UserError(
+            f"{file} has {len(dictionary):,} symbols, but config.json has vocab_size {size:,}: the "
+            "folder's files don't belong together"
+        )
+    symbols = []
+    for number in range(len(dictionary), size):
+        symbol = new_tokens.get(str(number), f"madeupword{number:04}")
+        if symbol in dictionary or symbol.split() != [symbol]:
+            raise UserError(
+                f"the token {quoted(symbol)} of tokenizer_config.json can't be a new symbol of "
+                f"{file}: it must not be in it, nor contain white space; rename it"
+            )
+        dictionary.add_symbol(symbol)
+        symbols.append(symbol)
+    return symbols
 
 
 def complete(args: Namespace, data: Path, config: Any) -> Namespace:

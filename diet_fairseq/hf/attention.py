@@ -122,8 +122,8 @@ class DietAttention(nn.Module):
                 k, v = store.update(k, v, self.layer_idx)
                 if self.cross:
                     cache.is_updated[self.layer_idx] = True
-                # a static cache has room for more than there is
-                k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
+        if cache is not None:  # a static cache has room for more keys than there are
+            k, v = (x[:, :, : layout.key_positions.size(1)] for x in (k, v))
         if layer_schemes or scores is None:
             scores = scores_of(schemes, layout)
         project = Projections(

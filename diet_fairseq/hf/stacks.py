@@ -179,7 +179,13 @@ class DietStack(DietPreTrainedModel):
         layout: Layout,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """(B, T) tokens, or their unscaled embeddings (B, T, d) -> (B, T, d)."""
+        """(B, T) tokens, or their unscaled embeddings (B, T, d) -> (B, T, d).
+
+        Raises:
+            ValueError: both are given
+        """
+        if tokens is not None and embeddings is not None:
+            raise ValueError("input_ids and inputs_embeds are two inputs: give one of them")
         check_length(layout, self.limit)
         x = self.embed_tokens(tokens) if embeddings is None else embeddings
         x = self.scale * x
@@ -253,6 +259,7 @@ class DietEncoder(DietStack):
             token_type_ids: (B, T), the segment of each token (default: the first)
             inputs_embeds: (B, T, d), instead of the tokens
         """
+        refuse_positions(kwargs)
         padding_mask = self.padding_mask(attention_mask, input_ids, inputs_embeds)
         segments = None if self.num_segments is None else token_type_ids
         if segments is not None:
@@ -311,6 +318,7 @@ class DietDecoder(DietStack):
             cache: keys and values of the past
             past_key_values: the same, as transformers before 5.24 calls it
         """
+        refuse_positions(kwargs)
         if encoder_hidden_states is None:
             raise ValueError("a decoder of an encoder-decoder model needs encoder_hidden_states")
         if cache is not None and past_key_values is not None:
@@ -340,6 +348,20 @@ class DietDecoder(DietStack):
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         return BaseModelOutputWithPastAndCrossAttentions(x, cache if use_cache else None)
+
+
+def refuse_positions(options: dict[str, Any]) -> None:
+    """Refuse positions of tokens among a model's keyword arguments.
+
+    Raises:
+        ValueError: there are some
+    """
+    for name in ("position_ids", "decoder_position_ids"):
+        if options.get(name) is not None:
+            raise ValueError(
+                f"{name} is not supported, because positions count the tokens that "
+                "attention_mask does not hide: leave it out"
+            )
 
 
 def sinusoidal(rows: Tensor, width: int) -> Tensor:

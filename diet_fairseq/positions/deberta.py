@@ -15,6 +15,8 @@ from .scores import Rows
 
 #: the LayerNorm's epsilon, as in DeBERTa-v2
 EPSILON = 1e-7
+#: tokens of an input that may need a bucket of its own for its farthest offset
+LONGEST = 1 << 20
 
 
 class Deberta(PositionScheme):
@@ -42,6 +44,7 @@ class Deberta(PositionScheme):
         super().__init__(shape)
         self.buckets, self.max_distance = buckets, max_distance
         self.rows = rows_of_log_buckets(buckets, max_distance)
+        self.farthest = len(self.rows) // 2  # offsets beyond it have its row
         self.register_buffer("row_of_offset", torch.tensor(self.rows), persistent=False)
         self.table = nn.Parameter(torch.empty(2 * buckets, shape.embed_dim))
         nn.init.normal_(self.table, std=0.02)
@@ -55,7 +58,7 @@ class Deberta(PositionScheme):
         return self._rows(layout, project.query)
 
     def _rows(self, layout: Layout, project: Callable[[Tensor], Tensor]) -> Rows:
-        farthest = self.max_distance
+        farthest = self.farthest
         first, last = (max(-farthest, min(offset, farthest)) for offset in layout.seen_range)
         lowest = self.rows[last + farthest]  # rows fall as offsets j - i rise
         positions = self._normalized(self.table[lowest : self.rows[first + farthest] + 1])  # (R, d)
@@ -73,11 +76,11 @@ class Deberta(PositionScheme):
 
 
 def rows_of_log_buckets(buckets: int, max_distance: int) -> list[int]:
-    """The row of each offset j - i from -max_distance to max_distance: b(i - j) + buckets.
+    """The row of each offset j - i from -n to n: b(i - j) + buckets.
 
     b is DeBERTa-v2's ``make_log_bucket_position``: offsets below half of ``buckets`` have a bucket
-    each, larger ones share buckets that grow logarithmically; from max_distance on all have the
-    last.
+    each, larger ones share buckets that grow logarithmically, and all from n on have the last row.
+    n is max_distance, or more where the number of buckets is odd.
     """
     half = buckets // 2
     if max_distance <= half + 1:
@@ -92,6 +95,9 @@ def rows_of_log_buckets(buckets: int, max_distance: int) -> list[int]:
         share = math.log(distance / half) / math.log((max_distance - 1) / half)
         return half + math.ceil(share * (half - 1))
 
-    offsets = range(-max_distance, max_distance + 1)
+    farthest = max_distance
+    while bucket(farthest) < buckets and farthest < LONGEST:
+        farthest += 1
+    offsets = range(-farthest, farthest + 1)
     signed = (-bucket(offset) if offset > 0 else bucket(-offset) for offset in offsets)
     return [min(max(row + buckets, 0), 2 * buckets - 1) for row in signed]

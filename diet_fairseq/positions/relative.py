@@ -4,7 +4,6 @@ import math
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
@@ -12,7 +11,7 @@ from .base import AttentionShape
 from .gain import GAIN, PEAK, START, ScoreParameters, local_scores
 from .layout import Layout
 from .options import Option, at_least
-from .scores import Offsets, look_up
+from .scores import Offsets, apply_in_float32, look_up
 
 CLIP = Option(
     "position_clip",
@@ -126,7 +125,7 @@ class OffsetProducts(OffsetScores):
     @property
     def scalars(self) -> Tensor:
         vectors = self.amplify(self.vectors)  # (rows, d)
-        query, key = (F.linear(vectors, f.weight.to(vectors.dtype)) for f in (self.query, self.key))
+        query, key = (apply_in_float32(linear, vectors) for linear in (self.query, self.key))
         return (query * key).unflatten(-1, (self.shape.heads, -1)).sum(-1)  # (rows, H)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from .layout import Layout
 
@@ -104,6 +104,18 @@ def product(query: Tensor, key: Tensor) -> Tensor:
 def at_least_float32(parameter: Tensor) -> Tensor:
     """The parameter in float32 or wider: its gradient sums more terms than half precision holds."""
     return parameter.to(torch.promote_types(parameter.dtype, torch.float32))
+
+
+def apply_in_float32(linear: nn.Module, x: Tensor) -> Tensor:
+    """A linear map (..., d) -> (..., e), in float32 or wider where its weights are a `nn.Linear`'s.
+
+    Other modules in its place, such as quantized or adapted ones, are called as they are.
+    """
+    if type(linear) is nn.Linear:
+        weight = at_least_float32(linear.weight)
+        return F.linear(x.to(weight.dtype), weight)
+    weight = next(linear.parameters(), x)
+    return linear(x.to(weight.dtype))
 
 
 def look_up(rows: Tensor, table: Tensor) -> Tensor:

@@ -1,12 +1,11 @@
 """Dai et al. (2019): sinusoids of the offset that every layer projects, and two biases of heads."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import AttentionShape, PositionScheme, Projections
 from .layout import Layout
-from .scores import Rows
+from .scores import Rows, apply_in_float32
 from .shaw import rows_of_offsets
 
 
@@ -41,9 +40,8 @@ class TransformerXL(PositionScheme):
         offsets, index = rows_of_offsets(layout)
         line = torch.arange(offsets.start, offsets.stop, device=index.device)  # of j - i
         r = sinusoids(-line, self.shape.embed_dim)  # (R, d)
-        # float32, as the gradient of W_R sums those of all offsets
-        weight = self.r_proj.weight.to(torch.promote_types(self.r_proj.weight.dtype, r.dtype))
-        rows = F.linear(r.to(weight.dtype), weight).unflatten(-1, (self.shape.heads, -1))
+        # float32, because the gradient of W_R sums those of all offsets
+        rows = apply_in_float32(self.r_proj, r).unflatten(-1, (self.shape.heads, -1))
         return Rows(rows.transpose(0, 1), index, self._scaled(self.v))
 
     def _scaled(self, bias: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from diet_fairseq import Translator, model_json
+from diet_fairseq.errors import UserError
 from diet_fairseq.export import huggingface
 from diet_fairseq.export.to_hf import generation_config
 from diet_fairseq.inference.model_files import Pieces, resolve_model
@@ -244,3 +245,54 @@ def test_code_in_a_folder_of_version_0_2_is_not_run(translation_folder, tmp_path
         (folder / name).write_text(json.dumps(content | {"auto_map": entry}))
     AutoModelForSeq2SeqLM.from_pretrained(folder)
     AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_a_vocabulary_that_has_grown_in_transformers_comes_back(multiple, encoder_folder, tmp_path):
+    model = AutoModelForMaskedLM.from_pretrained(encoder_folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    tokenizer.add_tokens(["<new>", "neu"])
+    model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=multiple)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "grown")
+    take_back(tmp_path / "grown", tmp_path / "back")
+    back = loaded(tmp_path / "back" / "model.pt", tmp_path / "back")
+    dictionary = back.task.source_dictionary
+    ids = [dictionary.index(word) for word in ("<mask>", "<new>", "neu")]
+    assert ids == tokenizer.convert_tokens_to_ids(["<mask>", "<new>", "neu"])
+    assert len(dictionary) == model.config.vocab_size
+    assert len(dictionary) % (multiple or 1) == 0
+    tokens = torch.tensor([[0, *ids, 5, 2]])
+    with torch.no_grad():
+        torch.testing.assert_close(
+            back.model(tokens)[0], model(tokens).logits, rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("token", "lines", "words"),
+    [
+        (
+            "two words",
+            0,
+            "the token 'two words' of tokenizer_config.json can't be a new symbol of ",
+        ),
+        (None, 3, "dict.txt has 94 symbols, but config.json has vocab_size 92: the folder's files"),
+    ],
+)
+def test_a_dictionary_that_does_not_fit_the_vocabulary_is_refused(
+    token, lines, words, encoder_folder, tmp_path, capsys
+):
+    model = AutoModelForMaskedLM.from_pretrained(encoder_folder)
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    if token:
+        tokenizer.add_tokens([token])
+        model.resize_token_embeddings(len(tokenizer))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "grown")
+    with open(tmp_path / "grown" / "dict.txt", "a", encoding="utf-8") as file:
+        file.writelines(f"new{number} 1\n" for number in range(lines))
+    with pytest.raises(UserError) as error:
+        take_back(tmp_path / "grown", tmp_path / "back")
+    assert words in str(error.value)
+    assert not (tmp_path / "back").exists()

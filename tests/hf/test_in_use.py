@@ -298,3 +298,50 @@ def test_two_names_of_one_cache_are_refused():
     }
     with pytest.raises(ValueError, match="cache and past_key_values are two names of one cache"):
         model(sources(), decoder_input_ids=sources(left_pad=False), **caches)
+
+
+@torch.no_grad()
+@tiny.each([tiny.Case("t5"), tiny.Case("alibi", (("position_cross_attention", True),))])
+def test_a_static_cache_longer_than_the_source_changes_nothing(case):
+    model = converted(case)
+    source, target = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[2, 5, 6, 7]])
+    whole = model(source, decoder_input_ids=target).logits  # (1, T, V)
+    config = model.config.get_text_config(decoder=True)
+    cache = EncoderDecoderCache(
+        StaticCache(config=config, max_cache_len=14), StaticCache(config=config, max_cache_len=9)
+    )
+    steps = [
+        model(source, decoder_input_ids=word, use_cache=True, **{CACHE: cache}).logits
+        for word in target.split(1, dim=1)
+    ]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, **tiny.TOLERANCE)
+
+
+@tiny.each([tiny.Case("learned", family="bert"), tiny.Case("t5")])
+def test_inputs_that_would_be_ignored_are_refused(case):
+    model = converted(case)
+    inputs = {"input_ids": sources()}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = tiny.padded(tiny.TARGETS, False)
+    positions = torch.arange(sources().size(1)).expand_as(sources())
+    with pytest.raises(ValueError, match="position_ids is not supported, because positions count"):
+        model(**inputs, position_ids=positions)
+    embeddings = model.get_input_embeddings()(sources())
+    with pytest.raises(ValueError, match="input_ids and inputs_embeds are two inputs: give one"):
+        model(**inputs, inputs_embeds=embeddings)
+
+
+QUANTIZED = [
+    *tiny.first_of_each_scheme(tiny.ENCODERS),
+    tiny.Case("tupe_r", (("position_relative", "product"),), family="bert"),
+]
+
+
+@torch.no_grad()
+@tiny.each(QUANTIZED)
+def test_every_scheme_runs_with_quantized_linear_maps(case):
+    """`quantize_dynamic` puts another module in the place of each `nn.Linear`."""
+    model = huggingface.convert(tiny.fresh(case)).model.eval()
+    exact = logits(model)
+    quantized = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
+    assert (logits(quantized) - exact).norm() < 0.3 * exact.norm()

@@ -87,7 +87,7 @@ def test_transformer_xl_is_the_relative_attention_of_xlnet(causal):
 
 @torch.no_grad()
 @pytest.mark.parametrize("share", [True, False], ids=["share_att_key", "own_projections"])
-@pytest.mark.parametrize(("buckets", "max_distance"), [(16, 24), (8, 6), (256, 512)])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(16, 24), (8, 6), (256, 512), (5, 4)])
 def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distance):
     """v2's biases of W_Q and W_K for P are zero here, as ours are left out."""
     v2 = theirs("deberta_v2")
@@ -120,14 +120,18 @@ def test_deberta_is_the_disentangled_attention_of_v2(share, buckets, max_distanc
 
 
 @pytest.mark.parametrize(
-    ("buckets", "max_distance"), [(256, 512), (32, 128), (8, 6), (4, 5), (50, 300)]
+    ("buckets", "max_distance"),
+    [(256, 512), (32, 128), (8, 6), (4, 5), (50, 300), (5, 4), (7, 30), (33, 512)],
 )
 def test_deberta_s_rows_are_those_of_v2_s_log_buckets(buckets, max_distance):
     v2 = theirs("deberta_v2")
-    offsets = torch.arange(-max_distance, max_distance + 1)
+    rows = rows_of_log_buckets(buckets, max_distance)
+    farthest = len(rows) // 2
+    assert farthest == max_distance or buckets % 2
+    offsets = torch.arange(-farthest, farthest + 1)
     positions = v2.make_log_bucket_position(-offsets, buckets, max_distance).long()
     expected = (positions + buckets).clamp(0, 2 * buckets - 1)
-    assert rows_of_log_buckets(buckets, max_distance) == expected.tolist()
+    assert rows == expected.tolist()
     further = v2.make_log_bucket_position(torch.tensor([10**5, -(10**5)]), buckets, max_distance)
     ends = (further.long() + buckets).clamp(0, 2 * buckets - 1)
     assert ends.tolist() == [expected[0], expected[-1]]
