@@ -19,7 +19,7 @@ EXTRAS = {
 EXTRAS["workflows"] = [  # examples/
     *("jsonschema", "pandas", "pooch>=1.9", "pyyaml", "scipy", "snakemake>=9.27,<10"),  # rules
     # fine-tuning in roberta/
-    *("accelerate", "datasets>=4", "filelock", "scikit-learn", "torchmetrics>=1.4"),
+    *("accelerate", "datasets>=4", "filelock", "scikit-learn"),
     *(EXTRAS["data"] + EXTRAS["plots"] + EXTRAS["transformers"]),
 ]
 EXTRAS["dev"] = [

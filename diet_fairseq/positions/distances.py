@@ -218,11 +218,12 @@ class Cpb(DistanceNetwork):
     """Swin Transformer V2's continuous position bias, Liu et al. (2022), section 3.3, unscaled.
 
     score(i, j) = 16 sigmoid(f(s)) - 8, and s = sign(j - i) log_8(1 + |j - i|) is the log-spaced
-    offset, in one dimension; Swin V2's offset is i - j, the mirror of ours. f is a network of one hidden layer of 512 units. As in the released
-    code, and not in the paper, there is a sigmoid times 16; softmax is invariant to the 8, which
-    makes the score of a zero network zero. s is what that code computes in a window of 9. Weights
-    start from N(0, 0.02), biases at 0, and every layer has a network of its own. The content score
-    stays the product of queries and keys, not Swin V2's cosine.
+    offset, in one dimension; Swin V2's offset is i - j, the mirror of ours. f is a network of one
+    hidden layer of 512 units. As in the released code, and not in the paper, there is a sigmoid
+    times 16; softmax is invariant to the 8, which makes the score of a zero network zero. s is what
+    that code computes in a window of 9. Weights start from N(0, 0.02), biases at 0, and every layer
+    has a network of its own. The content score stays the product of queries and keys, not Swin V2's
+    cosine.
     """
 
     sharing = "none"

@@ -13,18 +13,16 @@ import string
 import unicodedata
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
 from scipy import stats
 from sklearn import metrics
 from squad_files import LARGEST, read_squad, right_answers
-from torchmetrics.functional.text import squad
 
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.input_files import read_bytes, read_json
@@ -72,34 +70,10 @@ def label_scores(
     return {name: 100 * float(known[name]()) for name in names}
 
 
-@contextmanager
-def double_precision() -> Iterator[None]:
-    """torchmetrics adds up in the default type, and XTREME's scorer in doubles."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(default)
-
-
-def squad_scores(
-    answers: Mapping[str, str], right: Mapping[str, Sequence[str]]
-) -> dict[str, float]:
-    """F1 and exact match by SQuAD's rules, in any language, as XTREME's XQuAD and TyDiQA.
-
-    Args:
-        answers: id -> answer
-        right: id -> right answers, of which the nearest counts
-    """
-    predictions = [{"id": name, "prediction_text": answers[name]} for name in right]
-    targets: list[Any] = [
-        {"id": name, "answers": {"text": list(texts), "answer_start": [0] * len(texts)}}
-        for name, texts in right.items()
-    ]
-    with double_precision():
-        scores = squad(predictions, targets)
-    return {name: float(scores[name]) for name in QUESTIONS}
+def squad_words(text: str) -> list[str]:
+    """The words of an answer as SQuAD compares them (evaluate-v1.1.py), in any language."""
+    text = "".join(character for character in text.lower() if character not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def mlqa_words(text: str, language: str) -> list[str]:
@@ -116,10 +90,20 @@ def mlqa_words(text: str, language: str) -> list[str]:
     return text.split()
 
 
-def mlqa_scores(
-    answers: Mapping[str, str], right: Mapping[str, Sequence[str]], language: str
+def extractive_scores(
+    answers: Mapping[str, str],
+    right: Mapping[str, Sequence[str]],
+    split: Callable[[str], list[str]],
 ) -> dict[str, float]:
-    """F1 and exact match by MLQA's rules for the language of the text."""
+    """F1 and exact match, in percent, of words as ``split`` gives them.
+
+    As in the scripts of SQuAD 1.1 and MLQA, F1 is 0 without a common word, also where neither side
+    has a word.
+
+    Args:
+        answers: id -> answer
+        right: id -> right answers, of which the nearest counts
+    """
 
     def f1(answer: list[str], reference: list[str]) -> float:
         common = (Counter(answer) & Counter(reference)).total()
@@ -128,10 +112,7 @@ def mlqa_scores(
         precision, recall = common / len(answer), common / len(reference)
         return 2 * precision * recall / (precision + recall)
 
-    pairs = [
-        (mlqa_words(answers[name], language), [mlqa_words(text, language) for text in texts])
-        for name, texts in right.items()
-    ]
+    pairs = [(split(answers[name]), list(map(split, texts))) for name, texts in right.items()]
     return {
         "f1": 100 * fmean(max(f1(answer, text) for text in texts) for answer, texts in pairs),
         "exact_match": 100 * fmean(float(answer in texts) for answer, texts in pairs),
@@ -143,11 +124,11 @@ def question_scores(
 ) -> dict[str, float]:
     """By the rules of the benchmark; of a pair such as ``de-en`` by those of its text, German."""
     if benchmark.lower() != "mlqa":
-        return squad_scores(answers, right)
+        return extractive_scores(answers, right, squad_words)
     language = language.partition("-")[0]
     if language not in MLQA_ARTICLES:
         raise UserError(f"MLQA has no language {language}: take one of {', '.join(MLQA_ARTICLES)}")
-    return mlqa_scores(answers, right, language)
+    return extractive_scores(answers, right, partial(mlqa_words, language=language))
 
 
 def score_folders(labels: Path, predictions: Path) -> dict[str, dict[str, dict[str, float]]]:

@@ -15,7 +15,7 @@ ROBERTA = Path(__file__).parents[2] / "examples" / "roberta"
 @pytest.fixture(scope="session")
 def script():
     """A function that imports a script by its name, as the scripts import each other."""
-    for library in ("datasets", "torchmetrics", "transformers"):
+    for library in ("datasets", "sklearn", "transformers"):
         pytest.importorskip(library, reason=f"{library} is not installed")
     before = list(sys.path)
     sys.path.insert(0, str(ROBERTA))
