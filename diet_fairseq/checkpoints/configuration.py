@@ -41,11 +41,13 @@ _URL = re.compile(r"://|^\s*(https?|s3):", re.IGNORECASE)
 #: a path of a file begins with a slash, or has one after a letter and before any quotes and
 #: parentheses ("</s>" is none, and programs are refused elsewhere)
 _PATH = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
+#: options that name files, also by a bare name
+_FILE_OPTION = re.compile(r"_(path|file|dir|checkpoint|from|codes|vocab|json|dict|model)$")
 #: fairseq's convolutions, such as "[(512, 3)] * 20 + [(768, 3)] * 4"
 _CONVOLUTIONS = re.compile(r"(\[[\d(), ]*\]( ?\* ?\d{1,2})?( ?\+ ?)?)+")
 #: names, and lists of them such as "en-de,de-en", which may be long
 _WORDS = re.compile(r"\w*(?:[.-]\w*){0,20}+(?:,\w*(?:[.-]\w*){0,20}+)*+", re.ASCII)
-_ESCAPED_QUOTE = re.compile(r"\\['\"]")
+_BACKSLASH = re.compile(r"\\(['\"\s]|$)")
 #: syntax of literals, and syntax that computes nothing and calls nothing, whatever its names mean
 _LITERAL = (
     *(ast.Expression, ast.Constant, ast.expr_context, ast.UAdd, ast.USub, ast.UnaryOp),
@@ -80,7 +82,8 @@ def _check_text(place: str, text: str) -> None:
     where = f"{shown(place)} of its configuration is {quoted(text)}"
     # fairseq writes configurations with everything looked up; Hydra, which reads old ones, takes
     # "$\\{" for "${", too
-    if any("$" in string and "{" in string for string, _ in _expressions(text)):
+    expressions = list(_expressions(text))
+    if any("$" in string and "{" in string for string, _ in expressions):
         raise Refused(f"{where}, which asks to look something up")
     option = place.removesuffix("._name").rpartition(".")[2]
     if option in _REGISTERED and text not in (registry := REGISTRIES[option]["registry"]):
@@ -90,7 +93,7 @@ def _check_text(place: str, text: str) -> None:
         )
     if not _is_used(place):
         return
-    if option != "data" and is_program(text):
+    if option != "data" and any(_can_act(*expression) for expression in expressions):
         raise Refused(f"{where}, which fairseq could run as a program")
     if _URL.search(text) and text not in _DEFAULT_URLS:
         raise Refused(f"{where}, an address to download from")
@@ -112,23 +115,24 @@ def _expressions(text: str) -> Iterator[tuple[str, list[ast.AST] | None]]:
     The nodes are an empty list for text that is not Python, and None where it is too long or nested
     too deeply to tell. Each string is parsed once, so the time is linear in the text.
     """
-    waiting, depths = [text], {text: 0}
+    depths = {text: 0}
+    waiting = [text]
     while waiting:
         string = waiting.pop()
         nodes = _parse(string) if depths[string] < _DEEPEST_STRINGS else None
         yield string, nodes
-        for node in nodes or ():
-            inside = node.value if isinstance(node, ast.Constant) else None
-            if isinstance(inside, bytes):  # eval takes bytes, too
-                inside = inside.decode("latin-1")
-            if isinstance(inside, str) and inside not in depths:
-                depths[inside] = depths[string] + 1
-                waiting.append(inside)
+        constants = [node.value for node in nodes or () if isinstance(node, ast.Constant)]
+        inside = {value: depths[string] + 1 for value in constants if isinstance(value, str)}
+        # eval removes other white space than `str.strip`, which may come before it
+        for value, depth in {**inside, string.strip(): depths[string]}.items():
+            if value not in depths:
+                depths[value] = depth
+                waiting.append(value)
 
 
 def _parse(text: str) -> list[ast.AST] | None:
-    """The nodes of the text's syntax tree, see `_expressions`."""
-    text = text.strip()
+    """The nodes of the text's syntax tree, see `_expressions`; the text is what eval parses."""
+    text = text.lstrip(" \t")  # as eval does
     if _WORDS.fullmatch(text) or (len(text) < 1000 and _CONVOLUTIONS.fullmatch(text)):
         return []
     if len(text) > _LONGEST_EXPRESSION:
@@ -138,8 +142,9 @@ def _parse(text: str) -> list[ast.AST] | None:
             warnings.simplefilter("ignore")  # the parser emits one for `1if`, for example
             return list(ast.walk(ast.parse(text, mode="eval")))
     except (SyntaxError, ValueError):
-        # Hydra, which reads old configurations, removes backslashes before quotes
-        return None if _ESCAPED_QUOTE.search(text) else []
+        # Hydra, which reads old configurations, removes backslashes before quotes; before the end
+        # of a line a backslash continues an expression
+        return None if _BACKSLASH.search(text) else []
     except (RecursionError, MemoryError):  # nested too deeply for the parser
         return None
 
@@ -148,14 +153,15 @@ def _can_act(text: str, nodes: list[ast.AST] | None) -> bool:
     """Whether an expression could do more than give a small value; see `is_program`."""
     if nodes is None:
         return True
+    kinds = {type(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    if bytes in kinds:  # eval decodes them as they say
+        return True
     if all(isinstance(node, _LITERAL) for node in nodes):
         return False
-    joins_text = any(isinstance(node, ast.BinOp) for node in nodes) and any(
-        isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)) for node in nodes
-    )
+    joins_text = str in kinds and any(isinstance(node, ast.BinOp) for node in nodes)
     return (
         joins_text
-        or bool(_ESCAPED_QUOTE.search(text))
+        or bool(_BACKSLASH.search(text))
         or not all(isinstance(node, _HARMLESS) for node in nodes)
     )
 
@@ -175,7 +181,8 @@ def values(args: Any, cfg: Any) -> Iterator[tuple[str, Any]]:
             raise Refused(f"its configuration comes to more than {_MOST_CHARACTERS:,} characters")
         if isinstance(value, (Mapping, Namespace)):
             items = value.items() if isinstance(value, Mapping) else vars(value).items()
-            for key, item in items:
+            size += 2 * len(items) * len(place)  # places are text in memory, too
+            for key, item in items if size <= _MOST_CHARACTERS else ():
                 waiting += [(f"{place}.keys()", key), (f"{place}.{str(key)[:200]}", item)]
         elif isinstance(value, (list, tuple)):
             waiting += [(place, item) for item in value]
@@ -202,7 +209,9 @@ def without_files(config: Any) -> tuple[Any, str]:
         # "data" is the folder of the dictionaries: fairseq reads `dict.*.txt` in it by default
         if not isinstance(value, str) or option == "data" or not _is_used(place):
             return value
-        if not _PATH.search(value) or value in _DEFAULT_URLS:
+        if value in ("", "???", *_DEFAULT_URLS):
+            return value
+        if not (_PATH.search(value) or _FILE_OPTION.search(option)):
             return value
         removed.append(f"{shown(option)} ({quoted(value)})")
         return "???" if option in _text_options() else None
@@ -236,8 +245,9 @@ def _is_used(place: str) -> bool:
     kind, *sections = place.split(".")
     if kind == "cfg" and sections and sections.pop(0) not in _USED:
         return False
-    # a namespace is a copy of all options, those of the run among them
-    return not (sections and sections[0] in _RUN_OPTIONS)
+    # a namespace is a copy of all options, those of the run among them; models evaluate some
+    option = sections[0] if sections else ""
+    return option not in _RUN_OPTIONS or bool(re.match(r"pipeline_.*(balance|devices)$", option))
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from .. import input_files
 from ..errors import UserError
 from ..modes import VARIABLE, active_kinds
 from . import configuration
-from .pickled_objects import CHECKPOINT_TYPES
+from .pickled_objects import check_depth, only_checkpoint_names
 from .plain import Refused, plain, reason, shown
 
 TRUST = "use a checkpoint from a source that you trust"
 ADVICE = "give a checkpoint, such as checkpoint_best.pt"
-#: held while a file is read: PyTorch has one list of allowed types for all threads
-_ALLOWED_TYPES_LOCK = threading.RLock()
+#: held while a file is read: PyTorch has one list of allowed names for all threads
+_LOADING_LOCK = threading.RLock()
 
 
 def check_protection() -> None:
@@ -103,21 +103,20 @@ def read(file: Any, map_location: Any = None) -> dict[str, Any]:
 
 
 def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()) -> Any:
-    """The content of a file, checkpoint or not, of `CHECKPOINT_TYPES` and ``other_types``."""
+    """The content of a file, checkpoint or not, by `CHECKPOINT_NAMES` and of ``other_types``."""
     check_protection()
     name = _name_of(file)
     if not hasattr(file, "read"):
         input_files.check_regular(file, advice=ADVICE)
+    user_types = tuple(
+        kind for kind in torch.serialization.get_safe_globals() if isinstance(kind, type)
+    )
     try:
-        with (
-            _ALLOWED_TYPES_LOCK,
-            _allow([*CHECKPOINT_TYPES, *other_types]) as user_types,
-            warnings.catch_warnings(),
-        ):
+        with _LOADING_LOCK, only_checkpoint_names(other_types), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _check_archive(file)
+            size = _check_archive(file)
             state = torch.load(file, map_location=map_location, weights_only=True)
-            return plain(state, (*other_types, *user_types))
+            return plain(state, (*other_types, *user_types), size)
     except Refused as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
     except UserError:
@@ -127,8 +126,13 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
         raise UserError(f"{name} {_describe_fault(error)}") from error
 
 
-def _check_archive(file: Any) -> None:
-    """Refuse an archive that unpacks to more than its size: torch.save never compresses."""
+def _check_archive(file: Any) -> int:
+    """The size of a file in bytes, once it is safe to unpack.
+
+    Raises:
+        Refused: it unpacks to more than its size: torch.save never compresses
+        UnpicklingError: see `check_depth`
+    """
     with nullcontext(file) if hasattr(file, "read") else input_files.open_regular(file) as archive:
         start = archive.tell()
         try:
@@ -137,6 +141,14 @@ def _check_archive(file: Any) -> None:
                 with zipfile.ZipFile(archive) as entries:
                     if sum(entry.file_size for entry in entries.infolist()) > size:
                         raise Refused("what it holds unpacks to more than its size")
+            archive.seek(start)
+            if torch.serialization._is_zipfile(archive):
+                with torch.serialization._open_zipfile_reader(archive) as reader:
+                    check_depth(reader.get_record("data.pkl"))
+            else:  # PyTorch before 1.6: a number, a version, a system, the content, and keys
+                for _ in range(5):
+                    check_depth(archive)
+            return size
         finally:
             archive.seek(start)
 
@@ -144,31 +156,6 @@ def _check_archive(file: Any) -> None:
 def _name_of(file: Any) -> str:
     """The path of a file for messages; a file in memory has none."""
     return str(getattr(file, "name", "a checkpoint")) if hasattr(file, "read") else str(file)
-
-
-@contextmanager
-def _allow(types: list[Any]) -> Iterator[list[type]]:
-    """Within this context, PyTorch loads ``types`` and those that the user allowed.
-
-    A name in both lists means the type in ``types``.
-
-    Yields:
-        the types that the user allowed
-    """
-
-    def name_of(kind: Any) -> str:
-        return kind[1] if isinstance(kind, tuple) else f"{kind.__module__}.{kind.__qualname__}"
-
-    before = torch.serialization.get_safe_globals()
-    names = {name_of(kind) for kind in types}
-    user_types = [kind for kind in before if name_of(kind) not in names]
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals([*types, *user_types])
-    try:
-        yield [kind for kind in user_types if isinstance(kind, type)]
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(before)
 
 
 def _describe_fault(error: Exception) -> str:

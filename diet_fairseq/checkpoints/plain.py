@@ -6,6 +6,7 @@ attributes in place of their methods. The copy holds only the types that are lis
 the checkpoint, and only objects that were built here from checked values.
 """
 
+import math
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ from .pickled_objects import (
 
 _VALUES = frozenset({type(None), bool, int, float, str})
 _CONTAINERS = frozenset({list, tuple, dict})
-_TENSORS = frozenset({Tensor, torch.nn.Parameter})
+_TENSORS = frozenset({Tensor})
 _NUMPY = frozenset({RecordedArray, RecordedScalar})
 #: types by the first key of their place in a checkpoint; `_OTHER_TYPES` for all other keys
 _TYPES_BY_KEY = {
@@ -34,7 +35,7 @@ _TYPES_BY_KEY = {
         ("model", "last_optimizer_state"), _VALUES | _CONTAINERS | _TENSORS | {OrderedDict}
     ),
 }
-_OTHER_TYPES = _VALUES | _CONTAINERS | _TENSORS | _NUMPY | {OrderedDict}
+_OTHER_TYPES = _VALUES | _CONTAINERS | _TENSORS | _NUMPY | {OrderedDict, torch.Size, torch.dtype}
 _KEYS = (type(None), bool, int, float, str)
 _DEEPEST = 50
 _MOST_VALUES = 20_000_000  # shared containers count each time
@@ -44,11 +45,11 @@ class Refused(ValueError):
     """A checkpoint holds a value that none may hold. The caller adds the name of the file."""
 
 
-def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
+def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = math.inf) -> Any:
     """A copy made of plain containers, numbers, text and dense tensors.
 
-    Shared values stay shared, and tensors keep their memory. Values of ``other_types`` stay as they
-    are; the configuration (``args`` and ``cfg``) has none.
+    Shared values stay shared, and tensors keep their memory, which may come to ``most_bytes``.
+    Values of ``other_types`` stay as they are; the configuration (``args`` and ``cfg``) has none.
 
     Raises:
         Refused: ``state`` holds anything else
@@ -56,6 +57,7 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
     # ids of a value and of the types of its place -> its copy and the number of values in it;
     # None: the copy is not complete
     copies: dict[tuple[int, int], tuple[Any, int] | None] = {}
+    storages: dict[int, int] = {}  # address -> bytes
 
     def copy(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
         # checked for every place of a shared value, whose places may allow different types
@@ -65,7 +67,7 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
         if kind not in allowed:
             name = kind.__name__.removeprefix("Recorded")
             raise _refused(path, f"is of the type {name}, which no checkpoint needs there")
-        if kind in _VALUES:
+        if kind in _VALUES or kind is torch.dtype:
             return value, 1
         place = id(value), id(allowed)
         if place not in copies:
@@ -81,7 +83,12 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
         if len(path) > _DEEPEST:
             raise _refused(path, f"is nested more than {_DEEPEST} deep")
         if kind in _TENSORS:
-            return _dense(value, path), 1
+            tensor = _dense(value, path)
+            storage = tensor.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
+            if sum(storages.values()) > most_bytes:
+                raise _refused(path, "is a tensor of more numbers than are in the file")
+            return tensor, 1
         if kind in _NUMPY:
             try:
                 return (build_array if kind is RecordedArray else build_scalar)(value), 1
@@ -95,7 +102,7 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
             namespace = Namespace()
             vars(namespace).update(items)
             return namespace, size
-        if kind in (list, tuple):
+        if kind in (list, tuple, torch.Size):
             items, size = copy_items(enumerate(value), path)
             return kind(item for _, item in items), size
         items, size = copy_items(dict.items(value), path)
@@ -106,9 +113,10 @@ def plain(state: Any, other_types: tuple[type, ...] = ()) -> Any:
     ) -> tuple[list[tuple[Any, Any]], int]:
         result, size = [], 1
         for key, value in items:
+            if type(key) not in _KEYS:
+                raise _refused(path, f"has a key of the type {type(key).__name__}, not a name")
             place = (*path, str(key))
-            # an attribute such as `__deepcopy__` would be called as a method
-            if type(key) not in _KEYS or place[-1].startswith("__"):
+            if place[-1].startswith("__"):  # `__deepcopy__` would be called as a method
                 raise _refused(place, "is not a name")
             item, values = copy(value, place)
             result.append((key, item))

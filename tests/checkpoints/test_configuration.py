@@ -12,6 +12,7 @@ from fairseq.models.transformer import TransformerModel
 from omegaconf.errors import MissingMandatoryValue
 
 from diet_fairseq import checkpoints
+from diet_fairseq.checkpoints import configuration
 from diet_fairseq.errors import UserError
 from diet_fairseq.patches.table import PATCHES
 from tests.support import hostile
@@ -240,3 +241,21 @@ def test_a_program_is_named_by_file_and_place(edited, stock, data):
         f"{bad} is refused: cfg.model.encoder_xformers_att_config of its configuration is "
         f"'print(1)', which fairseq could run as a program; {TRUST}"
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("encoder_embed_path", "secret.txt"), ("load_pretrained_encoder_from", "x")],
+)
+def test_bare_names_of_files_are_left_out(option, value):
+    config, removed = configuration.without_files({"model": {option: value, "arch": "x.y"}})
+    assert config["model"] == {option: None, "arch": "x.y"}
+    assert removed == f"{option} ({value!r})"
+
+
+def test_a_configuration_with_long_places_is_refused_before_they_are_in_memory():
+    value: dict = dict.fromkeys(range(5000), 1)
+    for _ in range(45):
+        value = {"k" * 200: value}
+    with pytest.raises(configuration.Refused, match="comes to more than 1,000,000 characters"):
+        configuration.check(None, {"model": value})

@@ -76,28 +76,47 @@ ODDITIES = {
     "cycle": (cycle(), EVERYWHERE, "contains itself"),
     "depth": (nested(60), EVERYWHERE, "is nested more than 50 deep"),
     "sharing": (shared(40), EVERYWHERE, "comes to more than 20,000,000 values"),
-    "key": ({(1, 2): 3}, EVERYWHERE, "(1, 2) is not a name"),
+    "key": ({(1, 2): 3}, EVERYWHERE, "has a key of the type tuple, not a name"),
     "method": (WITH_METHODS, ("cfg",), "__deepcopy__ is not a name"),
-    "sparse": (torch.zeros(2).to_sparse(), TENSORS, "is a sparse or nested tensor"),
-    "meta": (torch.zeros(2, device="meta"), TENSORS, "is a tensor without numbers (on the device"),
     "expanded": (torch.zeros(1).expand(1 << 40), TENSORS, "is a tensor of more numbers than are"),
-    "quantized": (
-        torch.quantize_per_tensor(torch.zeros(2), 1, 0, torch.qint8), TENSORS, "is a quantized"
-    ),
-}  # fmt: skip
+}
 #: types that a checkpoint never holds, or only in other parts
 MISPLACED = {
-    **dict.fromkeys(("set", "bytes", "bytearray", "complex", "Size", "dtype"), EVERYWHERE),
+    "bytes": EVERYWHERE,
     **dict.fromkeys(("Tensor", "OrderedDict"), ("cfg",)),
-    **dict.fromkeys(("Array", "Scalar"), ("cfg", "model", "last_optimizer_state")),
+    **dict.fromkeys(("Array", "Scalar", "Size", "dtype"), ("cfg", "model", "last_optimizer_state")),
     "Namespace": ("model", "last_optimizer_state", "extra_state"),
 }
 VALUES = {
-    "set": {1}, "bytes": b"print(1)", "bytearray": bytearray(b"print(1)"), "complex": 1j,
-    "Size": torch.Size([2]), "dtype": torch.float16, "Tensor": torch.zeros(2),
-    "OrderedDict": OrderedDict(a=1), "Array": np.zeros(2), "Scalar": np.float64(1),
-    "Namespace": Namespace(a=1),
+    "bytes": b"print(1)", "Size": torch.Size([2]), "dtype": torch.float16,
+    "Tensor": torch.zeros(2), "OrderedDict": OrderedDict(a=1), "Array": np.zeros(2),
+    "Scalar": np.float64(1), "Namespace": Namespace(a=1),
 }  # fmt: skip
+#: values whose pickle uses another name than a checkpoint's
+NAMED = {
+    "set": {1},
+    "bytearray": bytearray(b"print(1)"),
+    "complex": 1j,
+    "torch._utils._rebuild_sparse_tensor": torch.zeros(2).to_sparse(),
+    "torch._utils._rebuild_meta_tensor_no_storage": torch.zeros(2, device="meta"),
+    "torch._utils._rebuild_qtensor": torch.quantize_per_tensor(torch.zeros(2), 1, 0, torch.qint8),
+    "torch.device": torch.device("cpu"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_only_the_names_of_a_checkpoint_are_looked_up(name, tmp_path):
+    text = refusal(saved(tmp_path / "x.pt", extra_state=[NAMED[name]]))
+    assert text.startswith(f"refused: it holds {name}, which no checkpoint needs")
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+def test_the_formats_since_and_before_pytorch_1_6_are_read(old_format, tmp_path):
+    state = {"model": {"a": torch.arange(6.0).view(2, 3)[:, 1:]}, "cfg": {"b": [1]}}
+    torch.save(state, tmp_path / "x.pt", _use_new_zipfile_serialization=not old_format)
+    read = checkpoints.read(tmp_path / "x.pt")
+    torch.testing.assert_close(read["model"]["a"], state["model"]["a"])
+    assert read["cfg"] == state["cfg"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Whatever a pickle does with the names that it may use, a loaded checkpoint is plain data."""
 
 import io
+import pickle
 import random
+import struct
 import sys
 from argparse import Namespace
 from collections import Counter, OrderedDict
@@ -9,10 +11,11 @@ from collections import Counter, OrderedDict
 import numpy as np
 import pytest
 import torch
+from torch.serialization import MAGIC_NUMBER, PROTOCOL_VERSION
 
-from diet_fairseq.checkpoints import file, plain
+from diet_fairseq.checkpoints import file, pickled_objects, plain
 from diet_fairseq.errors import UserError
-from tests.support import forged_pickles
+from tests.support import forged_pickles, hostile
 
 #: of Python's audit events, those of a pickle that acts
 ACTIONS = ("os.", "subprocess.", "socket.", "exec", "compile", "shutil.", "ctypes.")
@@ -74,7 +77,7 @@ class UncheckedArray:
         self.numbers = np.frombuffer(raw, "<i8").reshape(shape)
 
 
-def copy_of_0_3_0(state, other_types=()):
+def copy_of_0_3_0(state, *_):
     """Version 0.3.0's copy, which trusted what its own classes held."""
     kind = type(state)
     if kind is UncheckedArray:
@@ -91,13 +94,15 @@ def copy_of_0_3_0(state, other_types=()):
 
 
 def version_0_3_0(monkeypatch):
-    types = [Namespace, (UncheckedArray, "numpy.ndarray")]
-    monkeypatch.setattr(file, "CHECKPOINT_TYPES", types)
+    names = pickled_objects.CHECKPOINT_NAMES
+    monkeypatch.setitem(names, "argparse.Namespace", Namespace)
+    monkeypatch.setitem(names, "numpy.ndarray", UncheckedArray)
+    monkeypatch.setitem(names, "builtins.bytearray", bytearray)
     monkeypatch.setattr(file, "plain", copy_of_0_3_0)
 
 
 def no_check_at_the_exit(monkeypatch):
-    monkeypatch.setattr(file, "plain", lambda state, other_types: state)
+    monkeypatch.setattr(file, "plain", lambda state, *_: state)
 
 
 def one_list_of_types_for_all_places(monkeypatch):
@@ -117,3 +122,57 @@ def test_forged_pickles_find_a_loader_with_a_hole(hole, monkeypatch):
     hole(monkeypatch)
     found, _ = faults(1, 3000)
     assert HOLES[hole] in found
+
+
+# --- Pickles that take all time or memory, or end the process
+
+
+def pickled(operations, legacy=False):
+    """A checkpoint file of these operations, within ``{"model": ...}``."""
+    if legacy:
+        parts = [pickle.dumps(part, 2) for part in (MAGIC_NUMBER, PROTOCOL_VERSION, {}, None, [])]
+        parts[3] = b"\x80\x02" + operations + b"."
+        return io.BytesIO(b"".join(parts))
+    return io.BytesIO(forged_pickles.archive(b"\x80\x02" + operations + b"."))
+
+
+TEXT = "一".encode() * 60_000
+STORAGE = b"((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuJ%sNtQ"
+BOMBS = {
+    "a deep tuple as a key": b"})" + b"\x85" * 1_000_000 + b"Ns",
+    "a slow codec": b"c_codecs\nencode\n(X" + struct.pack("<I", len(TEXT)) + TEXT
+    + b"X\x08\0\0\0punycodetR",
+    "memory": b"c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R",
+    "memory of a tensor": b"ctorch\nFloatTensor\nJ\xff\xff\xff\x7f\x85R",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_can_take_neither_time_nor_memory_nor_the_process(bomb, legacy, tmp_path):
+    def read():
+        file.load(pickled(BOMBS[bomb], legacy))
+
+    outcome = hostile.attempt(read, tmp_path / "run", limit=20)
+    assert outcome.status == 1, outcome
+    assert outcome.is_refusal
+
+
+def test_storages_that_the_file_does_not_fill_are_refused():
+    """Before PyTorch 1.6 a file named the size of its storages, and memory was taken for them."""
+    numbers = struct.pack("<i", 1 << 29)
+    storage = STORAGE.replace(b"%s", numbers)
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n" + storage + b"K\0J" + numbers
+    tensor += b"\x85K\x01\x85\x89NtR"
+    with pytest.raises(UserError, match="is a tensor of more numbers than are in the file"):
+        file.load(pickled(tensor, legacy=True))
+
+
+@pytest.mark.parametrize("size", [b"K\x11", b"J\xff\xff\xff\x7f"])
+def test_a_tensor_larger_than_its_storage_is_refused(size):
+    storage = STORAGE.replace(b"%s", struct.pack("<i", 16))
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n" + storage + b"K\0" + size
+    tensor += b"\x85K\x01\x85\x89NtR"
+    for legacy in (False, True):
+        with pytest.raises(UserError, match="is not a checkpoint, or"):
+            file.load(pickled(tensor, legacy))

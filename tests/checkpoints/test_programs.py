@@ -2,6 +2,7 @@
 
 import ast
 import random
+from argparse import Namespace
 
 import pytest
 
@@ -161,3 +162,26 @@ def test_long_lists_of_languages_are_no_programs(monkeypatch):
     pairs = ",".join(f"{source}-{target}" for source in languages for target in languages)
     assert len(pairs) > 600_000
     assert not is_program(pairs)
+
+
+#: programs before what eval takes for the end of a line, and other white space
+ENDS = ["\\\n\n", "\\\n ", "\\\r\n\r\n", "\\\n\f", "\n", "\f", " ", "\\"]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=repr)
+@pytest.mark.parametrize("begin", ["", " ", "\t", "\n", "\f", "\u3000"], ids=repr)
+def test_a_program_is_recognised_with_any_white_space_around_it(begin, end):
+    assert is_program(f"{begin}f(){end}")
+    assert is_program(repr(f"{begin}f(){end}"))
+
+
+@pytest.mark.parametrize("text", ["b'# coding: utf-7\\n+AGY-()'", "b'\\xef\\xbb\\xbff()'", "[b'']"])
+def test_bytes_within_text_are_programs(text):
+    assert is_program(text)
+
+
+@pytest.mark.parametrize("args", [True, False])
+def test_options_of_a_run_that_models_evaluate_are_checked(args):
+    option = {"pipeline_encoder_balance": "print(1)"}
+    with pytest.raises(Refused, match="could run as a program"):
+        check(Namespace(**option), None) if args else check(None, {"model": option})

@@ -219,7 +219,7 @@ def test_a_program_in_an_object_of_a_forged_class_is_refused(command, stock, dat
     """The hole of version 0.3.0: a bytearray in the place of numbers, which fairseq evaluates."""
     marker, path = tmp_path / "it-ran", tmp_path / "forged.pt"
     state = checkpoints.read(stock)
-    program = HiddenValue(bytearray(touch(marker).encode()))
+    program = HiddenValue(touch(marker).encode())  # a bytearray is refused by its name already
     vars(state["cfg"]["model"]).update(
         arch="fconv", _name="fconv", encoder_layers=program, decoder_layers="[(512, 3)]",
         decoder_attention="True", share_input_output_embed=False, encoder_embed_path=None,

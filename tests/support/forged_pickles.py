@@ -52,12 +52,17 @@ def forge(draw: random.Random) -> bytes:
     _Writer(draw, operations).text("model")
     _Writer(draw, operations).value(0)
     operations.write(b"uu.")
+    return archive(operations.getvalue())
+
+
+def archive(pickle: bytes) -> bytes:
+    """A file as by ``torch.save``, of a pickle and one storage of 16 numbers."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("x/data.pkl", operations.getvalue())
-        archive.writestr("x/byteorder", "little")
-        archive.writestr("x/data/0", b"\0" * 64)
-        archive.writestr("x/version", "3\n")
+    with zipfile.ZipFile(file, "w") as entries:
+        entries.writestr("x/data.pkl", pickle)
+        entries.writestr("x/byteorder", "little")
+        entries.writestr("x/data/0", b"\0" * 64)
+        entries.writestr("x/version", "3\n")
     return file.getvalue()
 
 
