@@ -61,8 +61,10 @@ def check_shapes(name: str, heads: int = HEADS) -> None:
         tq, tk = layout.query_positions.size(1), layout.key_positions.size(1)
         score = scheme.score(layout)
         if score is not None:
-            kinds = {type(score).__name__.lower(), "dense"}
-            assert kinds & scheme.kinds, f"a score has type {kinds}, but kinds are {scheme.kinds}"
+            returned, declared = type(score), scheme.score_type
+            assert returned is declared, (
+                f"score returns {returned.__name__}, but score_type is {declared.__name__}"
+            )
             _check_shape(score.dense(), 3, heads, tq, tk)
         q, k = torch.randn(3, HEADS, tq, width), torch.randn(3, HEADS, tk, width)
         for x, turned in zip((q, k), scheme.transform(q, k, layout), strict=True):

@@ -6,6 +6,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..positions import PositionScheme, check_length
 from ..positions.layout import Layout
 from ..positions.scores import Dense, Score
@@ -47,16 +48,29 @@ def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None
     summed to one `Dense`, so that layers that share them don't compute it again.
 
     Raises:
-        UserError: a sentence is longer than a table of absolute positions
+        UserError: a sentence is longer than a table of absolute positions, or a score has another
+            type than its scheme declares
     """
     for scheme in schemes:
         if scheme.absolute:
             # In self-attention the limit applies to tokens, not to compressed keys.
             check_length(layout, scheme.shape.keys if scheme.shape.cross else scheme.shape.queries)
-    scores = [score for scheme in schemes if (score := scheme.score(layout)) is not None]
+    scores = [score for scheme in schemes if (score := typed_score(scheme, layout)) is not None]
     rest = dense_sum(tuple(score for score in scores if typed is None or type(score) is not typed))
     as_they_are = tuple(score for score in scores if type(score) is typed)
     return as_they_are if rest is None else (*as_they_are, Dense(rest))
+
+
+def typed_score(scheme: PositionScheme, layout: Layout) -> Score | None:
+    """The score of a scheme; another type than `score_type` would miss its fast backends."""
+    score = scheme.score(layout)
+    if score is not None and type(score) is not scheme.score_type:
+        name, kind = type(scheme).__name__, type(score).__name__
+        raise UserError(
+            f"{name}.score returns {kind}, but {name}.score_type is {scheme.score_type.__name__}: "
+            f"write score_type = {kind} in the class"
+        )
+    return score
 
 
 def dense_sum(scores: Scores) -> Tensor | None:
@@ -96,7 +110,7 @@ def kinds_of(schemes: Schemes) -> frozenset[str]:
 
 def score_terms(schemes: Schemes) -> int:
     """The number of terms that share the scale of the content score."""
-    return max((scheme.score_terms for scheme in schemes), default=1)
+    return max([1, *(scheme.score_terms for scheme in schemes)])  # torch.compile lacks `default`
 
 
 def query_scale(schemes: Schemes, head_dim: int) -> float:

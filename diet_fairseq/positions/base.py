@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -83,9 +82,9 @@ class PositionScheme(nn.Module):
         softmax(q' k'^T + score + q_i . rows_ij + k'_j . rows_ij + mask) v  + weights . rows
         q', k' = transform(q, k)
 
-    A scheme overrides the methods of its terms; all others cost nothing. These methods, and the
-    annotated type of `score`, are its `kinds`, by which attention backends are selected. A subclass
-    drops a term of its parent by ``score = PositionScheme.score``.
+    A scheme overrides the methods of its terms; all others cost nothing. These methods, and
+    `score_type`, are its `kinds`, by which attention backends are selected. A subclass drops a term
+    of its parent by ``score = PositionScheme.score``.
 
     The constructor takes the value of the option ``position_rank`` as its keyword ``rank``, and
     raises `UserError` for options that contradict one another; `create` fills in the defaults.
@@ -124,6 +123,8 @@ class PositionScheme(nn.Module):
     #: the number of terms that share the scale of the content score; an option may change it. Where
     #: the names of the parameters don't tell, a buffer ``terms`` does, for `stack.warm_start`
     score_terms: int = 1
+    #: the type of `score`: `Offsets`, `Factors` or `Dense`
+    score_type: ClassVar[type[Score]] = Dense
     #: the columns of a score of `Factors`
     rank: int = 0
     #: the kinds of its terms, of `KINDS`; an option may take one away
@@ -135,8 +136,7 @@ class PositionScheme(nn.Module):
             name for name in METHODS if getattr(cls, name) is not getattr(PositionScheme, name)
         }
         if cls.score is not PositionScheme.score:
-            kind = signature(cls.score).return_annotation
-            kinds.add(kind.__name__.lower() if kind in (Offsets, Factors) else "dense")
+            kinds.add(cls.score_type.__name__.lower())
         cls.kinds = frozenset(kinds)
 
     def __init__(self, shape: AttentionShape) -> None:
@@ -167,7 +167,7 @@ class PositionScheme(nn.Module):
     def score(self, layout: Layout) -> Score | None:
         """The score of positions alone, in float32 even if parameters are in half precision.
 
-        The annotation of the override is `Offsets`, `Factors` or anything else.
+        It is of the type `score_type`.
         """
         return None
 

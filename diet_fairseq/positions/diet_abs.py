@@ -30,6 +30,7 @@ class DietAbs(ScoreParameters):
     `gain_of`.
     """
 
+    score_type = Factors
     absolute = True
     segment_scheme = "per-head"
     options = (RANK, GAIN, START, PEAK)
@@ -90,6 +91,7 @@ class DietAbsLin(DietAbs):
     in `DietAbs`. Segments are at the input, as in the paper's tables.
     """
 
+    score_type = Factors
     segment_scheme = "input"
     cross = None
     compressed = True

@@ -52,6 +52,7 @@ class Alibi(PositionScheme):
     start from the published slope of a single head.
     """
 
+    score_type = Offsets
     options = (SLOPES,)
 
     def __init__(self, shape: AttentionShape, *, slopes: str) -> None:
@@ -101,6 +102,7 @@ class Kerple(PositionScheme):
     parameter. And r1 may be 0, so that a warm start begins without the term.
     """
 
+    score_type = Offsets
     options = (KERPLE,)
     meaning = ("kerple",)
     zeroed = ("r1",)
@@ -134,6 +136,8 @@ class Sandwich(PositionScheme):
     cos((i - j) 10000^(-2k/w)) over k = 0 ... w/2 - 1, and w/2 its largest value. It is symmetric,
     and unscaled; the paper has causal attention only. There is nothing to learn or to share.
     """
+
+    score_type = Offsets
 
     def score(self, layout: Layout) -> Offsets:
         offsets = layout.offset_line
@@ -226,6 +230,7 @@ class Cpb(DistanceNetwork):
     cosine.
     """
 
+    score_type = Offsets
     sharing = "none"
 
     def __init__(self, shape: AttentionShape) -> None:

@@ -44,6 +44,7 @@ class OffsetScores(ScoreParameters):
         row_of_offset: (2 c + 1,), the row of each offset from -c to c
     """
 
+    score_type = Offsets
     row_of_offset: Tensor
 
     def __init__(self, shape: AttentionShape, row_of_offset: Tensor, gain: float) -> None:

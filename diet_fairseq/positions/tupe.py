@@ -22,7 +22,7 @@ from .relative import (
     OffsetScores,
     bucket_of_offset,
 )
-from .scores import Dense, Factors, look_up, product, take_rows
+from .scores import Dense, Factors, Score, look_up, product, take_rows
 
 UNTIE_CLS = Option(
     "position_untie_cls",
@@ -68,6 +68,7 @@ class TupeA(PositionScheme):
     t has row t + 1. Position 0 can share row 1 with p_theta2, as all its scores are reset.
     """
 
+    score_type: ClassVar[type[Score]] = Factors
     absolute = True
     score_terms = 2
     options: ClassVar[tuple[Option, ...]] = (UNTIE_CLS, NO_LAYER_NORM, NO_RESCALE)
@@ -146,6 +147,7 @@ class TupeR(TupeA):
     ``relative`` "product" has `OffsetProducts` in place of the buckets' scalars.
     """
 
+    score_type = Dense
     options = (
         UNTIE_CLS,
         BUCKETS,

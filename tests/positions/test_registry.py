@@ -11,9 +11,11 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from diet_fairseq import register_position_scheme
 from diet_fairseq.attention.backends import BACKENDS
+from diet_fairseq.attention.backends.call import Request
+from diet_fairseq.attention.backends.choice import candidates
 from diet_fairseq.config import PositionConfig, position_options
 from diet_fairseq.errors import UserError
-from diet_fairseq.positions import SCHEMES, Option, PositionScheme
+from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, Option, PositionScheme
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import DietRel
 from diet_fairseq.positions.scores import Dense, Offsets
@@ -42,6 +44,7 @@ def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
     @register_position_scheme("slope")
     class Slope(PositionScheme):
         options = (decay,)
+        score_type = Offsets
 
         def __init__(self, shape, *, decay):
             super().__init__(shape)
@@ -106,6 +109,8 @@ def test_every_scheme_has_the_properties_that_check_scheme_asks_for(name):
 class Learned(PositionScheme):
     """A learned score of the offset."""
 
+    score_type = Offsets
+
     def __init__(self, shape):
         super().__init__(shape)
         self.weight = torch.nn.Parameter(torch.zeros(shape.heads, 65))
@@ -118,11 +123,19 @@ class Learned(PositionScheme):
 
 
 class OfAnotherShape(Learned):
+    score_type = Dense
+
     def score(self, layout):
         return Dense(self.of(layout.offsets))  # (H, B, Tq, Tk)
 
 
+class OfAnUndeclaredType(Learned):
+    score_type = Dense
+
+
 class OfSlots(Learned):
+    score_type = Dense
+
     def score(self, layout):
         keys = torch.arange(layout.key_positions.size(1))
         queries = keys[-layout.query_positions.size(1) :].unsqueeze(1)
@@ -170,6 +183,7 @@ class Selfish(Learned):
     ("scheme", "property_name"),
     [
         (OfAnotherShape, "shapes"),
+        (OfAnUndeclaredType, "shapes"),
         (OfSlots, "padding"),
         (CountedFromTheFirstNewKey, "decoding"),
         (OfTheFuture, "future"),
@@ -183,6 +197,44 @@ def test_a_broken_scheme_is_caught_by_the_name_of_the_property(scheme, property_
     register_position_scheme("broken")(scheme)
     with pytest.raises(AssertionError, match=f"^{property_name}: {scheme.__name__} fails: "):
         check_scheme(scheme)
+
+
+POSTPONED = """
+from __future__ import annotations
+import torch
+from diet_fairseq import register_position_scheme
+from diet_fairseq.positions import PositionScheme
+from diet_fairseq.positions.scores import Offsets
+
+@register_position_scheme("postponed")
+class Postponed(PositionScheme):
+    score_type = Offsets
+
+    def score(self, layout: Layout) -> Offsets:
+        return Offsets(-layout.offset_line.abs().float().unsqueeze(0), layout)
+"""
+
+
+def test_a_file_with_postponed_annotations_keeps_the_backends_of_its_scheme():
+    exec(compile(POSTPONED, "postponed.py", "exec"), {"__name__": "postponed"})
+    scheme = SCHEMES["postponed"]
+    assert scheme.kinds == SCHEMES["alibi"].kinds == {"offsets"}  # what export ctranslate2 asks for
+    layout, limit = Layout.of_self_attention(torch.zeros(1, 8, dtype=torch.bool)), Limit(8, "")
+    backends = [
+        candidates(Request(
+            (kind.create(AttentionShape(2, 4, 8, limit, limit, False)),), layout, (1, 2, 4),
+            torch.float32, 0.0,
+        ))
+        for kind in (scheme, SCHEMES["alibi"])
+    ]  # fmt: skip
+    assert backends[0] == backends[1]
+
+
+def test_a_score_of_an_undeclared_type_is_refused_with_what_to_write():
+    register_position_scheme("undeclared")(OfAnUndeclaredType)
+    model = tiny.from_arguments(tiny.complete("transformer_undeclared"))
+    with pytest.raises(UserError, match=r"returns Offsets, but \w+\.score_type is Dense: write "):
+        tiny.logits(model)
 
 
 def test_a_backend_that_differs_is_caught(monkeypatch):

@@ -62,7 +62,7 @@ def quickest(request: Request) -> str:
 
 def on_a_gpu(request: Request, names: list[str]) -> str:
     # vectors of up to 128 have quicker kernels
-    wide = request.shape[2] + max((scheme.rank for scheme in request.schemes), default=0) > 128
+    wide = request.shape[2] + max([0, *(scheme.rank for scheme in request.schemes)]) > 128
     enough = 2048 if not request.training else 1024 if wide else 512
     if "factors" in names and min(request.queries, request.keys) >= enough:
         return "factors"
