@@ -63,6 +63,7 @@ class CTranslate2Engine(Engine):
                 length_penalty=options.engine_lenpen,
                 max_input_length=0,
                 max_decoding_length=limit,
+                suppress_sequences=[["<pad>"]],  # fairseq's search never writes it
                 return_scores=True,
                 return_end_token=True,
             )

@@ -1,6 +1,7 @@
 """CTranslate2 finds the translations that our search finds, and reads tokens as fairseq does."""
 
 import io
+from pathlib import Path
 
 import ctranslate2
 import pytest
@@ -12,6 +13,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.errors import UserError
 from diet_fairseq.export.ctranslate2.specification import specification
+from diet_fairseq.inference.ctranslate2_engine import CTranslate2Engine
+from diet_fairseq.inference.engine import Search
 from tests.export.test_ctranslate2 import EXACT, difference, exported
 from tests.support import tiny
 from tests.support.tiny import Case
@@ -20,13 +23,9 @@ LONGEST = tiny.LIMIT - 2
 SOURCES = tiny.sentences(12, 9, 7, 5, 3, 2, 14, 4)
 
 
-@pytest.fixture(scope="module", params=["none", "sinusoidal", "shaw", "t5", "diet_rel", "alibi"])
-def pair(request, tmp_path_factory):
-    """A model whose translations end, and the same in CTranslate2.
-
-    It never says <pad>, which fairseq's search leaves out and CTranslate2's does not know.
-    """
-    model = tiny.model_to_change(Case(request.param))
+def ending_model(scheme, padding):
+    """A model whose translations end, and which adds ``padding`` to the logit of <pad>."""
+    model = tiny.model_to_change(Case(scheme))
     with torch.no_grad():
         last, out = model.decoder.layers[-1].final_layer_norm, model.decoder.output_projection
         towards = torch.nn.functional.normalize(tiny.vectors(tiny.DIM), dim=0)
@@ -35,8 +34,15 @@ def pair(request, tmp_path_factory):
         weight = 0.6 * out.weight  # (V, d)
         weight -= (weight @ towards)[:, None] * towards
         weight[tiny.EOS] += 0.4 * towards
-        weight[tiny.PAD] = -10 * towards
+        weight[tiny.PAD] = padding / 4 * towards
         out.weight.copy_(weight)
+    return model
+
+
+@pytest.fixture(scope="module", params=["none", "sinusoidal", "shaw", "t5", "diet_rel", "alibi"])
+def pair(request, tmp_path_factory):
+    """A model that never writes <pad>, and the same in CTranslate2."""
+    model = ending_model(request.param, padding=-40)
     folder = exported(model, tmp_path_factory.mktemp("exported"))
     return model, ctranslate2.Translator(folder, device="cpu")
 
@@ -136,3 +142,19 @@ def test_odd_entries_are_read_and_scored_as_the_model_does(odd, tmp_path):
     expected = out[0].log_softmax(dim=-1)[range(len(target)), target]
     [result] = translator.score_batch([source], [ODD])
     torch.testing.assert_close(torch.tensor(result.log_probs), expected, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("padding", [1, 2, 4])
+def test_padding_is_never_written_though_a_model_finds_it_likely(padding, tmp_path):
+    """Greedy search, in which a word that is left out changes no other choice."""
+    model = ending_model("diet_rel", padding)
+    folder = Path(exported(model, tmp_path))
+    engine = object.__new__(CTranslate2Engine)
+    engine.model, engine.folder = ctranslate2.Translator(str(folder), device="cpu"), folder
+    expected = translations(model, SequenceGenerator, min_len=1, beam_size=1)
+    sentences = [words_of(source.tolist()) for source in SOURCES]
+    hypotheses = engine.search(sentences, LONGEST + 1, Search(beam=1))
+    for [right], [hypothesis] in zip(expected, hypotheses, strict=True):
+        assert hypothesis.tokens[:LONGEST] == words_of(right["tokens"].tolist())[:LONGEST]
+    plain = engine.model.translate_batch(sentences, beam_size=1, max_decoding_length=LONGEST + 1)
+    assert any("<pad>" in result.hypotheses[0] for result in plain)

@@ -1,6 +1,7 @@
 """Transformers' own machinery around our models: attention functions, caches, search, Trainer."""
 
 import copy
+import logging
 
 import pytest
 import torch
@@ -345,3 +346,17 @@ def test_every_scheme_runs_with_quantized_linear_maps(case):
     exact = logits(model)
     quantized = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
     assert (logits(quantized) - exact).norm() < 0.3 * exact.norm()
+
+
+@pytest.mark.slow
+def test_compiling_logs_no_warning(caplog):
+    model, logger = converted(tiny.Case("diet_rel")), logging.getLogger("torch._dynamo")
+    logger.addHandler(caplog.handler)
+    try:
+        torch._dynamo.reset()
+        torch.compile(model, backend="eager")(
+            sources(), decoder_input_ids=tiny.padded(tiny.TARGETS, False)
+        )
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

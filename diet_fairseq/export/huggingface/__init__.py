@@ -127,6 +127,7 @@ def check_same(model: Any, converted: Any, head: str | None = None) -> None:
     difference = float((actual[real] - expected[real]).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected[real].abs().max())):
         raise UserError(
-            f"the model has an option that its form in transformers lacks: their outputs lie "
-            f"{difference:.2g} apart; keep it in fairseq"
+            f"the exported model does not reproduce the checkpoint (outputs differ by "
+            f"{difference:.2g}): it uses an option that the transformers version lacks; keep it in "
+            "fairseq"
         )

@@ -132,16 +132,21 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
     # transformers has attn_implementation, and no sampling of positions in its training
     for name in ("attention_backend", "position_sampling", "position_sampling_length"):
         options.pop(name, None)
-    schemes = [part for part in model.modules() if isinstance(part, ScoreParameters)]
-    segments = {part.gain for part in schemes if isinstance(part, SegmentScores)}
-    gains = {part.gain for part in schemes if not isinstance(part, SegmentScores)}
-    if len(gains) > 1 or len(segments) > 1:
+    schemes = [
+        [part for part in stack.modules() if isinstance(part, ScoreParameters)] for stack in stacks
+    ]
+    segments = {part.gain for parts in schemes for part in parts if isinstance(part, SegmentScores)}
+    gains = [
+        {part.gain for part in parts if not isinstance(part, SegmentScores)} for parts in schemes
+    ]
+    if len(segments) > 1 or any(len(gains_of_stack) > 1 for gains_of_stack in gains):
         raise UserError(
-            "the model's layers have gains of their own, which its form in transformers lacks: "
-            "keep it in fairseq"
+            "the exported model has one gain for all layers, but layers of the checkpoint have "
+            "different gains: keep the model in fairseq"
         )
-    if gains:
-        [options["position_gain"]] = gains
+    # the default gain depends on the heads' width, which may differ between encoder and decoder
+    if len(set.union(*gains)) == 1:
+        [options["position_gain"]] = set.union(*gains)
     return {
         "position_scheme": options.pop("position_scheme"),
         "position_options": options,
