@@ -53,6 +53,23 @@ def test_targets_are_the_tokens_of_the_answer(script, pretrained, file):
     assert len(samples) > len(questions)  # some contexts have several windows
 
 
+def test_the_first_word_of_a_context_is_answered_whole(script, pretrained):
+    """And a question reaches the model as its own pieces, though it is one word."""
+    answer = script("answer")
+    tokenizer = DietEncoderTokenizer.from_pretrained(pretrained)
+    right = {"text": ["quick"], "answer_start": [0]}
+    question = {"id": "1", "question": "dog", "context": "quick brown fox", "answers": right}
+    windows = answer.Windows([question], tokenizer, length=80, stride=5)
+    ids, offsets = windows.features["input_ids"][0], windows.offsets[0]
+    expected = tokenizer("dog", add_special_tokens=False)["input_ids"]
+    assert list(ids[1 : 1 + len(expected)]) == expected
+    first, last = answer.columns_of(offsets, 0, len("quick"))
+    scores = torch.full((2, len(ids)), -9.0)
+    scores[0, first] = scores[1, last] = 9.0  # of a model that knows the answer
+    _, begin, end = max(answer.spans_of(scores[0], scores[1], offsets, 20))[:3]
+    assert question["context"][begin:end] == "quick"
+
+
 def test_spans_have_the_best_scores(script, monkeypatch):
     answer = script("answer")
     monkeypatch.setattr(answer, "LONGEST_ANSWER", 3)
