@@ -133,6 +133,14 @@ OBJECTIVES = {
 }
 
 
+OPTIONS, OPTIMIZER = (quoted_words(f"config.{key}", config[key]) for key in ("options", "optimizer"))
+MODEL_OPTIONS = {
+    label: quoted_words(f"config.models.{label}", model.partition(" ")[2])
+    for label, model in config["models"].items()
+    if isinstance(model, str)
+}
+
+
 def text_options(wildcards):
     """Options of clean_documents.py."""
     options = [shlex.join(["--text", language, *files]) for language, files in config["text"].items()]
@@ -149,7 +157,7 @@ def text_options(wildcards):
 def pretraining_options(wildcards):
     """Every option that changes what is learnt, but for the batch; a model's own are last and win."""
     label, seed = RUNS[wildcards.run]
-    model, _, options = config["models"][label].partition(" ")
+    model = config["models"][label].partition(" ")[0]
     updates = config["updates"]
     # Compressed keys are a share of a sample's in DIET (appendix A): these keep its length.
     compressed = "linformer" in model or "diet_abs_lin" in model
@@ -157,12 +165,12 @@ def pretraining_options(wildcards):
     return (
         f"--arch {model}_{config['size']} {OBJECTIVES[config['objective']]}"
         f" --tokens-per-sample {config['length']} --max-positions {positions}"
-        f" --optimizer {config['optimizer']} --weight-decay {config['weight_decay']}"
+        f" --optimizer {OPTIMIZER} --weight-decay {config['weight_decay']}"
         f" --clip-norm {config['clip_norm']} --lr {config['learning_rate']} --lr-scheduler linear_ratio"
         f" --warmup-ratio {config['warmup']} --max-update {updates} --seed {seed}"
         f" --save-interval-updates {min(config['save_interval'], updates)}"
         f" --validate-interval-updates {min(config['validate_interval'], updates)}"
-        f" --keep-interval-updates {config['keep']} --no-epoch-checkpoints {config['options']} {options}"
+        f" --keep-interval-updates {config['keep']} --no-epoch-checkpoints {OPTIONS} {MODEL_OPTIONS[label]}"
     )
 
 
@@ -178,7 +186,7 @@ def question_options(wildcards):
     """Options of answer.py: its training set and its tests."""
     options = [tuning_options(TUNING | QUESTIONS), f"--stride {QUESTIONS.get('stride', 128)}"]
     if "language" in QUESTIONS:
-        options.append(f"--train-language {QUESTIONS['language']}")
+        options += ["--train-language", shlex.quote(QUESTIONS["language"])]
     for name, files in QUESTIONS.get("tests", {}).items():
         pairs = (f"{language}={existing_file(file)}" for language, file in files.items())
         options.append(shlex.join(["--test", name, *pairs]))

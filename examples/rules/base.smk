@@ -39,8 +39,30 @@ def script(name):
     return f"python {shlex.quote(str(EXAMPLES / name))} "
 
 
+def check_lines(key, value):
+    """Refuse text with a line break, or another control character, which would end a shell command."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            check_lines(f"a key of {key}", name)
+            check_lines(f"{key}.{name}", part)
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            check_lines(f"{key}.{number}", part)
+    elif isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
+        raise WorkflowError(f"{key} must be one line, but is {value!r}: write >- instead of | in front of it")
+
+
+def quoted_words(key, text):
+    """The words of options in a config, each quoted for the shell."""
+    try:
+        return shlex.join(shlex.split(text))
+    except ValueError as error:
+        raise WorkflowError(f"{key} must close its quotes, but is {text!r}: add the missing one") from error
+
+
 def check_config(schema):
     """Fill in defaults; refuse a config with one message of key, rule and value."""
+    check_lines("config", config)
     try:
         validate(config, str(schema))
     except WorkflowError as error:
@@ -73,19 +95,19 @@ def batch_options(option, capacity):
 
 
 # Folders are made aside: neither a kill nor the orphan of a killed Snakemake leaves half of one.
-RENAME = "rm -rf {output}; mv -T $aside {output}; rm -rf {output}.*.tmp"
+RENAME = 'rm -rf {output:q}; mv -T "$aside" {output:q}; rm -rf {output:q}.*.tmp'
 # A folder of fairseq-preprocess, with the digests of its files.
-BINARISED = "(cd $aside; rm -f preprocess.log; sha256sum * > SHA256SUMS); " + RENAME
+BINARISED = '(cd "$aside"; rm -f preprocess.log; sha256sum * > SHA256SUMS); ' + RENAME
 
 # A training that was killed goes on from its last checkpoint, if the text is still the same.
 CHECK_TEXT = (
-    "[ -e {params.folder}/SHA256SUMS ] || cp {input.data}/SHA256SUMS {params.folder}; "
-    "cmp {input.data}/SHA256SUMS {params.folder}/SHA256SUMS || "
-    "{{ echo 'error: {params.folder} was trained on other text: remove it, or name another folder' >&2; exit 1; }}; "
+    "[ -e {params.folder:q}/SHA256SUMS ] || cp {input.data:q}/SHA256SUMS {params.folder:q}; "
+    "cmp {input.data:q}/SHA256SUMS {params.folder:q}/SHA256SUMS || "
+    "{{ echo error: {params.folder:q} 'was trained on other text: remove it, or name another folder' >&2; exit 1; }}; "
 )
 WITH_GPUS = script("scripts/with_gpus.py") + "{resources.gpu} "
 FAIRSEQ_TRAIN = (
-    WITH_GPUS + f"fairseq-train {{input.data}} --user-dir {shlex.quote(PLUGIN)}"
-    " {params.options} {params.batch} --save-dir {params.folder} --log-format json"
-    " --log-interval 100 --log-file {params.folder}/train.log > {log} 2>&1"
+    WITH_GPUS + f"fairseq-train {{input.data:q}} --user-dir {shlex.quote(PLUGIN)}"
+    " {params.options} {params.batch} --save-dir {params.folder:q} --log-format json"
+    " --log-interval 100 --log-file {params.folder:q}/train.log > {log:q} 2>&1"
 )

@@ -23,8 +23,8 @@ rule download:
         f"{FOLDER}/logs/download-{{place}}.log",
     shell:
         script("scripts/download.py")
-        + "{params.source:q} {output} --languages {params.languages} --archives {params.archives}"
-        " 2>&1 | tee {log}"
+        + "{params.source:q} {output:q} --languages {params.languages:q} --archives {params.archives:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule clean:
@@ -42,8 +42,8 @@ rule clean:
         f"{FOLDER}/logs/clean.log",
     shell:
         script("scripts/clean.py")
-        + "{params.folder} --languages {params.languages} --train {input.train} --valid {input.valid} --max-words {params.max_words}"
-        " --max-characters {params.max_characters} --max-ratio {params.max_ratio} 2>&1 | tee {log}"
+        + "{params.folder:q} --languages {params.languages:q} --train {input.train:q} --valid {input.valid:q} --max-words {params.max_words:q}"
+        " --max-characters {params.max_characters:q} --max-ratio {params.max_ratio:q} 2>&1 | tee {log:q}"
 
 
 rule learn_subwords:
@@ -58,7 +58,7 @@ rule learn_subwords:
         f"{FOLDER}/logs/subwords.log",
     shell:
         script("scripts/learn_subwords.py")
-        + "{params.subwords} {output} --text {input} --languages {params.languages} --size {params.vocabulary} 2>&1 | tee {log}"
+        + "{params.subwords:q} {output:q} --text {input:q} --languages {params.languages:q} --size {params.vocabulary:q} 2>&1 | tee {log:q}"
 
 
 rule encode:
@@ -76,10 +76,10 @@ rule encode:
         f"{FOLDER}/logs/encode-{{split}}.log",
     shell:
         script("scripts/encode.py")
-        + "{params.subwords} {input.model} --workers {threads}"
-        " --text {params.languages[0]} {input.source} {output.source}"
-        " --text {params.languages[1]} {input.target} {output.target}"
-        " 2>&1 | tee {log}"
+        + "{params.subwords:q} {input.model:q} --workers {threads}"
+        " --text {params.languages[0]:q} {input.source:q} {output.source:q}"
+        " --text {params.languages[1]:q} {input.target:q} {output.target:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule preprocess:
@@ -95,11 +95,11 @@ rule preprocess:
     log:
         f"{FOLDER}/logs/preprocess.log",
     shell:
-        "aside={output}.$$.tmp; fairseq-preprocess --joined-dictionary"
-        " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
-        " --trainpref {params.text}/train --validpref {params.text}/valid --destdir $aside"
-        " --nwordssrc {params.vocabulary} --nwordstgt {params.vocabulary}"
-        f" --workers {{threads}} > {{log}} 2>&1; {BINARISED}"
+        "aside={output:q}.$$.tmp; fairseq-preprocess --joined-dictionary"
+        " --source-lang {params.languages[0]:q} --target-lang {params.languages[1]:q}"
+        " --trainpref {params.text:q}/train --validpref {params.text:q}/valid --destdir \"$aside\""
+        " --nwordssrc {params.vocabulary:q} --nwordstgt {params.vocabulary:q}"
+        f" --workers {{threads}} > {{log:q}} 2>&1; {BINARISED}"
 
 
 rule preprocess_test:
@@ -117,15 +117,15 @@ rule preprocess_test:
     log:
         f"{FOLDER}/logs/preprocess-{{test}}.log",
     shell:
-        "aside={output}.$$.tmp; "
+        "aside={output:q}.$$.tmp; "
         + script("scripts/encode.py")
-        + "{params.subwords} {input.model}"
-        " --text {params.languages[0]} {input.source} {params.text}.{params.languages[0]}"
-        " --text {params.languages[1]} {input.target} {params.text}.{params.languages[1]}"
-        " > {log} 2>&1; "
-        "fairseq-preprocess --testpref {params.text}"
-        " --source-lang {params.languages[0]} --target-lang {params.languages[1]}"
-        " --srcdict {input.data}/dict.{params.languages[0]}.txt"
-        " --tgtdict {input.data}/dict.{params.languages[1]}.txt"
-        " --destdir $aside >> {log} 2>&1; "
+        + "{params.subwords:q} {input.model:q}"
+        " --text {params.languages[0]:q} {input.source:q} {params.text:q}.{params.languages[0]:q}"
+        " --text {params.languages[1]:q} {input.target:q} {params.text:q}.{params.languages[1]:q}"
+        " > {log:q} 2>&1; "
+        "fairseq-preprocess --testpref {params.text:q}"
+        " --source-lang {params.languages[0]:q} --target-lang {params.languages[1]:q}"
+        " --srcdict {input.data:q}/dict.{params.languages[0]:q}.txt"
+        " --tgtdict {input.data:q}/dict.{params.languages[1]:q}.txt"
+        " --destdir \"$aside\" >> {log:q} 2>&1; "
         f"{RENAME}"

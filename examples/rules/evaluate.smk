@@ -17,9 +17,9 @@ rule generate:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/generate.log",
     shell:
         WITH_GPUS + script("scripts/generate.py")
-        + "{input.data} --checkpoints {input.checkpoints} --source {input.source} --output {output}"
-        " --beam {params.beam} --length-penalty {params.length_penalty} --penalty {params.penalty}"
-        " > {log} 2>&1"
+        + "{input.data:q} --checkpoints {input.checkpoints:q} --source {input.source:q} --output {output:q}"
+        " --beam {params.beam:q} --length-penalty {params.length_penalty:q} --penalty {params.penalty:q}"
+        " > {log:q} 2>&1"
 
 
 rule translate:
@@ -35,8 +35,8 @@ rule translate:
     log:
         f"{FOLDER}/{{model}}/input-{{name}}.log",
     shell:
-        "diet-fairseq translate {input.checkpoints} {input.text} --beam {params.beam}"
-        " --length-penalty {params.length_penalty} > {output}.tmp 2> {log}; mv {output}.tmp {output}"
+        "diet-fairseq translate {input.checkpoints:q} {input.text:q} --beam {params.beam:q}"
+        " --length-penalty {params.length_penalty:q} > {output:q}.tmp 2> {log:q}; mv {output:q}.tmp {output:q}"
 
 
 rule score:
@@ -48,15 +48,15 @@ rule score:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/scores.json",
     params:
         test_set=lambda w: "" if isinstance(TESTS[w.test], str) else TESTS[w.test].get("sacrebleu", ""),
-        pair=f"{SOURCE} {TARGET}",
+        pair=config["languages"],
         settings=json.dumps(SEARCH),
     log:
         f"{FOLDER}/{{model}}/evaluation-{{test}}/score.log",
     shell:
         script("scripts/score.py")
-        + "{input.translations} {input.reference} {output} --checkpoints {input.checkpoints}"
-        " --pair {params.pair} --test-set={params.test_set:q} --settings {params.settings:q}"
-        " 2>&1 | tee {log}"
+        + "{input.translations:q} {input.reference:q} {output:q} --checkpoints {input.checkpoints:q}"
+        " --pair {params.pair:q} --test-set={params.test_set:q} --settings {params.settings:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule table:
@@ -73,13 +73,13 @@ rule table:
         }),
         tests=" ".join(f"--test {test} {shlex.quote(FILES[f'test-{test}'][1])}" for test in TESTS),
         baseline=config["baseline"] or "",
-        pair=f"{SOURCE} {TARGET}",
+        pair=config["languages"],
     log:
         f"{FOLDER}/logs/table.log",
     shell:
         script("scripts/table.py")
-        + "{output} {params.tests} --models {params.models:q} --baseline={params.baseline:q}"
-        " --pair {params.pair} 2>&1 | tee {log}"
+        + "{output:q} {params.tests} --models {params.models:q} --baseline={params.baseline:q}"
+        " --pair {params.pair:q} 2>&1 | tee {log:q}"
 
 
 rule curves:
@@ -98,4 +98,4 @@ rule curves:
     log:
         f"{FOLDER}/logs/curves.log",
     shell:
-        script("scripts/curves.py") + "{output} --logs {params.logs:q} > {log} 2>&1"
+        script("scripts/curves.py") + "{output:q} --logs {params.logs:q} > {log:q} 2>&1"

@@ -57,7 +57,9 @@ def save_interval():
     """Updates between checkpoints; the last one is saved after the last update."""
     updates, average = config["updates"], config["average"]
     if average > updates:
-        raise WorkflowError(f"config.average must be at most updates, {updates}, but is {average}: lower it")
+        raise WorkflowError(
+            f"config.average (default 5) is {average}, more than updates, {updates}: set average to {updates} or less"
+        )
     longest = min(config["save_interval"], updates // average)
     interval = next(n for n in range(longest, 0, -1) if updates % n == 0)
     if interval * 4 < longest:
@@ -69,12 +71,16 @@ def save_interval():
 
 
 SAVE_INTERVAL = save_interval()
+OPTIONS = quoted_words("config.options", config["options"])
+SCHEME_OPTIONS = {
+    label: quoted_words(f"config.schemes.{label}", scheme.partition(" ")[2]) for label, scheme in SCHEMES.items()
+}
 
 
 def training_options(wildcards):
     """Every option that changes what is learnt, but for the batch; a scheme's own are last and win."""
     run = RUNS[wildcards.run]
-    scheme, _, options = SCHEMES[run.label].partition(" ")
+    scheme = SCHEMES[run.label].partition(" ")[0]
     dropout = "" if config["dropout"] is None else f"--dropout {config['dropout']}"
     return (
         f"--source-lang {SOURCE} --target-lang {TARGET}"
@@ -84,5 +90,5 @@ def training_options(wildcards):
         " --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1"
         f" --max-update {config['updates']} --save-interval-updates {SAVE_INTERVAL}"
         f" --keep-interval-updates {config['average']} --no-epoch-checkpoints"
-        f" --skip-invalid-size-inputs-valid-test {config['options']} {options}"
+        f" --skip-invalid-size-inputs-valid-test {OPTIONS} {SCHEME_OPTIONS[run.label]}"
     )

@@ -1,7 +1,7 @@
 # fairseq-train, and the average of a run's last checkpoints.
 
 # model.json, dictionaries and subwords beside the checkpoints: the folder is enough to translate.
-DESCRIBE = f"{script('scripts/describe.py')} {{params.folder}} {{params.description}} --checkpoint "
+DESCRIBE = f"{script('scripts/describe.py')} {{params.folder:q}} {{params.description}} --checkpoint "
 
 
 rule train:
@@ -40,7 +40,7 @@ rule average:
     log:
         f"{FOLDER}/runs/{{run}}/average.log",
     shell:
-        "diet-fairseq average --inputs {params.folder} --num-update-checkpoints {params.last}"
-        " --output {output} > {log} 2>&1; "
+        "diet-fairseq average --inputs {params.folder:q} --num-update-checkpoints {params.last:q}"
+        " --output {output:q} > {log:q} 2>&1; "
         + DESCRIBE
         + "average.pt"

@@ -38,7 +38,12 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
         ({"inputs": {"a": "nosuch"}}, "config.inputs.a: there is no file nosuch"),
         ({"baseline": "shaw"}, "config.baseline must be one of the schemes, diet_rel, but"),
         ({"train": {"url": "http://x", "sha": "1"}}, "config.train"),
-        ({"updates": 3, "average": 5}, "config.average must be at most updates, 3, but is 5"),
+        ({"updates": 3, "average": 5}, "config.average (default 5) is 5, more than updates, 3"),
+        ({"options": "--lr '1"}, "config.options must close its quotes, but is \"--lr '1\": add"),
+        ({"options": "a\nb"}, "config.options must be one line, but is 'a\\nb': write >- instead"),
+        ({"schemes": {"a": "shaw \n"}}, "config.schemes.a must be one line, but is 'shaw \\n'"),
+        ({"folder": "mine\n"}, "config.folder must be one line, but is 'mine\\n'"),
+        ({"inputs": {"a\n": "b"}}, "a key of config.inputs must be one line, but is 'a\\n'"),
         ({"folder": "~/mine"}, "config.folder: '~/mine' does not match"),
         ({"learning_rate": "1e-3"}, "config.learning_rate: '1e-3' is not of type 'number': write"),
         ({"languages": ["en", False]}, "config.languages.1: False is not of type 'string': put it"),
@@ -48,7 +53,7 @@ def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
     experiment.configure(**change)
     status, output = experiment.run()
     assert status == 1
-    [line] = [line for line in output.splitlines() if line.startswith("config")]
+    [line] = [line for line in output.splitlines() if re.match("(a key of )?config", line)]
     assert line.startswith(message)
     assert not (experiment.folder / "out").exists()
 
