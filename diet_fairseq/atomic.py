@@ -38,7 +38,7 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             raise
         # torch.save wraps the system's error into one of its own.
         for cause in (error, error.__context__):
-            if isinstance(cause, OSError):
+            if isinstance(cause, OSError) and cause.strerror:  # gzip's and bz2's have no text of it
                 raise UserError(
                     f"{path} can't be written: {cause.strerror}; free some space or name another "
                     "place (checkpoints: --save-dir); existing files are unchanged"

@@ -2,14 +2,18 @@
 
 import gzip
 import json
+import lzma
 import shutil
 import socket
+import stat
 import tarfile
 import zipfile
 import zlib
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pooch
 from sacrebleu.dataset import DATASETS
@@ -18,21 +22,28 @@ from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import write_lines
 
+DAMAGE = (EOFError, OSError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
-def member_of(archive: Path, name: str) -> IO[bytes]:
+
+@contextmanager
+def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
     """The regular file called ``name`` in any folder of a tar or zip archive."""
     if zipfile.is_zipfile(archive):
-        zipped = zipfile.ZipFile(archive)
-        paths = [path for path in zipped.namelist() if Path(path).name == name]
-        content = zipped.open(paths[0]) if paths else None
+        with zipfile.ZipFile(archive) as zipped:
+            for entry in zipped.infolist():
+                is_file = not (entry.is_dir() or stat.S_ISLNK(entry.external_attr >> 16))
+                if is_file and Path(entry.filename).name == name:
+                    yield zipped.open(entry)
+                    return
     else:
-        tar = tarfile.open(archive)  # noqa: SIM115
-        entries = (entry for entry in tar if entry.isreg() and Path(entry.name).name == name)
-        entry = next(entries, None)
-        content = tar.extractfile(entry) if entry else None
-    if content is None:
-        raise UserError(f"{archive} holds no file {name}: correct its name")
-    return content
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if member.isreg() and Path(member.name).name == name:
+                    yield cast(IO[bytes], tar.extractfile(member))
+                    while cast(IO[bytes], tar.fileobj).read(1 << 20):
+                        pass  # the checksums of gzip and xz stand at the end
+                    return
+    raise UserError(f"{archive} holds no regular file {name}: correct its name")
 
 
 def download(source: dict[str, Any], language: str, output: Path, archives: Path) -> None:
@@ -53,15 +64,19 @@ def download(source: dict[str, Any], language: str, output: Path, archives: Path
     except (ValueError, OSError) as error:
         raise UserError(f"{url} can't be downloaded ({error}): run this again") from error
     archive = Path(path)
+    if member := source.get("member"):
+        opened: Any = open_member(archive, member.replace("{lang}", language))
+    else:
+        opened = (gzip.open if archive.suffix == ".gz" else open)(archive, "rb")
     try:
-        if member := source.get("member"):
-            content: Any = member_of(archive, member.replace("{lang}", language))
-        else:
-            content = (gzip.open if archive.suffix == ".gz" else open)(archive, "rb")
-        with content, atomic_file(output, "wb") as file:
+        with atomic_file(output, "wb") as file, opened as content:
             shutil.copyfileobj(content, file)
-    except (EOFError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{archive} is damaged ({error}): remove it, and run this again") from error
+    except (*DAMAGE, RuntimeError) as error:  # RuntimeError: zipfile can't read this kind
+        reason = str(error).partition("\n")[0].rstrip(":")
+        raise UserError(
+            f"{archive} can't be unpacked ({reason}): remove it, and run this again, or unpack it "
+            "yourself and name its files in the config"
+        ) from error
 
 
 def main() -> None:
@@ -81,9 +96,8 @@ def main() -> None:
             write_lines(args.outputs[0], map(str.strip, DATASETS[name].source(pair)))
             write_lines(args.outputs[1], map(str.strip, references))
         except OSError as error:
-            raise UserError(
-                f"sacreBLEU's {name} can't be downloaded ({error}): run this again"
-            ) from error
+            text = f"sacreBLEU's {name} can't be downloaded ({error}): run this again"
+            raise UserError(text) from error
         return
     for language, output in zip(args.languages, args.outputs, strict=True):
         download(args.source, language, output, args.archives)

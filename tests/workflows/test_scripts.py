@@ -113,9 +113,9 @@ def test_imports_of_the_examples_are_requirements(monkeypatch):
 
 def test_workflows_have_few_lines():
     tests = ("tests/workflows", "tests/roberta", "tests/text")
-    for most, *folders in [(3540, "examples"), (500, "diet_fairseq/text"), (2700, *tests)]:
+    for most, *folders in [(3560, "examples"), (500, "diet_fairseq/text"), (2750, *tests)]:
         files = [path for folder in folders for path in (EXAMPLES.parent / folder).rglob("*")]
         code = [p for p in files if p.suffix in (".py", ".smk") or p.name == "Snakefile"]
         lines = {path: len(path.read_text().splitlines()) for path in code}
         assert sum(lines.values()) <= most
-        assert all(size < 100 for path, size in lines.items() if path.parent.name == "scripts")
+        assert all(size < 110 for path, size in lines.items() if path.parent.name == "scripts")

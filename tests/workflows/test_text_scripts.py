@@ -115,7 +115,7 @@ def archive(kind, **files):
 def test_a_regular_file_comes_out_of_an_archive(server, tmp_path, kind):
     server.content = archive(kind, **{"europarl.de": b"ano\n", "other": b"ne\n"})
     assert fetched(tmp_path, server.url, member="europarl.{lang}") == b"ano\n"
-    with pytest.raises(UserError, match=r"holds no file missing: correct its name"):
+    with pytest.raises(UserError, match=r"holds no regular file missing: correct its name"):
         fetched(tmp_path, server.url, member="missing")
 
 
@@ -128,9 +128,64 @@ def test_a_damaged_archive_is_named_and_leaves_no_text(server, tmp_path, kind):
     changed = whole[:50_000] + bytes(100) + whole[50_100:]  # zip has its list of files at the end
     server.content = changed if kind == "zip" else whole[:50_000]
     member = {} if kind == "gz" else {"member": "europarl.de"}
-    with pytest.raises(UserError, match=r"is damaged \(.+\): remove it, and run this again"):
-        fetched(tmp_path, server.url, **member)
-    assert not (tmp_path / "text").exists()
+    refuse(server, tmp_path, r"can't be unpacked \(.+\): remove it, and run this again", **member)
+
+
+def refuse(server, folder, message, **source):
+    """Check that a download ends in one line and writes no text."""
+    with pytest.raises(UserError, match=message) as error:
+        fetched(folder, server.url, **source)
+    assert "\n" not in str(error.value)
+    assert {path.name for path in folder.iterdir()} == {"archives"}
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w:bz2"])
+def test_an_archive_is_read_to_its_checksum(server, tmp_path, mode):
+    """Random bytes are stored as they are: only a checksum tells that one has changed."""
+    text, content = random.Random(1).randbytes(5000), io.BytesIO()
+    with tarfile.open(fileobj=content, mode=mode) as tar:
+        for name in ("europarl.de", "another"):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    whole = content.getvalue()
+    place = whole.find(text[1000:1100])
+    changed = bytearray(whole)
+    changed[-8 if mode == "w:gz" else max(place, len(whole) // 2)] ^= 1
+    server.content = bytes(changed)
+    refuse(server, tmp_path, r"can't be unpacked \(.+\): remove", member="europarl.de")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [(6, 1, "is encrypted, password required"), (8, 99, "compression method is not supported")],
+)
+def test_a_zip_of_an_unknown_kind_is_refused(server, tmp_path, place, value, reason):
+    """Zip stores flags and method before the file, and two bytes further in its list of files."""
+    content = bytearray(archive("zip", **{"europarl.de": b"text"}))
+    for start in (0, content.index(b"PK\x01\x02") + 2):
+        content[start + place] = value
+    server.content = bytes(content)
+    refuse(server, tmp_path, reason, member="europarl.de")
+
+
+def test_a_folder_or_link_in_a_zip_is_no_text(server, tmp_path):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as zipped:
+        zipped.writestr("europarl.de/", "")
+        link = zipfile.ZipInfo("training/europarl.de")
+        link.external_attr = 0o120777 << 16
+        zipped.writestr(link, "/etc/passwd")
+    server.content = content.getvalue()
+    refuse(server, tmp_path, "holds no regular file europarl.de", member="europarl.de")
+
+
+def test_a_page_in_the_place_of_a_gzip_file_is_no_lack_of_space(server, tmp_path):
+    server.content, server.url = b"<html>", server.url + ".gz"
+    refuse(server, tmp_path, r"can't be unpacked \(Not a gzipped file \(b'<h'\)\): remove it")
+    server.url = server.url.replace("file", "archive")
+    message = r"can't be unpacked \(file could not be opened successfully\): remove it"
+    refuse(server, tmp_path, message, member="x")
 
 
 def test_a_test_set_of_sacrebleu_is_two_files(tmp_path, monkeypatch):
