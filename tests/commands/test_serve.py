@@ -1,8 +1,12 @@
 """`diet-fairseq serve`: it starts, answers, and completes all requests before it ends."""
 
+import errno
 import http.client
 import json
+import logging
+import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -16,13 +20,14 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
 from diet_fairseq.errors import UserError
+from diet_fairseq.inference.service import server
 from diet_fairseq_cli import main
 from tests.support import browser
 from tests.support.translating import words_only
 
 #: the command with a model that reverses the words of a line, in half a second
 PROGRAM = """
-import os, sys, time
+import os, resource, sys, time
 from diet_fairseq.inference import engine
 from diet_fairseq.inference.service import server
 from tests.support.translating import Backwards
@@ -36,6 +41,8 @@ class Slow(Backwards):
 engine.load = lambda *_: Slow()
 if "TEST_CONNECTIONS" in os.environ:
     server.CONNECTIONS, server.TRANSFER = int(os.environ["TEST_CONNECTIONS"]), 1
+if "TEST_FILES" in os.environ:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(os.environ["TEST_FILES"]),) * 2)
 if "TEST_SIGNAL" in os.environ:
     run = server.Server.run
 
@@ -212,6 +219,79 @@ def test_a_slow_request_is_refused_and_its_connection_closed(few_connections, se
         time.sleep(0.5)
 
 
+HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "status"),
+    [
+        ([HEAD + b"\r\nzz\r\n"], b"400"),
+        ([HEAD + b"Content-Type: application/json\r\n\r\n", b"zz\r\n"], b"400"),
+        ([HEAD + b"\r\n", b"zz\r\n"], b"415"),  # answered before the chunk comes
+    ],
+)
+def test_a_malformed_chunk_leaves_no_line_in_the_log(service, parts, status):
+    process, port = service
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(0.3)
+        assert read_to_end(connection).split()[1] == status
+    assert post(port, "one two") == (200, {"translatedText": "two one"})
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30) == ("stopped\n", "")
+
+
+@pytest.fixture
+def few_files(monkeypatch):
+    """Services that are started may open 256 files."""
+    monkeypatch.setenv("TEST_FILES", "256")
+
+
+@pytest.mark.slow
+def test_more_connections_than_descriptors_leave_no_line_in_the_log(few_files, service):
+    process, port = service
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(260)]
+    time.sleep(3)
+    for connection in idle:
+        connection.close()
+    assert post(port, "one two") == (200, {"translatedText": "two one"})
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30) == ("stopped\n", "")
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected", "raised"),
+    [
+        (1024, 4096, (512, 128), (1088, 4096)),
+        (1024, -1, (512, 128), (1088, -1)),
+        (-1, -1, (512, 128), None),
+        (256, 256, (96, 24), (256, 256)),
+        (20, 20, (4, 1), (20, 20)),
+    ],
+)
+def test_connections_leave_descriptors_for_the_rest(monkeypatch, soft, hard, expected, raised):
+    limits = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    assert server.allowed_connections() == expected
+    assert limits == ([raised] if raised else [])
+
+
+def test_the_system_s_errors_are_one_line_a_second(caplog, monkeypatch):
+    times = iter([100.0, 100.9, 101.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    log = logging.getLogger("a service")
+    log.addFilter(server.OneLineASecond())
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    for _ in range(3):
+        log.error("out of resource\nsocket: %s", 3, exc_info=error)
+    assert [record.getMessage() for record in caplog.records] == [
+        "out of resource: Too many open files"
+    ] * 2
+    assert not any(record.exc_info for record in caplog.records)
+
+
 @pytest.mark.slow
 def test_headers_are_bounded(service):
     _, port = service
@@ -317,8 +397,8 @@ def test_the_page_fits_phones_and_screens_in_both_color_schemes(page, tmp_path):
 
 
 def test_an_impossible_address_is_named_before_the_model_is_read():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        used = server.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        used = other.getsockname()[1]
         for host, port in (("127.0.0.1", used), ("nosuch.invalid", 5000), ("127.0.0.1", 70000)):
             text = rf"^--host {host} --port {port} can't be listened at \("
             with pytest.raises(UserError, match=text):
