@@ -12,6 +12,7 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .errors import UserError, report_user_errors
 from .modes import active_kinds
 from .version import __version__
 
@@ -42,7 +43,12 @@ class PluginFinder(MetaPathFinder):
         return spec
 
 
-if active_kinds():
+try:
+    has_plugin = bool(active_kinds())
+except UserError:
+    sys.excepthook = report_user_errors(sys.excepthook)  # the plugin, which does this, is missing
+    raise
+if has_plugin:
     if sys.modules.get("fairseq") is not None:
         from . import plugin  # noqa: F401
     else:

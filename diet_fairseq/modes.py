@@ -21,5 +21,8 @@ def active_kinds() -> frozenset[str]:
     """
     mode = os.environ.get(VARIABLE) or "all"
     if mode not in MODES:
-        raise UserError(f"{VARIABLE} must be one of {', '.join(MODES)}, but is {mode!r}")
+        raise UserError(
+            f"{VARIABLE} must be one of {', '.join(MODES)}, in lower case, but is {mode!r}: set it "
+            "to one of these, or unset it"
+        )
     return MODES[mode]

@@ -24,6 +24,7 @@ from ..hf import DietEncoderConfig, DietTransformerConfig
 from ..hf.tokenizer import FILES
 from ..inference.model_files import MADE_FROM, TextOptions
 from ..model_json import Language
+from ..modes import VARIABLE, active_kinds
 from ..patches import saving
 from . import folder as folders
 from . import huggingface
@@ -48,6 +49,11 @@ class TokenizerConfig(BaseModel, strict=True):
 
 
 def run(args: Namespace) -> None:
+    if not active_kinds():
+        raise UserError(
+            f"{VARIABLE} is off, and fairseq does not know the plugin's models without it: unset "
+            "it, or set it to no-data"
+        )
     folders.check(args.out)
     config = configuration(args.folder)
     with folders.create(args.out) as out:

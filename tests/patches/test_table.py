@@ -152,19 +152,63 @@ def test_an_unknown_mode_is_refused(monkeypatch):
     with pytest.raises(UserError) as error:
         modes.active_kinds.__wrapped__()
     assert str(error.value) == (
-        "DIET_FAIRSEQ_PATCHES must be one of all, no-data, off, but is 'some'"
+        "DIET_FAIRSEQ_PATCHES must be one of all, no-data, off, in lower case, but is 'some': set "
+        "it to one of these, or unset it"
+    )
+
+
+def output_of(mode, *words):
+    """Status and standard error of Python with these arguments in a mode."""
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False,
+        env={**os.environ, "DIET_FAIRSEQ_PATCHES": mode, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", "import diet_fairseq.hf"],
+        ["-m", "diet_fairseq", "schemes"],
+        ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "diet_fairseq")],
+    ],
+)
+def test_an_unknown_mode_ends_in_one_line(words):
+    status, errors = output_of("OFF", *words)
+    assert status == 1
+    line = errors.splitlines()[-1]
+    assert line.startswith("error: DIET_FAIRSEQ_PATCHES must be one of all, no-data, off, in lower")
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_a_folder_of_transformers_is_not_imported_when_off(tmp_path):
+    status, errors = output_of(
+        "off", "-m", "diet_fairseq", "import", "hf", "a", str(tmp_path / "b")
+    )
+    assert status == 1
+    assert errors == (
+        "error: DIET_FAIRSEQ_PATCHES is off, and fairseq does not know the plugin's models without "
+        "it: unset it, or set it to no-data\n"
     )
 
 
 @pytest.mark.slow
+def test_our_models_in_transformers_need_no_changes_of_fairseq():
+    """Exported folders load in every mode: fairseq is not imported."""
+    pytest.importorskip("transformers")
+    code = "import sys, diet_fairseq.hf; sys.exit('fairseq' in sys.modules)"
+    assert output_of("off", "-c", code) == (0, "")
+
+
+@pytest.mark.slow
 def test_our_commands_refuse_checkpoints_in_one_line_when_off(tmp_path):
-    command = [sys.executable, "-m", "diet_fairseq", "average", "--inputs", "a.pt", "--output", "b"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "DIET_FAIRSEQ_PATCHES": "off", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+    words = ["--inputs", str(tmp_path / "a.pt"), "--output", str(tmp_path / "b")]
+    status, errors = output_of("off", "-m", "diet_fairseq", "average", *words)
+    assert status == 1
+    [line] = errors.splitlines()
     assert line.startswith("error: DIET_FAIRSEQ_PATCHES is off, ")
 
 
