@@ -102,7 +102,7 @@ def read_json(path: Path, most: int = DESCRIPTION, advice: str = ADVICE) -> Any:
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{path} is no JSON ({one_line(str(error))}): {advice}") from error
+        raise UserError(f"{path} is not valid JSON ({one_line(str(error))}): {advice}") from error
 
 
 def read_object(
@@ -111,7 +111,7 @@ def read_object(
     """The object in a JSON file, validated by the pydantic ``model``."""
     value = read_json(path, most, advice)
     if not isinstance(value, dict):
-        raise UserError(f"{path} is no JSON object: {advice}")
+        raise UserError(f"{path} is not a JSON object: {advice}")
     return validated(value, model, f"{path}: ", advice)
 
 
@@ -131,7 +131,7 @@ def broken_rule(error: Any) -> str:
     key = one_line(".".join(map(str, fault["loc"])))
     if fault["type"] == "missing":
         return f"{key} is missing"
-    rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+    rule = re.sub(r"^\w+ should", "must", fault["msg"].removeprefix("Value error, "))
     rule = re.sub(r"a valid dictionary or instance of \w+", "an object", rule)
     try:
         value = json.dumps(fault["input"])

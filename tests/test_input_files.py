@@ -91,7 +91,7 @@ def test_sizes_are_bounded_also_when_unpacked(tmp_path):
 )
 def test_json_is_bounded(tmp_path, text, reason):
     (tmp_path / "file").write_text(text)
-    with pytest.raises(UserError, match=rf"is no JSON \(.*{reason}.*\): give another file"):
+    with pytest.raises(UserError, match=rf"is not valid JSON \(.*{reason}.*\): give another file"):
         input_files.read_json(tmp_path / "file")
 
 
@@ -104,7 +104,7 @@ def test_an_object_is_checked_key_by_key(tmp_path):
     path.write_text('\ufeff{"size": 1, "ids": [2], "other": null}')
     assert input_files.read_object(path, Numbers) == Numbers(size=1, ids=[2])
     for text, fault in (
-        ("[1]", f"{path} is no JSON object: give another file"),
+        ("[1]", f"{path} is not a JSON object: give another file"),
         ("{}", f"{path}: size is missing; give another file"),
         ('{"size": "1"}', f'{path}: size must be a valid integer, but is "1"; give another file'),
         ('{"size": 1, "ids": [0, NaN]}', f"{path}: ids.1 must be "),

@@ -111,11 +111,11 @@ def test_a_wrong_value_is_named_with_its_rule(folder, key, value, text):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("{", "is no JSON ("),
-        (b"\xff", "is no JSON ("),
-        ("[" * 100_000, "is no JSON ("),
-        ('{"beam": ' + "9" * 5000 + "}", "is no JSON (number out of range"),
-        ("[]", "is no JSON object: make or fetch the folder again"),
+        ("{", "is not valid JSON ("),
+        (b"\xff", "is not valid JSON ("),
+        ("[" * 100_000, "is not valid JSON ("),
+        ('{"beam": ' + "9" * 5000 + "}", "is not valid JSON (number out of range"),
+        ("[]", "is not a JSON object: make or fetch the folder again"),
         (" " * (1 << 20) + "{}", "is too large: it has 1,048,578 bytes, and may have 1,048,576;"),
     ],
 )

@@ -26,6 +26,19 @@ def at_least(least: Number) -> Callable[[str], Number]:
     return read
 
 
+def integer_between(least: int, most: int) -> Callable[[str], int]:
+    """A type for ``add_argument``: an integer from ``least`` to ``most``."""
+
+    def read(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ArgumentTypeError(f"must be from {least} to {most}, but is {text}")
+        return value
+
+    read.__name__ = "int"  # argparse says "invalid int value" of other text
+    return read
+
+
 def add_model_files(parser: ArgumentParser) -> None:
     """Add the options for a model's files, which `inference.model_files.Pieces` reads."""
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
@@ -57,7 +70,7 @@ def add_model(parser: ArgumentParser, text: str = "") -> None:
     add("models", type=Path, metavar="MODEL", nargs="+",
         help="folder with model.json, exported model, or checkpoint; several checkpoints: an "
              f"ensemble{text}")  # fmt: skip
-    add("--threads", type=at_least(1),
+    add("--threads", type=integer_between(1, 1024),
         help="number of CPU threads (default: PyTorch's or CTranslate2's choice)")  # fmt: skip
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: %(default)s)")
     add("--max-tokens", type=at_least(1), default=4000,

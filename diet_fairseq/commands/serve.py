@@ -1,5 +1,6 @@
 """``diet-fairseq serve MODEL``: translation over HTTP, until a signal ends it."""
 
+import errno
 import logging
 import signal
 import socket
@@ -7,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from contextlib import suppress
 
 from ..errors import UserError, one_line
-from .arguments import add_model, at_least
+from .arguments import add_model, at_least, integer_between
 from .translate import load_translator
 
 
@@ -16,15 +17,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--host", default="127.0.0.1",
         help="address to listen at (default: %(default)s, this machine only)")  # fmt: skip
-    add("--port", type=int, default=5000, help="port; 0: a free one (default: %(default)s)")
+    add("--port", type=integer_between(0, 65535), default=5000,
+        help="port; 0: a free one (default: %(default)s)")  # fmt: skip
     add("--host-names", type=_host_name, nargs="+", default=[], metavar="NAME",
-        help="names and addresses of the service in URLs, beside localhost and --host; * is any"
+        help="further names and addresses of the service in URLs, besides localhost and --host; "
+             "*: any"
         )  # fmt: skip
     add = parser.add_argument_group("limits").add_argument
     add("--max-characters", type=at_least(1), default=5000,
-        help="characters of a line, beyond which it is 400 (default: %(default)s)")  # fmt: skip
+        help="limit of characters in a line; a longer one gets status 400 (default: %(default)s)"
+        )  # fmt: skip
     add("--max-seconds", type=at_least(0.0), default=60,
-        help="seconds from a request to its answer, beyond which it is 504 (default: %(default)s)"
+        help="limit of seconds for a request, after which it gets status 504 (default: %(default)s)"
         )  # fmt: skip
 
 
@@ -65,9 +69,14 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except (OSError, UnicodeError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise UserError(
+                f"--port {port} is already in use on {host}: choose another port, or 0 for a free "
+                "one"
+            ) from error
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while ")[0]
         raise UserError(
-            f"--host {one_line(host)} --port {port} can't be listened at ({one_line(reason)}): "
-            "name another port or address"
+            f"can't listen on --host {one_line(host)} --port {port} ({one_line(reason)}): choose "
+            "another address or port"
         ) from error

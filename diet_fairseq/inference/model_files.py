@@ -223,6 +223,6 @@ def _check_words(dictionary: Path) -> None:
     words = (line.rpartition(" ")[0] for line in read_lines(dictionary))
     if subword := next(filter(SUBWORD.fullmatch, words), None):
         raise UserError(
-            f"{dictionary} is of subwords (such as {subword}), but their model is not beside it: "
-            "give --subwords, or --subwords none to take words as they are"
+            f"{dictionary} contains subwords (such as {subword}), but no subword model was found "
+            "beside it: name one with --subwords, or give --subwords none to split nothing"
         )

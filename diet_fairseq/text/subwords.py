@@ -131,7 +131,7 @@ FILES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
 
 def kind_of(path: Path) -> str:
     """The kind of the subword model in a file: "sentencepiece" or "subword_nmt"."""
-    with open_regular(path, VOCABULARY, "give --subwords another file") as file:
+    with open_regular(path, VOCABULARY, "name another file with --subwords") as file:
         start = file.read(4096)
     if start.startswith(b"\n"):  # protobuf: the first field of SentencePiece's ModelProto
         return "sentencepiece"

@@ -274,7 +274,7 @@ def test_look_refuses_unusable_input_in_one_line(encoder, text, tmp_path):
     short.write_bytes(b"\xff\xfe")
     refused(encoder, *out, "--text", short, match="^.*short.txt, line 1: .* is not UTF-8")
     subwords = ("--text", text, "--subwords", tmp_path)
-    refused(encoder, *out, *subwords, match="^.* is a folder: give --subwords another file$")
+    refused(encoder, *out, *subwords, match="^.* is a folder: name another file with --subwords$")
     refused(encoder, *out, "--data", tmp_path, match="^there is no dictionary .*: give by --data")
     assert not (tmp_path / "out").exists()
 

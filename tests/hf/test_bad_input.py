@@ -90,7 +90,7 @@ def test_a_missing_dictionary_is_named(encoder, tmp_path):
     ("content", "says"),
     [
         (None, "config.json can't be read: No such file"),
-        ("{", "config.json is no JSON"),
+        ("{", "config.json is not valid JSON"),
         ("[]", "is of the model type None, which is not ours"),
         ('{"model_type": "bert"}', "is of the model type bert, which is not ours"),
         ('{"model_type": "diet_encoder", "position_scheme": "odd"}', "--position-scheme must be"),
@@ -128,15 +128,17 @@ def test_a_configuration_that_does_not_fit_is_refused(change, says, translation_
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "7"])
+@pytest.mark.parametrize(
+    ("content", "text"), [("{", "valid JSON ("), ("[]", "a JSON object:"), ("7", "a JSON object:")]
+)
 def test_a_tokenizer_s_configuration_that_is_no_object_is_refused(
-    content, translation_folder, tmp_path
+    content, text, translation_folder, tmp_path
 ):
     shutil.copytree(translation_folder, tmp_path / "folder")
     (tmp_path / "folder" / "tokenizer_config.json").write_text(content)
-    text = refused(take_back, tmp_path / "folder", tmp_path / "out")
-    assert text.startswith(f"{tmp_path / 'folder' / 'tokenizer_config.json'} is no JSON")
-    assert text.endswith(": give another folder")
+    refusal = refused(take_back, tmp_path / "folder", tmp_path / "out")
+    assert refusal.startswith(f"{tmp_path / 'folder' / 'tokenizer_config.json'} is not {text}")
+    assert refusal.endswith(": give another folder")
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,9 @@ def test_data_and_subwords_of_a_workflow_are_known_by_their_places(tmp_path):
         for language in ("en", "de"):
             (tmp_path / folder / f"dict.{language}.txt").write_text("ab@@ 3\n")
     assert refusal(checkpoint) == (
-        f"{tmp_path / 'data-bin' / 'dict.en.txt'} is of subwords (such as ab@@), but their model "
-        "is not beside it: give --subwords, or --subwords none to take words as they are"
+        f"{tmp_path / 'data-bin' / 'dict.en.txt'} contains subwords (such as ab@@), but no "
+        "subword model was found beside it: name one with --subwords, or give --subwords none to "
+        "split nothing"
     )
     assert resolve_model(checkpoint, Pieces(subwords=NONE)).subwords == "none"
     codes = tmp_path / "subwords" / "codes"

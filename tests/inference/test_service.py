@@ -95,7 +95,7 @@ def test_scores_are_answered_on_demand(serve):
     ("values", "text"),
     [
         ({}, "q is missing"),
-        ({"q": ""}, 'q String should have at least 1 character, but is ""'),
+        ({"q": ""}, 'q must have at least 1 character, but is ""'),
         ({"q": 7}, "q must be a valid string, but is 7"),
         ({"q": "a", "source": "fr"}, "source 'fr' is not supported: this model translates en"
          " to de"),
@@ -113,12 +113,21 @@ def test_a_wrong_field_is_refused_in_one_line(serve, values, text):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"\xff", b'"text"', b"[" * 100_000, b'{"q": "\xe4"}', b"1" * 5000]
+    ("body", "text"),
+    [
+        (b"", "valid JSON in UTF-8"),
+        (b"{", "valid JSON in UTF-8"),
+        (b"\xff", "valid JSON in UTF-8"),
+        (b'"text"', "a JSON object"),
+        (b"[" * 100_000, "valid JSON in UTF-8"),
+        (b'{"q": "\xe4"}', "valid JSON in UTF-8"),
+        (b"1" * 5000, "valid JSON in UTF-8"),
+    ],
 )
-def test_a_body_that_is_no_json_is_refused(serve, body):
+def test_a_body_that_is_not_a_json_object_is_refused(serve, body, text):
     answer = serve().post("/translate", content=body, headers=JSON)
     assert answer.status_code == 400
-    assert answer.json()["error"].startswith("the body is no JSON")
+    assert answer.json() == {"error": f"the body is not {text}: send an object with q"}
 
 
 def test_a_body_that_is_too_large_is_refused(serve, mirror):
@@ -200,7 +209,7 @@ def test_a_full_queue_refuses_requests(serve, mirror):
         until_waiting(client, 3)
         answer = post(client, q="one more")
         assert answer.status_code == 503
-        assert answer.json() == {"error": "too many lines wait to be translated: try again later"}
+        assert answer.json() == {"error": "the request queue is full: try again later"}
         assert answer.headers["retry-after"] == "1"
         mirror.gate.set()
         assert first.result().status_code == second.result().status_code == 200
@@ -212,7 +221,9 @@ def test_a_request_that_takes_too_long_fails_alone(serve, mirror):
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(post, client, q="slow").result()
         assert slow.status_code == 504
-        assert slow.json() == {"error": "there is no translation after 0.2 seconds: send less text"}
+        assert slow.json() == {
+            "error": "the translation took more than 0.2 seconds: send less text"
+        }
         waited = threads.submit(post, client, q="waited").result()
         assert waited.status_code == 504
         mirror.gate.set()
@@ -260,7 +271,9 @@ def test_json_of_another_type_is_refused(serve, mirror, kind):
     headers = {"Content-Type": kind} if kind else {}
     answer = serve().post("/translate", content=b'{"q": "a"}', headers=headers)
     assert answer.status_code == 415
-    assert answer.json() == {"error": "send JSON, with Content-Type application/json"}
+    assert answer.json() == {
+        "error": f"Content-Type must be application/json, but is {kind or ''!r}: send JSON"
+    }
     assert mirror.batches == []
 
 
@@ -268,7 +281,7 @@ def test_a_failure_of_the_model_is_logged(serve, caplog):
     client = serve()
     answer = post(client, q="fail")
     assert answer.status_code == 500
-    assert answer.json() == {"error": "this could not be translated: see the service's log"}
+    assert answer.json() == {"error": "the translation failed: see the service's log"}
     assert "out of memory" in caplog.text
     assert post(client, q="abc").status_code == 200
 

@@ -157,7 +157,7 @@ def test_only_regular_files_of_bounded_size_are_read(script, tmp_path, monkeypat
     path.write_bytes(gzip.compress(json.dumps(squad(CONTEXTS)).encode()))
     assert len(read(path)) == len(CONTEXTS)
     path.write_bytes(gzip.compress(b"[" * (1 << 20)))
-    with pytest.raises(UserError, match=r"is no JSON .*recursion limit"):
+    with pytest.raises(UserError, match=r"is not valid JSON .*recursion limit"):
         read(path)
     monkeypatch.setattr(script("squad_files"), "LARGEST", 1 << 16)
     with pytest.raises(UserError, match=r"squad\.json\.gz is too large: it may have 65,536 bytes"):

@@ -72,7 +72,7 @@ def test_tables_are_read_as_they_are(script, task, tmp_path):
         ({"metrics": ["pearson"]}, 'metrics must be of accuracy, f1, matthews, but is ."pearson"'),
         ({"positive": "maybe"}, 'positive must be one of the labels, but is "maybe"'),
         ({"colour": "red"}, "colour Extra inputs are not permitted, .*; tasks.yaml explains"),
-        ({"dev": {}}, "dev Dictionary should have at least 1 item"),
+        ({"dev": {}}, "dev must have at least 1 item"),
     ],
 )
 def test_a_wrong_task_is_refused(script, tmp_path, changes, message):

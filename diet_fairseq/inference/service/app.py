@@ -61,19 +61,19 @@ def application(
             async with asyncio.timeout(limits.seconds):
                 fields = await read_request(request, source, target, limits)
                 if batches.waiting + len(fields.lines) > limits.waiting:
-                    text = "too many lines wait to be translated: try again later"
+                    text = "the request queue is full: try again later"
                     raise HTTPException(503, text, {"Retry-After": "1"})
                 return JSONResponse(fields.answer(await batches.submit(fields.lines)))
         except HTTPException:
             raise
         except TimeoutError as error:
-            text = f"there is no translation after {limits.seconds:g} seconds: send less text"
+            text = f"the translation took more than {limits.seconds:g} seconds: send less text"
             raise HTTPException(504, text) from error
         except ClientDisconnect:
             return Response()  # nobody reads it
         except Exception as error:
             logger.exception("a request failed")
-            text = "this could not be translated: see the service's log"
+            text = "the translation failed: see the service's log"
             raise HTTPException(500, text) from error
 
     async def health(_: Request) -> Response:

@@ -77,7 +77,8 @@ async def _read_json(request: Request, most: int) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # browsers send other types across sites without a preflight request
-        raise HTTPException(415, "send JSON, with Content-Type application/json")
+        rule = f"Content-Type must be application/json, but is {kind[:40]!r}: send JSON"
+        raise HTTPException(415, rule)
     body = bytearray()
     async for part in request.stream():
         body += part
@@ -86,7 +87,9 @@ async def _read_json(request: Request, most: int) -> dict[str, Any]:
     try:
         values = from_json(body)
     except ValueError as error:
-        raise HTTPException(400, "the body is no JSON (in UTF-8)") from error
+        raise HTTPException(
+            400, "the body is not valid JSON in UTF-8: send an object with q"
+        ) from error
     if not isinstance(values, dict):
-        raise HTTPException(400, "the body is no JSON object")
+        raise HTTPException(400, "the body is not a JSON object: send an object with q")
     return values
