@@ -64,7 +64,7 @@ setup(
     zip_safe=False,  # --user-dir needs a folder
     python_requires=">=3.11",
     install_requires=[
-        "torch>=2.6",
+        "torch>=2.10",  # in older versions weights_only can corrupt memory (CVE-2026-24747)
         "fairseq-fixed==0.12.3.1",
         "numpy",
         "pydantic>=2.11",  # files and requests that come from elsewhere

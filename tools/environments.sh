@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "${BASH_SOURCE[0]%/*}/.."
 
-all=(3.11-2.13.0 3.12-2.13.0 3.13-2.13.0 3.11-2.6.0)
+all=(3.11-2.13.0 3.12-2.13.0 3.13-2.13.0 3.11-2.10.0)
 status=0
 echo "Python,PyTorch,build,tests,date,note"
 for name in "${@:-${all[@]}}"; do

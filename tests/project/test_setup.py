@@ -273,3 +273,14 @@ print(diet_fairseq.__file__)
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site").resolve() in Path(done.stdout.split()[-1]).resolve().parents
+
+
+def test_the_oldest_pytorch_is_one_that_the_tests_run_with():
+    """Before 2.10 weights_only can corrupt memory (CVE-2026-24747)."""
+    oldest = re.search(r'"torch>=([\d.]+)"', (ROOT / "setup.py").read_text())[1]
+    script = (ROOT / "tools" / "environments.sh").read_text()
+    versions = re.findall(r"3\.\d+-(\d+)\.(\d+)\.0", script.partition("all=(")[2].partition(")")[0])
+    assert min(tuple(map(int, version)) for version in versions) == (2, 10)
+    assert oldest == "2.10"
+    defects = (ROOT / "docs" / "fairseq-defects.md").read_text()
+    assert f"PyTorch {oldest} to " in defects
