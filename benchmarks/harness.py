@@ -1,4 +1,4 @@
-"""Timing of candidates in turn, with medians and ratios, and memory of processes."""
+"""Timing of candidates in turn, with medians and ratios, memory of processes, files of figures."""
 
 import json
 import multiprocessing
@@ -118,3 +118,9 @@ def save(path: Path, what: str, timings: list[Timing], **facts: object) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def append_line(path: Path, record: dict[str, object]) -> None:
+    """Append a record to a file of JSON lines, which keeps its rows if a measurement is cut."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")

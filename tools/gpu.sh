@@ -1,32 +1,32 @@
 #!/usr/bin/env bash
-# Measures on a GPU in parts of at most 9 minutes, the most valuable first:
+# Measures on a GPU in parts of at most 9 minutes:
 #
-#     OUT=FOLDER bash tools/gpu.sh tests       # the tests that need a GPU
-#     OUT=FOLDER bash tools/gpu.sh speed       # every scheme and backend against `none`: a call, a step
-#     OUT=FOLDER bash tools/gpu.sh step        # kernels and optimizers of a BERT-base step
-#     OUT=FOLDER DATA=DATA-BIN bash tools/gpu.sh training    # one training a row, side by side
+#     OUT=FOLDER bash tools/gpu.sh kernels        # attention alone: every kernel and tile, cuDNN beside them
+#     OUT=FOLDER bash tools/gpu.sh steps          # steps of BERT-base: every scheme and backend beside `none`
+#     OUT=FOLDER bash tools/gpu.sh tests          # the tests that need a GPU
 #
-# Every part appends to files in OUT as it goes, so that a part that is cut loses only its end.
-# MINUTES (9) is a part's time, a whole number. DEVICE=cpu rehearses a part on tiny models without a GPU.
+# Parts append to files in OUT as they go, so that a part that is cut loses only its end: at most 8 files, two
+# of which, environment.txt and gpu.csv (clocks and load, every 5 seconds), all parts share.
 #
-# The environment: $PYTHON (python3) with PyTorch for CUDA, Triton and the packages of setup.py. The script installs
-# what it lacks from the folder $WHEELS (wheels or sdists, no network), which another machine fills,
-# here for Python 3.12:
+# In this order, within 30 minutes together:
 #
-#     pip download --no-deps --only-binary=:all: --python-version 3.12 -d WHEELS \
-#         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 fairseq-fixed==0.12.3.1 hydra-core==1.3.2 \
-#         omegaconf==2.3.0 bitarray pydantic pydantic_core annotated_types typing_inspection tensorboardX \
-#         pytorch_optimizer
-#     pip wheel --no-deps -w WHEELS antlr4-python3-runtime==4.9.3
+#     export OUT=bench/gpu WHEELS=bench/gpu-data/wheels
+#     MINUTES=5 bash tools/gpu.sh kernels
+#     MINUTES=6 bash tools/gpu.sh steps
+#     MINUTES=6 bash tools/gpu.sh tests
 #
-# These suffice beside scipy, sacrebleu, sentencepiece, regex, scikit-learn, filelock, pytest and pytest-xdist.
-# fairseq's own extension libnat, which doesn't load beside another PyTorch, is not needed.
+# MINUTES (9) is a part's time, a whole number. DEVICE=cpu rehearses a part at tiny size without a GPU.
+# KERNELS names a file of kernels that `kernels` measures beside the package's.
+#
+# The environment: $PYTHON (python3) with PyTorch for CUDA, Triton and the packages of setup.py. The script
+# installs what it lacks from the folder $WHEELS, without a network. fairseq's own extension libnat, which
+# doesn't load beside another PyTorch, is not needed.
 set -uo pipefail
 [ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
 cd "${BASH_SOURCE[0]%/*}/.."
 
-PARTS='tests, speed, step, training'
+PARTS='kernels, steps, tests'
 part=${1:-}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
@@ -38,12 +38,12 @@ fail() { echo "tools/gpu.sh: $*" >&2; exit 2; }
 [ "$part" ] || fail "name a part: $PARTS"
 case ", $PARTS," in
 *", $part,"*) ;;
-*) fail "there is no part $part: take one of $PARTS" ;;
+*) fail "there is no part $part; the parts are $PARTS" ;;
 esac
 [ "${OUT:-}" ] || fail "OUT must name the folder for the figures: OUT=bench/gpu bash tools/gpu.sh $part"
 case $device in cuda | cpu) ;; *) fail "DEVICE must be cuda or cpu, but is $device" ;; esac
 mkdir -p "$OUT" || exit 2
-export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 KINETO_LOG_LEVEL=99
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore KINETO_LOG_LEVEL=99
 [ "$device" = cuda ] || export TRITON_INTERPRET=1  # our kernels run on the CPU, too
 
 # --- the environment ------------------------------------------------------------------------
@@ -65,7 +65,7 @@ for name in ("torch", "triton", "fairseq", "sacrebleu", "sentencepiece", "scipy"
 PYTHON
 ) || fail "$python can't be run: name one with PyTorch in PYTHON"
 [ -z "$missing" ] || fail "$python lacks $(echo "$missing" | paste -sd ';'): put them into the folder WHEELS"
-"$python" - "$device" >"$OUT/environment.txt" <<'PYTHON' || fail "PyTorch finds no GPU: DEVICE=cpu rehearses"
+"$python" - "$device" >>"$OUT/environment.txt" <<'PYTHON' || fail "PyTorch finds no GPU: DEVICE=cpu rehearses"
 import platform
 import subprocess
 import sys
@@ -82,6 +82,11 @@ if sys.argv[1] == "cuda":
 PYTHON
 { git log -1 --format='commit %h' && git status --short | head -n 20; } >>"$OUT/environment.txt" 2>/dev/null
 cat "$OUT/environment.txt"
+if [ "$device" = cuda ]; then
+    nvidia-smi --query-gpu=timestamp,utilization.gpu,memory.used,clocks.sm,clocks.mem,power.draw,temperature.gpu \
+        --format=csv --loop=5 >>"$OUT/gpu.csv" &
+    trap "kill $!" EXIT
+fi
 
 # --- the parts ------------------------------------------------------------------------------
 
@@ -101,74 +106,48 @@ run() { # run LOG COMMAND...: within the time that is left; the log grows as the
     return "$ended"
 }
 
+kernels() {
+    local tiny=() files=() what
+    [ "$device" = cuda ] || tiny=(--device cpu --heads 2 --width 16 --tokens 64 --lengths 64 --calls 1)
+    [ -z "${KERNELS:-}" ] || files=(--kernels "$KERNELS")
+    for what in pytorch ours; do # in a process each: a fault of cuDNN's would end all that follows it
+        run kernels.md "$python" -m benchmarks.kernels --what "$what" --out "$OUT/kernels.jsonl" \
+            "${files[@]}" "${tiny[@]}"
+    done
+}
+
+steps() {
+    local tiny=() measure=("$python" -m benchmarks.device --out "$OUT/steps.jsonl")
+    local schemes=(--schemes none diet_rel t5 alibi tupe_r shaw diet_abs rope) backends
+    if [ "$device" = cpu ]; then
+        tiny=(--device cpu --size tiny --tokens 16 --lengths 8 --rounds 1)
+        schemes=(--schemes none diet_rel)
+    fi
+    # the reference is slow, and has its own run at the end
+    backends=$("$python" -c "from diet_fairseq.attention.backends import BACKENDS
+print(*(name for name in BACKENDS if name != 'reference'))")
+    # do rows of different lengths fit each other?
+    run steps.md "${measure[@]}" --schemes none --backends sdpa --rounds 10 \
+        --lengths 512 1024 2048 512 1024 2048 "${tiny[@]}"
+    # shellcheck disable=SC2086
+    run steps.md "${measure[@]}" "${schemes[@]}" --backends $backends --rounds 8 "${tiny[@]}"
+    # shellcheck disable=SC2086
+    run steps.md "${measure[@]}" "${schemes[@]}" --backends $backends --rounds 4 --attention-dropout 0.1 "${tiny[@]}"
+    run steps.md "${measure[@]}" "${schemes[@]}" --backends reference --rounds 4 --lengths 512 "${tiny[@]}"
+}
+
 tests() { # files with the mark only: other tests may need packages that are not here
     local files=()
     mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.gpu' tests)
     if [ "$device" = cuda ]; then
         run tests.log "$python" -m pytest -m gpu -n "${WORKERS:-8}" --dist worksteal -p no:cacheprovider -v \
             --continue-on-collection-errors "${files[@]}"
-    else # our kernels in the interpreter and one compiled model; the tests elsewhere need CUDA
+    else # our kernels in the interpreter and one compiled model; the other tests need CUDA
         run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q --collect-only "${files[@]}"
-        REHEARSAL=1 run kernels.log "$python" -m pytest -m gpu -p no:cacheprovider -q \
+        REHEARSAL=1 run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q \
             -k 'candidate and t5 or tile and True or two_runs and 0.1 or buckets and offsets or compiled and t5' \
             tests/attention/test_on_a_gpu.py
     fi
-}
-
-speed() {
-    local schemes=(none diet_rel t5 diet_abs tupe_a tupe_r shaw rope alibi transformer_xl deberta)
-    local backends=(sdpa offsets split factors reference)
-    if [ "$device" = cuda ]; then
-        run attention.md "$python" -m benchmarks.attention --choices --device cuda --tokens 16384 \
-            --lengths 512 2048 1024 4096 --rounds 5
-        run step.md "$python" -m benchmarks.device --schemes "${schemes[@]}" --rounds 8 \
-            --backends "${backends[@]}" --lengths 512 2048 1024 4096 --out "$OUT"
-    else
-        run attention.md "$python" -m benchmarks.attention --choices --tokens 16 --lengths 8 --rounds 1
-        run step.md "$python" -m benchmarks.device --device cpu --size tiny --tokens 16 --lengths 8 \
-            --rounds 1 --schemes none diet_rel --backends sdpa offsets split reference --out "$OUT"
-    fi
-}
-
-step() {
-    local trainers=(adam fused_adamw autocast)
-    if [ "$device" = cuda ]; then
-        run trainers.md "$python" -m benchmarks.device --schemes none diet_rel --backends sdpa offsets \
-            --rounds 8 --lengths 512 2048 --trainers "${trainers[@]}" --out "$OUT/trainers"
-    else
-        run trainers.md "$python" -m benchmarks.device --device cpu --size tiny --tokens 16 --lengths 8 \
-            --rounds 1 --schemes none --backends sdpa --trainers "${trainers[@]}" --out "$OUT/trainers"
-    fi
-}
-
-training() { # checkpoints stay in $RUNS, and the next call resumes from them
-    local runs=${RUNS:-${TMPDIR:-/tmp}/diet_fairseq-runs} more=() jobs=() scheme arch job
-    [ "${DATA:-}" ] || fail "DATA must name a folder of fairseq-preprocess"
-    read -ra rows <<<"${ROWS:-learned sinusoidal shaw t5 tupe_a tupe_r diet_rel diet_abs}"
-    read -ra more <<<"${OPTIONS:---max-update 4000 --lr 0.001}"
-    [ "$device" = cuda ] && more+=(--bf16) || more+=(--cpu)
-    if [ -e "$DATA/dict.txt" ]; then
-        arch=roberta_%s_tiny
-        more+=(--task masked_lm --criterion masked_lm --sample-break-mode none)
-        more+=(--tokens-per-sample "${LENGTH:-128}" --max-positions "${LENGTH:-128}")
-    else
-        arch=transformer_%s_tiny
-        more+=(--criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1)
-    fi
-    more+=(--optimizer fused_adamw --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096)
-    more+=(--keep-last-epochs 1 --num-workers 1 --log-format json --log-interval 50 --seed 1)
-    # fairseq then validates, saves and ends by itself
-    more+=(--stop-time-hours "$(awk "BEGIN { print ($deadline - $SECONDS - 45) / 3600 }")")
-    for scheme in "${rows[@]}"; do
-        # shellcheck disable=SC2059
-        run "training-$scheme.log" "$python" -m fairseq_cli.train "$DATA" --user-dir diet_fairseq \
-            --arch "$(printf "$arch" "$scheme")" --save-dir "$runs/$scheme" "${more[@]}" >/dev/null &
-        jobs+=($!)
-    done
-    for job in "${jobs[@]}"; do wait "$job" || status=$?; done
-    for scheme in "${rows[@]}"; do
-        echo "$scheme $(grep -o '{.*"valid_loss".*' "$OUT/training-$scheme.log" | tail -n 1)"
-    done | tee "$OUT/training.txt"
 }
 
 "$part"

@@ -7,7 +7,7 @@ prints how each check ended.
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.split import split
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
 from diet_fairseq.attention.context import scores_of
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
@@ -174,12 +173,6 @@ def dropout() -> None:
     close((out, *gradients), (expected, *expected_gradients))
 
 
-def split_attention() -> None:
-    """The rival that `benchmarks.device` times."""
-    with patch.dict(BACKENDS, offsets=replace(BACKENDS["offsets"], compute=split)):
-        check(Call("diet_rel", (40, 40), width=16))
-
-
 def timed_tiles() -> None:
     """Tiles are timed once, and all kernels work with those that were the fastest."""
     from triton.runtime.autotuner import Autotuner
@@ -318,10 +311,7 @@ def checks_of(slow: bool) -> dict[str, Callable[[], None]]:
     calls = SLOW_CALLS if slow else CALLS
     checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n]) for n in calls}
     if slow:
-        functions = (
-            *(cross_attention, dropout, two_runs, timed_tiles, split_attention, opcheck),
-            compile_and_fsdp,
-        )
+        functions = (cross_attention, dropout, two_runs, timed_tiles, opcheck, compile_and_fsdp)
         return checks | {function.__name__: function for function in functions}
     return checks | {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
 
