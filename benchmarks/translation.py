@@ -38,11 +38,13 @@ BATCHES = 2  # batches a measurement
 STEPS = 20  # tokens decoded for every sentence
 
 
-def configuration(row: str, size: str, backend: str = "auto", plain: bool = False) -> Any:
+def configuration(
+    row: str, size: str, backend: str = "auto", plain: bool = False, where: str = "--cpu"
+) -> Any:
     """fairseq's configuration of a training run; stock has the same sizes as the schemes."""
     scheme = row.removesuffix(BF16)
     stock = scheme in (STOCK, WITH_OURS)
-    argv = f"""unused --path unused --arch transformer_{"none" if stock else scheme}{size} --cpu
+    argv = f"""unused --path unused --arch transformer_{"none" if stock else scheme}{size} {where}
         --attention-backend {backend}
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam
         --adam-betas (0.9,0.98) --lr 0.001 --max-tokens 4096 --share-all-embeddings
@@ -99,9 +101,14 @@ def batches_of(task: TranslationTask, tokens: int) -> list[dict[str, Any]]:
 
 
 def trainer_of(
-    row: str, size: str, data: str | None, backend: str = "auto", plain: bool = False
+    row: str,
+    size: str,
+    data: str | None,
+    backend: str = "auto",
+    plain: bool = False,
+    where: str = "--cpu",
 ) -> Trainer:
-    cfg = configuration(row, size, backend, plain)
+    cfg = configuration(row, size, backend, plain, where)
     utils.set_torch_seed(1)
     task = load_task(cfg, data)
     model = task.build_model(cfg.model)

@@ -3,16 +3,22 @@
 #
 #     OUT=FOLDER bash tools/gpu.sh kernels        # attention alone: every kernel and tile, cuDNN beside them
 #     OUT=FOLDER bash tools/gpu.sh steps          # steps of BERT-base: every scheme and backend beside `none`
+#     OUT=FOLDER DATA=DATA bash tools/gpu.sh translation    # translation models beside fairseq's: speed, memory
 #     OUT=FOLDER bash tools/gpu.sh tests          # the tests that need a GPU
 #
 # Parts append to files in OUT as they go, so that a part that is cut loses only its end: at most 8 files, two
 # of which, environment.txt and gpu.csv (clocks and load, every 5 seconds), all parts share.
 #
-# In this order, within 30 minutes together:
+# Before, on a machine with a network, once (about 3 minutes):
 #
-#     export OUT=bench/gpu WHEELS=bench/gpu-data/wheels
-#     MINUTES=5 bash tools/gpu.sh kernels
+#     bash tools/gpu_prepare.sh bench/gpu-data TATOEBA FLICKR
+#
+# and then, on the machine with the GPU, in this order, within 30 minutes together:
+#
+#     export OUT=bench/gpu WHEELS=bench/gpu-data/wheels DATA=bench/gpu-data/tatoeba
+#     MINUTES=5 KERNELS=bench/gpu-data/offset_kernels_0.3.1.py bash tools/gpu.sh kernels
 #     MINUTES=6 bash tools/gpu.sh steps
+#     MINUTES=8 bash tools/gpu.sh translation
 #     MINUTES=6 bash tools/gpu.sh tests
 #
 # MINUTES (9) is a part's time, a whole number. DEVICE=cpu rehearses a part at tiny size without a GPU.
@@ -26,7 +32,7 @@ set -uo pipefail
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
 cd "${BASH_SOURCE[0]%/*}/.."
 
-PARTS='kernels, steps, tests'
+PARTS='kernels, steps, translation, tests'
 part=${1:-}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
@@ -42,6 +48,11 @@ case ", $PARTS," in
 esac
 [ "${OUT:-}" ] || fail "OUT must name the folder for the figures: OUT=bench/gpu bash tools/gpu.sh $part"
 case $device in cuda | cpu) ;; *) fail "DEVICE must be cuda or cpu, but is $device" ;; esac
+case $part in translation)
+    [ "${DATA:-}" ] || fail "DATA must name the folder tatoeba that tools/gpu_prepare.sh makes"
+    [ -d "$DATA/data-bin" ] || fail "DATA: $DATA has no folder data-bin: make it with tools/gpu_prepare.sh"
+    ;;
+esac
 mkdir -p "$OUT" || exit 2
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore KINETO_LOG_LEVEL=99
 [ "$device" = cuda ] || export TRITON_INTERPRET=1  # our kernels run on the CPU, too
@@ -134,6 +145,14 @@ print(*(name for name in BACKENDS if name != 'reference'))")
     # shellcheck disable=SC2086
     run steps.md "${measure[@]}" "${schemes[@]}" --backends $backends --rounds 4 --attention-dropout 0.1 "${tiny[@]}"
     run steps.md "${measure[@]}" "${schemes[@]}" --backends reference --rounds 4 --lengths 512 "${tiny[@]}"
+}
+
+translation() {
+    local tiny=()
+    [ "$device" = cuda ] || tiny=(--device cpu --size _tiny --rows stock stock+ diet_rel --rounds 1
+        --max-tokens 200 --batches 1 --search-tokens 50 --search-batches 1)
+    run translation.md "$python" -m benchmarks.translation_gpu "$DATA/data-bin" --rounds 4 \
+        --out "$OUT/translation.jsonl" "${tiny[@]}"
 }
 
 tests() { # files with the mark only: other tests may need packages that are not here

@@ -28,6 +28,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (["5"], {"OUT": "x"}, "there is no part 5; the parts are kernels, steps"),
         (["steps"], {"OUT": ""}, "OUT must name the folder for the figures"),
         (["steps"], {"OUT": "x", "DEVICE": "tpu"}, "DEVICE must be cuda or cpu, but is tpu"),
+        (["translation"], {"OUT": "x", "DATA": ""}, "DATA must name the folder tatoeba"),
     ],
 )
 def test_a_wrong_call_is_refused_in_one_line_before_anything_is_written(
