@@ -4,6 +4,7 @@
 #     OUT=FOLDER bash tools/gpu.sh kernels        # attention alone: every kernel and tile, cuDNN beside them
 #     OUT=FOLDER bash tools/gpu.sh steps          # steps of BERT-base: every scheme and backend beside `none`
 #     OUT=FOLDER DATA=DATA bash tools/gpu.sh translation    # translation models beside fairseq's: speed, memory
+#     OUT=FOLDER DATA=DATA bash tools/gpu.sh convergence    # whole trainings side by side, scores, curves
 #     OUT=FOLDER bash tools/gpu.sh tests          # the tests that need a GPU
 #
 # Parts append to files in OUT as they go, so that a part that is cut loses only its end: at most 8 files, two
@@ -21,8 +22,14 @@
 #     MINUTES=8 bash tools/gpu.sh translation
 #     MINUTES=6 bash tools/gpu.sh tests
 #
+# and in a further half hour, with as many EPOCHS as fit by the words a second of `translation`:
+#
+#     for seed in 1 2 3; do SEEDS=$seed bash tools/gpu.sh convergence; done
+#
 # MINUTES (9) is a part's time, a whole number. DEVICE=cpu rehearses a part at tiny size without a GPU.
-# KERNELS names a file of kernels that `kernels` measures beside the package's.
+# KERNELS names a file of kernels that `kernels` measures beside the package's. `convergence` takes
+# SCHEMES (stock shaw diet_rel diet_abs rope t5), SEEDS (1), EPOCHS (20) and OPTIONS of fairseq-train; its
+# checkpoints stay in RUNS, outside OUT. A rehearsal of it needs a small DATA.
 #
 # The environment: $PYTHON (python3) with PyTorch for CUDA, Triton and the packages of setup.py. The script
 # installs what it lacks from the folder $WHEELS, without a network. fairseq's own extension libnat, which
@@ -32,7 +39,7 @@ set -uo pipefail
 [ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
 cd "${BASH_SOURCE[0]%/*}/.."
 
-PARTS='kernels, steps, translation, tests'
+PARTS='kernels, steps, translation, convergence, tests'
 part=${1:-}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
@@ -48,7 +55,7 @@ case ", $PARTS," in
 esac
 [ "${OUT:-}" ] || fail "OUT must name the folder for the figures: OUT=bench/gpu bash tools/gpu.sh $part"
 case $device in cuda | cpu) ;; *) fail "DEVICE must be cuda or cpu, but is $device" ;; esac
-case $part in translation)
+case $part in translation | convergence)
     [ "${DATA:-}" ] || fail "DATA must name the folder tatoeba that tools/gpu_prepare.sh makes"
     [ -d "$DATA/data-bin" ] || fail "DATA: $DATA has no folder data-bin: make it with tools/gpu_prepare.sh"
     ;;
@@ -153,6 +160,21 @@ translation() {
         --max-tokens 200 --batches 1 --search-tokens 50 --search-batches 1)
     run translation.md "$python" -m benchmarks.translation_gpu "$DATA/data-bin" --rounds 4 \
         --out "$OUT/translation.jsonl" "${tiny[@]}"
+}
+
+convergence() {
+    local more=() options=${OPTIONS:-}
+    # two minutes remain for averages, translations and scores
+    more=(--minutes "$(awk "BEGIN { print ($deadline - $SECONDS - 120) / 60 }")")
+    if [ "$device" = cpu ]; then
+        more=(--device cpu --size tiny --side-by-side 1)
+        options="--max-update 2 --max-tokens 500 $options"
+    fi
+    read -ra schemes <<<"${SCHEMES:-stock shaw diet_rel diet_abs rope t5}"
+    read -ra seeds <<<"${SEEDS:-1}"
+    run convergence.md "$python" -m benchmarks.convergence "$DATA" --runs "${RUNS:-${TMPDIR:-/tmp}/diet_fairseq-runs}" \
+        --out "$OUT/convergence.jsonl" --schemes "${schemes[@]}" --seeds "${seeds[@]}" --epochs "${EPOCHS:-20}" \
+        "${more[@]}" --options "$options"
 }
 
 tests() { # files with the mark only: other tests may need packages that are not here

@@ -29,6 +29,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (["steps"], {"OUT": ""}, "OUT must name the folder for the figures"),
         (["steps"], {"OUT": "x", "DEVICE": "tpu"}, "DEVICE must be cuda or cpu, but is tpu"),
         (["translation"], {"OUT": "x", "DATA": ""}, "DATA must name the folder tatoeba"),
+        (["convergence"], {"OUT": "x", "DATA": "nowhere"}, "/nowhere has no folder data-bin"),
     ],
 )
 def test_a_wrong_call_is_refused_in_one_line_before_anything_is_written(
