@@ -1,14 +1,13 @@
 """Attention on a GPU, one layer's call: every kernel and tile of ours, and PyTorch's kernels.
 
-    python -m benchmarks.kernels [--what pytorch ours] [--lengths 512 2048] [--kernels FILE ...]
+    python -m benchmarks.kernels [--what pytorch ours] [--lengths 512 2048] [--tokens 16384]
 
 A call has 12 heads of 64 numbers in bfloat16 and nothing is padded. Forward and backward pass are
 timed apart, by CUDA events (`triton.testing.do_bench`). Our kernels' own times are those of
 PyTorch's profiler, once for each tile: one kernel gets the tile, the others keep their first one.
-``--kernels`` names further files that take the place of `offset_kernels.py`, for example an
-earlier version, with the package's tiles. The error is the largest one of the output and the
-gradients, relative to the norm of float32 attention's. ``--device cpu --heads 2 --width 16
---tokens 64 --lengths 64`` tries the command in Triton's interpreter.
+The error is the largest one of the output and the gradients, relative to the norm of float32
+attention's. ``--label`` tells rows of several versions of the package apart. ``--device cpu
+--heads 2 --width 16 --tokens 64 --lengths 64`` tries the command in Triton's interpreter.
 """
 
 import argparse
@@ -17,8 +16,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
@@ -129,9 +126,9 @@ def relative_error(results: list[Tensor], expected: list[Tensor]) -> float:
 
 
 def print_row(args: argparse.Namespace, record: dict[str, object], cells: list[str]) -> None:
-    print(f"| {' | '.join(cells)} |", flush=True)
+    print(f"| {args.label} | {' | '.join(cells)} |", flush=True)
     if args.out:
-        append_line(args.out, record)
+        append_line(args.out, {"label": args.label, **record})
 
 
 def measure_passes(
@@ -213,9 +210,9 @@ def measure_backends(args: argparse.Namespace, inputs: Inputs) -> None:
 
 
 def kernel_modules() -> dict[str, ModuleType]:
-    """The backends whose kernels have a table of tiles, by their key in `BACKENDS`."""
+    """The backends whose module has a table of tiles for its kernels, and the module."""
     modules = {
-        name: import_module(f"diet_fairseq.attention.backends.{name}")
+        name: sys.modules[backend.compute.__module__]
         for name, backend in BACKENDS.items()
         if backend.reads is Offsets
     }
@@ -234,15 +231,13 @@ def one_tile(module: ModuleType, kernel: str, tile: tuple[int, ...]) -> Iterator
         yield
 
 
-def measure_tiles(args: argparse.Namespace, inputs: Inputs, backend: str, label: str) -> None:
+def measure_tiles(args: argparse.Namespace, inputs: Inputs, backend: str) -> None:
     """Print the time of each kernel of a backend with each tile."""
     module = kernel_modules()[backend]
     major = torch.cuda.get_device_capability()[0] if args.device == "cuda" else 9
     for kernel in module.TILES:
         chosen = module.tiles_of(kernel, inputs.q.dtype, inputs.width, major)
-        tiles = dict.fromkeys(tuple(tile)[:4] for tile in chosen)
-        if label == backend:  # not for kernels from another file
-            tiles |= dict.fromkeys(TILES.get(kernel, []))
+        tiles = dict.fromkeys([*(tuple(tile)[:4] for tile in chosen), *TILES.get(kernel, [])])
         if args.device == "cpu":  # the interpreter is slow, and tiles mean nothing to it
             tiles = dict.fromkeys([(32, 32, 4, 2)])
         for tile in tiles:
@@ -253,7 +248,7 @@ def measure_tiles(args: argparse.Namespace, inputs: Inputs, backend: str, label:
                     out = call_backend(inputs, backend, *leaves)
                     torch.autograd.grad(out, leaves, inputs.gradient)
 
-            name = f"{label}, {kernel}"
+            name = f"{backend}, {kernel}"
             if succeeds(f"{inputs.length}, {name}, {tile}", call):  # compiles it, too
                 measure_tile(args, inputs, name, kernel, tile, call)
 
@@ -277,27 +272,11 @@ def measure_tile(
     }
     # the interpreter has no kernels: the operators' times stand for them
     ms = sum(time for event, time in times.items() if args.device == "cpu" or kernel in event)
+    if not ms:
+        return  # the backend doesn't use the kernel
     record = {"n": inputs.length, "row": name, "tile": tile, "ms": ms, "all kernels": times}
     shown = " x ".join(map(str, tile[:2])) + f", {tile[2]} warps, {tile[3]} stages"
     print_row(args, record, [f"{inputs.length}", name, shown, f"{ms:.4f}", "", ""])
-
-
-@contextmanager
-def kernels_from(file: Path | None) -> Iterator[None]:
-    """Take the kernels of "offsets" from another file; None: from the package."""
-    if file is None:
-        yield
-        return
-    spec = spec_from_file_location(file.stem.replace(".", "_"), file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = module_from_spec(spec)  # Triton looks it up there
-    spec.loader.exec_module(module)
-    offsets = kernel_modules()["offsets"]
-    offsets.tuned.cache_clear()
-    with patch.object(offsets, "kernels", lambda: module):
-        yield
-    offsets.tuned.cache_clear()
 
 
 def measure_table(args: argparse.Namespace, inputs: Inputs) -> None:
@@ -327,11 +306,8 @@ def measure(args: argparse.Namespace, length: int) -> None:
         return
     measure_backends(args, inputs)
     measure_table(args, inputs)
-    for file in (None, *args.kernels):
-        with kernels_from(file):
-            for backend in kernel_modules() if file is None else ["offsets"]:
-                label = backend if file is None else f"{backend} of {file.name}"
-                measure_tiles(args, inputs, backend, label)
+    for backend in kernel_modules():
+        measure_tiles(args, inputs, backend)
 
 
 def main() -> None:
@@ -343,10 +319,10 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=12, help="(%(default)s)")
     parser.add_argument("--width", type=int, default=64, help="of a head (%(default)s)")
     parser.add_argument("--calls", type=int, default=10, help="profiled for a tile (%(default)s)")
-    parser.add_argument("--kernels", nargs="+", type=Path, default=[], help="files of kernels")
+    parser.add_argument("--label", default="", help="of all rows, such as a version")
     parser.add_argument("--out", type=Path, help="file of JSON lines to append to")
     args = parser.parse_args()
-    print(f"| n | row | pass or tile | ms | TFLOP/s | error |\n|{' --- |' * 6}")
+    print(f"| label | n | row | pass or tile | ms | TFLOP/s | error |\n|{' --- |' * 7}")
     for length in args.lengths:
         measure(args, length)
     name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"

@@ -17,7 +17,7 @@
 # and then, on the machine with the GPU, in this order, within 30 minutes together:
 #
 #     export OUT=bench/gpu WHEELS=bench/gpu-data/wheels DATA=bench/gpu-data/tatoeba
-#     MINUTES=5 KERNELS=bench/gpu-data/offset_kernels_0.3.1.py bash tools/gpu.sh kernels
+#     MINUTES=5 BEFORE=bench/gpu-data/before bash tools/gpu.sh kernels
 #     MINUTES=6 bash tools/gpu.sh steps
 #     MINUTES=8 bash tools/gpu.sh translation
 #     MINUTES=6 bash tools/gpu.sh tests
@@ -27,7 +27,7 @@
 #     for seed in 1 2 3; do SEEDS=$seed bash tools/gpu.sh convergence; done
 #
 # MINUTES (9) is a part's time, a whole number. DEVICE=cpu rehearses a part at tiny size without a GPU.
-# KERNELS names a file of kernels that `kernels` measures beside the package's. `convergence` takes
+# BEFORE names a folder with an earlier diet_fairseq that `kernels` measures beside this one. `convergence` takes
 # SCHEMES (stock shaw diet_rel diet_abs rope t5), SEEDS (1), EPOCHS (20) and OPTIONS of fairseq-train; its
 # checkpoints stay in RUNS, outside OUT. A rehearsal of it needs a small DATA.
 #
@@ -125,13 +125,13 @@ run() { # run LOG COMMAND...: within the time that is left; the log grows as the
 }
 
 kernels() {
-    local tiny=() files=() what
+    local tiny=() what measure=("$python" -m benchmarks.kernels --out "$OUT/kernels.jsonl")
     [ "$device" = cuda ] || tiny=(--device cpu --heads 2 --width 16 --tokens 64 --lengths 64 --calls 1)
-    [ -z "${KERNELS:-}" ] || files=(--kernels "$KERNELS")
     for what in pytorch ours; do # in a process each: a fault of cuDNN's would end all that follows it
-        run kernels.md "$python" -m benchmarks.kernels --what "$what" --out "$OUT/kernels.jsonl" \
-            "${files[@]}" "${tiny[@]}"
+        run kernels.md "${measure[@]}" --what "$what" "${tiny[@]}"
     done
+    [ -z "${BEFORE:-}" ] || PYTHONPATH=$(realpath "$BEFORE"):$PYTHONPATH PYTHONSAFEPATH=1 \
+        run kernels.md "${measure[@]}" --what ours --label before "${tiny[@]}"
 }
 
 steps() {

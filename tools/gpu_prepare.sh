@@ -3,7 +3,7 @@
 #
 #     bash tools/gpu_prepare.sh FOLDER TATOEBA FLICKR
 #
-# FOLDER     is made: FOLDER/tatoeba for DATA, FOLDER/wheels for WHEELS, FOLDER/offset_kernels_0.3.1.py
+# FOLDER     is made: FOLDER/tatoeba for DATA, FOLDER/wheels for WHEELS, FOLDER/before for BEFORE
 # TATOEBA    folder with train, valid and test, each .en.gz and .de.gz (examples/tatoeba/README.md)
 # FLICKR     Multi30k's test_2016_flickr without its endings, .en.gz and .de.gz
 #
@@ -32,8 +32,9 @@ for language in en de; do
     gzip -dc "$flickr.$language.gz" >"$folder/tatoeba/test/flickr.$language"
 done
 
-# the kernels before loops were guarded, for the part `kernels`
-git show 1f75005:diet_fairseq/attention/backends/offset_kernels.py >"$folder/offset_kernels_0.3.1.py"
+# the package of 0.3.1, whose products on Hopper wait for each other
+mkdir -p "$folder/before"
+git archive 1f75005 diet_fairseq | tar -x -C "$folder/before"
 
 if [ -z "$(ls "$folder/wheels")" ]; then
     # beside the packages that the machine has: scipy, sacrebleu, regex, filelock, pytest
