@@ -13,7 +13,7 @@ attention's. ``--label`` tells rows of several versions of the package apart. ``
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,9 @@ TILES = {
         *((32, 128, 8, 2), (32, 128, 4, 2), (32, 64, 4, 2)),
     ],
     "backward_queries": [(128, 64, 8, 2), (64, 64, 4, 2), (128, 64, 8, 3), (64, 64, 4, 1)],
+    "backward_queries_and_line": [
+        *((64, 64, 4, 2), (64, 64, 4, 1), (128, 64, 8, 2), (128, 128, 8, 2)),
+    ],
     "backward_line": [(64, 64, 4, 2)],
 }
 #: PyTorch's kernels: whether they get a score, and whether it needs a gradient
@@ -250,7 +253,7 @@ def measure_tiles(args: argparse.Namespace, inputs: Inputs, backend: str) -> Non
 
             name = f"{backend}, {kernel}"
             if succeeds(f"{inputs.length}, {name}, {tile}", call):  # compiles it, too
-                measure_tile(args, inputs, name, kernel, tile, call)
+                measure_tile(args, inputs, name, kernel, module.TILES, tile, call)
 
 
 def measure_tile(
@@ -258,6 +261,7 @@ def measure_tile(
     inputs: Inputs,
     name: str,
     kernel: str,
+    kernels: Iterable[str],
     tile: tuple[int, ...],
     call: Callable[[], None],
 ) -> None:
@@ -266,17 +270,22 @@ def measure_tile(
             call()
 
     times = {
-        event: ms / args.calls
-        for event, (ms, _) in profile_kernels(calls, args.device).items()
-        if "offset" in event
+        event: ms / args.calls for event, (ms, _) in profile_kernels(calls, args.device).items()
     }
-    # the interpreter has no kernels: the operators' times stand for them
-    ms = sum(time for event, time in times.items() if args.device == "cpu" or kernel in event)
+    if args.device == "cuda":  # the interpreter has no kernels: all operators stand for them
+        times = {event: ms for event, ms in times.items() if kernel_name(event, kernels) == kernel}
+    ms = sum(times.values())
     if not ms:
         return  # the backend doesn't use the kernel
-    record = {"n": inputs.length, "row": name, "tile": tile, "ms": ms, "all kernels": times}
+    record = {"n": inputs.length, "row": name, "tile": tile, "ms": ms}
     shown = " x ".join(map(str, tile[:2])) + f", {tile[2]} warps, {tile[3]} stages"
     print_row(args, record, [f"{inputs.length}", name, shown, f"{ms:.4f}", "", ""])
+
+
+def kernel_name(event: str, kernels: Iterable[str]) -> str:
+    """The kernel that a profiler's event belongs to, the longest name that fits; else empty."""
+    names = [kernel for kernel in kernels if event.startswith(f"offset_{kernel}")]
+    return max(names, key=len, default="")
 
 
 def measure_table(args: argparse.Namespace, inputs: Inputs) -> None:
