@@ -109,13 +109,3 @@ def test_imports_of_the_examples_are_requirements(monkeypatch):
     modules -= {path.stem for path in files} | {"diet_fairseq", "fairseq_cli"}
     other_names = {"sklearn": "scikit_learn", "yaml": "pyyaml"}
     assert {other_names.get(module, module) for module in modules} - names == set()
-
-
-def test_workflows_have_few_lines():
-    tests = ("tests/workflows", "tests/roberta", "tests/text")
-    for most, *folders in [(3560, "examples"), (500, "diet_fairseq/text"), (2750, *tests)]:
-        files = [path for folder in folders for path in (EXAMPLES.parent / folder).rglob("*")]
-        code = [p for p in files if p.suffix in (".py", ".smk") or p.name == "Snakefile"]
-        lines = {path: len(path.read_text().splitlines()) for path in code}
-        assert sum(lines.values()) <= most
-        assert all(size < 110 for path, size in lines.items() if path.parent.name == "scripts")
