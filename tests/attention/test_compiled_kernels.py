@@ -17,8 +17,6 @@ pytestmark = [pytest.mark.slow, needs_triton]
 BACKWARD = [name for name in TILES if name != "forward"]
 #: registers and bytes of shared memory of a multiprocessor (8.0, 9.0, 10.0; programming guide)
 REGISTERS, SHARED = 65536, {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}
-#: kernels of which two programs fit into a multiprocessor
-TWO = ["backward_line"]
 #: a call of an encoder without padding, and padded calls with far tiles
 CALLS = {
     "encoder": {},
@@ -61,23 +59,6 @@ def machine(
         return compiled(kernel, arch, constants, tile.warps, tile.stages, Path(folder), dtype)
 
 
-def instructions_per_score(name: str, arch: int) -> float:
-    """Instructions of a thread in the loop over whole near tiles, for each of its scores.
-
-    Products are a few instructions for many scores everywhere: of warps on 8.0, of four warps on
-    9.0, and on 10.0 of one thread, whose results all threads load from tensor memory.
-    """
-    tile = tiles(name, arch)[0]
-    scores = tile.queries * tile.keys / (32 * tile.warps)
-    return len(machine(name, arch, tile).loop) / scores
-
-
-@pytest.mark.parametrize("arch", [80, 90, 100])
-def test_a_score_takes_15_instructions_forward_and_42_backward(arch):
-    assert instructions_per_score("forward", arch) <= 15
-    assert sum(instructions_per_score(name, arch) for name in BACKWARD) <= 42
-
-
 #: on 8.0 and 10.0 only the call that needs most registers, as compiling takes seconds
 COMPILED = [(call, 90) for call in CALLS] + [("padded decoder", arch) for arch in (80, 100)]
 
@@ -99,18 +80,32 @@ def assert_no_spills(code: Machine) -> None:
 @pytest.mark.parametrize(("width", "arch"), [(64, 80), (64, 90), (64, 100), (128, 90)])
 @pytest.mark.parametrize("name", TILES)
 def test_no_tile_spills_registers_with_dropout(name, width, arch):
-    [tile] = tiles(name, arch, width, dropout=True)
-    assert_no_spills(machine(name, arch, tile, width, dropout=True, **MOST))
+    for tile in tiles(name, arch, width, dropout=True):
+        assert_no_spills(machine(name, arch, tile, width, dropout=True, **MOST))
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("name", TILES)
-def test_programs_fit_into_a_multiprocessor(name, arch):
-    programs = 2 if name in TWO else 1
-    for tile in tiles(name, arch) if arch == 90 else tiles(name, arch)[:1]:
-        code = machine(name, arch, tile)
-        assert programs * code.registers * 32 * tile.warps <= REGISTERS
-        assert programs * (code.shared + 1024) <= SHARED[arch]
+def test_two_programs_of_a_tile_fit_into_a_multiprocessor(name, arch):
+    """One computes exponentials while the other multiplies; the fastest tile is timed."""
+    assert max(programs(machine(name, arch, tile), arch, tile) for tile in tiles(name, arch)) >= 2
+
+
+def programs(code: Machine, arch: int, tile: Tile) -> int:
+    """The number of programs that fit into a multiprocessor."""
+    registers = -(-code.registers // 8) * 8 * 32 * tile.warps  # allocated in units of 8
+    return min(REGISTERS // registers, SHARED[arch] // (code.shared + 1024))
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("name", TILES)
+def test_products_on_a_hopper_gpu_run_while_others_do(name, call):
+    """ptxas makes every product wait for the one before if a path skips a loop (C7515)."""
+    for tile in tiles(name, 90):
+        code = machine(name, 90, tile, **CALLS[call])
+        assert "HGMMA" in code.text
+        assert code.waits <= 4
+        assert "serialized" not in code.messages
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])

@@ -18,6 +18,7 @@ from diet_fairseq.attention.backends import (
     comparison,
     quickest,
 )
+from diet_fairseq.attention.backends.offsets import Launch, has_far_tiles
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
@@ -208,14 +209,43 @@ def test_every_kind_of_call_is_compared_once(monkeypatch):
     assert len(comparison.compared) == 4
 
 
-def attend(width: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+def attend(width: int, dtype: torch.dtype = torch.float32, scheme=None) -> list[torch.Tensor]:
     """Attend forward and backward on a CPU, as if it could interpret the kernels."""
     q, k, v = (torch.ones(2, 3, n, width, dtype=dtype, requires_grad=True) for n in (4, 5, 5))
-    line = torch.ones(3, 8, requires_grad=True)
     layout = Layout(torch.arange(1, 5).unsqueeze(0), torch.arange(5).unsqueeze(0))
-    scores = (Offsets(line, layout),)
-    out, _ = BACKENDS["offsets"](AttentionCall(q, k, v, scores, (), layout, 0.0))
-    return [out, *torch.autograd.grad(out.sum(), (q, k, v, line))]
+    leaves = [torch.ones(3, 8, requires_grad=True)] if scheme is None else [*scheme.parameters()]
+    score = Offsets(leaves[0], layout) if scheme is None else scheme.score(layout)
+    out, _ = BACKENDS["offsets"](AttentionCall(q, k, v, (score,), (), layout, 0.0))
+    return [out, *torch.autograd.grad(out.sum(), (q, k, v, *leaves))]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "learned"),
+    [
+        *(("diet_rel", {}, True), ("sandwich", {}, False)),
+        *(("alibi", {"slopes": "fixed"}, False), ("alibi", {"slopes": "learned"}, True)),
+    ],
+)
+def test_no_kernel_computes_the_gradient_of_a_fixed_line(name, options, learned, monkeypatch):
+    started = []
+
+    def start(launch: Launch, kernel: str, *_: object) -> dict[str, int]:
+        started.append(kernel)
+        return {"BM": 64, "BN": 64}
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(Launch, "start", start)
+    monkeypatch.setattr(Launch, "delta", lambda _, g, out: g.sum(-1))
+    limit = Limit(5, "--max-positions")
+    attend(8, scheme=SCHEMES[name].create(AttentionShape(3, 8, 24, limit, limit), **options))
+    assert ("backward_line" in started) == learned
+    assert started[:3] == ["forward", "backward_keys", "backward_queries"]
+
+
+@pytest.mark.parametrize(("keys", "far"), [(512, False), (527, False), (528, True), (2048, True)])
+def test_tiles_are_far_where_a_whole_tile_is(keys, far):
+    """`diet_rel` of 272 offsets on either side."""
+    assert has_far_tiles(271, 1, keys) == far
 
 
 def test_without_triton_the_error_says_what_to_install(monkeypatch):

@@ -19,10 +19,12 @@ class Machine:
 
     Attributes:
         text: the disassembly
+        messages: the messages of ptxas for compute capability 9.0; empty for others
         registers, stack, shared: registers a thread, bytes of stack a thread, of shared memory
     """
 
     text: str
+    messages: str
     registers: int
     stack: int
     shared: int
@@ -33,7 +35,12 @@ class Machine:
 
     @property
     def loop(self) -> list[str]:
-        """The shortest loop with matrix products and exponentials: a tile without checks."""
+        """The shortest of `loops`: a tile without checks."""
+        return min(self.loops, key=len)
+
+    @property
+    def loops(self) -> list[list[str]]:
+        """The loops over tiles, which have matrix products and exponentials."""
         lines = self._lines
         places = {int(address, 16): n for n, (address, _, _) in enumerate(lines)}
         loops = []
@@ -47,7 +54,12 @@ class Machine:
                 and "MUFU.EX2" in body
             ):
                 loops.append(body)
-        return min(loops, key=len)
+        return loops
+
+    @property
+    def waits(self) -> int:
+        """The largest number of waits for asynchronous products (wgmma) in a loop over tiles."""
+        return max(sum(name.startswith("WARPGROUP.DEPBAR") for name in body) for body in self.loops)
 
     @property
     def _lines(self) -> list[tuple[str, str, str]]:
@@ -72,6 +84,7 @@ def compiled(
     """
     import triton
     from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.compiler import get_ptxas
     from triton.compiler import ASTSource
 
     names = kernel.arg_names
@@ -86,10 +99,18 @@ def compiled(
     code = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     cubin = folder / f"{kernel.__name__}-{arch}.cubin"
     cubin.write_bytes(code.asm["cubin"])
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"  # comes with Triton
-    text, usage = (
-        subprocess.run([tool, option, cubin], capture_output=True, text=True, check=True).stdout
-        for option in ("-sass", "-res-usage")
-    )
+    tools = Path(triton.__file__).parent / "backends/nvidia/bin"  # come with Triton
+    text, usage = (run([tools / "cuobjdump", option, cubin]) for option in ("-sass", "-res-usage"))
+    messages = ""
+    if arch == 90:  # Triton drops the messages
+        ptx = cubin.with_suffix(".ptx")
+        ptx.write_text(code.asm["ptx"])
+        messages = run([get_ptxas(arch).path, "-v", "--gpu-name=sm_90a", ptx, "-o", cubin])
     [(registers, stack)] = re.findall(r"REG:(\d+) STACK:(\d+)", usage)
-    return Machine(text, int(registers), int(stack), code.metadata.shared)
+    return Machine(text, messages, int(registers), int(stack), code.metadata.shared)
+
+
+def run(command: list[str | Path]) -> str:
+    """The output of a command, errors included."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
+    return done.stdout.decode()

@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from ...positions.base import KINDS
 from ..context import scores_of, transformed
 from .call import AttentionCall, Backend, Request
+from .offsets import has_far_tiles
 from .reference import reference
 
 logger = logging.getLogger(__name__)
@@ -46,10 +47,12 @@ def kind_of(name: str, request: Request) -> tuple[Any, ...]:
     """The properties of a call that kernels are compiled for, lengths aside."""
     layout, schemes = request.layout, request.schemes
     reach = max((getattr(scheme, "outermost", 0) for scheme in schemes), default=0)
+    learned = any(p.requires_grad for scheme in schemes for p in scheme.parameters())
     return (
-        *(name, tuple(type(scheme).__name__ for scheme in schemes), request.shape[2]),
+        *(name, tuple(type(scheme).__name__ for scheme in schemes), request.shape[2], learned),
         *(request.dtype, request.device, request.training, request.dropout > 0),
-        *(layout.causal, layout.padding_mask is not None, reach < request.keys),
+        *(layout.causal, layout.padding_mask is not None),
+        has_far_tiles(reach, request.queries, request.keys),
     )
 
 

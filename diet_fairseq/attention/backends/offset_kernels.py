@@ -132,23 +132,26 @@ def accumulate_output(
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    for start in range(begin, end, BN):
-        j = (start + tl.arange(0, BN))[None, :]
-        key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
-        products = tl.dot(query, tl.trans(key), input_precision=P)
-        entry = start - first + queries - 1
-        bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
-        padding = pad
-        if pad is not None:
-            padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
-        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
-        new_highest = tl.maximum(highest, tl.max(score, 1))
-        weight, decay = tl.exp2(score - new_highest[:, None]), tl.exp2(highest - new_highest)
-        total = total * decay + tl.sum(weight, 1)
-        output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
-        value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
-        out = tl.dot(output_weight.to(value.dtype), value, out * decay[:, None], input_precision=P)
-        highest = new_highest
+    if begin < end:  # ptxas would serialize the products of a loop that may be skipped
+        for start in range(begin, end, BN):
+            j = (start + tl.arange(0, BN))[None, :]
+            key = load_rows(k, start, k_t, keys, BN, d, W, EDGE)
+            products = tl.dot(query, tl.trans(key), input_precision=P)
+            entry = start - first + queries - 1
+            bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
+            padding = pad
+            if pad is not None:
+                padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+            score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
+            new_highest = tl.maximum(highest, tl.max(score, 1))
+            weight, decay = tl.exp2(score - new_highest[:, None]), tl.exp2(highest - new_highest)
+            total = total * decay + tl.sum(weight, 1)
+            output_weight = drop(weight, seed, tl.program_id(1), i, j, dropout)
+            value = load_rows(v, start, v_t, keys, BN, d, W, EDGE)
+            out = tl.dot(
+                output_weight.to(value.dtype), value, out * decay[:, None], input_precision=P
+            )
+            highest = new_highest
     return highest, total, out
 
 
@@ -206,22 +209,23 @@ def accumulate_key_gradients(
     first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    for start in range(begin, end, BM):
-        i = start + tl.arange(0, BM)
-        inside = tl.minimum(i, queries - 1) if EDGE else i
-        query = load_rows(q, start, step, queries, BM, d, W, EDGE)
-        products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
-        entry = first - start + queries - 1
-        bias = load_bias(line, far, entry, queries + keys - 2, BN, BM, -1, FAR)
-        score = scores(products, bias, padding, i[None, :], j, queries, keys, EDGE, CAUSAL)
-        weight = tl.exp2(score - tl.load(norm + inside)[None, :])
-        grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
-        # before the next product, so that fewer numbers are in registers at a time
-        output_weight = drop(weight, seed, tl.program_id(1), i[None, :], j, dropout)
-        dv = tl.dot(output_weight.to(grad.dtype), grad, dv, input_precision=P)
-        products = tl.dot(value, tl.trans(grad), input_precision=P)
-        score_grad = output_weight * products - weight * tl.load(delta + inside)[None, :]
-        dk = tl.dot(score_grad.to(query.dtype), query, dk, input_precision=P)
+    if begin < end:  # ptxas would serialize the products of a loop that may be skipped
+        for start in range(begin, end, BM):
+            i = start + tl.arange(0, BM)
+            inside = tl.minimum(i, queries - 1) if EDGE else i
+            query = load_rows(q, start, step, queries, BM, d, W, EDGE)
+            products = tl.dot(key, tl.trans(query), input_precision=P)  # (BN, BM), as all below
+            entry = first - start + queries - 1
+            bias = load_bias(line, far, entry, queries + keys - 2, BN, BM, -1, FAR)
+            score = scores(products, bias, padding, i[None, :], j, queries, keys, EDGE, CAUSAL)
+            weight = tl.exp2(score - tl.load(norm + inside)[None, :])
+            grad = load_rows(g, start, step, queries, BM, d, W, EDGE)
+            # before the next product, so that fewer numbers are in registers at a time
+            output_weight = drop(weight, seed, tl.program_id(1), i[None, :], j, dropout)
+            dv = tl.dot(output_weight.to(grad.dtype), grad, dv, input_precision=P)
+            products = tl.dot(value, tl.trans(grad), input_precision=P)
+            score_grad = output_weight * products - weight * tl.load(delta + inside)[None, :]
+            dk = tl.dot(score_grad.to(query.dtype), query, dk, input_precision=P)
     return dk, dv
 
 
@@ -279,25 +283,26 @@ def accumulate_query_gradients(
     far_start, first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
     W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, FAR: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    for start in range(begin, end, BN):
-        j = (start + tl.arange(0, BN))[None, :]
-        key = load_rows(k, start, step, keys, BN, d, W, EDGE)
-        products = tl.dot(query, tl.trans(key), input_precision=P)
-        entry = start - first + queries - 1
-        bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
-        padding = pad
-        if pad is not None:
-            padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
-        score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
-        weight = tl.exp2(score - norm[:, None])
-        value = load_rows(v, start, step, keys, BN, d, W, EDGE)
-        row, deltas = tl.program_id(1), delta[:, None]
-        score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
-        dq = tl.dot(score_grad.to(key.dtype), key, dq, input_precision=P)
-        if FAR:
-            sums += tl.sum(score_grad, 1)
-        if EDGE and far_start is not None:
-            sums += tl.where(start >= far_start, tl.sum(score_grad, 1), 0.0)
+    if begin < end:  # ptxas would serialize the products of a loop that may be skipped
+        for start in range(begin, end, BN):
+            j = (start + tl.arange(0, BN))[None, :]
+            key = load_rows(k, start, step, keys, BN, d, W, EDGE)
+            products = tl.dot(query, tl.trans(key), input_precision=P)
+            entry = start - first + queries - 1
+            bias = load_bias(line, far, entry, queries + keys - 2, BM, BN, 1, FAR)
+            padding = pad
+            if pad is not None:
+                padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+            score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
+            weight = tl.exp2(score - norm[:, None])
+            value = load_rows(v, start, step, keys, BN, d, W, EDGE)
+            row, deltas = tl.program_id(1), delta[:, None]
+            score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
+            dq = tl.dot(score_grad.to(key.dtype), key, dq, input_precision=P)
+            if FAR:
+                sums += tl.sum(score_grad, 1)
+            if EDGE and far_start is not None:
+                sums += tl.where(start >= far_start, tl.sum(score_grad, 1), 0.0)
     return dq, sums
 
 

@@ -25,6 +25,8 @@ from .reference import reference
 
 #: the ``reach`` of scores without far offsets
 UNLIMITED = 2**30
+#: queries and keys of the largest tile, together
+LARGEST_TILE = 256
 
 
 class Tile(NamedTuple):
@@ -40,21 +42,41 @@ class Tile(NamedTuple):
     spills: tuple[int, ...] = ()
 
 
-#: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. A call may
-#: take the first two that spill no register (tests/attention/test_compiled_kernels.py). The line's
-#: tiles divide the queries' in both directions.
+#: in half precision: for heads of at most 64 numbers, for wider ones, and with dropout. Calls time
+#: all tiles that spill no register (tests/attention/test_compiled_kernels.py): large ones need
+#: fewer instructions, and of those of 4 warps two or more programs share a multiprocessor. The
+#: line's tiles divide the queries' in both directions.
 TILES = {
     "forward": (
-        (Tile(128, 64, 8, 3), Tile(128, 128, 8, 2, spills=(10,))),
+        (
+            Tile(128, 64, 8, 3),
+            Tile(128, 128, 8, 2, spills=(10,)),
+            Tile(128, 64, 4, 2, spills=(10,)),
+            Tile(64, 128, 4, 2, spills=(10,)),
+            Tile(64, 64, 4, 2),
+        ),
         (Tile(128, 64, 8, 2),),
-        (Tile(128, 64, 8, 2),),
+        (Tile(128, 64, 8, 2, spills=(10,)), Tile(64, 64, 8, 2)),
     ),
     "backward_keys": (
-        (Tile(64, 128, 8, 2, spills=(8,)), Tile(32, 128, 8, 2)),
-        (Tile(64, 64, 8, 2, spills=(8, 10)), Tile(32, 64, 4, 2, spills=(8,)), Tile(32, 32, 4, 2)),
+        (
+            Tile(64, 128, 8, 2, spills=(8,)),
+            Tile(32, 128, 8, 2),
+            Tile(64, 64, 4, 2, spills=(8,)),
+            Tile(32, 64, 4, 2),
+        ),
+        (
+            Tile(64, 64, 8, 2, spills=(8, 10)),
+            Tile(32, 64, 4, 2, spills=(8, 10)),
+            Tile(32, 32, 4, 2),
+        ),
         (Tile(32, 64, 4, 2),),
     ),
-    "backward_queries": ((Tile(128, 64, 8, 2),), (Tile(64, 64, 8, 2),), (Tile(64, 32, 4, 2),)),
+    "backward_queries": (
+        (Tile(128, 64, 8, 2), Tile(64, 64, 4, 1)),
+        (Tile(64, 64, 8, 1),),
+        (Tile(64, 32, 4, 2),),
+    ),
     "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 1),)),
 }
 #: tiles of all kernels in float32, and for wide heads with dropout
@@ -72,7 +94,7 @@ def tiles_of(
     if dtype == torch.float32 or (dropout and width > 64):
         return (SMALL,)
     tiles = TILES[kernel][2 if dropout else width > 64]
-    return tuple(tile for tile in tiles if major not in tile.spills)[:2]
+    return tuple(tile for tile in tiles if major not in tile.spills)
 
 
 def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
@@ -148,10 +170,11 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 def offset_attention_backward(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
     seed: Tensor | None, reach: int, causal: bool, dropout: float, out: Tensor, norm: Tensor,
+    needs_line: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of q, k, v and line, given that of out."""
+    """The gradients of q, k, v and line, given that of out; line's is empty if nobody needs it."""
     launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout)
-    return launch.backward(gradient, out, norm)
+    return launch.backward(gradient, out, norm, needs_line)
 
 
 @offset_attention_backward.register_fake
@@ -160,7 +183,7 @@ def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, *rest: Any) -> t
         empty_activations(q),
         empty_activations(k),
         empty_activations(v),
-        line.new_empty(line.shape),
+        line.new_empty(line.shape if rest[-1] else (0,)),
     )
 
 
@@ -172,8 +195,12 @@ def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, T
 
 def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *inputs, out, norm = ctx.saved_tensors
-    results = offset_attention_backward(gradient, *inputs, *ctx.options, out, norm)
-    return *results, *[None] * 5
+    # fixed slopes have no gradient
+    needs_line = ctx.needs_input_grad[3]
+    *results, of_line = offset_attention_backward(
+        gradient, *inputs, *ctx.options, out, norm, needs_line
+    )
+    return *results, of_line if needs_line else None, *[None] * 5
 
 
 offset_attention.register_autograd(backward, setup_context=save_for_backward)
@@ -210,9 +237,9 @@ class Launch:
         self.start("forward", self.grid(self.queries, "BM"), (), (out, norm, *strides))
 
     def backward(
-        self, gradient: Tensor, out: Tensor, norm: Tensor
+        self, gradient: Tensor, out: Tensor, norm: Tensor, needs_line: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The gradients of q, k, v and the line."""
+        """The gradients of q, k, v and the line; the line's is empty unless it is needed."""
         self.q, self.k, self.v = (token_major(x) for x in (self.q, self.k, self.v))
         g = token_major(gradient)
         delta = self.delta(g, token_major(out))
@@ -221,6 +248,8 @@ class Launch:
         keys, queries = self.grid(self.keys, "BN"), self.grid(self.queries, "BM")
         self.start("backward_keys", keys, (g,), (norm, delta, grad_k, grad_v))
         far = self.start("backward_queries", queries, (g,), (norm, delta, grad_q, grad_far))
+        if not needs_line:
+            return grad_q, grad_k, grad_v, self.line.new_empty(0)
         return grad_q, grad_k, grad_v, self.line_gradient(g, norm, delta, grad_far, far)
 
     def line_gradient(
@@ -275,8 +304,8 @@ class Launch:
 
     @property
     def has_far(self) -> bool:
-        """Whether there may be far offsets."""
-        return self.reach < max(self.queries, self.keys)
+        """Whether the kernels have far tiles."""
+        return has_far_tiles(self.reach, self.queries, self.keys)
 
     @property
     def columns(self) -> dict[str, int]:
@@ -313,6 +342,11 @@ class Launch:
                 enable_fp_fusion=True,  # a default until Triton 3.9
             )
         return kernel.best_config.kwargs
+
+
+def has_far_tiles(reach: int, queries: int, keys: int) -> bool:
+    """Whether all offsets of a whole tile may be far; a tile that is far in part reads the line."""
+    return reach + LARGEST_TILE < max(queries, keys)
 
 
 def token_major(x: Tensor) -> Tensor:
