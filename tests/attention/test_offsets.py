@@ -1,8 +1,11 @@
 """The Triton kernels for scores of offsets, without a GPU: interpreted, compiled, or not used."""
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 
 import pytest
 import torch
@@ -28,6 +31,8 @@ from tests.support import commands, interpreted, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import Case
 
+# the package has the function under this name
+offsets = import_module("diet_fairseq.attention.backends.offsets")
 CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
 
 
@@ -43,10 +48,11 @@ needs_triton = pytest.mark.skipif(triton_version() < (3, 3), reason="needs Trito
 
 @needs_triton
 @pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_kernels_compute_what_the_reference_does_forward_and_backward(slow):
-    arguments = ["slow"] if slow else []
+@pytest.mark.parametrize("backend", interpreted.KERNELS)
+def test_the_kernels_compute_what_the_reference_does_forward_and_backward(backend, slow):
+    arguments = [backend, "slow"] if slow else [backend]
     done = commands.run("tests.support.interpreted:main", *arguments, plugin=False, limit=300)
-    passed = [f"{name}: passed" for name in interpreted.checks_of(slow)]
+    passed = [f"{name}: passed" for name in interpreted.checks_of(backend, slow)]
     assert done.out.splitlines() == passed, done.text
 
 
@@ -240,6 +246,38 @@ def test_no_kernel_computes_the_gradient_of_a_fixed_line(name, options, learned,
     attend(8, scheme=SCHEMES[name].create(AttentionShape(3, 8, 24, limit, limit), **options))
     assert ("backward_line" in started) == learned
     assert started[:3] == ["forward", "backward_keys", "backward_queries"]
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled", "fake"])
+def test_the_registered_operator_is_called_only_where_operations_are_recorded(how, monkeypatch):
+    calls = []
+    monkeypatch.setattr(offsets, "offset_attention", lambda *_: calls.append("operator"))
+    monkeypatch.setattr(offsets.OffsetAttention, "apply", lambda *_: calls.append("function"))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: how == "compiled")
+    with FakeTensorMode() if how == "fake" else nullcontext():
+        offsets.attend(torch.ones(1, 2, 3, 8))
+    assert calls == ["function" if how == "eager" else "operator"]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(40, 40), (16, 33), (33, 16)])
+@pytest.mark.parametrize(("BM", "BN"), [(16, 16), (16, 32), (32, 16)])
+def test_sums_of_diagonals_are_those_of_the_whole_matrix(BM, BN, queries, keys, causal):
+    """A matrix of 1 and the sums that its tiles have; tiles that nobody visits hold NaN."""
+    rows, columns = -(-queries // BM), -(-keys // BN)
+    matrix = torch.zeros(rows * BM, columns * BN)
+    matrix[:queries, :keys] = 1
+    if causal:
+        matrix = matrix.tril(keys - queries)
+    blocks = matrix.view(rows, BM // 8, 8, columns, BN // 8, 8)
+    sums = torch.zeros(1, 1, rows, columns, (BM + BN) // 8, 16)
+    for a, i, b, j in product(range(BM // 8), range(8), range(BN // 8), range(8)):
+        sums[0, 0, :, :, b - a + BM // 8 - 1, j - i + 7] += blocks[:, a, i, :, b, j]
+    for row, column in product(range(rows), range(columns)):
+        if causal and column * BN >= (row + 1) * BM + keys - queries:
+            sums[:, :, row, column] = torch.nan
+    [line] = offsets.sum_diagonals(sums, queries, keys, BM, BN, causal)
+    assert line.tolist() == [matrix.diagonal(o).sum().item() for o in range(1 - queries, keys)]
 
 
 @pytest.mark.parametrize(("keys", "far"), [(512, False), (527, False), (528, True), (2048, True)])

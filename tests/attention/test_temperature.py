@@ -79,9 +79,7 @@ def check_kernels(case):
     q, line = tiny.vectors(1, 2, 4, 8), tiny.vectors(2, 7)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offsets_module, "kernels_fit", lambda *_: True)
-        patch.setattr(
-            offsets_module, "offset_attention", lambda *x: (calls.append(x) or x[0], None)
-        )
+        patch.setattr(offsets_module, "attend", lambda *x: (calls.append(x) or x[0], None))
         BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
     close(calls[0][0], q / LOW)
     close(calls[0][3], line / LOW)

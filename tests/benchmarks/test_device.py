@@ -49,6 +49,7 @@ def test_a_row_that_fails_is_left_out_with_its_reason(capsys):
         ("diet_abs", "factors", True),
         ("diet_rel", "factors", False),
         ("diet_rel", "offsets", True),
+        ("diet_rel", "offsets_v2", True),
         ("tupe_r", "offsets", False),
     ],
 )

@@ -1,4 +1,4 @@
-"""The kernels of the backend "offsets" in Triton's interpreter, against the reference.
+"""The kernels of the backends for offsets in Triton's interpreter, against the reference.
 
 `main` runs in a process of its own, as Triton is imported for its interpreter or for a device, and
 prints how each check ended.
@@ -16,6 +16,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
 from diet_fairseq.attention.context import scores_of
@@ -25,6 +26,8 @@ from diet_fairseq.positions.layout import Layout, toeplitz
 # the package has the function under this name
 offsets: Any = import_module("diet_fairseq.attention.backends.offsets")
 BATCH, HEADS = 2, 2
+#: the sets of kernels, and whether they fuse the line's gradient with that of the queries
+KERNELS = {"offsets": False, "offsets_v2": True}
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,9 @@ def kernels_with(tile: int, faulty: Callable[..., Any] | None = None) -> Any:
 close: Any = partial(torch.testing.assert_close, rtol=2e-5, atol=2e-5)
 
 
-def check(call: Call) -> None:
+def check(call: Call, backend: str = "offsets") -> None:
     with kernels_with(call.tile), patch.object(offsets, "reference", None):
-        results = call.results("offsets")
+        results = call.results(backend)
     # half precision is rounded at other places, float32 only summed in another order
     error = 2e-5 if call.dtype == torch.float32 else 1e-2
     for result, expected in zip(results, call.results("reference"), strict=True):
@@ -111,6 +114,7 @@ CALLS = {
     "one query, padded": Call("t5", (9, 7), causal=True, left_pad=True, queries=1),
     "half precision": Call("diet_rel", (9, 7), dtype=torch.float16),
     "a sentence without tokens": Call("diet_rel", (3, 0)),
+    "full tiles, padded": Call("t5", (64, 40)),
     "fixed slopes": Call("alibi", (9, 7), options={"slopes": "fixed"}),
 }
 SLOW_CALLS = {
@@ -128,7 +132,7 @@ SLOW_CALLS = {
 }
 
 
-def cross_attention() -> None:
+def cross_attention(backend: str) -> None:
     """More queries than keys, and far offsets beyond the end of the keys."""
     torch.manual_seed(1)
     q, k, v, g = (torch.randn(1, 2, n, 16) for n in (70, 33, 33, 70))
@@ -137,14 +141,15 @@ def cross_attention() -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, numbers)]
     with kernels_with(16):
         line = numbers[:, rows]
-        out, _ = offsets.offset_attention(q, k, v, line, None, None, reach, False, 0.0)
+        reach = offsets.UNLIMITED if KERNELS[backend] else reach
+        out, _ = offsets.attend(q, k, v, line, None, None, reach, False, 0.0, KERNELS[backend])
         gradients = torch.autograd.grad(out, leaves, g)
     expected = (q @ k.mT + toeplitz(numbers[:, rows], 70)).softmax(-1) @ v
     expected_gradients = torch.autograd.grad(expected, leaves, g)
     close((out, *gradients), (expected, *expected_gradients))
 
 
-def dropout() -> None:
+def dropout(backend: str) -> None:
     """The weights that are dropped are the same forward and backward, in every kernel."""
     torch.manual_seed(1)
     rate, seed, n = 0.3, torch.tensor([7]), 40
@@ -153,7 +158,7 @@ def dropout() -> None:
     leaves = [x.requires_grad_() for x in (q, k, v, line)]
 
     def attend(v: Tensor, q: Tensor = q, k: Tensor = k) -> Tensor:
-        out, _ = offsets.offset_attention(q, k, v, line, None, seed, 2**30, True, rate)
+        out, _ = offsets.attend(q, k, v, line, None, seed, 2**30, True, rate, KERNELS[backend])
         return out
 
     with kernels_with(16):
@@ -174,7 +179,7 @@ def dropout() -> None:
     close((out, *gradients), (expected, *expected_gradients))
 
 
-def timed_tiles() -> None:
+def timed_tiles(backend: str) -> None:
     """Tiles are timed once, and all kernels work with those that were the fastest."""
     from triton.runtime.autotuner import Autotuner
 
@@ -191,17 +196,20 @@ def timed_tiles() -> None:
 
     with patch.object(Autotuner, "do_bench", bench), patch.object(offsets.Launch, "tiles", tiles):
         for _ in range(2):
-            close(call.results("offsets"), call.results("reference"))
-        assert len(timed) == 8, timed  # two tiles of four kernels
-        sizes = offsets.tuned("backward_queries", tiles(None, "")).best_config.kwargs
+            close(call.results(backend), call.results("reference"))
+        kernels = ["forward", "backward_keys", "backward_queries_and_line"]
+        if backend == "offsets":
+            kernels[2:] = ["backward_queries", "backward_line"]
+        assert len(timed) == 2 * len(kernels), timed
+        sizes = offsets.tuned(kernels[2], tiles(None, "")).best_config.kwargs
         assert sizes == {"BM": 64, "BN": 16}, sizes
 
 
-def two_runs() -> None:
+def two_runs(backend: str) -> None:
     """Two runs give the same bits, dropout included."""
     call = Call("diet_rel", (40, 25), options={"clip": 3})
     with kernels_with(16):
-        first, second = (call.results("offsets", dropout=0.1) for _ in range(2))
+        first, second = (call.results(backend, dropout=0.1) for _ in range(2))
     assert all(map(torch.equal, first, second))
 
 
@@ -230,7 +238,7 @@ class PaddingForgotten(Mutant):
 
 class TheFutureForgotten(Mutant):
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments[:-2], False, arguments[-1])  # not causal
+        super().__init__(*arguments[:7], False, *arguments[8:])  # not causal
 
 
 class GradientsOnTheNextDiagonal(Mutant):
@@ -264,36 +272,46 @@ def caught(mutant: type[Mutant]) -> None:
     raise AssertionError("not caught")
 
 
-def opcheck() -> None:
+def opcheck(backend: str) -> None:
     """The description of the operator for `torch.compile` is true."""
     q, k, v = (torch.randn(1, 2, tokens, 8, requires_grad=True) for tokens in (3, 5, 5))
     pad = torch.tensor([[0.0, 0.0, 0.0, 0.0, -torch.inf]])
     line = torch.randn(2, 7, requires_grad=True)
     with kernels_with(16):
-        arguments = (q, k, v, line, pad, None, 2**30, False, 0.0)
+        arguments = (q, k, v, line, pad, None, 2**30, False, 0.0, KERNELS[backend])
         torch.library.opcheck(offsets.offset_attention, arguments)
 
 
 class Attention(torch.nn.Module):
     """Self-attention with one trained line, on tokens (T, B, H d_h)."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: str) -> None:
         super().__init__()
+        self.fused_line = KERNELS[backend]
         torch.manual_seed(1)
         self.projection = torch.nn.Linear(16, 48)
         self.line = torch.nn.Parameter(torch.randn(2, 9))
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.projection(x).view(5, 1, 3, 2, 8).permute(2, 1, 3, 0, 4)
-        return offsets.offset_attention(q, k, v, self.line, None, None, 2**30, True, 0.0)[0]
+        options = 2**30, True, 0.0, self.fused_line
+        return offsets.attend(q, k, v, self.line, None, None, *options)[0]
 
 
-def compile_and_fsdp() -> None:
-    """`torch.compile` and FSDP2, of one process here, take the operator as it is."""
+class Checkpointed(Attention):
+    """The same, with activation checkpointing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def compile_and_fsdp(backend: str) -> None:
+    """`torch.compile`, FSDP2, of one process here, and activation checkpointing change nothing."""
     from torch.distributed import HashStore, destroy_process_group, init_process_group
     from torch.distributed.fsdp import fully_shard
 
-    x, models = torch.randn(5, 1, 16), [Attention() for _ in range(3)]
+    x, models = torch.randn(5, 1, 16), [Attention(backend) for _ in range(3)]
+    models.append(Checkpointed(backend))
     models[1].compile(backend="aot_eager", fullgraph=True)
     init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     fully_shard(models[2], mesh=torch.distributed.init_device_mesh("cpu", (1,)))
@@ -308,13 +326,15 @@ def compile_and_fsdp() -> None:
         torch.testing.assert_close([out, *grads], [outputs[0], *gradients[0]])
 
 
-def checks_of(slow: bool) -> dict[str, Callable[[], None]]:
+def checks_of(backend: str, slow: bool) -> dict[str, Callable[[], None]]:
     calls = SLOW_CALLS if slow else CALLS
-    checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n]) for n in calls}
+    checks: dict[str, Callable[[], None]] = {n: partial(check, calls[n], backend) for n in calls}
     if slow:
-        functions = (cross_attention, dropout, two_runs, timed_tiles, opcheck, compile_and_fsdp)
-        return checks | {function.__name__: function for function in functions}
-    return checks | {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
+        functions = cross_attention, dropout, two_runs, timed_tiles, opcheck, compile_and_fsdp
+        checks |= {function.__name__: partial(function, backend) for function in functions}
+    elif backend == "offsets":
+        checks |= {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
+    return checks
 
 
 def main() -> None:
@@ -322,9 +342,10 @@ def main() -> None:
     for name in [*sys.modules]:  # PyTorch's compiler may have imported it already
         if name.startswith("triton") and not name.startswith("triton._C"):
             del sys.modules[name]
-    offsets.LARGEST_TILE = 0  # the short sentences have far tiles, too
+    # the short sentences have far tiles, too, and may be even
+    offsets.LARGEST_TILE, offsets.EVEN = 0, 32
     np.seterr(all="ignore")  # rows beyond the end of a tile hold anything
-    for name, run in checks_of(slow="slow" in sys.argv).items():
+    for name, run in checks_of(sys.argv[1], slow="slow" in sys.argv).items():
         try:
             run()
             print(f"{name}: passed")

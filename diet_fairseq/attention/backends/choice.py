@@ -8,7 +8,7 @@ from ..context import kinds_of
 from .call import Backend, Request, has_triton, kernels_fit
 from .comparison import is_trusted
 from .fused import factors, sdpa
-from .offsets import offsets
+from .offsets import offsets, offsets_v2
 from .reference import reference
 
 #: terms that fused attention can't compute, as it gets q, k, v and a mask
@@ -20,6 +20,7 @@ BACKENDS = {
     "sdpa": Backend(sdpa, serves=KINDS - UNFUSED),
     "factors": Backend(factors, serves=KINDS - UNFUSED, reads=Factors),
     "offsets": Backend(offsets, serves=KINDS - UNFUSED, reads=Offsets),
+    "offsets_v2": Backend(offsets_v2, serves=KINDS - UNFUSED, reads=Offsets),
 }
 
 
@@ -31,13 +32,17 @@ def select_backend(setting: str, request: Request) -> str:
 def candidates(request: Request) -> list[str]:
     """The backends that can compute a call; one that would do the same as another is left out."""
     kinds = kinds_of(request.schemes)
-    differs = {
-        "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
-        "offsets": kinds <= {"offsets", "transform"}
+    has_line = (
+        kinds <= {"offsets", "transform"}
         and "offsets" in kinds
         and request.layout.regular
         and kernels_fit(request.device, request.dtype, request.shape[2])
-        and has_triton(),
+        and has_triton()
+    )
+    differs = {
+        "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
+        "offsets": has_line,
+        "offsets_v2": has_line,
     }
     return [
         name

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from ...positions.base import KINDS
 from ..context import scores_of, transformed
 from .call import AttentionCall, Backend, Request
-from .offsets import has_far_tiles
+from .offsets import has_far_tiles, is_even
 from .reference import reference
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ def kind_of(name: str, request: Request) -> tuple[Any, ...]:
         *(request.dtype, request.device, request.training, request.dropout > 0),
         *(layout.causal, layout.padding_mask is not None),
         has_far_tiles(reach, request.queries, request.keys),
+        is_even(request.queries, request.keys),
     )
 
 

@@ -11,7 +11,8 @@ kernel computes s_ij again and draws m_ij again from Philox's numbers; none adds
 A program has a tile of queries or keys and meets the others a tile at a time, in four runs: tiles
 left of the diagonal by at least ``reach`` offsets, where one number is added to all scores; near
 tiles, which read the line; tiles right of it by ``reach``; tiles that need checks, at the end of
-the keys or at a causal diagonal. Scores and line are in units of log2 e, for `exp2`.
+the keys or at a causal diagonal. EVEN: no tile needs checks, so that the last run is not compiled
+and more programs share a multiprocessor. Scores and line are in units of log2 e, for `exp2`.
 
 Inputs (B, H, T, d) have any strides but the last; outputs lie in memory as (T, B, H, d). d columns
 of W, a power of 2, are used. ``pad`` is (B, Tk), -inf at padding and 0 elsewhere; under a causal
@@ -160,7 +161,7 @@ def offset_forward(
     q, k, v, line, pad, seed, o, norm,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """BM rows of o, and of norm (B, H, Tq): the log2 of what their softmax divides by."""
     tile, row = tl.program_id(0), tl.program_id(1)
@@ -179,7 +180,7 @@ def offset_forward(
     ends = split_keys(first, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
     highest = tl.full((BM,), LOWEST, tl.float32)
     total, out = tl.zeros((BM,), tl.float32), tl.zeros((BM, W), tl.float32)
-    for side in tl.static_range(0 if HAS_FAR else 1, 4):
+    for side in tl.static_range(0 if HAS_FAR else 1, 3 if EVEN else 4):
         if side != 2 or (HAS_FAR and not CAUSAL):
             highest, total, out = accumulate_output(
                 highest, total, out, query, k, v, k_t, v_t, line, pad, seed, inside, ends[side],
@@ -234,7 +235,7 @@ def offset_backward_keys(
     g, q, k, v, line, pad, seed, norm, delta, grad_k, grad_v,
     length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """BN rows of the gradients of k and v; keys past the end are copies of the last key."""
     row, first = tl.program_id(1), tl.program_id(0) * BN
@@ -265,7 +266,7 @@ def offset_backward_keys(
         second_far = tl.maximum(tl.minimum(second_far, edge), near)
     ends = (begin, near, second_far, edge, queries)
     dk, dv = tl.zeros((BN, W), tl.float32), tl.zeros((BN, W), tl.float32)
-    for side in tl.static_range(0 if HAS_FAR or CAUSAL else 1, 4):
+    for side in tl.static_range(0 if HAS_FAR or CAUSAL else 1, 3 if EVEN else 4):
         if HAS_FAR or side != 2:
             dk, dv = accumulate_key_gradients(
                 dk, dv, key, value, q, g, step, line, padding, seed, norm, delta, j,
@@ -311,7 +312,7 @@ def offset_backward_queries(
     g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_far,
     length, heads, queries, keys, reach, dropout,
     d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr,
+    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """BM rows of the gradient of q, and of grad_far (2, B, H, Tq): sums of d_ij over far tiles."""
     tile, row = tl.program_id(0), tl.program_id(1)
@@ -333,7 +334,7 @@ def offset_backward_queries(
     ends = split_keys(first, queries, keys, reach, BM, BN, HAS_FAR, CAUSAL)
     dq, sums = tl.zeros((BM, W), tl.float32), tl.zeros((BM,), tl.float32)
     grad_far += tl.cast(row, tl.int64) * queries + i
-    for side in tl.static_range(0 if HAS_FAR else 1, 4):
+    for side in tl.static_range(0 if HAS_FAR else 1, 3 if EVEN else 4):
         if side != 2 or (HAS_FAR and not CAUSAL):
             dq, sums = accumulate_query_gradients(
                 dq, sums, query, grad, k, v, step, line, pad, seed, norms, deltas,
@@ -401,3 +402,104 @@ def offset_backward_line(
         diagonals = tl.gather(total, tl.where(has_column, column, 0), 1)
         sums = tl.sum(tl.where(has_column, diagonals, 0.0), 0)
         tl.store(grad_line + (tl.cast(block, tl.int64) * 2 + half) * S + r, sums)
+
+
+@triton.jit
+def diagonal_constants(BM: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, dtype: tl.constexpr):
+    """Constants of 0 and 1: the diagonal of each element of a block, and of each block of a tile.
+
+    Returns:
+        (64, 16) for the elements of a block of 8 x 8, and (R, blocks) for the blocks of a tile
+    """
+    element, block = tl.arange(0, 64)[:, None], tl.arange(0, BM * BN // 64)[None, :]
+    inner = element % 8 - element // 8 + 7 == tl.arange(0, 16)[None, :]
+    outer = block % (BN // 8) - block // (BN // 8) + BM // 8 - 1 == tl.arange(0, R)[:, None]
+    return inner.to(dtype), outer.to(dtype)
+
+
+@triton.jit
+def store_diagonals(
+    sums, score_grad, inner, outer, BM: tl.constexpr, BN: tl.constexpr, R: tl.constexpr,
+    P: tl.constexpr,
+):  # fmt: skip
+    """Sum d_ij (BM, BN) over the diagonals of its blocks of 8 x 8, by two products with constants.
+
+    sums ((BM + BN) / 8, 16): an entry for each diagonal of blocks and each diagonal of a block.
+    """
+    blocks = tl.permute(tl.reshape(score_grad, (BM // 8, 8, BN // 8, 8)), (0, 2, 1, 3))
+    by_block = tl.dot(tl.reshape(blocks, (BM * BN // 64, 64)), inner, input_precision=P)
+    total = tl.dot(outer, by_block.to(outer.dtype), input_precision=P)  # (R, 16)
+    row = tl.arange(0, R)[:, None]
+    tl.store(sums + row * 16 + tl.arange(0, 16)[None, :], total, mask=row < BM // 8 + BN // 8)
+
+
+@triton.jit
+def accumulate_query_and_line_gradients(
+    dq, query, grad, k, v, step, line, pad, seed, norm, delta, sums, inner, outer, i, begin, end,
+    first, queries, keys, dropout, BM: tl.constexpr, BN: tl.constexpr, d: tl.constexpr,
+    W: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EDGE: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    if begin < end:  # ptxas would serialize the products of a loop that may be skipped
+        for start in range(begin, end, BN):
+            j = (start + tl.arange(0, BN))[None, :]
+            key = load_rows(k, start, step, keys, BN, d, W, EDGE)
+            products = tl.dot(query, tl.trans(key), input_precision=P)
+            entry = start - first + queries - 1
+            bias = load_bias(line, 0, entry, queries + keys - 2, BM, BN, 1, False)
+            padding = pad
+            if pad is not None:
+                padding = tl.load(pad + (tl.minimum(j, keys - 1) if EDGE else j))
+            score = scores(products, bias, padding, i, j, queries, keys, EDGE, CAUSAL)
+            weight = tl.exp2(score - norm[:, None])
+            value = load_rows(v, start, step, keys, BN, d, W, EDGE)
+            row, deltas = tl.program_id(1), delta[:, None]
+            score_grad = score_gradients(weight, grad, value, deltas, seed, row, i, j, dropout, P)
+            score_grad = score_grad.to(key.dtype)
+            dq = tl.dot(score_grad, key, dq, input_precision=P)
+            tile_sums = sums + start // BN * ((BM // 8 + BN // 8) * 16)
+            store_diagonals(tile_sums, score_grad, inner, outer, BM, BN, R, P)
+    return dq
+
+
+@triton.jit
+def offset_backward_queries_and_line(
+    g, q, k, v, line, pad, seed, norm, delta, grad_q, grad_line,
+    length, heads, queries, keys, reach, dropout,
+    d: tl.constexpr, W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    HAS_FAR: tl.constexpr, CAUSAL: tl.constexpr, P: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """BM rows of the gradient of q, and the sums of their d_ij over diagonals; no tile is far.
+
+    grad_line (B, H, tiles of queries, tiles of keys, (BM + BN) / 8, 16): see `store_diagonals`.
+    """
+    tile, row = tl.program_id(0), tl.program_id(1)
+    if CAUSAL:
+        tile = tl.num_programs(0) - 1 - tile  # the longest first
+    b, h, first = row // heads, row % heads, tile * BM
+    i = first + tl.arange(0, BM)
+    inside = tl.minimum(i, queries - 1)
+    step = tl.num_programs(1) * d
+    query = load_rows(q + row * d, first, step, queries, BM, d, W, True)
+    grad = load_rows(g + row * d, first, step, queries, BM, d, W, True)
+    k, v = k + row * d, v + row * d
+    line += h * (queries + keys - 1)
+    norms = tl.load(norm + tl.cast(row, tl.int64) * queries + inside)
+    if not EVEN:  # rows past the end add nothing to the line
+        norms = tl.where(i < queries, norms, float("inf"))
+    deltas = tl.load(delta + tl.cast(row, tl.int64) * queries + inside)
+    if pad is not None:
+        pad += tl.cast(b, tl.int64) * keys
+    ends = split_keys(first, queries, keys, reach, BM, BN, False, CAUSAL)
+    dq = tl.zeros((BM, W), tl.float32)
+    R: tl.constexpr = 64  # rows of a wgmma, at least
+    inner, outer = diagonal_constants(BM, BN, R, query.dtype)
+    tiles = (tl.cast(row, tl.int64) * tl.num_programs(0) + tile) * tl.cdiv(keys, BN)
+    grad_line += tiles * ((BM // 8 + BN // 8) * 16)
+    for side in tl.static_range(1, 3 if EVEN else 4):
+        if side != 2:
+            dq = accumulate_query_and_line_gradients(
+                dq, query, grad, k, v, step, line, pad, seed, norms, deltas, grad_line, inner,
+                outer, inside[:, None], ends[side], ends[side + 1], first, queries, keys,
+                dropout, BM, BN, d, W, CAUSAL, P, side == 3, R,
+            )  # fmt: skip
+    store_rows(grad_q, first, dq, queries, BM, d, W)

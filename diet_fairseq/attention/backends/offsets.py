@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ...errors import UserError
 from ...positions.scores import Offsets
@@ -25,8 +26,8 @@ from .reference import reference
 
 #: the ``reach`` of scores without far offsets
 UNLIMITED = 2**30
-#: queries and keys of the largest tile, together
-LARGEST_TILE = 256
+#: queries and keys of the largest tile, together; lengths that EVEN divides fill all tiles
+LARGEST_TILE, EVEN = 256, 128
 
 
 class Tile(NamedTuple):
@@ -77,6 +78,11 @@ TILES = {
         (Tile(64, 64, 8, 1),),
         (Tile(64, 32, 4, 2),),
     ),
+    "backward_queries_and_line": (
+        (Tile(64, 64, 4, 2), Tile(128, 64, 8, 2)),
+        (Tile(64, 32, 4, 2),),
+        (Tile(64, 32, 4, 2),),
+    ),
     "backward_line": ((Tile(64, 64, 4, 2),), (Tile(64, 64, 8, 2),), (Tile(32, 32, 4, 1),)),
 }
 #: tiles of all kernels in float32, and for wide heads with dropout
@@ -97,8 +103,8 @@ def tiles_of(
     return tuple(tile for tile in tiles if major not in tile.spills)
 
 
-def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """The backend "offsets": `offset_attention`, or the reference where the kernels can't run.
+def offsets(call: AttentionCall, fused_line: bool = False) -> tuple[Tensor, Tensor | None]:
+    """The backend "offsets": `attend`, or the reference where the kernels can't run.
 
     Raises:
         UserError: Triton can't be imported
@@ -118,27 +124,44 @@ def offsets(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     if call.dropout:
         seed = torch.randint(2**31, (1,), device=call.q.device)
     causal = layout.causal and queries > 1
-    out, _ = offset_attention(
-        call.q,
-        call.k,
-        call.v,
-        line,
-        pad,
-        seed,
-        UNLIMITED if score.reach is None else score.reach,
-        causal,
-        call.dropout,
-    )
+    # the kernels of a fused line have no far tiles
+    reach = UNLIMITED if score.reach is None or fused_line else score.reach
+    options = reach, causal, call.dropout, fused_line
+    out, _ = attend(call.q, call.k, call.v, line, pad, seed, *options)
     return out, None
 
 
-# --- operators, which torch.compile and FSDP take as they are -------------------------------
+def offsets_v2(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    """The backend "offsets_v2": "offsets" with one kernel for the gradients of queries and line.
+
+    No GPU has timed it, so "auto" never takes it. The backward pass has 7 instead of 9 large
+    products, but stores 2 (BM + BN) / (BM BN) float32 numbers for each score, where a tile has BM
+    queries and BN keys: 100 MB for 12 heads, 8 sentences of 2,048 tokens and tiles of 64 x 64.
+
+    Raises:
+        UserError: Triton can't be imported
+    """
+    return offsets(call, fused_line=True)
 
 
-@torch.library.custom_op("diet_fairseq::offset_attention", mutates_args=())
-def offset_attention(
+# --- operators ------------------------------------------------------------------------------
+
+
+def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """`offset_attention`, in eager mode without the overhead of a registered operator."""
+    if is_recorded(inputs[0]):
+        return offset_attention(*inputs)
+    return OffsetAttention.apply(*inputs)
+
+
+def is_recorded(x: Tensor) -> bool:
+    """Whether operations are recorded (`torch.compile`), or x has no numbers, so no kernel runs."""
+    return torch.compiler.is_compiling() or type(x) is not Tensor
+
+
+def forward(
     q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None, seed: Tensor | None,
-    reach: int, causal: bool, dropout: float,
+    reach: int, causal: bool, dropout: float, fused_line: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(q k^T + toeplitz(line) + mask) v.
 
@@ -151,14 +174,21 @@ def offset_attention(
             One entry of the line's gradient may have the sum of theirs.
         causal: keys after the query are masked, too, as in `Layout.mask`
         dropout: the probability that a weight is dropped
+        fused_line: one kernel computes the gradients of q and of the line; reach is `UNLIMITED`
 
     Returns:
         (B, H, Tq, d_h), and log2 of each softmax's denominator, (B, H, Tq) float32
     """
-    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout)
+    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout, fused_line)
     out, norm = empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
     launch.forward(out, norm)
     return out, norm
+
+
+#: `forward` for torch.compile, which records it as it is
+offset_attention = torch.library.custom_op(
+    "diet_fairseq::offset_attention", forward, mutates_args=()
+)
 
 
 @offset_attention.register_fake
@@ -166,15 +196,19 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return empty_activations(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("diet_fairseq::offset_attention_backward", mutates_args=())
-def offset_attention_backward(
+def gradients(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-    seed: Tensor | None, reach: int, causal: bool, dropout: float, out: Tensor, norm: Tensor,
-    needs_line: bool,
+    seed: Tensor | None, reach: int, causal: bool, dropout: float, fused_line: bool, out: Tensor,
+    norm: Tensor, needs_line: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of q, k, v and line, given that of out; line's is empty if nobody needs it."""
-    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout)
+    launch = Launch(q, k, v, line, pad, seed, reach, causal, dropout, fused_line)
     return launch.backward(gradient, out, norm, needs_line)
+
+
+offset_attention_backward = torch.library.custom_op(
+    "diet_fairseq::offset_attention_backward", gradients, mutates_args=()
+)
 
 
 @offset_attention_backward.register_fake
@@ -188,22 +222,31 @@ def _(_: Tensor, q: Tensor, k: Tensor, v: Tensor, line: Tensor, *rest: Any) -> t
 
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, reach, causal, dropout = inputs
-    ctx.options = reach, causal, dropout
-    ctx.save_for_backward(*tensors, *output)
+    ctx.options = inputs[6:]
+    ctx.save_for_backward(*inputs[:6], *output)
 
 
 def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *inputs, out, norm = ctx.saved_tensors
-    # fixed slopes have no gradient
-    needs_line = ctx.needs_input_grad[3]
-    *results, of_line = offset_attention_backward(
-        gradient, *inputs, *ctx.options, out, norm, needs_line
-    )
-    return *results, of_line if needs_line else None, *[None] * 5
+    needs_line = ctx.needs_input_grad[3]  # fixed slopes have no gradient
+    compute: Any = offset_attention_backward if is_recorded(gradient) else gradients
+    *results, of_line = compute(gradient, *inputs, *ctx.options, out, norm, needs_line)
+    return *results, of_line if needs_line else None, *[None] * 6
 
 
 offset_attention.register_autograd(backward, setup_context=save_for_backward)
+
+
+class OffsetAttention(torch.autograd.Function):
+    """`forward` for eager mode."""
+
+    forward = staticmethod(forward)
+    setup_context = staticmethod(save_for_backward)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        return backward(ctx, *gradients)
 
 
 def empty_activations(x: Tensor) -> Tensor:
@@ -220,12 +263,12 @@ class Launch:
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, line: Tensor, pad: Tensor | None,
-        seed: Tensor | None, reach: int, causal: bool, dropout: float,
+        seed: Tensor | None, reach: int, causal: bool, dropout: float, fused_line: bool = False,
     ) -> None:  # fmt: skip
         self.q, self.k, self.v = q, k, v
         self.line = (line * math.log2(math.e)).contiguous()
         self.pad, self.seed, self.reach, self.dropout = pad, seed, reach, dropout
-        self.causal = causal
+        self.causal, self.fused_line = causal, fused_line
         self.batch, self.heads, self.queries, self.width = q.shape
         self.keys = k.size(2)
 
@@ -244,13 +287,34 @@ class Launch:
         g = token_major(gradient)
         delta = self.delta(g, token_major(out))
         grad_q, grad_k, grad_v = (empty_activations(x) for x in (self.q, self.k, self.v))
-        grad_far = norm.new_empty(1 if self.causal else 2, *norm.shape)
         keys, queries = self.grid(self.keys, "BN"), self.grid(self.queries, "BM")
         self.start("backward_keys", keys, (g,), (norm, delta, grad_k, grad_v))
+        if needs_line and self.fused_line:
+            return grad_q, grad_k, grad_v, self.query_and_line_gradients(g, norm, delta, grad_q)
+        grad_far = norm.new_empty(1 if self.causal else 2, *norm.shape)
         far = self.start("backward_queries", queries, (g,), (norm, delta, grad_q, grad_far))
         if not needs_line:
             return grad_q, grad_k, grad_v, self.line.new_empty(0)
         return grad_q, grad_k, grad_v, self.line_gradient(g, norm, delta, grad_far, far)
+
+    def query_and_line_gradients(
+        self, g: Tensor, norm: Tensor, delta: Tensor, grad_q: Tensor
+    ) -> Tensor:
+        """Write the gradient of q to grad_q, and return that of the line, (H, Tq + Tk - 1)."""
+        name = "backward_queries_and_line"
+
+        def shape(size: dict[str, int]) -> tuple[int, ...]:
+            """B, H, tiles of queries, tiles of keys, diagonals of blocks, diagonals of a block."""
+            tiles = -(-self.queries // size["BM"]), -(-self.keys // size["BN"])
+            return self.batch, self.heads, *tiles, (size["BM"] + size["BN"]) // 8, 16
+
+        sizes = [{"BM": tile.queries, "BN": tile.keys} for tile in self.tiles(name)]
+        sums = norm.new_empty(max(math.prod(shape(size)) for size in sizes))
+        grid = self.grid(self.queries, "BM")
+        size = self.start(name, grid, (g,), (norm, delta, grad_q, sums))
+        used = shape(size)
+        sums = sums[: math.prod(used)].view(used)
+        return sum_diagonals(sums, self.queries, self.keys, size["BM"], size["BN"], self.causal)
 
     def line_gradient(
         self, g: Tensor, norm: Tensor, delta: Tensor, grad_far: Tensor, far: dict[str, int]
@@ -335,7 +399,8 @@ class Launch:
             kernel[grid](
                 *(*gradient, self.q, self.k, self.v, self.line, self.pad, self.seed, *others),
                 *(*sizes, *extra),
-                **((constants or {}) | self.columns),
+                **(constants or {"EVEN": is_even(self.queries, self.keys) and not self.causal}),
+                **self.columns,
                 HAS_FAR=self.has_far,
                 CAUSAL=self.causal,
                 P=precision(),
@@ -344,9 +409,47 @@ class Launch:
         return kernel.best_config.kwargs
 
 
+def sum_diagonals(sums: Tensor, queries: int, keys: int, BM: int, BN: int, causal: bool) -> Tensor:
+    """The line's gradient from the sums of `offset_backward_queries_and_line`.
+
+    Args:
+        sums: (B, H, I tiles of BM queries, J tiles of BN keys, R diagonals of blocks, 16)
+        queries: Tq; keys: Tk
+        BM: queries of a tile, BN: its keys
+        causal: tiles after the diagonal hold anything
+
+    Returns:
+        (H, Tq + Tk - 1)
+    """
+    total = sums.sum(0)  # (H, I, J, R, 16)
+    heads, rows, columns, _, _ = total.shape
+    if causal:
+        last = torch.arange(1, rows + 1) * BM + keys - queries - 1  # key of a tile's last query
+        hidden = torch.arange(columns) * BN > last.unsqueeze(1)  # (I, J)
+        total = total.masked_fill(hidden.to(total.device)[..., None, None], 0.0)
+    # each entry is added in a fixed order: tiles of a row, rows from the last on, diagonals
+    x = add_overlaps(total.permute(0, 1, 4, 3, 2).flatten(0, 1), BN // 8)  # (H I, 16, .)
+    x = x.unflatten(0, (heads, rows)).flip(1).permute(0, 2, 3, 1)  # (H, 16, ., I)
+    x = add_overlaps(x, BM // 8)  # (H, 16, .)
+    line = add_overlaps(x.unsqueeze(1), 8).squeeze(1)  # (H, .), from offset 1 - I BM on
+    return line.narrow(1, rows * BM - queries, queries + keys - 1).contiguous()
+
+
+def add_overlaps(windows: Tensor, step: int) -> Tensor:
+    """Sums of windows that start every ``step`` places, (N, C, size, windows) -> (N, C, places)."""
+    _, _, size, number = windows.shape
+    places = (number - 1) * step + size
+    return F.fold(windows.flatten(1, 2), (1, places), (1, size), stride=(1, step)).squeeze(2)
+
+
 def has_far_tiles(reach: int, queries: int, keys: int) -> bool:
     """Whether all offsets of a whole tile may be far; a tile that is far in part reads the line."""
     return reach + LARGEST_TILE < max(queries, keys)
+
+
+def is_even(queries: int, keys: int) -> bool:
+    """Whether all tiles are full."""
+    return not (queries % EVEN or keys % EVEN)
 
 
 def token_major(x: Tensor) -> Tensor:
