@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from diet_fairseq.attention.backends.cudnn import TILE, warps
 from diet_fairseq.attention.backends.offsets import TILES, Tile, tiles_of
 from tests.attention.test_offsets import needs_triton
 from tests.support.sass import Machine, compiled
@@ -139,6 +140,20 @@ def test_wide_heads_fit_into_registers_and_shared_memory(name, width, arch):
         code = machine(name, arch, tile, width, **MOST)
         assert_no_spills(code)
         assert code.shared + 1024 <= SHARED[arch]
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_the_gradient_of_scores_neither_spills_nor_waits_nor_adds_by_atomics(arch, width, tmp_path):
+    from diet_fairseq.attention.backends import score_kernels
+
+    constants = {"d": width, "W": width, "BM": TILE, "BN": TILE, "P": "ieee"}
+    code = compiled(score_kernels.score_gradient, arch, constants, warps(width), 2, tmp_path)
+    assert_no_spills(code)
+    assert code.waits <= 4
+    assert "serialized" not in code.messages
+    assert not [x for x in code.instructions if re.match(ATOMIC, x)]
+    assert code.shared + 1024 <= SHARED[arch]
 
 
 def test_an_atomic_addition_is_recognized(tmp_path):

@@ -31,8 +31,8 @@ CALLS = [
 PATHS = [
     (case, backend)
     for case in dict.fromkeys(case for case, _ in CPU_PATHS)
-    for backend in ("sdpa", "factors", "offsets")
-    if backend == "sdpa" or case.kind.kinds == {backend}
+    for backend in ("sdpa", "factors", "offsets", "offsets_v2", "cudnn")
+    if backend in ("sdpa", "cudnn") or case.kind.kinds == {backend.removesuffix("_v2")}
 ]
 
 
@@ -44,9 +44,15 @@ def test_a_model_computes_on_a_gpu_what_it_does_on_a_cpu(case, backend):
 
 
 def request_of(
-    name: str, queries: int, keys: int, width: int, dtype: torch.dtype, causal: bool
+    name: str,
+    queries: int,
+    keys: int,
+    width: int,
+    dtype: torch.dtype,
+    causal: bool,
+    padding: int = 7,
 ) -> Request:
-    """A call with random position parameters, on sentences padded on the left."""
+    """A call with random position parameters; the second sentence is padded on the left."""
     queries, keys = -(-queries // SHORTER), -(-keys // SHORTER)
     limit = Limit(keys, "--max-positions")
     kind = SCHEMES[name]
@@ -55,8 +61,8 @@ def request_of(
     for scheme in schemes:
         for parameter in scheme.parameters():
             torch.nn.init.normal_(parameter, std=0.05)
-    padding = torch.arange(keys, device=DEVICE) < torch.tensor([[0], [7]], device=DEVICE)
-    layout = Layout.of_self_attention(padding, causal, queries)
+    is_padding = torch.arange(keys, device=DEVICE) < torch.tensor([[0], [padding]], device=DEVICE)
+    layout = Layout.of_self_attention(is_padding, causal, queries)
     return Request(schemes, layout, (2, 4, width), dtype, 0.0)
 
 
@@ -86,14 +92,26 @@ def test_every_tile_of_a_kernel_computes_what_the_reference_does(kernel, causal,
                 return (tile,) if name == kernel else tiles_of(name, HALF, width, major)[:1]
 
             monkeypatch.setattr(Launch, "tiles", tiles)
-            assert comparison.matches_reference(BACKENDS["offsets"], request), (width, tile)
+            backend = "offsets_v2" if kernel == "backward_queries_and_line" else "offsets"
+            assert comparison.matches_reference(BACKENDS[backend], request), (width, tile)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="cuDNN needs a GPU")
+@pytest.mark.parametrize("scheme", ["t5", "tupe_a", "tupe_r", "fire"])
+@pytest.mark.parametrize("tokens", [128, 512])
+def test_cudnn_with_a_score_equals_the_reference(tokens, scheme, monkeypatch):
+    monkeypatch.setattr(comparison, "ROUNDING", ROUNDING[HALF])
+    request = request_of(scheme, tokens, tokens, 64, HALF, causal=False, padding=0)
+    assert "cudnn" in candidates(request)
+    assert comparison.matches_reference(BACKENDS["cudnn"], request)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(causal, dropout):
+@pytest.mark.parametrize("backend", ["offsets", "offsets_v2"])
+def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(backend, dropout, causal):
     request = replace(request_of("t5", 512, 512, 64, HALF, causal), dropout=dropout)
-    first, second = (comparison.run(BACKENDS["offsets"], request) for _ in range(2))
+    first, second = (comparison.run(BACKENDS[backend], request) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 

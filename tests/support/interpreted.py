@@ -25,6 +25,7 @@ from diet_fairseq.positions.layout import Layout, toeplitz
 
 # the package has the function under this name
 offsets: Any = import_module("diet_fairseq.attention.backends.offsets")
+ATEN = torch.ops.aten
 BATCH, HEADS = 2, 2
 #: the sets of kernels, and whether they fuse the line's gradient with that of the queries
 KERNELS = {"offsets": False, "offsets_v2": True}
@@ -213,6 +214,36 @@ def two_runs(backend: str) -> None:
     assert all(map(torch.equal, first, second))
 
 
+def score_gradient() -> None:
+    """The backend "cudnn", with a CPU's kernel in the place of cuDNN's."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
+        return ATEN._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, False, attn_mask=score.expand(BATCH, -1, -1, -1), scale=1.0
+        )
+
+    def attend_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
+        score, out, norm, _ = rest
+        return ATEN._scaled_dot_product_flash_attention_for_cpu_backward(
+            g, q, k, v, out, norm, 0.0, False,
+            attn_mask=score.expand(BATCH, -1, -1, -1), scale=1.0,
+        )  # fmt: skip
+
+    cudnn: Any = import_module("diet_fairseq.attention.backends.cudnn")
+    torch.manual_seed(1)
+    q, k, v, g = (torch.randn(64, BATCH, HEADS, 24).permute(1, 2, 0, 3) for _ in range(4))
+    leaves = [x.requires_grad_() for x in (q, k, v, torch.randn(1, HEADS, 64, 64))]
+    expected = (q @ k.mT + leaves[3]).softmax(-1) @ v
+    expected_gradients = torch.autograd.grad(expected, leaves, g)
+    # the batch in parts, and at once
+    for tile, programs in ((32, 1024), (16, 1)):
+        constants: dict[str, Any] = {"TILE": tile, "MIN_PROGRAMS": programs}
+        with patch.multiple(cudnn, attend=attend, attend_backward=attend_backward, **constants):
+            out = cudnn.CudnnAttention.apply(*leaves)
+            gradients = torch.autograd.grad(out, leaves, g)
+        close((out, *gradients), (expected, *expected_gradients))
+
+
 class Mutant(offsets.Launch):
     """A launch with arguments that a fault changes."""
 
@@ -334,6 +365,7 @@ def checks_of(backend: str, slow: bool) -> dict[str, Callable[[], None]]:
         checks |= {function.__name__: partial(function, backend) for function in functions}
     elif backend == "offsets":
         checks |= {mutant.__name__: partial(caught, mutant) for mutant in MUTANTS}
+        checks["score_gradient"] = score_gradient
     return checks
 
 

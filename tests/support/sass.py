@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 POINTERS = {
-    **dict.fromkeys(["q", "k", "v", "g", "o", "grad_q", "grad_k", "grad_v"], "*bf16"),
-    **dict.fromkeys(["line", "norm", "delta", "pad", "grad_line", "grad_far"], "*fp32"),
+    **dict.fromkeys(["q", "k", "v", "g", "o", "grad_q", "grad_k", "grad_v", "score"], "*bf16"),
+    **dict.fromkeys(
+        ["line", "norm", "delta", "pad", "grad_line", "grad_far", "grad_score"], "*fp32"
+    ),
     "seed": "*i64",
 }
 

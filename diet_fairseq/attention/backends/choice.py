@@ -7,6 +7,7 @@ from ...positions.scores import Factors, Offsets
 from ..context import kinds_of
 from .call import Backend, Request, has_triton, kernels_fit
 from .comparison import is_trusted
+from .cudnn import cudnn, cudnn_fits
 from .fused import factors, sdpa
 from .offsets import offsets, offsets_v2
 from .reference import reference
@@ -21,6 +22,7 @@ BACKENDS = {
     "factors": Backend(factors, serves=KINDS - UNFUSED, reads=Factors),
     "offsets": Backend(offsets, serves=KINDS - UNFUSED, reads=Offsets),
     "offsets_v2": Backend(offsets_v2, serves=KINDS - UNFUSED, reads=Offsets),
+    "cudnn": Backend(cudnn, serves=KINDS - UNFUSED),
 }
 
 
@@ -39,10 +41,21 @@ def candidates(request: Request) -> list[str]:
         and kernels_fit(request.device, request.dtype, request.shape[2])
         and has_triton()
     )
+    layout = request.layout
+    added = frozenset({"offsets", "factors", "dense"})
+    has_shared_score = (
+        kinds <= added | {"transform"}
+        and bool(kinds & added)
+        and len(layout.key_positions) == 1
+        and layout.segments is None
+        and cudnn_fits(layout, request.dtype, request.device, request.shape[2], request.dropout)
+        and has_triton()
+    )
     differs = {
         "factors": kinds <= {"factors", "transform"} and "factors" in kinds,
         "offsets": has_line,
         "offsets_v2": has_line,
+        "cudnn": has_shared_score,
     }
     return [
         name

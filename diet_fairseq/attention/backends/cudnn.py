@@ -1,0 +1,148 @@
+"""cuDNN's attention with a score that all sentences share, and a kernel for the score's gradient.
+
+PyTorch's `scaled_dot_product_attention` never gives a score that needs a gradient to cuDNN's
+kernel, the fastest one, because that kernel returns no gradient for it.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ...positions.layout import Layout
+from ..context import dense_sum
+from .call import AttentionCall, kernels_fit
+from .fused import sdpa
+from .offsets import is_recorded, kernels, precision, token_major
+
+# Notation: B sentences, H heads, T queries and keys, d_h width of a head.
+
+ATEN = torch.ops.aten
+#: tokens that divide the length: cuDNN's gradients may be NaN at other lengths (pytorch/pytorch
+#: issue 196678)
+STEP = 128
+#: queries and keys of a tile
+TILE = 64
+#: the batch is split into parts to have at least so many programs
+MIN_PROGRAMS = 1024
+
+
+def cudnn(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    """The backend "cudnn": `CudnnAttention`, or `sdpa` for calls that it can't compute.
+
+    No GPU has run it, so "auto" never takes it.
+    """
+    call = call.at_temperature()
+    score, (_, heads, queries, width) = dense_sum(call.scores), call.q.shape
+    if (
+        score is None
+        or len(score) != 1
+        or queries != call.k.size(2)
+        or is_recorded(call.q)
+        or not cudnn_fits(call.layout, call.q.dtype, call.q.device, width, call.dropout)
+    ):
+        return sdpa(call)
+    score = score.to(call.q.dtype).expand(1, heads, -1, -1).contiguous()
+    return CudnnAttention.apply(call.q, call.k, call.v, score), None
+
+
+def cudnn_fits(
+    layout: Layout, dtype: torch.dtype, device: torch.device, width: int, dropout: float
+) -> bool:
+    """Whether cuDNN's kernel with a score is safe for a call, and has the right length."""
+    queries, keys = layout.query_positions.size(1), layout.key_positions.size(1)
+    return (
+        device.type == "cuda"
+        and dtype in (torch.float16, torch.bfloat16)
+        and kernels_fit(device, dtype, width)
+        and width % 8 == 0
+        and queries == keys
+        and keys % STEP == 0
+        and layout.padding_mask is None
+        and not layout.causal
+        and not dropout
+    )
+
+
+class CudnnAttention(torch.autograd.Function):
+    """softmax(q k^T + score) v; q, k, v (B, H, T, d_h), score (1, H, T, T) of their type."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, score: Tensor) -> Tensor:
+        out, norm, *rest = attend(q, k, v, score)
+        ctx.rest = rest  # lengths and random numbers, which need no gradient
+        ctx.save_for_backward(q, k, v, score, out, norm)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, score, out, norm = ctx.saved_tensors
+        grads = attend_backward(gradient, q, k, v, score, out, norm, ctx.rest)
+        if not ctx.needs_input_grad[3]:
+            return *grads, None
+        return *grads, gradient_of_score(gradient, q, k, v, score, out, norm)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, score: Tensor) -> tuple[Any, ...]:
+    """The output, the logarithms of softmax's denominators, and arguments for the backward pass."""
+    return ATEN._scaled_dot_product_cudnn_attention(
+        q, k, v, score, True, 0.0, False, False, scale=1.0
+    )
+
+
+def attend_backward(
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, score: Tensor, out: Tensor, norm: Tensor,
+    rest: list[Any],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of q, k and v."""
+    query_ends, key_ends, queries, keys, seed, offset, _ = rest
+    return ATEN._scaled_dot_product_cudnn_attention_backward(
+        *(gradient, q, k, v, out, norm, seed, offset, score, query_ends, key_ends, queries, keys),
+        *(0.0, False),
+        scale=1.0,
+    )
+
+
+def warps(width: int) -> int:
+    """The warps of a program; wide heads have too many numbers for the registers of four."""
+    return 4 if width <= 64 else 8
+
+
+def gradient_of_score(
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, score: Tensor, out: Tensor, norm: Tensor
+) -> Tensor:
+    """The gradient of the score, (1, H, T, T) in its type, summed over the sentences.
+
+    Args:
+        gradient: of the output, (B, H, T, d_h), as q, k, v and out
+        q: scaled; k, v: keys and values
+        score: (1, H, T, T)
+        out: the output
+        norm: natural logarithms of the softmax's denominators, B H T float32 numbers
+    """
+    kernels()  # says which version of Triton is needed
+    from .score_kernels import score_gradient
+
+    batch, heads, tokens, width = q.shape
+    g, q, k, v = (token_major(x) for x in (gradient, q, k, v))
+    delta = (g.float() * out.float()).sum(-1).contiguous()  # (B, H, T)
+    norm = norm.reshape(batch, heads, tokens).contiguous()
+    tiles = (tokens // TILE) ** 2
+    parts = min(batch, -(-MIN_PROGRAMS // (tiles * heads)))
+    sentences = -(-batch // parts)
+    parts = -(-batch // sentences)
+    sums = norm.new_empty(parts, heads, tokens, tokens)
+    columns = {"d": width, "W": max(16, 1 << (width - 1).bit_length())}
+    with torch.cuda.device_of(q):
+        score_gradient[(tiles, heads, parts)](
+            *(g, q, k, v, score, norm, delta, sums, batch, heads, tokens, sentences),
+            **columns,
+            BM=TILE,
+            BN=TILE,
+            P=precision(),
+            num_warps=warps(width),
+            num_stages=2,
+        )
+    return sums.sum(0, keepdim=True).to(score.dtype)
