@@ -148,7 +148,10 @@ def offsets_v2(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
 
 
 def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """`offset_attention`, in eager mode without the overhead of a registered operator."""
+    """`offset_attention`, in eager mode without the overhead of a registered operator.
+
+    Without kernels, forward and backward take 0.6 of the operator's time on one CPU thread.
+    """
     if is_recorded(inputs[0]):
         return offset_attention(*inputs)
     return OffsetAttention.apply(*inputs)
@@ -240,8 +243,13 @@ offset_attention.register_autograd(backward, setup_context=save_for_backward)
 class OffsetAttention(torch.autograd.Function):
     """`forward` for eager mode."""
 
-    forward = staticmethod(forward)
-    setup_context = staticmethod(save_for_backward)
+    # a separate setup_context would make PyTorch inspect the signature at every call
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        output = forward(*inputs)
+        ctx.set_materialize_grads(False)  # nobody uses the second output's gradient
+        save_for_backward(ctx, inputs, output)
+        return output
 
     @staticmethod
     @once_differentiable
