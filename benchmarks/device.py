@@ -48,6 +48,8 @@ def computes(scheme: str, backend: str) -> bool:
     needed = "offsets" if form is Offsets else "factors" if form is Factors else None
     limit = Limit(8, "--max-positions")
     kinds = SCHEMES[scheme].create(AttentionShape(1, 4, 4, limit, limit)).kinds
+    if backend == "cudnn":  # without a score, or with rows, it is `sdpa`
+        return bool(kinds) and kinds <= {"offsets", "factors", "dense"}
     return kinds <= BACKENDS[backend].serves and (needed is None or kinds == {needed})
 
 

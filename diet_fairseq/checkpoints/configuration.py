@@ -41,6 +41,7 @@ _URL = re.compile(r"://|^\s*(https?|s3):", re.IGNORECASE)
 #: a path of a file begins with a slash, or has one after a letter and before any quotes and
 #: parentheses ("</s>" is none, and programs are refused elsewhere)
 _PATH = re.compile(r"^[~.]{0,2}/|^[^'\"()]*\w[~.]{0,2}/")
+_NAME = re.compile(r"[\w-][\w.-]*")
 #: options that name files, also by a bare name
 _FILE_OPTION = re.compile(r"_(path|file|dir|checkpoint|from|codes|vocab|json|dict|model)$")
 #: fairseq's convolutions, such as "[(512, 3)] * 20 + [(768, 3)] * 4"
@@ -91,6 +92,8 @@ def _check_text(place: str, text: str) -> None:
             f"its {option} is {quoted(text)}, which fairseq doesn't have: take one of "
             f"{', '.join(sorted(registry))}, or give the --user-dir that has it"
         )
+    if option in (*REGISTRIES, "task", "arch") and not _NAME.fullmatch(text):
+        raise Refused(f"{where}, which is not a name")  # Hydra would look for a file of this name
     if not _is_used(place):
         return
     if option != "data" and any(_can_act(*expression) for expression in expressions):

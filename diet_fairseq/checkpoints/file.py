@@ -17,10 +17,12 @@ from .. import input_files
 from ..errors import UserError
 from ..modes import VARIABLE, active_kinds
 from . import configuration
-from .pickled_objects import check_depth, only_checkpoint_names
+from .pickled_objects import check_cost, only_checkpoint_names
 from .plain import Refused, plain, reason, shown
 
 TRUST = "use a checkpoint from a source that you trust"
+#: copies of a file's content that loading may make
+MOST_COPIES = 20
 ADVICE = "give a checkpoint, such as checkpoint_best.pt"
 #: held while a file is read: PyTorch has one list of allowed names for all threads
 _LOADING_LOCK = threading.RLock()
@@ -112,10 +114,11 @@ def load(file: Any, map_location: Any = None, other_types: tuple[type, ...] = ()
         kind for kind in torch.serialization.get_safe_globals() if isinstance(kind, type)
     )
     try:
-        with _LOADING_LOCK, only_checkpoint_names(other_types), warnings.catch_warnings():
+        with _LOADING_LOCK, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             size = _check_archive(file)
-            state = torch.load(file, map_location=map_location, weights_only=True)
+            with only_checkpoint_names(size, other_types):
+                state = torch.load(file, map_location=map_location, weights_only=True)
             return plain(state, (*other_types, *user_types), size)
     except Refused as error:
         raise UserError(f"{name} is refused: {error}; {TRUST}") from None
@@ -130,24 +133,24 @@ def _check_archive(file: Any) -> int:
     """The size of a file in bytes, once it is safe to unpack.
 
     Raises:
-        Refused: it unpacks to more than its size: torch.save never compresses
-        UnpicklingError: see `check_depth`
+        Refused: it is compressed, as torch.save never writes it
+        UnpicklingError: see `check_cost`
     """
     with nullcontext(file) if hasattr(file, "read") else input_files.open_regular(file) as archive:
         start = archive.tell()
         try:
             size = archive.seek(0, os.SEEK_END)
-            if zipfile.is_zipfile(archive):
-                with zipfile.ZipFile(archive) as entries:
-                    if sum(entry.file_size for entry in entries.infolist()) > size:
-                        raise Refused("what it holds unpacks to more than its size")
             archive.seek(start)
             if torch.serialization._is_zipfile(archive):
+                with zipfile.ZipFile(archive) as entries:
+                    if any(e.compress_type != zipfile.ZIP_STORED for e in entries.infolist()):
+                        raise Refused("it is compressed, and unpacks to more than its size")
+                archive.seek(start)
                 with torch.serialization._open_zipfile_reader(archive) as reader:
-                    check_depth(reader.get_record("data.pkl"))
+                    check_cost(reader.get_record("data.pkl"), MOST_COPIES * size)
             else:  # PyTorch before 1.6: a number, a version, a system, the content, and keys
                 for _ in range(5):
-                    check_depth(archive)
+                    check_cost(archive, MOST_COPIES * size)
             return size
         finally:
             archive.seek(start)

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import Any, Self
 from unittest import mock
@@ -72,20 +73,41 @@ def encode_latin1(text: Any, encoding: Any) -> bytes:
     return text.encode("latin-1")
 
 
-def rebuild_tensor(
-    storage: Any, offset: Any, size: Any, stride: Any, _requires_grad: Any = None, *_: Any
-) -> Tensor:
-    """A tensor within the memory of its storage, which PyTorch's own function may enlarge."""
-    if type(storage) is not torch.storage.TypedStorage:
-        raise UnpicklingError("a tensor without a storage")
-    shape = (*size, *stride, offset) if type(size) is type(stride) is tuple else (None,)
-    if any(type(number) is not int or number < 0 for number in shape):
-        raise UnpicklingError("a tensor without a shape")
-    steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
-    if math.prod(size) and offset + sum(steps) >= storage._size():
-        raise UnpicklingError("a tensor of more numbers than are in the file")
-    tensor = torch.empty(0, dtype=storage.dtype, device=storage._untyped_storage.device)
-    return tensor.set_(storage._untyped_storage, offset, size, stride)
+class TensorBuilder:
+    """Builds the tensors of one file, whose storages come to at most ``most_bytes``."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.bytes_left = most_bytes
+        self.storages: set[int] = set()
+
+    def rebuild_tensor(
+        self, storage: Any, offset: Any, size: Any, stride: Any, _grad: Any = None, *_: Any
+    ) -> Tensor:
+        """A tensor within the memory of its storage, which PyTorch's own function may enlarge."""
+        if type(storage) is not torch.storage.TypedStorage:
+            raise UnpicklingError("a tensor without a storage")
+        if not type(size) is type(stride) is tuple or not len(size) == len(stride) <= 64:
+            raise UnpicklingError("a tensor without a shape")
+        if any(type(number) is not int or number < 0 for number in (*size, *stride, offset)):
+            raise UnpicklingError("a tensor without a shape")
+        steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+        if math.prod(size) and offset + sum(steps) >= storage._size():
+            raise UnpicklingError("a tensor of more numbers than are in the file")
+        memory = storage._untyped_storage
+        self._count(memory)
+        tensor = torch.empty(0, dtype=storage.dtype, device=memory.device)
+        return tensor.set_(memory, offset, size, stride)
+
+    def _count(self, memory: torch.UntypedStorage) -> None:
+        if memory._cdata in self.storages:
+            return
+        self.storages.add(memory._cdata)
+        self.bytes_left -= memory.nbytes()
+        if self.bytes_left < 0:
+            raise UnpicklingError("tensors of more numbers than are in the file")
+        # before PyTorch 1.6 numbers follow the pickle, which may leave storages out
+        if getattr(memory, "_torch_load_uninitialized", False):
+            torch.empty(0, dtype=torch.uint8, device=memory.device).set_(memory).zero_()
 
 
 def rebuild_parameter(data: Any, *_: Any) -> Tensor:
@@ -112,8 +134,6 @@ def _allowed_names() -> dict[str, Any]:
         "_codecs.encode": encode_latin1,
         "collections.OrderedDict": OrderedDict,
         "torch.Size": torch.Size,
-        "torch._utils._rebuild_tensor": rebuild_tensor,
-        "torch._utils._rebuild_tensor_v2": rebuild_tensor,
         "torch._utils._rebuild_parameter": rebuild_parameter,
     }
 
@@ -123,13 +143,18 @@ CHECKPOINT_NAMES = _allowed_names()
 
 
 @contextmanager
-def only_checkpoint_names(other_types: tuple[type, ...] = ()) -> Iterator[None]:
+def only_checkpoint_names(most_bytes: int, other_types: tuple[type, ...] = ()) -> Iterator[None]:
     """Within this context, ``weights_only`` in this thread takes the names of a checkpoint alone.
 
-    Names of ``other_types``, and those that the user allows, are taken as well.
+    Names of ``other_types``, and those that the user allows, are taken as well. Tensors come to at
+    most ``most_bytes``.
     """
-    names = CHECKPOINT_NAMES | {
-        f"{kind.__module__}.{kind.__qualname__}": kind for kind in other_types
+    rebuild_tensor = TensorBuilder(most_bytes).rebuild_tensor
+    names = {
+        **CHECKPOINT_NAMES,
+        "torch._utils._rebuild_tensor": rebuild_tensor,
+        "torch._utils._rebuild_tensor_v2": rebuild_tensor,
+        **{f"{kind.__module__}.{kind.__qualname__}": kind for kind in other_types},
     }
     thread, allowed = threading.get_ident(), _weights_only_unpickler._get_allowed_globals
 
@@ -140,39 +165,74 @@ def only_checkpoint_names(other_types: tuple[type, ...] = ()) -> Iterator[None]:
         yield
 
 
-def check_depth(pickle: Any) -> None:
-    """Refuse tuples that are nested too deeply for Python's hash.
+@dataclass(eq=False, slots=True)
+class _Value:
+    """A value on the pickle machine's stack.
+
+    Attributes:
+        depth: of tuples in tuples
+        size: number of its parts or characters, without those of its parts
+        parts: of a tuple; they may grow after it
+    """
+
+    depth: int = 0
+    size: int = 1
+    parts: tuple["_Value", ...] = ()
+
+
+_MARK = _Value()
+
+
+def check_cost(pickle: Any, most_size: int) -> None:
+    """Refuse a pickle whose loading would take much more time or memory than its size.
+
+    Tuples may be nested `DEEPEST_TUPLE` deep. A value that is read once may be the argument or the
+    state of many objects, and each of them may copy it: together these come to ``most_size``.
 
     Args:
         pickle: bytes, or a file that is read to the end of its next pickle
+        most_size: parts and characters
 
     Raises:
-        UnpicklingError: there are some, or the pickle is damaged
+        UnpicklingError: the pickle is damaged, or costs more
     """
-    stack: list[int] = []  # depths of tuples; -1 for a mark
-    memo: dict[Any, int] = {}
+    stack: list[_Value] = []
+    memo: dict[Any, _Value] = {}
     try:
         for operation, argument, _ in pickletools.genops(pickle):
-            name, inside = operation.name, []
+            name, arguments = operation.name, []
             if pickletools.markobject in operation.stack_before:
-                while (depth := stack.pop()) >= 0:
-                    inside.append(depth)
-                del stack[len(stack) - operation.stack_before.index(pickletools.markobject) :]
-            elif operation.stack_before:
-                count = len(operation.stack_before)
-                inside = stack[-count:]
-                del stack[-count:]
-            if "PUT" in name:
+                while (value := stack.pop()) is not _MARK:
+                    arguments.append(value)
+                has_target = operation.stack_before[0] is not pickletools.markobject
+            else:
+                for _ in operation.stack_before:
+                    arguments.append(stack.pop())
+                has_target = name in ("APPEND", "SETITEM", "BUILD")
+                if has_target:
+                    stack.append(arguments.pop())
+            if name in ("REDUCE", "NEWOBJ", "BUILD"):
+                most_size -= sum(
+                    copied.size for value in arguments for copied in (value, *value.parts)
+                )
+                if most_size < 0:
+                    raise UnpicklingError("copies of more than is in the file")
+            if has_target:
+                stack[-1].size += len(arguments)
+            elif "PUT" in name:
                 memo[argument] = stack[-1]
             elif "GET" in name:
                 stack.append(memo[argument])
+            elif name == "MARK":
+                stack.append(_MARK)
             elif "TUPLE" in name:
-                stack.append(1 + max(inside, default=0))
-                if stack[-1] > DEEPEST_TUPLE:
+                depth = 1 + max((value.depth for value in arguments), default=0)
+                if depth > DEEPEST_TUPLE:
                     raise UnpicklingError(f"tuples nested more than {DEEPEST_TUPLE} deep")
+                stack.append(_Value(depth, 1 + len(arguments), tuple(arguments)))
             else:
-                marks = operation.stack_after == [pickletools.markobject]
-                stack += [-1 if marks else 0] * len(operation.stack_after)
+                length = len(argument) if isinstance(argument, (str, bytes)) else 1
+                stack += [_Value(size=length) for _ in operation.stack_after]
     except (ValueError, LookupError) as error:
         raise UnpicklingError(f"damaged ({error})") from error
 

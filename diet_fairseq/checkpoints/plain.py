@@ -57,7 +57,7 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
     # ids of a value and of the types of its place -> its copy and the number of values in it;
     # None: the copy is not complete
     copies: dict[tuple[int, int], tuple[Any, int] | None] = {}
-    storages: dict[int, int] = {}  # address -> bytes
+    storages: set[int] = set()
 
     def copy(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
         # checked for every place of a shared value, whose places may allow different types
@@ -79,14 +79,17 @@ def plain(state: Any, other_types: tuple[type, ...] = (), most_bytes: float = ma
         return result
 
     def copy_object(value: Any, path: tuple[str, ...]) -> tuple[Any, int]:
+        nonlocal most_bytes
         kind = type(value)
         if len(path) > _DEEPEST:
             raise _refused(path, f"is nested more than {_DEEPEST} deep")
         if kind in _TENSORS:
             tensor = _dense(value, path)
             storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
-            if sum(storages.values()) > most_bytes:
+            if storage._cdata not in storages:
+                storages.add(storage._cdata)
+                most_bytes -= storage.nbytes()
+            if most_bytes < 0:
                 raise _refused(path, "is a tensor of more numbers than are in the file")
             return tensor, 1
         if kind in _NUMPY:

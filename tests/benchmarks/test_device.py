@@ -50,6 +50,9 @@ def test_a_row_that_fails_is_left_out_with_its_reason(capsys):
         ("diet_rel", "factors", False),
         ("diet_rel", "offsets", True),
         ("diet_rel", "offsets_v2", True),
+        ("tupe_r", "cudnn", True),
+        ("shaw", "cudnn", False),
+        ("none", "cudnn", False),
         ("tupe_r", "offsets", False),
     ],
 )

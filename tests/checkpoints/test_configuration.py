@@ -259,3 +259,11 @@ def test_a_configuration_with_long_places_is_refused_before_they_are_in_memory()
         value = {"k" * 200: value}
     with pytest.raises(configuration.Refused, match="comes to more than 1,000,000 characters"):
         configuration.check(None, {"model": value})
+
+
+@pytest.mark.parametrize("option", ["criterion", "optimizer", "lr_scheduler", "task", "arch"])
+def test_names_of_classes_are_names_and_no_paths(option):
+    """Hydra would open a file of this name."""
+    configuration.check(Namespace(**{option: "fused_adam-w.2"}), None)
+    with pytest.raises(configuration.Refused, match="which is not a name"):
+        configuration.check(Namespace(**{option: "../../x"}), None)

@@ -214,7 +214,7 @@ def test_an_archive_that_unpacks_to_more_than_its_file_is_refused(tmp_path):
         for name, content in entries.items():
             bomb.writestr(name, content)
     assert torch.load(path)["x"] == "a" * 1_000_000  # the control: PyTorch unpacks it
-    assert refusal(path).startswith("refused: what it holds unpacks to more than its size")
+    assert refusal(path).startswith("refused: it is compressed, and unpacks to more than its size")
     with open(path, "rb") as file, pytest.raises(UserError, match="unpacks to more"):
         checkpoints.read(file)
 

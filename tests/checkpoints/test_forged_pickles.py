@@ -5,6 +5,7 @@ import pickle
 import random
 import struct
 import sys
+import zipfile
 from argparse import Namespace
 from collections import Counter, OrderedDict
 
@@ -164,7 +165,7 @@ def test_storages_that_the_file_does_not_fill_are_refused():
     storage = STORAGE.replace(b"%s", numbers)
     tensor = b"ctorch._utils\n_rebuild_tensor_v2\n" + storage + b"K\0J" + numbers
     tensor += b"\x85K\x01\x85\x89NtR"
-    with pytest.raises(UserError, match="is a tensor of more numbers than are in the file"):
+    with pytest.raises(UserError, match="more numbers than are in the file"):
         file.load(pickled(tensor, legacy=True))
 
 
@@ -176,3 +177,65 @@ def test_a_tensor_larger_than_its_storage_is_refused(size):
     for legacy in (False, True):
         with pytest.raises(UserError, match="is not a checkpoint, or"):
             file.load(pickled(tensor, legacy))
+
+
+def text(value):
+    """The operation that reads text."""
+    raw = value.encode()
+    return b"X" + struct.pack("<I", len(raw)) + raw
+
+
+NUMBERS = b"(" + b"K\1" * 100_000 + b"tq\1"
+PAIRS = b"}q\1(" + b"".join(b"J" + struct.pack("<i", n) + b"N" for n in range(100_000)) + b"u"
+#: one argument or state that is read once and copied by many objects
+COPIES = {
+    "texts": b"c_codecs\nencode\nq\0" + text("a" * 200_000) + text("latin1") + b"\x86q\1R"
+    + b"h\0h\1R" * 1000,
+    "sizes": b"ctorch\nSize\nq\0" + NUMBERS + b"\x85q\2R" + b"h\0h\2R" * 1000,
+    "arguments": b"ccollections\nOrderedDict\nq\0" + PAIRS + b"\x85q\2R" + b"h\0h\2R" * 1000,
+    "a list that grows after it": b"ccollections\nOrderedDict\nq\0]q\1\x85q\2R"
+    + b"h\1(" + b"K\1K\1\x86" * 100_000 + b"e" + b"h\0h\2R" * 1000,
+    "states": b"ccollections\nOrderedDict\n)R" + PAIRS + b"b" + b"h\1b" * 1000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_value_is_not_copied_many_times(kind, legacy):
+    pickle = b"(" + COPIES[kind] + b"t"
+    with pytest.raises(UserError, match="is not a checkpoint, or is truncated or damaged") as error:
+        file.load(pickled(pickle, legacy))
+    assert "copies of more than is in the file" in str(error.value.__cause__)
+
+
+@pytest.mark.parametrize("end", [b"", b"PK\5\6"])
+def test_a_compressed_archive_is_refused_before_it_is_unpacked(end):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as entries:
+        entries.writestr("x/data.pkl", b"\x80\x02" + text("a" * 1_000_000) + b".")
+        entries.writestr("x/version", "3\n")
+    with pytest.raises(UserError, match=r"it is compressed|is not a checkpoint"):
+        file.load(io.BytesIO(packed.getvalue() + end))
+
+
+def test_memory_that_an_old_file_does_not_fill_is_zero():
+    """Before PyTorch 1.6 the numbers of the storages in a list followed the pickle."""
+    storage = STORAGE.replace(b"%s", struct.pack("<i", 64))
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n" + storage + b"K\0K\x40\x85K\x01\x85\x89NtR"
+    dirty = [torch.full((64,), 7.0) for _ in range(1000)]
+    del dirty
+    for _ in range(100):
+        read = file.load(pickled(tensor + text("a" * 1000) + b"\x86", legacy=True))
+        assert not read[0].any()
+
+
+def test_a_file_of_many_storages_is_read_in_time_linear_in_their_number(monkeypatch):
+    tensors = [torch.ones(1) for _ in range(3000)]
+    packed = io.BytesIO()
+    torch.save({"extra_state": tensors}, packed)
+    packed.seek(0)
+    counted = []
+    nbytes = torch.UntypedStorage.nbytes
+    monkeypatch.setattr(torch.UntypedStorage, "nbytes", lambda s: counted.append(1) or nbytes(s))
+    assert len(file.load(packed)["extra_state"]) == 3000
+    assert len(counted) <= 4 * 3000
