@@ -64,7 +64,7 @@ def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None
 def typed_score(scheme: PositionScheme, layout: Layout) -> Score | None:
     """The score of a scheme; another type than `score_type` would miss its fast backends."""
     score = scheme.score(layout)
-    if score is not None and type(score) is not scheme.score_type:
+    if score is not None and not isinstance(score, scheme.score_type):
         name, kind = type(scheme).__name__, type(score).__name__
         raise UserError(
             f"{name}.score returns {kind}, but {name}.score_type is {scheme.score_type.__name__}: "

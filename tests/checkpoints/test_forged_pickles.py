@@ -110,11 +110,16 @@ def one_list_of_types_for_all_places(monkeypatch):
     monkeypatch.setattr(plain, "_TYPES_BY_KEY", {"cfg": plain._OTHER_TYPES})
 
 
+def arrays_of_unchecked_content(monkeypatch):
+    monkeypatch.setattr(plain, "build_array", lambda recorded: recorded.state)
+
+
 #: a hole, and a value that no checkpoint may hold, which comes through it
 HOLES = {
     version_0_3_0: "args.model is of the type bytearray",
     no_check_at_the_exit: "cfg.model is of the type RecordedArray",
     one_list_of_types_for_all_places: "cfg.model is of the type Tensor",
+    arrays_of_unchecked_content: "extra_state.model is of the type bytes",
 }
 
 

@@ -164,7 +164,7 @@ def test_a_closed_pipe_ends_it_in_silence(model, text, monkeypatch, capfd):
     ("words", "text"),
     [
         (("--nbest", 0), "error: argument --nbest: must be at least 1, but is 0"),
-        (("--threads", 0), "error: argument --threads: must be at least 1, but is 0"),
+        (("--threads", 0), "error: argument --threads: must be from 1 to 1024, but is 0"),
         (("--beam", -1), "error: argument --beam: must be at least 1, but is -1"),
         (
             ("--length-penalty", "nan"),

@@ -230,5 +230,5 @@ def test_the_export_compares_the_outputs_of_heads(head, parameter):
         model.register_classification_head(head, 2)
     converted = huggingface.convert(model, head).model
     converted.get_parameter(parameter).add_(1)
-    with pytest.raises(UserError, match="outputs lie"):
+    with pytest.raises(UserError, match="does not reproduce the checkpoint"):
         huggingface.check_same(model, converted, head)

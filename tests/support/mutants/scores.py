@@ -1,12 +1,12 @@
 """Faults in scores: gain, positions, mask, terms and scales."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from diet_fairseq.attention import compressed as linformer
 from diet_fairseq.attention import context
@@ -18,13 +18,24 @@ from diet_fairseq.positions.gain import ScoreParameters
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.relative import OffsetProducts, OffsetScores
-from diet_fairseq.positions.scores import Dense, Factors
+from diet_fairseq.positions.scores import Dense, Factors, Offsets
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import BertAd, TupeA, TupeFree
 from diet_fairseq.stack import attention, decoder, encoder, forward_context
 from diet_fairseq.stack.attention import PositionalAttention
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedOffsets(Offsets):
+    """Offsets whose scores of pairs are changed."""
+
+    change: Callable[[Tensor], Tensor] = lambda scores: scores
+
+    def dense(self):
+        return self.change(super().dense())
+
 
 # --- the gain --------------------------------------------------------------------------------
 
@@ -102,7 +113,8 @@ def positions_counted_from_the_end(original, self, parameter, positions, length)
 
 @instead_of(OffsetScores, "score")
 def offsets_that_weigh_more_further_on(original, self, layout):
-    return Dense(original(self, layout).dense() * (1 + layout.key_positions))
+    line = original(self, layout).line
+    return ChangedOffsets(line, layout, change=lambda x: x * (1 + layout.key_positions))
 
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
@@ -233,7 +245,7 @@ def factors_that_lose_a_column(original, *args):
 
 @instead_of(OffsetScores, "score")
 def offsets_with_the_other_sign(original, self, layout):
-    return Dense(original(self, layout).dense().mT)
+    return ChangedOffsets(original(self, layout).line, layout, change=lambda x: x.mT)
 
 
 @instead_of(shaw, "rows_of_offsets")
@@ -244,7 +256,7 @@ def offsets_with_the_other_sign_in_shaw(original, layout, clip):
 
 @instead_of(OffsetScores, "score")
 def scalars_scaled_like_content(original, self, layout):
-    return Dense(original(self, layout).dense() * self.shape.head_dim**-0.5)
+    return original(self, layout).times(self.shape.head_dim**-0.5)
 
 
 @instead_of(Shaw, "query_rows")
