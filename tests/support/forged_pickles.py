@@ -207,7 +207,7 @@ def inspect_tree(state: Any) -> Iterator[str]:
         "model": plain | {OrderedDict, torch.Tensor},
         "last_optimizer_state": plain | {OrderedDict, torch.Tensor},
     }
-    numbers = {OrderedDict, torch.Tensor, np.ndarray, np.int64, np.float64}
+    numbers = {OrderedDict, torch.Tensor, np.ndarray, np.int64, np.float64, torch.Size, torch.dtype}
     waiting: list[tuple[tuple[str, ...], Any]] = [((), state)]
     while waiting:
         path, value = waiting.pop()
