@@ -101,6 +101,7 @@ def broadcast_plain_data(broadcast_object: Callable, obj: Any, *args: Any, **kwa
 @replaces("fairseq.distributed.utils:torch", today=BROADCAST)
 def with_broadcast_load(torch: Any) -> Any:
     def load_broadcast(file: Any, map_location: Any = None) -> Any:
-        return load(file, map_location, (distributed._TensorPlaceholder,))
+        # a placeholder of a tensor names the device
+        return load(file, map_location, (distributed._TensorPlaceholder, torch.device))
 
     return View(torch, load=load_broadcast)

@@ -289,6 +289,14 @@ def test_no_program_in_a_broadcast_object_is_run(tmp_path, monkeypatch):
     assert marker.exists()  # the control
 
 
+def test_what_fairseq_broadcasts_about_tensors_is_read():
+    sent = [{"size": torch.Size([2]), "dtype": torch.float16, "device": torch.device("cpu")}]
+    file = io.BytesIO()
+    torch.save(sent, file)
+    file.seek(0)
+    assert fairseq.distributed.utils.torch.load(file) == sent
+
+
 def test_buffers_count_among_the_numbers_of_a_model():
     module, numbers = torch.nn.Module(), torch.empty(1 << 30, device="meta")
     with (
