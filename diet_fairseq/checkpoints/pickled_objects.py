@@ -171,7 +171,7 @@ class _Value:
 
     Attributes:
         depth: of tuples in tuples
-        size: number of its parts or characters, without those of its parts
+        size: number of its direct parts, or of characters
         parts: of a tuple; they may grow after it
     """
 

@@ -18,7 +18,7 @@ from diet_fairseq.checkpoints import file, pickled_objects, plain
 from diet_fairseq.errors import UserError
 from tests.support import forged_pickles, hostile
 
-#: of Python's audit events, those of a pickle that acts
+#: prefixes of the audit events that a pickle must not cause
 ACTIONS = ("os.", "subprocess.", "socket.", "exec", "compile", "shutil.", "ctypes.")
 watched: list[str] | None = None
 

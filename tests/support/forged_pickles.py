@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-#: names that ``weights_only`` takes by itself, those of a checkpoint, and a few that it refuses
+#: names that ``weights_only`` takes by itself, and names in checkpoints
 NAMES = [
     "argparse Namespace", "numpy ndarray", "numpy dtype", "numpy._core.multiarray _reconstruct",
     "numpy.core.multiarray _reconstruct", "numpy._core.multiarray scalar",
