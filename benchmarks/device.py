@@ -30,7 +30,7 @@ from torch.profiler import ProfilerActivity, profile
 from diet_fairseq.attention.backends import BACKENDS
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.scores import Factors, Offsets
-from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.models.adapters import PositionalEncoder
 
 from .encoders import ROWS, SHAPES, batch_of, lengths_of, trainer_of
 from .harness import append_line, in_turn, machine

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from diet_fairseq.attention.context import without_none
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.stack.forward_context import create_context
 
 from .encoders import SHAPES, STOCK, words

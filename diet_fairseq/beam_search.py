@@ -5,19 +5,18 @@ at every step. It decodes the first step for every hypothesis, when all are equa
 looks for NaN, masks and adds scores over the whole vocabulary. This search leaves all that out.
 """
 
-from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.modules import MultiheadAttention
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
 from .errors import UserError
-from .stack.introspection import has_standard_output
+from .models.adapters import CACHE
+from .models.introspection import has_standard_output
+from .transformer import DecodingCache
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
 # t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.
@@ -44,9 +43,7 @@ class QuickBeamSearch(SequenceGenerator):
     ) -> list[list[Hypothesis]]:
         if prefix_tokens is not None or constraints is not None or not self._is_plain(sample):
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
-        decoder = self.model.single_model.decoder
-        with _keys_of_sentences(decoder) as serve_beams:
-            translations = self._search(sample, decoder, serve_beams, bos_token)
+        translations = self._search(sample, self.model.single_model.decoder, bos_token)
         return [
             sorted(beam, key=lambda h: float(h["score"]), reverse=True) for beam in translations
         ]
@@ -57,7 +54,7 @@ class QuickBeamSearch(SequenceGenerator):
             type(self.model) is EnsembleModel
             and self.model.models_size == 1
             and has_standard_output(model)
-            and all(type(a) is MultiheadAttention for a in _cross_attentions(model.decoder))
+            and model.decoder.stack_config.positions.scheme_in(cross=True) is None
             and type(self.search) is BeamSearch
             and 2 * self.beam_size < self.vocab_size
             and not self.match_source_len
@@ -71,14 +68,14 @@ class QuickBeamSearch(SequenceGenerator):
         self,
         sample: dict[str, Any],
         decoder: Any,
-        serve_beams: Callable[[int], None],
         bos_token: int | None,
     ) -> list[list[Hypothesis]]:
         source = sample["net_input"]["src_tokens"]  # (B, S)
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
         assert self.min_len <= longest, "min_len cannot be larger than max_len"
         [encoder_out] = self.model.forward_encoder(sample["net_input"])
-        state: dict[str, dict[str, Tensor | None]] = {}
+        cache = DecodingCache()
+        state = {CACHE: cache}
         beams = self.beam_size
         finished: list[list[Hypothesis]] = [[] for _ in range(len(source))]
         sentences = torch.arange(len(source), device=source.device)  # (B,)
@@ -99,9 +96,9 @@ class QuickBeamSearch(SequenceGenerator):
                 attention = weights if attention is None else torch.cat([attention, weights], dim=1)
             if step == 0:
                 # There was one hypothesis for each sentence: from here on K, all with its past.
-                serve_beams(beams)
+                cache.share_source(len(source), beams)
                 copies = torch.arange(len(source), device=source.device).repeat_interleave(beams)
-                decoder.reorder_incremental_state_scripting(state, copies)
+                cache.reorder(copies)
                 tokens, scores = tokens[copies], scores[copies]
                 attention = None if attention is None else attention[copies]
 
@@ -132,7 +129,7 @@ class QuickBeamSearch(SequenceGenerator):
             tokens = torch.cat([tokens[order], last], dim=1)
             scores = torch.cat([scores[order], total], dim=1)
             attention = None if attention is None else attention[order]
-            decoder.reorder_incremental_state_scripting(state, order)
+            cache.reorder(order)
 
         if not all(finished):
             raise UserError(
@@ -210,31 +207,3 @@ def largest(gains: Tensor, past: Tensor, number: int) -> tuple[Tensor, Tensor]:
     sums = gains.flatten(1).gather(1, places) + past.gather(1, places // columns)
     values, which = sums.topk(number)
     return values, places.gather(1, which)
-
-
-def _cross_attentions(decoder: Any) -> list[Any]:
-    attentions = (getattr(layer, "encoder_attn", None) for layer in decoder.layers)
-    return [attention for attention in attentions if attention is not None]
-
-
-@contextmanager
-def _keys_of_sentences(decoder: Any) -> Any:
-    """Let K rows share the encoder's keys and values from a step of the search on.
-
-    Yields a function that begins to share them; until it is called a row is a sentence. This is
-    fairseq's own mechanism, which its generator uses for BART alone, and as soon as it is built.
-    At the end the decoder is as before.
-    """
-    attentions = _cross_attentions(decoder)
-    before = [attention.beam_size for attention in attentions]
-
-    def serve(beams: int) -> None:
-        for attention in attentions:
-            attention.set_beam_size(beams)
-
-    try:
-        serve(1)
-        yield serve
-    finally:
-        for attention, beams in zip(attentions, before, strict=True):
-            attention.set_beam_size(beams)

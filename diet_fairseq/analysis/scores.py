@@ -19,7 +19,7 @@ from ..attention.rows import row_scores
 from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
-from ..stack.attention import PositionalAttention
+from ..transformer import PositionalAttention
 from . import measures
 from .loaded_model import LoadedModel
 

@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from ..registration import register_criterion
-from ..stack.introspection import has_methods_of, has_standard_output
+from ..models.introspection import has_methods_of, has_standard_output
 
 #: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
 ROWS = 128

@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..inference import model_files
 from ..input_files import VOCABULARY, check_regular
 from ..model_json import ModelDescription
-from ..stack.placement import UNLIMITED
+from ..transformer.config import UNLIMITED
 from ..text.subwords import FILES, check_vocabulary
 from ..text.tokenizer import tokenizers
 

@@ -19,7 +19,7 @@ from ..checkpoints import report_faults
 from ..checks import positive
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
-from ..stack.attention import PositionalAttention
+from ..transformer import PositionalAttention
 from ..text.lines import read_lines
 from ..text.subwords import FILES, SUBWORD, kind_of
 

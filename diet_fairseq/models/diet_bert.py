@@ -12,7 +12,7 @@ from ..config import PositionConfig
 from ..positions import PositionScheme
 from ..positions.description import describe, to_text
 from ..registration import register_model
-from ..stack import warm_start
+from . import warm_start
 from . import diet_roberta
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .. import checks
 from ..errors import UserError
 from ..registration import register_model
-from ..stack.encoder import PositionalEncoder
+from .adapters import PositionalEncoder
 from . import diet_bert
 from .architectures import Size, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size

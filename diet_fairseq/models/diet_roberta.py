@@ -21,8 +21,8 @@ from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.layout import first_tokens
 from ..registration import register_model
-from ..stack.encoder import PositionalEncoder
-from ..stack.warm_start import WarmStart
+from .adapters import PositionalEncoder
+from .warm_start import WarmStart
 from .architectures import (
     Size,
     check_no_segments,

@@ -14,9 +14,9 @@ from torch import nn
 from ..config import PositionConfig
 from ..errors import UserError
 from ..registration import register_model
-from ..stack.decoder import PositionalDecoder
-from ..stack.encoder import PositionalEncoder
-from ..stack.warm_start import WarmStart
+from .adapters import PositionalDecoder
+from .adapters import PositionalEncoder
+from .warm_start import WarmStart
 from .architectures import (
     check_no_segments,
     fill_in,

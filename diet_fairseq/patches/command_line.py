@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from ..beam_search import QuickBeamSearch
-from ..stack.decoder import PositionalDecoder
+from ..models.adapters import PositionalDecoder
 from .patch import intercepts
 
 HELP = {"-h", "--help"}

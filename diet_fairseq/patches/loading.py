@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from ..checkpoints import configuration
 from ..checkpoints.file import TRUST, check_regular, load, read
 from ..errors import UserError
-from ..stack import warm_start
+from ..models import warm_start
 from .patch import View, intercepts, replaces
 
 logger = logging.getLogger(__name__)

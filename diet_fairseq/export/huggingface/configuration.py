@@ -14,7 +14,7 @@ from ...hf import DietEncoderConfig, DietTransformerConfig
 from ...hf.configuration import SIZES
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
-from ...stack.encoder import PositionalEncoder
+from ...models.adapters import PositionalEncoder
 from .parameters import SPAN
 
 #: names of activations: fairseq's -> transformers'

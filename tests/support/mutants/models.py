@@ -27,7 +27,7 @@ from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.stack import attention, forward_context, lengthening, warm_start
 from diet_fairseq.stack.attention import LinformerAttention, PositionalAttention
-from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.stack.placement import Placement
 from tests.support.mutants.catching import Patch, instead_of, instead_of_scores
 

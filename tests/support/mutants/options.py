@@ -11,7 +11,7 @@ from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.sampling import PositionSampling
 from diet_fairseq.stack import forward_context
 from diet_fairseq.stack.attention import PositionalAttention
-from diet_fairseq.stack.encoder import PositionalEncoder
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.stack.placement import Placement
 from tests.support.mutants.catching import Patch, instead_of
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
@@ -64,10 +63,6 @@ def tables(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """A model's parameters by position: their names, axes, and the row of position 0."""
     for name, module, axes in _listed_parameters(model, "tables"):
         yield name, axes, getattr(module, "first_row", 0)
-    for place, module in model.named_modules():
-        if isinstance(module, LearnedPositionalEmbedding):
-            padding = module.padding_idx
-            yield f"{place}.weight", (0,), 0 if padding is None else padding + 1
 
 
 def offset_tables(model: nn.Module) -> Iterator[tuple[str, int]]:

@@ -8,7 +8,7 @@ from fairseq.models.transformer import (
     TransformerModelBase,
 )
 
-from .decoder import PositionalDecoder
+from .adapters import PositionalDecoder
 
 #: exact types: a subclass may change its features, its attention or the encoder's output
 DECODERS = (TransformerDecoderBase, TransformerDecoder, PositionalDecoder)

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from fairseq.modules import MultiheadAttention
+from ..transformer import PositionalAttention
 from torch import Tensor, nn
 
 from ..attention.context import score_terms, without_none
@@ -163,9 +163,9 @@ def scales_of(
     scales: dict[str, float] = {}
     modules = dict(model.named_modules())
     for name, module in modules.items():
-        if not isinstance(module, MultiheadAttention):
+        if not isinstance(module, PositionalAttention):
             continue
-        cross = module.encoder_decoder_attention
+        cross = module.is_cross
         shared = modules.get(f"{name.split('.layers.')[0]}.{'cross_' if cross else ''}positions")
         shared = shared if isinstance(shared, PositionScheme) else None
         schemes = without_none(getattr(module, "positions", None) or shared)
