@@ -58,9 +58,7 @@ setup(
     packages=find_packages(include=["diet_fairseq", "diet_fairseq.*"]),
     py_modules=["diet_fairseq_cli"],
     entry_points={"console_scripts": ["diet-fairseq=diet_fairseq_cli:main"]},
-    package_data={
-        "diet_fairseq": ["py.typed", "analysis/page.html", "inference/service/page.html"]
-    },
+    package_data={"diet_fairseq": ["py.typed", "look/page.html", "translate/service/page.html"]},
     zip_safe=False,  # --user-dir needs a folder
     python_requires=">=3.11",
     install_requires=[

@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from diet_fairseq.analysis.translations import bins
+from diet_fairseq.look.translations import bins
 from diet_fairseq.text.lines import read_lines, read_pairs
 from diet_fairseq.text.scores import score
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 import diet_fairseq
 from diet_fairseq.export import checkpoint as export_checkpoint
-from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
+from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
 
 from .harness import in_turn, machine, save
 

@@ -17,8 +17,8 @@ from .modes import active_kinds
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .inference.translator import Translation, Translator
     from .positions.registry import register_position_scheme
+    from .translate.translator import Translation, Translator
 
 __all__ = ["Translation", "Translator", "__version__", "register_position_scheme"]
 
@@ -58,8 +58,8 @@ if has_plugin:
 def __getattr__(name: str) -> Any:
     """Import what needs PyTorch when it is first used."""
     module = {
-        "Translation": "inference.translator",
-        "Translator": "inference.translator",
+        "Translation": "translate.translator",
+        "Translator": "translate.translator",
         "register_position_scheme": "positions.registry",
     }.get(name)
     if module is None:

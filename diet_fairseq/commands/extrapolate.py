@@ -36,11 +36,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     from ..export import folder
-    from ..inference import model_files
+    from ..translate import model_files
 
     folder.check(args.out)
-    from ..analysis import lengths, masked_words, translations
-    from ..analysis.loaded_model import load
+    from ..look import lengths, masked_words, translations
+    from ..look.loaded_model import load
     from ..text.lines import read_pairs
 
     silence_logs()

@@ -23,12 +23,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     from ..export import folder
-    from ..inference import model_files
+    from ..translate import model_files
 
     folder.check(args.out)
     # The drawing libraries are optional: a missing one is named before work begins.
-    from ..analysis import loaded_model, report
-    from ..analysis.scores import look
+    from ..look import loaded_model, report
+    from ..look.scores import look
 
     silence_logs()
     pieces = model_files.Pieces.of(args)

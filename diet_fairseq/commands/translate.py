@@ -14,7 +14,7 @@ from ..errors import UserError
 from .arguments import add_model, at_least
 
 if TYPE_CHECKING:
-    from ..inference.translator import Translation, Translator
+    from ..translate.translator import Translation, Translator
 
 
 def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
@@ -29,7 +29,7 @@ def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
 
 def load_translator(args: Namespace) -> "Translator":
     """The translator that the arguments of `add_model` name; it says if they are an ensemble."""
-    from ..inference.translator import Translator
+    from ..translate.translator import Translator
 
     if len(args.models) > 1:
         print(f"ensemble of {len(args.models)} models:", *args.models, file=sys.stderr)
@@ -58,8 +58,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     from tqdm import tqdm
 
-    from ..inference.lines import windows
     from ..interrupts import interruptible
+    from ..translate.lines import windows
 
     printed_lines = 0
     with interruptible(lambda: f"{printed_lines:,} lines were translated and written"):

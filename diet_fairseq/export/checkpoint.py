@@ -15,12 +15,12 @@ from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints import report_faults
 from ..errors import UserError
-from ..inference import model_files
 from ..input_files import VOCABULARY, check_regular
 from ..model_json import ModelDescription
 from ..transformer.config import UNLIMITED
 from ..text.subwords import FILES, check_vocabulary
 from ..text.tokenizer import tokenizers
+from ..translate import model_files
 
 #: names of 0.2's tasks, which transformers has now
 GLUE, QUESTION_ANSWERING = "glue", "question_answering"

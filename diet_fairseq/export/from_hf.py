@@ -22,10 +22,10 @@ from ..checkpoints.plain import quoted, reason, shown
 from ..errors import UserError, rephrased
 from ..hf import DietEncoderConfig, DietTransformerConfig
 from ..hf.tokenizer import FILES
-from ..inference.model_files import MADE_FROM, TextOptions
 from ..model_json import Language
 from ..modes import VARIABLE, active_kinds
 from ..patches import saving
+from ..translate.model_files import MADE_FROM, TextOptions
 from . import folder as folders
 from . import huggingface
 

@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ..inference.model_files import dictionaries
+from ..translate.model_files import dictionaries
 from . import checkpoint, folder
 from .checkpoint import TrainedModel
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import diet_fairseq
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError, exit_with_one_line
-from diet_fairseq.inference.engine import Hypothesis, Search
 from diet_fairseq.text.lines import read_lines, write_lines
 from diet_fairseq.text.tokenizer import tokenizers
 from diet_fairseq.text.whitespace import normalise
+from diet_fairseq.translate.engine import Hypothesis, Search
 
 
 def read_hypotheses(output: Iterable[str]) -> dict[int, list[Hypothesis]]:

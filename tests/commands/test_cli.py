@@ -151,7 +151,7 @@ def test_a_wrong_word_ends_in_one_line(words, line, capsys):
 
 def test_a_missing_package_is_named_with_its_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for module in [name for name in sys.modules if name.startswith("diet_fairseq.analysis")]:
+    for module in [name for name in sys.modules if name.startswith("diet_fairseq.look")]:
         monkeypatch.delitem(sys.modules, module)
     assert error_of(capsys, "look", tmp_path / "checkpoint.pt", "--out", tmp_path / "page") == (
         "error: this needs matplotlib: pip install 'diet_fairseq[plots]'", 1

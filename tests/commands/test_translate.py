@@ -10,8 +10,8 @@ import pytest
 
 from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference import engine, lines
-from diet_fairseq.inference.translator import Translator
+from diet_fairseq.translate import engine, lines
+from diet_fairseq.translate.translator import Translator
 from diet_fairseq_cli import main
 from tests.support.translating import Backwards, words_only
 
@@ -52,7 +52,7 @@ def test_models_and_the_text_are_distinguished(model, text, tmp_path):
 
 
 def test_an_ensemble_is_named(monkeypatch, capsys):
-    monkeypatch.setattr("diet_fairseq.inference.translator.Translator", lambda *_, **__: None)
+    monkeypatch.setattr("diet_fairseq.translate.translator.Translator", lambda *_, **__: None)
     parser = ArgumentParser()
     translate.add_arguments(parser)
     translate.load_translator(parser.parse_args(["runs/a"]))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from diet_fairseq.export import checkpoint
-from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
+from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
 from diet_fairseq_cli import main
 from tests.support import hugging
 

@@ -20,8 +20,8 @@ from diet_fairseq import Translator, model_json
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import huggingface
 from diet_fairseq.export.to_hf import generation_config
-from diet_fairseq.inference.model_files import Pieces, resolve_model
 from diet_fairseq.text.tokenizer import tokenizers
+from diet_fairseq.translate.model_files import Pieces, resolve_model
 from tests.hf.conftest import export, loaded, take_back
 from tests.support import hugging, tiny
 from tests.support.commands import slow

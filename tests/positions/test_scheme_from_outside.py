@@ -52,7 +52,7 @@ def compare_folder() -> None:
 
     import diet_fairseq.hf  # noqa: F401
     from diet_fairseq.errors import UserError
-    from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
+    from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
 
     package, folder, checkpoint, data = map(Path, sys.argv[1:])
     from transformers import AutoModelForSeq2SeqLM

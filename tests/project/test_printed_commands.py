@@ -118,7 +118,7 @@ def verify_pip(words: list[str]) -> None:
 def verify_curl(words: list[str]) -> None:
     """The address is one that the service answers."""
     [path] = re.findall(r"127\.0\.0\.1:5000(/\w*)", words[0])
-    application = text_of("diet_fairseq/inference/service/app.py")
+    application = text_of("diet_fairseq/translate/service/app.py")
     assert f'"{path}"' in application, path
 
 

@@ -41,7 +41,7 @@ def test_every_page_of_the_documentation_is_in_the_site(site):
 def test_python_names_are_found_by_the_search(site):
     index = json.loads((site / "search/search_index.json").read_text())
     places = {entry["location"] for entry in index["docs"]}
-    assert "docs/api/translator.html#diet_fairseq.inference.translator.Translator" in places
+    assert "docs/api/translator.html#diet_fairseq.translate.translator.Translator" in places
     assert "docs/api/schemes.html#diet_fairseq.positions.base.PositionScheme" in places
     assert "docs/api/hf.html#diet_fairseq.hf.DietForMaskedLM" in places
 

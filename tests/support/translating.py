@@ -10,8 +10,8 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from diet_fairseq.inference.engine import Hypothesis, Search
 from diet_fairseq.model_json import ModelDescription
+from diet_fairseq.translate.engine import Hypothesis, Search
 from tests.support.texts import learn_subwords, sentences
 
 

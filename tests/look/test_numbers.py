@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from diet_fairseq.analysis import figures, loaded_model, measures, tables
-from diet_fairseq.analysis.lengths import Curve, markdown
-from diet_fairseq.analysis.scores import ModelScores, PositionScore, look, statistics
-from tests.analysis.test_look import loaded, scores_of
+from diet_fairseq.look import figures, loaded_model, measures, tables
+from diet_fairseq.look.lengths import Curve, markdown
+from diet_fairseq.look.scores import ModelScores, PositionScore, look, statistics
+from tests.look.test_look import loaded, scores_of
 from tests.support import tiny
 from tests.support.tiny import Case
 

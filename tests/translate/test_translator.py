@@ -6,9 +6,9 @@ import pytest
 
 from diet_fairseq import Translation, Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference import engine
-from diet_fairseq.inference.translator import TooLong
 from diet_fairseq.text.tokenizer import Tokenizer, sentences
+from diet_fairseq.translate import engine
+from diet_fairseq.translate.translator import TooLong
 from tests.support.texts import ODD
 from tests.support.translating import Backwards, untrained, words_only
 

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from diet_fairseq.errors import UserError
-from diet_fairseq.inference import lines
-from diet_fairseq.inference.lines import windows
+from diet_fairseq.translate import lines
+from diet_fairseq.translate.lines import windows
 from tests.support.texts import ODD
 
 

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
 from starlette.testclient import TestClient
 
-from diet_fairseq.inference.service.app import Limits, application
-from diet_fairseq.inference.service.batching import USUAL
-from diet_fairseq.inference.translator import Translation
+from diet_fairseq.translate.service.app import Limits, application
+from diet_fairseq.translate.service.batching import USUAL
+from diet_fairseq.translate.translator import Translation
 
 JSON = {"Content-Type": "application/json"}
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from diet_fairseq.analysis import measures
+from diet_fairseq.look import measures
 from diet_fairseq.positions.layout import toeplitz
 
 T = 16

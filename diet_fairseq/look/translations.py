@@ -5,11 +5,11 @@ from itertools import pairwise
 
 from tqdm import tqdm
 
-from ..inference.model_files import Pieces
-from ..inference.translator import Translator
 from ..model_json import ModelDescription
 from ..text.scores import score
 from ..text.tokenizer import tokenizers
+from ..translate.model_files import Pieces
+from ..translate.translator import Translator
 from .lengths import Curve
 from .loaded_model import LoadedModel
 
