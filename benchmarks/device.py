@@ -28,9 +28,9 @@ from fairseq.trainer import Trainer
 from torch.profiler import ProfilerActivity, profile
 
 from diet_fairseq.attention.backends import BACKENDS
+from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.scores import Factors, Offsets
-from diet_fairseq.models.adapters import PositionalEncoder
 
 from .encoders import ROWS, SHAPES, batch_of, lengths_of, trainer_of
 from .harness import append_line, in_turn, machine

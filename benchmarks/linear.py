@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from diet_fairseq.stack.forward_context import create_context
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 from diet_fairseq.attention.context import without_none
-from diet_fairseq.positions.layout import Layout
 from diet_fairseq.models.adapters import PositionalEncoder
-from diet_fairseq.stack.forward_context import create_context
+from diet_fairseq.positions.layout import Layout
 
 from .encoders import SHAPES, STOCK, words
 from .harness import Timing, forget_peak, in_fork, in_turn, machine, memory, save

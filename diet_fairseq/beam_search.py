@@ -14,7 +14,7 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
 from .errors import UserError
-from .models.adapters import CACHE
+from .models.adapters import CACHE, PositionalDecoder
 from .models.introspection import has_standard_output
 from .transformer import DecodingCache
 
@@ -54,6 +54,7 @@ class QuickBeamSearch(SequenceGenerator):
             type(self.model) is EnsembleModel
             and self.model.models_size == 1
             and has_standard_output(model)
+            and isinstance(model.decoder, PositionalDecoder)
             and model.decoder.stack_config.positions.scheme_in(cross=True) is None
             and type(self.search) is BeamSearch
             and 2 * self.beam_size < self.vocab_size

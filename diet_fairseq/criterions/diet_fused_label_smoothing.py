@@ -12,8 +12,8 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from ..registration import register_criterion
 from ..models.introspection import has_methods_of, has_standard_output
+from ..registration import register_criterion
 
 #: the number of tokens whose logits are computed at a time: they fit into a CPU's cache
 ROWS = 128

@@ -17,9 +17,9 @@ from ..checkpoints import report_faults
 from ..errors import UserError
 from ..input_files import VOCABULARY, check_regular
 from ..model_json import ModelDescription
-from ..transformer.config import UNLIMITED
 from ..text.subwords import FILES, check_vocabulary
 from ..text.tokenizer import tokenizers
+from ..transformer.config import UNLIMITED
 from ..translate import model_files
 
 #: names of 0.2's tasks, which transformers has now

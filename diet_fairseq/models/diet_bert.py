@@ -12,8 +12,7 @@ from ..config import PositionConfig
 from ..positions import PositionScheme
 from ..positions.description import describe, to_text
 from ..registration import register_model
-from . import warm_start
-from . import diet_roberta
+from . import diet_roberta, warm_start
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from .. import checks
 from ..errors import UserError
 from ..registration import register_model
-from .adapters import PositionalEncoder
 from . import diet_bert
+from .adapters import PositionalEncoder
 from .architectures import Size, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 

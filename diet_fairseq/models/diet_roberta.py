@@ -22,7 +22,6 @@ from ..positions import PositionScheme
 from ..positions.layout import first_tokens
 from ..registration import register_model
 from .adapters import PositionalEncoder
-from .warm_start import WarmStart
 from .architectures import (
     Size,
     check_no_segments,
@@ -30,6 +29,7 @@ from .architectures import (
     register_architectures,
     settle,
 )
+from .warm_start import WarmStart
 
 logger = logging.getLogger(__name__)
 

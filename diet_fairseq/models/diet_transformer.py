@@ -14,15 +14,14 @@ from torch import nn
 from ..config import PositionConfig
 from ..errors import UserError
 from ..registration import register_model
-from .adapters import PositionalDecoder
-from .adapters import PositionalEncoder
-from .warm_start import WarmStart
+from .adapters import PositionalDecoder, PositionalEncoder
 from .architectures import (
     check_no_segments,
     fill_in,
     register_architectures,
     settle,
 )
+from .warm_start import WarmStart
 
 #: options of fairseq's transformer that would bypass our attention
 UNSUPPORTED = (

@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from ..transformer import PositionalAttention
 from torch import Tensor, nn
 
 from ..attention.context import score_terms, without_none
@@ -18,6 +17,7 @@ from ..errors import UserError
 from ..positions import PositionScheme
 from ..positions.description import Description, describe, differences, from_text, to_text
 from ..positions.gain import ScoreParameters
+from ..transformer import PositionalAttention
 from .lengthening import lengthen
 
 logger = logging.getLogger(__name__)

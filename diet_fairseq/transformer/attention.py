@@ -3,10 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ..attention.attend import KeyValueStore, attend, compute_dtype
+from ..attention.attend import attend, compute_dtype
 from ..attention.backends import BACKENDS, Request, select_backend
 from ..attention.compressed import Compression, without_padding
 from ..attention.context import Context, Schemes, prepare, query_scale, scores_of, without_none

@@ -127,7 +127,7 @@ class StackConfig:
         )
 
     def build_schemes(self, is_cross: bool = False, layer: int = 0) -> dict[str, PositionScheme]:
-        """New schemes ``positions`` and ``segments`` of one kind of attention, where it has them."""
+        """The schemes ``positions`` and ``segments`` of one attention, where it has them."""
         shape = self.attention_shape(is_cross, layer)
         return self.positions.build(shape, self.positions.position_gain)
 

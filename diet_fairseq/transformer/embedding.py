@@ -33,7 +33,7 @@ class LearnedPositions(nn.Embedding):
 
 
 class SinusoidalPositions(nn.Module):
-    """Vaswani et al. (2017), section 3.5, as in fairseq: sines, then cosines; arguments as above."""
+    """Vaswani et al. (2017), section 3.5, as in fairseq: sines, then cosines."""
 
     def __init__(self, positions: int, width: int, padding: int) -> None:
         super().__init__()

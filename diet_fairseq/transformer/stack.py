@@ -64,9 +64,7 @@ class Stack(nn.Module):
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)
 
-    def create_context(
-        self, layout: Layout, batch: int, packing: Packing | None = None
-    ) -> Context:
+    def create_context(self, layout: Layout, batch: int, packing: Packing | None = None) -> Context:
         """The context of the layers' self-attention in one forward pass."""
         first: TransformerLayer = self.layers[0]  # type: ignore[assignment]
         positions = self.stack_config.positions

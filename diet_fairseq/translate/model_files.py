@@ -19,9 +19,9 @@ from ..checkpoints import report_faults
 from ..checks import positive
 from ..errors import UserError
 from ..model_json import Language, ModelDescription
-from ..transformer import PositionalAttention
 from ..text.lines import read_lines
 from ..text.subwords import FILES, SUBWORD, kind_of
+from ..transformer import PositionalAttention
 
 #: value of --subwords where the vocabulary has the words themselves
 NONE = Path("none")

@@ -173,12 +173,12 @@ def test_checkpoints_of_earlier_versions_take_a_temperature(folder, tmp_path):
     languages = {"source_lang": "en", "target_lang": "de"}
     translator = Translator(tmp_path / "old.pt", **places, **languages, position_temperature=LOW)
     [model] = translator._engine.models
-    assert model.encoder.placement.config.temperature == LOW
+    assert model.encoder.stack_config.positions.temperature == LOW
     overrides = {"data": str(folder), "position_temperature": 0.25}  # of --model-overrides
     [model], _, _ = checkpoint_utils.load_model_ensemble_and_task(
         [str(tmp_path / "old.pt")], arg_overrides=overrides
     )
-    assert model.decoder.placement.config.temperature == 0.25
+    assert model.decoder.stack_config.positions.temperature == 0.25
 
 
 def test_commands_take_a_temperature_for_checkpoints_alone(folder, tmp_path):

@@ -8,8 +8,8 @@ from argparse import Namespace
 import pytest
 import torch
 
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions import Rope
-from diet_fairseq.stack import warm_start
 from tests.support import mutants, tiny
 from tests.support.cases import NO_BACKEND, Case
 from tests.support.commands import TINY, run

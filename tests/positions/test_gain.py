@@ -6,13 +6,13 @@ import torch
 from diet_fairseq.attention.context import dense_sum, scores_of
 from diet_fairseq.attention.rows import row_scores
 from diet_fairseq.config import options_of
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from diet_fairseq.positions.base import Projections
 from diet_fairseq.positions.gain import FURTHEST, ScoreParameters, first_offsets
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Factors
 from diet_fairseq.positions.segments import SegmentScores
-from diet_fairseq.stack import warm_start
 from tests.positions.test_schemes import scheme_of
 from tests.support import mutants, tiny
 from tests.support.tiny import TOLERANCE, Case

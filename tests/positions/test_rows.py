@@ -14,7 +14,7 @@ from diet_fairseq.attention.context import Context
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
 from diet_fairseq.positions.deberta import rows_of_log_buckets
 from diet_fairseq.positions.layout import Layout
-from diet_fairseq.stack.attention import PositionalAttention
+from diet_fairseq.transformer import PositionalAttention
 from tests.support import tiny
 
 HEADS, WIDTH, LENGTH = 3, 4, 40
@@ -36,7 +36,7 @@ def attention_of(name: str, causal: bool = False, **options: Any) -> PositionalA
     limit = Limit(LENGTH, "--max-positions")
     shape = AttentionShape(HEADS, WIDTH, DIM, limit, limit, causal=causal)
     scheme = SCHEMES[name].create(shape, **options)
-    module = PositionalAttention(DIM, HEADS, self_attention=True, positions=scheme).eval()
+    module = PositionalAttention(DIM, HEADS, positions=scheme).eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_(std=0.5)
@@ -49,7 +49,7 @@ def output(module: PositionalAttention, x: Tensor, causal: bool = False, **where
     """(B, T, d) -> (B, T, d), without padding."""
     layout = Layout.of_self_attention(torch.zeros(x.shape[:2]).bool(), causal)
     x = x.transpose(0, 1)
-    out, _ = module(x, x, x, Context(layout, **where), need_weights=False)
+    out, _ = module(x, Context(layout, **where))
     return out.transpose(0, 1)
 
 

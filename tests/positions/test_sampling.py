@@ -5,11 +5,11 @@ import torch
 
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.errors import UserError
+from diet_fairseq.models.adapters import PositionalDecoder
 from diet_fairseq.positions import AttentionShape, Limit
 from diet_fairseq.positions.distances import Fire
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.sampling import PositionSampling
-from diet_fairseq.models.adapters import PositionalDecoder
 from tests.support import mutants, tiny
 from tests.support.commands import TINY, corpus, run
 from tests.support.tiny import PAD, TOLERANCE, Case, padded

@@ -12,9 +12,9 @@ from ...config import PositionConfig
 from ...errors import UserError
 from ...hf import DietEncoderConfig, DietTransformerConfig
 from ...hf.configuration import SIZES
+from ...models.adapters import PositionalEncoder
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
-from ...models.adapters import PositionalEncoder
 from .parameters import SPAN
 
 #: names of activations: fairseq's -> transformers'

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from diet_fairseq.attention import context
-from diet_fairseq.stack import attention, forward_context
+from diet_fairseq.attention import attend, context
+from diet_fairseq.transformer import attention
 from tests.support import tiny
 
 Patch = pytest.MonkeyPatch
@@ -60,7 +60,7 @@ def instead_of_scores(function: Callable[..., Any]) -> Mutant:
 
     def mutant(patch: Patch) -> None:
         original = context.scores_of
-        for module in (context, attention, forward_context):
+        for module in (context, attend, attention):
             patch.setattr(module, "scores_of", partial(function, original))
 
     return wraps(function)(mutant)

@@ -2,9 +2,9 @@
 
 from functools import partial
 
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions.base import PositionScheme
 from diet_fairseq.positions.distances import Kerple
-from diet_fairseq.stack import warm_start
 from tests.support.mutants.catching import Patch
 
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diet_fairseq.attention import attend, context
 from diet_fairseq.attention import compressed as linformer
-from diet_fairseq.attention import context
 from diet_fairseq.attention.context import Context
 from diet_fairseq.positions import layout, relative, shaw, tupe
 from diet_fairseq.positions import scores as score_values
@@ -22,8 +22,7 @@ from diet_fairseq.positions.scores import Dense, Factors, Offsets
 from diet_fairseq.positions.segments import SegmentScores
 from diet_fairseq.positions.shaw import Shaw
 from diet_fairseq.positions.tupe import BertAd, TupeA, TupeFree
-from diet_fairseq.stack import attention, decoder, encoder, forward_context
-from diet_fairseq.stack.attention import PositionalAttention
+from diet_fairseq.transformer import PositionalAttention, attention, decoder, encoder
 from tests.support.mutants.catching import Mutant, Patch, instead_of, instead_of_scores
 
 
@@ -119,17 +118,19 @@ def offsets_that_weigh_more_further_on(original, self, layout):
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
     parked: dict[bool, Context] = {}
-    build, forward = forward_context.create_context, PositionalAttention.forward
+    build, forward = PositionalAttention.create_context, PositionalAttention.forward
 
-    def park(of, layout, *rest, **options):
-        parked[layout.causal] = build(of, layout, *rest, **options)
-        return parked[layout.causal]
+    def park(self, layout, *rest, **options):
+        context = build(self, layout, *rest, **options)
+        if not self.is_cross:
+            parked[layout.causal] = context
+        return context
 
-    def read(self, query, key, value, key_padding_mask, *rest, **options):
-        context = parked[key_padding_mask.layout.causal]
-        return forward(self, query, key, value, context, *rest, **options)
+    def read(self, x, context, *rest, **options):
+        context = context if self.is_cross else parked[context.layout.causal]
+        return forward(self, x, context, *rest, **options)
 
-    patch.setattr(forward_context, "create_context", park)
+    patch.setattr(PositionalAttention, "create_context", park)
     patch.setattr(PositionalAttention, "forward", read)
 
 
@@ -212,7 +213,7 @@ def decoding_forgets_what_queries_ask(original, self, layout, project):
     return replace(result, rows=0 * result.rows) if layout.query_positions.size(1) == 1 else result
 
 
-@instead_of(attention, "transformed")
+@instead_of(attend, "transformed")
 def decoding_forgets_shifts(original, schemes, q, k, layout):
     return (q, k) if q.size(2) == 1 else original(schemes, q, k, layout)
 
@@ -223,7 +224,7 @@ def scores_without_gradient(original, *args):
         return original(*args)
 
 
-@instead_of(attention, "transformed")
+@instead_of(attend, "transformed")
 def transformations_without_gradient(original, *args):
     with torch.no_grad():
         return original(*args)
@@ -289,7 +290,7 @@ def positions_that_are_always_normalized(patch: Patch) -> None:
     patch.setattr(nn.Identity, "forward", lambda self, x: F.layer_norm(x, x.shape[-1:]))
 
 
-@instead_of(attention, "transformed")
+@instead_of(attend, "transformed")
 def words_that_do_not_meet_positions(original, schemes, q, k, layout):
     shifted_q, shifted_k = original(schemes, q, k, layout)
     # as wide as two heads, side by side: no product of the one with the other

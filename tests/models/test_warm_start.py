@@ -9,7 +9,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from diet_fairseq.stack import warm_start
+from diet_fairseq.models import warm_start
 from tests.support import mutants, tiny
 from tests.support.tiny import PAD, SOURCES, TOLERANCE, Case, padded
 

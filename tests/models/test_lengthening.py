@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from diet_fairseq.stack import lengthening, warm_start
+from diet_fairseq.models import lengthening, warm_start
 from tests.support import mutants, tiny
 from tests.support.tiny import LIMIT, Case
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from diet_fairseq.config import PositionConfig
+from diet_fairseq.models import warm_start
 from diet_fairseq.positions.description import describe
-from diet_fairseq.stack import warm_start
 from tests.support import tiny
 from tests.support.tiny import Case
 
