@@ -12,6 +12,7 @@ from ..export import checkpoint
 from ..model_json import ModelDescription
 from ..text.lines import read_lines
 from ..text.tokenizer import tokenizers
+from ..transformer.stack import Stack
 
 WINDOWS = 8
 
@@ -41,8 +42,8 @@ class LoadedModel(checkpoint.TrainedModel):
         """The position scheme of each stack, in words."""
         schemes = []
         for name, stack in self.stacks.items():
-            if hasattr(stack, "placement"):
-                schemes.append(f"{name}: {stack.placement.config.position_scheme}")
+            if isinstance(stack, Stack):
+                schemes.append(f"{name}: {stack.stack_config.positions.position_scheme}")
             else:
                 kind = type(stack.embed_positions).__name__
                 schemes.append(f"{name}: fairseq's own, {kind}")

@@ -176,9 +176,9 @@ def test_sampling_plain_positions_changes_nothing(case):
 def check_crossing(case):
     model = build(case, position_sampling="randomised").train()
     seen = []
-    original = PositionalDecoder._crossing
+    original = PositionalDecoder._create_cross_context
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PositionalDecoder, "_crossing",
+        patch.setattr(PositionalDecoder, "_create_cross_context",
                       lambda *x: seen.append(original(*x)) or seen[-1])  # fmt: skip
         drawn = model.encoder(padded(tiny.SOURCES, True))
         target = padded(tiny.TARGETS, False)

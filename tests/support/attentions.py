@@ -88,6 +88,8 @@ def attentions(model: Model) -> list[Attention]:
             side = model.encoder if name.startswith("encoder") else model.decoder
             side = side.sentence_encoder if is_encoder(model) else side
             cross = module.is_cross
+            if cross and side.stack_config.positions.scheme_in(cross=True) is None:
+                continue
             shared = side.cross_positions if cross else side.positions
             segments = getattr(side, "segments", None)
             compress = getattr(side, "compress_layer", None)
