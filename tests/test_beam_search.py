@@ -151,9 +151,9 @@ def test_a_translation_may_begin_with_another_token():
     assert ours[0][0]["tokens"].tolist() != generated(QuickBeamSearch, model)[0][0]["tokens"]
 
 
-def test_sentences_that_end_early_leave_the_batch():
+def check_early_ends(case):
     """With words that are likely to end, sentences do so at different steps."""
-    model = tiny.model_to_change(FIRST[-1])
+    model = tiny.model_to_change(case)
     with torch.no_grad():
         model.decoder.output_projection.weight[EOS] += 0.4
     sources = tiny.sentences(9, 5, 1, 7, 3, 8, 2, seed=5)
@@ -163,6 +163,10 @@ def test_sentences_that_end_early_leave_the_batch():
     )
     assert_same_hypotheses(ours, theirs)
     assert len({len(beam[0]["tokens"]) for beam in ours}) > 1
+
+
+def test_sentences_that_end_early_leave_the_batch():
+    check_early_ends(FIRST[-1])
 
 
 @pytest.mark.parametrize("columns", [5, 16, 160, 161, 1000, 1007])
@@ -280,6 +284,7 @@ def test_a_model_of_nan_is_refused():
 
 
 MUTANTS: mutants.Table = [
+    (check_early_ends, mutants.a_source_that_stays_when_sentences_end, str(FIRST[-1])),
     (check_translations, mutants.scores_that_forget_the_past, "none"),
     (check_translations, mutants.hypotheses_without_a_past, "sinusoidal"),
     (check_translations, mutants.keys_of_other_hypotheses, "diet_rel"),

@@ -129,7 +129,6 @@ MUTANTS: mutants.Table = [
     (check_searches, mutants.scores_that_forget_the_past, "tied"),
     (check_searches, mutants.every_model_has_standard_output, "own-output"),
     (check_searches, mutants.every_model_has_standard_output, "adaptive-softmax"),
-    (check_searches, mutants.a_source_that_stays_when_sentences_end, "pre-norm"),
 ]
 
 

@@ -143,6 +143,8 @@ def keys_of_other_hypotheses(original, self, order):
 
 @instead_of(DecodingCache, "reorder")
 def a_source_that_stays_when_sentences_end(original, self, order):
+    if self.beams == 1:  # fairseq's search
+        return original(self, order)
     source, mask = self.source, self.source_padding_mask
     self.source, self.source_padding_mask = {}, None
     original(self, order)
@@ -150,6 +152,7 @@ def a_source_that_stays_when_sentences_end(original, self, order):
     for store in source.values():
         store.select(torch.tensor(rows))
     self.source, self.source_padding_mask = source, None if mask is None else mask[: len(rows)]
+    return None
 
 
 @instead_of(beam_search, "largest")
