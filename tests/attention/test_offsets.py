@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import (
@@ -171,7 +172,8 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch
         trusted = {comparison.is_trusted("offsets", backend, request) for _ in range(2)}
     assert trusted == {fault is None}
     assert len(calls) == 1  # the second call of its kind is not compared
-    assert ("offsets is wrong here, please report" in caplog.text) == (fault is not None)
+    warning = "uses sdpa, not offsets: its results are wrong on this device, please report"
+    assert (warning in caplog.text) == (fault is not None)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(p.grad is None for scheme in request.schemes for p in scheme.parameters())
 
@@ -184,19 +186,39 @@ def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
     with caplog.at_level("WARNING", "diet_fairseq"):
         backend = replace(BACKENDS["offsets"], compute=kernel)
         assert not comparison.is_trusted("offsets", backend, on_the_cpu("t5"))
-    assert "offsets can't run here, sdpa is taken: no memory" in caplog.text
+    assert "auto uses sdpa, not offsets: it fails on this device: no memory" in caplog.text
 
 
-@pytest.mark.parametrize("why", ["compiled", "fake"])
-def test_kernels_are_compared_where_tensors_have_numbers(why, monkeypatch):
+def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison(monkeypatch):
     monkeypatch.setattr(comparison, "compared", {})
-    request = request_of("t5", CPU) if why == "fake" else on_the_cpu("t5")
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: why == "compiled")
-    assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)
+    request = on_the_cpu("t5")
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)  # compares once
+        return x.exp()
+
+    x = torch.ones(3, requires_grad=True)
+    checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert torch.equal(x.grad, x.exp())
+
+
+def test_kernels_are_not_compared_on_tensors_without_numbers(monkeypatch):
+    monkeypatch.setattr(comparison, "compared", {})
+    assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request_of("t5", CPU))
     assert not comparison.compared
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: False)
-    with torch.no_grad():
-        assert comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu("t5"))
+
+
+def test_compiled_code_reads_an_earlier_comparison_without_a_graph_break(monkeypatch):
+    monkeypatch.setattr(comparison, "compared", {})
+    request = on_the_cpu("t5")
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return x + comparison.is_trusted("sdpa", BACKENDS["sdpa"], request)
+
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(())) == 0
+    assert not comparison.compared
+    assert layer(torch.zeros(())) == compiled(torch.zeros(())) == 1
 
 
 def test_every_kind_of_call_is_compared_once(monkeypatch):
