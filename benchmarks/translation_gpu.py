@@ -20,6 +20,7 @@ import copy
 import gc
 import logging
 import statistics
+import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -181,9 +182,11 @@ def main() -> None:
         columns += [f"search in {precision}: sentences/s (against the first row)", "busy"]
     print(f"| row | {' | '.join(columns)} |\n|{' --- |' * (1 + len(columns))}", flush=True)
     first: list[dict[str, Any]] = []
+    failed = False
     for row in args.rows:
         records = measure_row(row, args)
         first = first or records
+        failed = failed or any("error" in record for record in records)
         cells = [
             cell for record, base in zip(records, first, strict=True)
             for cell in cells_of(record, base)
@@ -193,6 +196,7 @@ def main() -> None:
         torch.cuda.empty_cache()
     name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
     print({**machine(), "device": name})
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
