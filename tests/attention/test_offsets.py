@@ -165,7 +165,7 @@ def test_kernels_with_wrong_results_are_not_trusted(fault, training, monkeypatch
             out = 1.2 * out - 0.2 * out.detach()
         return out, None
 
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     request = on_the_cpu("t5")
     backend, state = replace(BACKENDS["offsets"], compute=kernel), torch.get_rng_state()
     with torch.set_grad_enabled(training), caplog.at_level("WARNING", "diet_fairseq"):
@@ -182,7 +182,7 @@ def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
     def kernel(call: AttentionCall):
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     with caplog.at_level("WARNING", "diet_fairseq"):
         backend = replace(BACKENDS["offsets"], compute=kernel)
         assert not comparison.is_trusted("offsets", backend, on_the_cpu("t5"))
@@ -190,7 +190,7 @@ def test_kernels_that_can_not_run_are_not_trusted(monkeypatch, caplog):
 
 
 def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison(monkeypatch):
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     request = on_the_cpu("t5")
 
     def layer(x: torch.Tensor) -> torch.Tensor:
@@ -203,13 +203,13 @@ def test_activation_checkpointing_does_not_count_the_tensors_of_the_comparison(m
 
 
 def test_kernels_are_not_compared_on_tensors_without_numbers(monkeypatch):
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     assert not comparison.is_trusted("sdpa", BACKENDS["sdpa"], request_of("t5", CPU))
-    assert not comparison.compared
+    assert not comparison.comparisons
 
 
 def test_compiled_code_reads_an_earlier_comparison_without_a_graph_break(monkeypatch):
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     request = on_the_cpu("t5")
 
     def layer(x: torch.Tensor) -> torch.Tensor:
@@ -217,12 +217,12 @@ def test_compiled_code_reads_an_earlier_comparison_without_a_graph_break(monkeyp
 
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
     assert compiled(torch.zeros(())) == 0
-    assert not comparison.compared
+    assert not comparison.comparisons
     assert layer(torch.zeros(())) == compiled(torch.zeros(())) == 1
 
 
 def test_every_kind_of_call_is_compared_once(monkeypatch):
-    monkeypatch.setattr(comparison, "compared", {})
+    monkeypatch.setattr(comparison, "comparisons", {})
     changes = [
         {},
         {},
@@ -234,7 +234,7 @@ def test_every_kind_of_call_is_compared_once(monkeypatch):
     with torch.no_grad():
         for change in changes:
             comparison.is_trusted("sdpa", BACKENDS["sdpa"], on_the_cpu(**{"scheme": "t5"} | change))
-    assert len(comparison.compared) == 4
+    assert len(comparison.comparisons) == 4
 
 
 def attend(width: int, dtype: torch.dtype = torch.float32, scheme=None) -> list[torch.Tensor]:

@@ -114,7 +114,7 @@ def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(backend, dropout
     runs = []
     for _ in range(2):
         torch.manual_seed(1)  # of dropout
-        runs.append(comparison.run(BACKENDS[backend], request))
+        runs.append(comparison.compute_results(BACKENDS[backend], request))
     first, second = runs
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 

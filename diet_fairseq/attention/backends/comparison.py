@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 #: error tolerance relative to the norm: above rounding in half precision and TF32, below a defect
 ROUNDING = 0.05
 #: kinds of calls, and whether the backend's results equalled the reference's
-compared: dict[tuple[Any, ...], bool] = {}
+comparisons: dict[tuple[Any, ...], bool] = {}
 
 
 def is_trusted(name: str, backend: Backend, request: Request) -> bool:
@@ -28,26 +28,26 @@ def is_trusted(name: str, backend: Backend, request: Request) -> bool:
     No comparison can run under torch.compile, CUDA graphs and fake tensors: a kind that was not
     compared before is not trusted there.
     """
-    kind = kind_of(name, request)
-    if kind not in compared and can_run(request):
-        compared[kind] = False
+    kind = describe_kind(name, request)
+    if kind not in comparisons and can_compare(request):
+        comparisons[kind] = False
         try:
             # hide the comparison's tensors from activation checkpointing, which counts a layer's
             with saved_tensors_hooks(unchanged, unchanged):
-                compared[kind] = matches_reference(backend, request)
+                comparisons[kind] = matches_reference(backend, request)
             problem = f"its results are wrong on this device, please report {kind}"
         except Exception as error:  # too little memory, or a kernel that doesn't compile
             problem = f"it fails on this device: {error}"
-        if not compared[kind]:
+        if not comparisons[kind]:
             logger.warning(f"--attention-backend auto uses sdpa, not {name}: {problem}")
-    return compared.get(kind, False)
+    return comparisons.get(kind, False)
 
 
 def unchanged(saved: Tensor) -> Tensor:
     return saved
 
 
-def kind_of(name: str, request: Request) -> tuple[Any, ...]:
+def describe_kind(name: str, request: Request) -> tuple[Any, ...]:
     """The properties of a call that kernels are compiled for, lengths aside."""
     layout, schemes = request.layout, request.schemes
     queries, keys = request.queries, request.keys
@@ -61,7 +61,7 @@ def kind_of(name: str, request: Request) -> tuple[Any, ...]:
     return names, vectors, gradients, masks, tiles
 
 
-def can_run(request: Request) -> bool:
+def can_compare(request: Request) -> bool:
     if is_recorded(request.layout.key_positions):
         return False
     return request.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
@@ -78,8 +78,8 @@ def matches_reference(backend: Backend, request: Request) -> bool:
         padding_mask=None if padding is None else padding[:1],
     )
     request = replace(request, layout=first, shape=(1, *request.shape[1:]), dropout=0.0)
-    results = [x.float() for x in run(backend, request)]
-    expected = [x.float() for x in run(Backend(reference, KINDS), request)]
+    results = [x.float() for x in compute_results(backend, request)]
+    expected = [x.float() for x in compute_results(Backend(reference, KINDS), request)]
     smallest = max(y.norm() for y in expected) / 10  # entries of smaller gradients may cancel
     return all(
         (x - y).norm() <= ROUNDING * max(y.norm(), smallest)
@@ -87,7 +87,7 @@ def matches_reference(backend: Backend, request: Request) -> bool:
     )
 
 
-def run(backend: Backend, request: Request) -> list[Tensor]:
+def compute_results(backend: Backend, request: Request) -> list[Tensor]:
     """The output for random inputs and, in training, the gradients of q, k, v and parameters."""
     layout, schemes, (batch, heads, width) = request.layout, request.schemes, request.shape
     device = request.device
