@@ -188,7 +188,7 @@ tests() { # files with the mark only: other tests may need packages that are not
     else # our kernels in the interpreter and one compiled model; the other tests need CUDA
         run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q --collect-only "${files[@]}"
         REHEARSAL=1 run tests.log "$python" -m pytest -m gpu -p no:cacheprovider -q \
-            -k 'candidate and t5 or tile and True or two_runs and 0.1 or buckets and offsets or compiled and t5' \
+            -k 'candidate and t5-dtype0 or tile and line-True or two_runs and 0.1-True or buckets and offsets or compiled and t5' \
             tests/attention/test_on_a_gpu.py
     fi
 }
