@@ -158,7 +158,7 @@ print(*(name for name in BACKENDS if name != 'reference'))")
 translation() {
     local tiny=()
     [ "$device" = cuda ] || tiny=(--device cpu --size _tiny --rows stock stock+ diet_rel --rounds 1
-        --max-tokens 200 --batches 1 --search-tokens 500 --search-batches 1)
+        --max-tokens 200 --batches 1 --search-tokens 100 --search-batches 1)
     run translation.md "$python" -m benchmarks.translation_gpu "$DATA/data-bin" --rounds 4 \
         --out "$OUT/translation.jsonl" "${tiny[@]}"
 }
