@@ -25,7 +25,7 @@ from diet_fairseq.attention.backends import (
     candidates,
     quickest,
 )
-from diet_fairseq.attention.backends.comparison import run
+from diet_fairseq.attention.backends.comparison import compute_results
 from diet_fairseq.positions import SCHEMES
 from diet_fairseq.positions.base import AttentionShape, Limit
 from diet_fairseq.positions.layout import Layout
@@ -96,7 +96,7 @@ def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: to
                 with torch.set_grad_enabled(dropout is not None):
                     backend = quickest(call_request)
                     runs = {
-                        name: partial(run, BACKENDS[name], call_request)
+                        name: partial(compute_results, BACKENDS[name], call_request)
                         for name in (backend, *candidates(call_request))
                     }
                     timings = in_turn(runs, rounds, clock=CLOCKS[device])

@@ -126,7 +126,8 @@ def measure(args: argparse.Namespace, trainers: dict[str, Trainer], length: int)
     }
     steps[AGAIN] = partial(step, first, BASELINE[1], batch)
     steps = {name: run for name, run in steps.items() if succeeds(f"{name}, n = {length:,}", run)}
-    timings = in_turn(steps, args.rounds, warmup=2, clock=now)
+    warmup = 2 if args.device == "cuda" else 0
+    timings = in_turn(steps, args.rounds, warmup, clock=now)
     operations = count_operations(first, args.size, sentences, length)
 
     columns = "ms | speed against none | tokens/s | share of peak | kernels, ms | of attention"

@@ -111,7 +111,11 @@ def test_cudnn_with_a_score_equals_the_reference(tokens, scheme, monkeypatch):
 @pytest.mark.parametrize("backend", ["offsets", "offsets_v2"])
 def test_two_runs_of_the_kernels_for_offsets_give_the_same_bits(backend, dropout, causal):
     request = replace(request_of("t5", 512, 512, 64, HALF, causal), dropout=dropout)
-    first, second = (comparison.run(BACKENDS[backend], request) for _ in range(2))
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(1)  # of dropout
+        runs.append(comparison.compute_results(BACKENDS[backend], request))
+    first, second = runs
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
