@@ -32,7 +32,7 @@ def scheme_of(name="rope", causal=False, **options):
 
 
 def frequencies_of(scheme):
-    return scheme.rates.view(torch.float32)[0]
+    return torch.tensor(scheme.frequencies)
 
 
 def layout_of(length=LENGTH, left_pad=0, queries=None):
