@@ -164,7 +164,7 @@ def call_backend(
     inputs: Inputs, backend: str, q: Tensor, k: Tensor, v: Tensor, line: Tensor
 ) -> Tensor:
     """Attention by a backend of the package, which gets the score in the form that it reads."""
-    score: Score = Offsets(line, inputs.layout)
+    score: Score = Offsets(line)
     if BACKENDS[backend].reads is not Offsets:
         score = Dense(toeplitz(line, inputs.length)[None])
     return BACKENDS[backend](AttentionCall(q, k, v, (score,), (), inputs.layout, 0.0))[0]

@@ -185,7 +185,7 @@ class TupeR(TupeA):
     def score(self, layout: Layout) -> Dense:  # type: ignore[override]
         query, key = self._factors(layout)
         absolute = product(query, key)  # (B|1, H, Tq, Tk)
-        relative = self.relative_attention_bias.score(layout).dense()
+        relative = self.relative_attention_bias.score(layout).dense(layout)
         if self.untie_cls == "no":
             return Dense(absolute + relative)
         theta_1 = theta_2 = torch.zeros_like(relative[0, :, 0, 0])  # "paper": the sum has one theta

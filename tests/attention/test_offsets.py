@@ -220,7 +220,7 @@ def attend(width: int, dtype: torch.dtype = torch.float32, scheme=None) -> list[
     q, k, v = (torch.ones(2, 3, n, width, dtype=dtype, requires_grad=True) for n in (4, 5, 5))
     layout = Layout(torch.arange(1, 5).unsqueeze(0), torch.arange(5).unsqueeze(0))
     leaves = [torch.ones(3, 8, requires_grad=True)] if scheme is None else [*scheme.parameters()]
-    score = Offsets(leaves[0], layout) if scheme is None else scheme.score(layout)
+    score = Offsets(leaves[0]) if scheme is None else scheme.score(layout)
     out, _ = BACKENDS["offsets"](AttentionCall(q, k, v, (score,), (), layout, 0.0))
     return [out, *torch.autograd.grad(out.sum(), (q, k, v, *leaves))]
 

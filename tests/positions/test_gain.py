@@ -34,7 +34,7 @@ def case_of(name: str, **options: object) -> Case:
 def score_of(scheme: PositionScheme) -> torch.Tensor:
     """(1, H, T, T), of queries that stay the same where the scheme reads them."""
     rows = row_scores((scheme,), QUERIES, QUERIES, LAYOUT, NO_PROJECTIONS, 1.0)
-    score = dense_sum((*scores_of((scheme,), LAYOUT), *rows))
+    score = dense_sum((*scores_of((scheme,), LAYOUT), *rows), LAYOUT)
     assert score is not None
     return score
 

@@ -51,7 +51,7 @@ def test_a_registered_scheme_has_options_and_architectures_of_all_sizes():
             self.decay = decay
 
         def score(self, layout) -> Offsets:
-            return Offsets(-self.decay * layout.offset_line.abs().float().unsqueeze(0), layout)
+            return Offsets(-self.decay * layout.offset_line.abs().float().unsqueeze(0))
 
     for family in ("transformer", "roberta", "bert", "electra"):
         sizes = {arch.removeprefix(f"{family}_t5") for arch in ARCH_MODEL_REGISTRY
@@ -119,7 +119,7 @@ class Learned(PositionScheme):
         return self.weight[:, offsets.clamp(-32, 32) + 32]
 
     def score(self, layout: Layout) -> Offsets:
-        return Offsets(self.of(layout.offset_line), layout)
+        return Offsets(self.of(layout.offset_line))
 
 
 class OfAnotherShape(Learned):
@@ -211,7 +211,7 @@ class Postponed(PositionScheme):
     score_type = Offsets
 
     def score(self, layout: Layout) -> Offsets:
-        return Offsets(-layout.offset_line.abs().float().unsqueeze(0), layout)
+        return Offsets(-layout.offset_line.abs().float().unsqueeze(0))
 """
 
 
