@@ -44,7 +44,7 @@ ATTENTION = re.compile(r"flash|fmha|cudnn|attention|softmax|offset")
 
 def computes(scheme: str, backend: str) -> bool:
     """Whether the backend computes the scheme, and in another way than `sdpa` does."""
-    form = BACKENDS[backend].reads
+    form = BACKENDS[backend].native_score
     needed = "offsets" if form is Offsets else "factors" if form is Factors else None
     limit = Limit(8, "--max-positions")
     kinds = SCHEMES[scheme].create(AttentionShape(1, 4, 4, limit, limit)).kinds

@@ -95,7 +95,7 @@ class PositionalAttention(MultiheadAttention):
 
         attend = BACKENDS["reference" if need_weights else context.backend]
         if layer_schemes or scores is None:
-            scores = scores_of(schemes, layout, attend.reads)
+            scores = scores_of(schemes, layout, attend.native_score)
         scores += row_scores(schemes, q, k, layout, self.projections(), scale)
         dropout, temperature = self.active_dropout, context.temperature
         call = AttentionCall(transformed_q, k, v, scores, schemes, layout, dropout, temperature)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
-from ..attention.backends import BACKENDS, Request, select_backend
+from ..attention.backends import BACKENDS, CallShape, select_backend
 from ..attention.context import Context, Schemes, prepare, scores_of
 from ..attention.dropout import dropout
 from ..attention.packing import Packing
@@ -57,15 +57,15 @@ def create_context(
     """
     config = stack.placement.config
     first = getattr(stack.layers[0], attention)
-    request = Request(
+    call = CallShape(
         shared or first.layer_schemes(),
         layout,
         (batch, first.num_heads, first.head_dim),
         compute_dtype(first.q_proj.weight),
         first.active_dropout,
     )
-    backend = select_backend(config.attention_backend, request)
-    scores = scores_of(shared, layout, BACKENDS[backend].reads) if shared else None
+    backend = select_backend(config.attention_backend, call)
+    scores = scores_of(shared, layout, BACKENDS[backend].native_score) if shared else None
     prepare(shared, layout)
     compress = getattr(stack, "compress_layer", None)
     temperature = 1.0 if stack.training else config.temperature

@@ -15,7 +15,7 @@ from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
-    Request,
+    CallShape,
     candidates,
     choice,
     comparison,
@@ -70,16 +70,16 @@ def test_where_the_kernels_can_not_run_a_model_computes_the_reference(case):
     check_fast_path(case, "offsets")
 
 
-def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> Request:
+def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> CallShape:
     """A request on a device that need not be there."""
     [first, *_] = attentions(tiny.model_of(Case(scheme, family="roberta")))
     with FakeTensorMode():
         positions = torch.empty(1, tokens, dtype=torch.int64, device=device)
     layout = Layout(positions, positions, length=tokens)
-    return replace(Request(first.schemes, layout, (2, 2, 8), torch.bfloat16, 0.0), **changes)
+    return replace(CallShape(first.schemes, layout, (2, 2, 8), torch.bfloat16, 0.0), **changes)
 
 
-def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> Request:
+def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> CallShape:
     positions = torch.arange(tokens).unsqueeze(0)
     layout = Layout(positions, positions, length=tokens)
     return request_of(scheme, CPU, **{"layout": layout, "dtype": torch.float32} | changes)

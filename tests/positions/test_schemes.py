@@ -145,7 +145,7 @@ def test_terms_of_values_avoid_fused_attention():
     limit = Limit(512, "--max-positions")
     schemes = (OfValues(AttentionShape(2, 8, 16, limit, limit)),)
     layout = Layout.of_self_attention(torch.zeros(1, 512, dtype=torch.bool))
-    request = call.Request(schemes, layout, (1, 2, 8), torch.float32, 0.0)
+    request = call.CallShape(schemes, layout, (1, 2, 8), torch.float32, 0.0)
     assert choice.candidates(request) == ["reference"]
     assert choice.quickest(request) == "reference"
 

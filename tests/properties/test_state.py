@@ -14,7 +14,7 @@ from fairseq.modules import LayerDropModuleList
 from torch.autograd.graph import saved_tensors_hooks
 
 from diet_fairseq.attention import backends
-from diet_fairseq.attention.backends import Request
+from diet_fairseq.attention.backends import CallShape
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.stack import attention, forward_context
@@ -212,7 +212,7 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
 
 
 @contextmanager
-def choosing(choose: Callable[[Request], str]) -> Iterator[None]:
+def choosing(choose: Callable[[CallShape], str]) -> Iterator[None]:
     """Have a function choose what "auto" takes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "quickest", choose)

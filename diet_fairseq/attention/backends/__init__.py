@@ -1,12 +1,13 @@
 """Backends of attention, one a file: each computes an `AttentionCall`."""
 
-from .call import AttentionCall, Backend, Request
+from .call import AttentionCall, Backend, CallShape, Request
 from .choice import BACKENDS, candidates, quickest, select_backend
 
 __all__ = [
     "BACKENDS",
     "AttentionCall",
     "Backend",
+    "CallShape",
     "Request",
     "candidates",
     "quickest",
