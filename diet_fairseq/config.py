@@ -223,14 +223,17 @@ class PositionConfig(SimpleNamespace):
         built: dict[str, PositionScheme] = {}
         scheme = self.scheme_in(shape.cross)
         if scheme is not None:
-            given = {option.argument: getattr(self, option.name) for option in scheme.options}
-            options = {name: value for name, value in given.items() if value is not None}
-            built["positions"] = scheme.create(shape, **options)
+            built["positions"] = scheme.create(shape, **self.constructor_options(scheme))
             self._check_backend(built["positions"])
         if self.segment_scheme == "per-head":
             gain = {} if segment_gain is None else {"gain": segment_gain}
             built["segments"] = SegmentScores(shape, self.num_segments or 0, **gain)
         return built
+
+    def constructor_options(self, scheme: type[PositionScheme]) -> dict[str, Any]:
+        """The options that are given, by the keywords of the scheme's constructor."""
+        given = {option.argument: getattr(self, option.name) for option in scheme.options}
+        return {name: value for name, value in given.items() if value is not None}
 
     def __str__(self) -> str:
         """One line that identifies a run: every option in force."""

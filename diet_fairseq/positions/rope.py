@@ -74,7 +74,6 @@ class Rope(PositionScheme):
     """
 
     options: ClassVar[tuple[Option, ...]] = (BASE, SHARE, SCALING, FACTOR, TRAINED)
-    meaning = ("base", "share", "scaling", "factor", "trained")
 
     def __init__(
         self,
@@ -93,8 +92,7 @@ class Rope(PositionScheme):
                 "here: change the model's width or its number of heads, so that they are even"
             )
         check_scaling(rope_scaling, rope_factor, rope_trained)
-        self.base, self.share, self.trained = rope_base, rope_share, rope_trained
-        self.scaling, self.factor = rope_scaling, rope_factor or 1.0
+        self.base, self.scaling, self.factor = rope_base, rope_scaling, rope_factor or 1.0
         self.pairs = max(1, int(rope_share * shape.head_dim // 2))
         self.magnitude = 1.0
         frequencies = [rope_base ** (-2 * m / shape.head_dim) for m in range(shape.head_dim // 2)]
@@ -108,6 +106,16 @@ class Rope(PositionScheme):
         self.frequencies = tuple(frequencies)
         scaling = rope_scaling, rope_factor, rope_trained
         self.key = type(self), shape.head_dim, rope_base, self.pairs, scaling
+
+    @classmethod
+    def describe(cls, **options: Any) -> dict[str, Any]:
+        return super().describe() | {
+            "base": options["rope_base"],
+            "share": options.get("rope_share", 1.0),
+            "scaling": options.get("rope_scaling", "none"),
+            "factor": options.get("rope_factor") or 1.0,
+            "trained": options.get("rope_trained"),
+        }
 
     def transform(self, q: Tensor, k: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         of_queries, of_keys = self._rotations(layout, q.dtype)
