@@ -17,8 +17,8 @@ from .modes import active_kinds
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .config import register_position_scheme
     from .inference.translator import Translation, Translator
-    from .positions.registry import register_position_scheme
 
 __all__ = ["Translation", "Translator", "__version__", "register_position_scheme"]
 
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     module = {
         "Translation": "inference.translator",
         "Translator": "inference.translator",
-        "register_position_scheme": "positions.registry",
+        "register_position_scheme": "config",
     }.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
