@@ -21,7 +21,7 @@ from torch import Tensor
 from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
-    Request,
+    CallShape,
     candidates,
     quickest,
 )
@@ -75,7 +75,7 @@ def call(backend: str, length: int, dropout: float | None) -> Callable[[], objec
 
 def request(
     scheme: str, length: int, dropout: float | None, tokens: int, device: str, dtype: torch.dtype
-) -> Request:
+) -> CallShape:
     """The request of the same call, for a layer with this scheme."""
     limit = Limit(length, "--max-positions")
     shape = AttentionShape(HEADS, HEAD_DIM, HEADS * HEAD_DIM, limit, limit)
@@ -83,7 +83,7 @@ def request(
     padding = torch.zeros(sentences, length, dtype=torch.bool, device=device)
     layout = Layout.of_self_attention(padding)
     schemes = (SCHEMES[scheme].create(shape).to(device),) if SCHEMES[scheme].in_attention else ()
-    return Request(schemes, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
+    return CallShape(schemes, layout, (sentences, HEADS, HEAD_DIM), dtype, dropout or 0.0)
 
 
 def choices(lengths: list[int], rounds: int, tokens: int, device: str, dtype: torch.dtype) -> None:

@@ -44,7 +44,7 @@ ATTENTION = re.compile(r"flash|fmha|cudnn|attention|softmax|offset")
 
 def computes(scheme: str, backend: str) -> bool:
     """Whether the backend computes the scheme, and in another way than `sdpa` does."""
-    form = BACKENDS[backend].reads
+    form = BACKENDS[backend].native_score
     needed = "offsets" if form is Offsets else "factors" if form is Factors else None
     limit = Limit(8, "--max-positions")
     kinds = SCHEMES[scheme].create(AttentionShape(1, 4, 4, limit, limit)).kinds
@@ -65,7 +65,7 @@ def step(trainer: Trainer, backend: str, batch: dict[str, Any]) -> None:
     """A training step with this backend."""
     for module in trainer.get_model().modules():
         if isinstance(module, PositionalEncoder):
-            module.placement.config.attention_backend = backend
+            module.stack_config.positions.attention_backend = backend
     trainer.train_step([batch], raise_oom=True)
 
 

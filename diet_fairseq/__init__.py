@@ -17,7 +17,7 @@ from .modes import active_kinds
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .positions.registry import register_position_scheme
+    from .config import register_position_scheme
     from .translate.translator import Translation, Translator
 
 __all__ = ["Translation", "Translator", "__version__", "register_position_scheme"]
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     module = {
         "Translation": "translate.translator",
         "Translator": "translate.translator",
-        "register_position_scheme": "positions.registry",
+        "register_position_scheme": "config",
     }.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -79,7 +79,7 @@ class DietConfig(PreTrainedConfig):
     def positions(self) -> PositionConfig:
         """The options of positions; a wrong one raises a `UserError`."""
         options = self.position_options or {}
-        return PositionConfig.of(Namespace(**options, position_scheme=self.position_scheme))
+        return PositionConfig.from_args(Namespace(**options, position_scheme=self.position_scheme))
 
     def stack(self, side: str) -> Any:
         """`SIZES`, ``final_norm`` and ``limit`` of the ``side``, "encoder" or "decoder"."""

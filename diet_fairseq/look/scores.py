@@ -249,7 +249,7 @@ def position_term(call: AttentionCall) -> tuple[Tensor | None, int | None]:
         terms.append(Factors(query, key))
     if not terms:
         return None, None
-    matrices = torch.broadcast_tensors(*(term.dense().mean(0) for term in terms))
+    matrices = torch.broadcast_tensors(*(term.dense(call.layout).mean(0) for term in terms))
     ranks = [term.query.size(-1) for term in terms if isinstance(term, Factors)]
     total = torch.stack(matrices).sum(0) / call.temperature
     return total, sum(ranks) if len(ranks) == len(terms) else None

@@ -39,7 +39,7 @@ def stack_config(cfg: Any, side: str) -> StackConfig:
     is_decoder = side == "decoder"
     crosses = is_decoder and not cfg.no_cross_attention
     return StackConfig(
-        PositionConfig.of(cfg),
+        PositionConfig.from_args(cfg),
         layers=sizes.layers,
         embed_dim=sizes.embed_dim,
         ffn_embed_dim=sizes.ffn_embed_dim,
@@ -191,14 +191,15 @@ class PositionalDecoder(FairseqStack, Decoder, FairseqIncrementalDecoder):
             config if not no_encoder_attn else replace(config, source=None), embed_tokens
         )
         if output_projection is not None:
-            self.output_projection = output_projection
+            self.output_projection = output_projection  # instead of the one that was built
         self.register_buffer("version", torch.Tensor([3]))
         if cfg.quant_noise.pq > 0:
             self.add_quant_noise(cfg.quant_noise)
 
     def build_output(self) -> None:
         super().build_output()
-        self.adaptive_softmax = self.output_projection = None
+        self.adaptive_softmax: Any = None
+        self.output_projection = None  # type: ignore[assignment]
         self.build_output_projection(self.cfg, self.dictionary, self.embed_tokens)
 
     def forward(  # type: ignore[override]

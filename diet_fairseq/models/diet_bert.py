@@ -96,7 +96,7 @@ class DietBertModel(DietRobertaModel):
                 state_dict[f"{prefix}pooler.{part}"] = value
         if warm_start.starts(self):
             options = Namespace(position_scheme=scheme, position_untie_cls="official")
-            description: Any = to_text(describe(PositionConfig.of(options)))
+            description: Any = to_text(describe(PositionConfig.from_args(options)))
             state_dict.setdefault(warm_start.DESCRIPTION, description)
 
 

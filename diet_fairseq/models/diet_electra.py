@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..registration import register_model
 from . import diet_bert
 from .adapters import PositionalEncoder
-from .architectures import Size, register_architectures
+from .architectures import ArchitectureFunction, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
 
 # Notation: B sentences of T tokens, M of which are the generator's targets; V words; width d of the
@@ -60,7 +60,7 @@ class Generator(nn.Module):
     def __init__(self, args: Namespace, dictionary: Any, discriminator: PositionalEncoder) -> None:
         super().__init__()
         cfg = TransformerConfig.from_namespace(generator_options(args))
-        embed_tokens = discriminator.embed_tokens
+        embed_tokens: Any = discriminator.embed_tokens
         self.encoder = PositionalEncoder(cfg, dictionary, embed_tokens)
         if shares_embeddings(args):
             for part in EMBEDDING_PARTS:
@@ -208,7 +208,7 @@ def sample(logits: Tensor, padding: int) -> Tensor:
 
 def electra(
     layers: int, width: int, heads: int, embedding_size: int | None, generator_size: float
-) -> Size:
+) -> ArchitectureFunction:
     """A size with ELECTRA's own defaults: the embeddings' width, the generator's, and sharing."""
     return size(
         *(layers, width, 4 * width, heads),
@@ -219,7 +219,7 @@ def electra(
 
 
 #: google-research/electra's small and base, and one for a CPU
-SIZES: dict[str, Size] = {
+SIZES: dict[str, ArchitectureFunction] = {
     "_tiny": electra(4, 128, 4, None, 1 / 4),
     "_small": electra(12, 256, 4, 128, 1 / 4),
     "_base": electra(12, 768, 12, None, 1 / 3),

@@ -23,11 +23,11 @@ from ..positions.layout import first_tokens
 from ..registration import register_model
 from .adapters import PositionalEncoder
 from .architectures import (
-    Size,
+    ArchitectureFunction,
     check_no_segments,
-    fill_in,
     register_architectures,
-    settle,
+    set_defaults,
+    validate_options,
 )
 from .warm_start import WarmStart
 
@@ -127,7 +127,7 @@ class DietRobertaModel(WarmStart, RobertaModel):
             raise UserError(
                 "an encoder has no decoder for this task: take an --arch transformer_..."
             )
-        config = settle(args, UNSUPPORTED)
+        config = validate_options(args, UNSUPPORTED)
         if config.position_cross_attention:
             raise UserError(
                 "--position-cross-attention: an encoder has no cross-attention: leave it out"
@@ -198,7 +198,9 @@ def embedding_size(args: Namespace) -> int:
     return checks.not_below("--embedding-size", size, 0) or args.encoder_embed_dim
 
 
-def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any) -> Size:
+def size(
+    layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options: Any
+) -> ArchitectureFunction:
     defaults = {
         "encoder_layers": layers,
         "encoder_embed_dim": embed_dim,
@@ -208,14 +210,14 @@ def size(layers: int, embed_dim: int, ffn_embed_dim: int, heads: int, **options:
     }
 
     def fill(args: Namespace) -> None:
-        fill_in(args, defaults)
+        set_defaults(args, defaults)
         base_architecture(args)
 
     return fill
 
 
 #: BERT's sizes, DIET's BERT-small, and one for a CPU; dropout is 0.1 in all
-SIZES: dict[str, Size] = {
+SIZES: dict[str, ArchitectureFunction] = {
     "": base_architecture,
     "_tiny": size(4, 128, 512, 4),
     "_small": size(4, 512, 2048, 8),

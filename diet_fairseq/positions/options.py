@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..checks import not_below
+from ..errors import UserError
 
 #: takes the flag and its value; raises `UserError`
 Check = Callable[[str, Any], Any]
@@ -40,6 +41,13 @@ class Option:
     def argument(self) -> str:
         """The keyword of a scheme's constructor that takes the value."""
         return self.name.removeprefix("position_")
+
+    def validate(self, value: Any) -> None:
+        """Refuse a value that is not allowed, by a `UserError`."""
+        if self.choices is not None and value not in self.choices:
+            raise UserError(f"{self.flag} must be one of {', '.join(self.choices)}, but is {value}")
+        if self.check is not None:
+            self.check(self.flag, value)
 
     def with_default(self, default: Any) -> "Option":
         """The same option with another default."""

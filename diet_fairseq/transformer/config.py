@@ -95,7 +95,9 @@ class StackConfig:
             position_options: such as ``{"position_rank": 32}``, see `config.position_options`
             options: any other attribute
         """
-        positions = PositionConfig.of(Namespace(position_scheme=scheme, **position_options or {}))
+        positions = PositionConfig.from_args(
+            Namespace(position_scheme=scheme, **position_options or {})
+        )
         limit = Limit(max_positions, "max_positions")
         options.setdefault("ffn_embed_dim", 4 * embed_dim)
         return cls(positions, layers, embed_dim, heads=heads, limit=limit, **options)

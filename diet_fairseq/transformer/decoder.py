@@ -2,6 +2,7 @@
 
 from collections.abc import Container
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -166,7 +167,7 @@ class Decoder(Stack):
         source_length, batch, _ = shape
         config = self.stack_config
         positions = config.positions
-        attention = self.layers[0].encoder_attn
+        attention: Any = self.layers[0].encoder_attn
         backend = positions.attention_backend
         if positions.scheme_in(cross=True) is None:
             # positions across are of no use, so they are not computed

@@ -16,7 +16,7 @@ from diet_fairseq.attention import backends
 from diet_fairseq.attention.backends import (
     BACKENDS,
     AttentionCall,
-    Request,
+    CallShape,
     candidates,
     choice,
     comparison,
@@ -71,16 +71,16 @@ def test_where_the_kernels_can_not_run_a_model_computes_the_reference(case):
     check_fast_path(case, "offsets")
 
 
-def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> Request:
+def request_of(scheme: str, device: torch.device, tokens: int = 6, **changes) -> CallShape:
     """A request on a device that need not be there."""
     [first, *_] = attentions(tiny.model_of(Case(scheme, family="roberta")))
     with FakeTensorMode():
         positions = torch.empty(1, tokens, dtype=torch.int64, device=device)
     layout = Layout(positions, positions, length=tokens)
-    return replace(Request(first.schemes, layout, (2, 2, 8), torch.bfloat16, 0.0), **changes)
+    return replace(CallShape(first.schemes, layout, (2, 2, 8), torch.bfloat16, 0.0), **changes)
 
 
-def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> Request:
+def on_the_cpu(scheme: str, tokens: int = 6, **changes) -> CallShape:
     positions = torch.arange(tokens).unsqueeze(0)
     layout = Layout(positions, positions, length=tokens)
     return request_of(scheme, CPU, **{"layout": layout, "dtype": torch.float32} | changes)
@@ -242,7 +242,7 @@ def attend(width: int, dtype: torch.dtype = torch.float32, scheme=None) -> list[
     q, k, v = (torch.ones(2, 3, n, width, dtype=dtype, requires_grad=True) for n in (4, 5, 5))
     layout = Layout(torch.arange(1, 5).unsqueeze(0), torch.arange(5).unsqueeze(0))
     leaves = [torch.ones(3, 8, requires_grad=True)] if scheme is None else [*scheme.parameters()]
-    score = Offsets(leaves[0], layout) if scheme is None else scheme.score(layout)
+    score = Offsets(leaves[0]) if scheme is None else scheme.score(layout)
     out, _ = BACKENDS["offsets"](AttentionCall(q, k, v, (score,), (), layout, 0.0))
     return [out, *torch.autograd.grad(out.sum(), (q, k, v, *leaves))]
 

@@ -80,7 +80,7 @@ def check_kernels(case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offsets_module, "kernels_fit", lambda *_: True)
         patch.setattr(offsets_module, "attend", lambda *x: (calls.append(x) or x[0], None))
-        BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line, layout),), (), layout, 0.0, LOW))
+        BACKENDS["offsets"](AttentionCall(q, q, q, (Offsets(line),), (), layout, 0.0, LOW))
     close(calls[0][0], q / LOW)
     close(calls[0][3], line / LOW)
 

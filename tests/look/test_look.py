@@ -78,7 +78,9 @@ def test_logits_are_those_that_the_model_attends_by(case):
     first = scores.logits[0]
     assert (first.place, first.layer) == ("encoder", 1)
     torch.testing.assert_close(
-        first.columns["entropy"], measures.entropy(weights[0].transpose(0, 1)).mean(1), **tiny.TOLERANCE
+        first.columns["entropy"],
+        measures.entropy(weights[0].transpose(0, 1)).mean(1),
+        **tiny.TOLERANCE,
     )
 
 

@@ -26,7 +26,7 @@ def test_describing_positions_draws_no_random_numbers(case):
     args = tiny.model_of(case).args
     before = {name: value for name, value in vars(args).items() if name != "position_description"}
     state = torch.get_rng_state()
-    assert warm_start.description_of(before) == describe(PositionConfig.of(args))
+    assert warm_start.description_of(before) == describe(PositionConfig.from_args(args))
     assert torch.equal(torch.get_rng_state(), state)
 
 

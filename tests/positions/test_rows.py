@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from diet_fairseq.attention.backends.call import Request
+from diet_fairseq.attention.backends.call import CallShape
 from diet_fairseq.attention.backends.choice import select_backend
 from diet_fairseq.attention.context import Context
 from diet_fairseq.positions import SCHEMES, AttentionShape, Limit
@@ -202,7 +202,7 @@ def test_fused_attention_computes_rows_and_their_gradients(name, causal):
 def test_auto_fuses_rows_at_inference_where_keys_are_many(name, keys):
     module = attention_of(name)
     layout = Layout.of_self_attention(torch.zeros(1, keys).bool())
-    request = Request(module.layer_schemes(), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
+    request = CallShape(module.layer_schemes(), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
     with torch.no_grad():
         fused = keys >= 128 and name != "cope"
         assert select_backend("auto", request) == ("sdpa" if fused else "reference")
@@ -215,7 +215,7 @@ def test_values_keep_shaw_s_rows_from_fused_attention():
     layout = Layout.of_self_attention(torch.zeros(1, 512).bool())
     scheme = SCHEMES["shaw"].create(shape, values=True)
     with torch.no_grad():
-        request = Request((scheme,), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
+        request = CallShape((scheme,), layout, (1, HEADS, WIDTH), torch.float32, 0.0)
         assert select_backend("auto", request) == "reference"
 
 

@@ -234,7 +234,7 @@ def test_a_relative_scheme_may_draw_from_more_than_its_limit():
     args = tiny.arguments(Case("t5"), position_sampling="randomised", position_sampling_length=900)
     model = tiny.from_arguments(args).train()
     assert outputs(model).isfinite().all()
-    assert PositionConfig.of(args).position_sampling_length == 900
+    assert PositionConfig.from_args(args).position_sampling_length == 900
 
 
 def test_fire_reads_no_more_pairs_than_a_batch_has(monkeypatch):

@@ -14,7 +14,7 @@ from fairseq.modules import LayerDropModuleList
 from torch.autograd.graph import saved_tensors_hooks
 
 from diet_fairseq.attention import attend, backends
-from diet_fairseq.attention.backends import Request
+from diet_fairseq.attention.backends import CallShape
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.positions.tupe import TupeA
 from diet_fairseq.transformer import attention, layer
@@ -59,7 +59,7 @@ def check_arguments(case: Case) -> None:
     model = tiny.from_arguments(args)
     restored = pickle.loads(pickle.dumps(args))
     assert restored.position_scheme == case.scheme
-    in_force = PositionConfig.of(restored)
+    in_force = PositionConfig.from_args(restored)
     for name, value in vars(in_force).items():
         assert vars(restored).get(name, "absent") == value, name
         # a gain that is not given stands in the state dict alone
@@ -212,7 +212,7 @@ def test_offloading_activations_moves_the_input_of_every_layer(monkeypatch):
 
 
 @contextmanager
-def choosing(choose: Callable[[Request], str]) -> Iterator[None]:
+def choosing(choose: Callable[[CallShape], str]) -> Iterator[None]:
     """Have a function choose what "auto" takes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "quickest", choose)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from diet_fairseq.attention.context import Schemes, without_none
 from diet_fairseq.positions import PositionScheme
@@ -22,7 +22,7 @@ class Attention:
     module: PositionalAttention
     shared: Schemes
     stack: Any
-    compress: nn.Module | None = None
+    compress: Any = None
 
     @property
     def schemes(self) -> Schemes:

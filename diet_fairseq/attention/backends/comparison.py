@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...positions.base import KINDS
 from ..context import scores_of, transformed
-from .call import AttentionCall, Backend, Request
+from .call import AttentionCall, Backend, CallShape
 from .offsets import has_far_tiles, is_even, is_recorded
 from .reference import reference
 
@@ -22,19 +22,19 @@ ROUNDING = 0.05
 comparisons: dict[tuple[Any, ...], bool] = {}
 
 
-def is_trusted(name: str, backend: Backend, request: Request) -> bool:
+def is_trusted(name: str, backend: Backend, call_shape: CallShape) -> bool:
     """Whether the backend equals the reference, by a comparison at the first call of each kind.
 
     No comparison can run under torch.compile, CUDA graphs and fake tensors: a kind that was not
     compared before is not trusted there.
     """
-    kind = describe_kind(name, request)
-    if kind not in comparisons and can_compare(request):
+    kind = describe_kind(name, call_shape)
+    if kind not in comparisons and can_compare(call_shape):
         comparisons[kind] = False
         try:
             # hide the comparison's tensors from activation checkpointing, which counts a layer's
             with saved_tensors_hooks(unchanged, unchanged):
-                comparisons[kind] = matches_reference(backend, request)
+                comparisons[kind] = matches_reference(backend, call_shape)
             problem = f"its results are wrong on this device, please report {kind}"
         except Exception as error:  # too little memory, or a kernel that doesn't compile
             problem = f"it fails on this device: {error}"
@@ -47,29 +47,29 @@ def unchanged(saved: Tensor) -> Tensor:
     return saved
 
 
-def describe_kind(name: str, request: Request) -> tuple[Any, ...]:
+def describe_kind(name: str, call_shape: CallShape) -> tuple[Any, ...]:
     """The properties of a call that kernels are compiled for, lengths aside."""
-    layout, schemes = request.layout, request.schemes
-    queries, keys = request.queries, request.keys
+    layout, schemes = call_shape.layout, call_shape.schemes
+    queries, keys = call_shape.queries, call_shape.keys
     reach = max([0, *(getattr(scheme, "outermost", 0) for scheme in schemes)])
     is_learned = any(p.requires_grad for scheme in schemes for p in scheme.parameters())
     names = name, *(type(scheme).__name__ for scheme in schemes)
-    vectors = request.shape[2], request.dtype, request.device, request.dropout > 0
-    gradients = request.training, is_learned
+    vectors = call_shape.shape[2], call_shape.dtype, call_shape.device, call_shape.dropout > 0
+    gradients = call_shape.training, is_learned
     masks = layout.causal, layout.padding_mask is not None
     tiles = has_far_tiles(reach, queries, keys), is_even(queries, keys)
     return names, vectors, gradients, masks, tiles
 
 
-def can_compare(request: Request) -> bool:
-    if is_recorded(request.layout.key_positions):
+def can_compare(call_shape: CallShape) -> bool:
+    if is_recorded(call_shape.layout.key_positions):
         return False
-    return request.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+    return call_shape.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
 
 
-def matches_reference(backend: Backend, request: Request) -> bool:
+def matches_reference(backend: Backend, call_shape: CallShape) -> bool:
     """Whether output and gradients equal the reference's for one sentence of random numbers."""
-    layout = request.layout
+    layout = call_shape.layout
     padding = layout.padding_mask
     first = replace(
         layout,
@@ -77,9 +77,9 @@ def matches_reference(backend: Backend, request: Request) -> bool:
         key_positions=layout.key_positions[:1],
         padding_mask=None if padding is None else padding[:1],
     )
-    request = replace(request, layout=first, shape=(1, *request.shape[1:]), dropout=0.0)
-    results = [x.float() for x in compute_results(backend, request)]
-    expected = [x.float() for x in compute_results(Backend(reference, KINDS), request)]
+    call_shape = replace(call_shape, layout=first, shape=(1, *call_shape.shape[1:]), dropout=0.0)
+    results = [x.float() for x in compute_results(backend, call_shape)]
+    expected = [x.float() for x in compute_results(Backend(reference, KINDS), call_shape)]
     smallest = max(y.norm() for y in expected) / 10  # entries of smaller gradients may cancel
     return all(
         (x - y).norm() <= ROUNDING * max(y.norm(), smallest)
@@ -87,25 +87,25 @@ def matches_reference(backend: Backend, request: Request) -> bool:
     )
 
 
-def compute_results(backend: Backend, request: Request) -> list[Tensor]:
+def compute_results(backend: Backend, call_shape: CallShape) -> list[Tensor]:
     """The output for random inputs and, in training, the gradients of q, k, v and parameters."""
-    layout, schemes, (batch, heads, width) = request.layout, request.schemes, request.shape
-    device = request.device
+    layout, schemes, (batch, heads, width) = call_shape.layout, call_shape.schemes, call_shape.shape
+    device = call_shape.device
     generator = torch.Generator(device).manual_seed(1)
 
     def draw(tokens: int) -> Tensor:
         """(B, H, T, d_h), in memory (B, T, H, d_h) as in a layer."""
         shape = batch, tokens, heads, width
-        x = torch.randn(shape, dtype=request.dtype, device=device, generator=generator)
+        x = torch.randn(shape, dtype=call_shape.dtype, device=device, generator=generator)
         return x.transpose(1, 2) * width**-0.5
 
-    q, k, v = draw(request.queries), draw(request.keys), draw(request.keys)
-    inputs = [x.requires_grad_(request.training) for x in (q, k, v)]
-    scores = scores_of(schemes, layout, backend.reads)
+    q, k, v = draw(call_shape.queries), draw(call_shape.keys), draw(call_shape.keys)
+    inputs = [x.requires_grad_(call_shape.training) for x in (q, k, v)]
+    scores = scores_of(schemes, layout, backend.native_score)
     q_k = transformed(schemes, q, k, layout)
-    out, _ = backend(AttentionCall(*q_k, v, scores, schemes, layout, request.dropout))
-    if not request.training:
+    out, _ = backend(AttentionCall(*q_k, v, scores, schemes, layout, call_shape.dropout))
+    if not call_shape.training:
         return [out]
     inputs += [p for scheme in schemes for p in scheme.parameters() if p.requires_grad]
-    gradient = draw(request.queries)
+    gradient = draw(call_shape.queries)
     return [out.detach(), *torch.autograd.grad(out, inputs, gradient, materialize_grads=True)]

@@ -32,8 +32,8 @@ class ChangedOffsets(Offsets):
 
     change: Callable[[Tensor], Tensor] = lambda scores: scores
 
-    def dense(self):
-        return self.change(super().dense())
+    def dense(self, layout):
+        return self.change(super().dense(layout))
 
 
 # --- the gain --------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def factors_without_the_gain(original, self, layout):
 
 @instead_of(SegmentScores, "score")
 def segments_without_the_gain(original, self, layout):
-    return Dense(original(self, layout).dense() / self.gain)
+    return Dense(original(self, layout).dense(layout) / self.gain)
 
 
 @instead_of(TupeFree, "amplify")
@@ -113,7 +113,7 @@ def positions_counted_from_the_end(original, self, parameter, positions, length)
 @instead_of(OffsetScores, "score")
 def offsets_that_weigh_more_further_on(original, self, layout):
     line = original(self, layout).line
-    return ChangedOffsets(line, layout, change=lambda x: x * (1 + layout.key_positions))
+    return ChangedOffsets(line, change=lambda x: x * (1 + layout.key_positions))
 
 
 def positions_parked_from_one_pass_to_the_next(patch: Patch) -> None:
@@ -246,7 +246,7 @@ def factors_that_lose_a_column(original, *args):
 
 @instead_of(OffsetScores, "score")
 def offsets_with_the_other_sign(original, self, layout):
-    return ChangedOffsets(original(self, layout).line, layout, change=lambda x: x.mT)
+    return ChangedOffsets(original(self, layout).line, change=lambda x: x.mT)
 
 
 @instead_of(shaw, "rows_of_offsets")
