@@ -304,8 +304,6 @@ def test_a_model_of_nan_is_refused():
 
 MUTANTS: mutants.Table = [
     (check_translations, mutants.scores_that_forget_the_past, "none"),
-    (check_translations, mutants.hypotheses_without_a_past, "sinusoidal"),
-    (check_translations, mutants.keys_of_other_hypotheses, "diet_rel"),
 ]
 
 
