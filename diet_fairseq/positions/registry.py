@@ -1,7 +1,10 @@
 """The registry of position schemes, for schemes of a user's own package."""
 
 import re
+import sys
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import TypeVar
 
 from ..errors import UserError
@@ -57,3 +60,20 @@ def for_each_scheme(act: Callable[[str], object]) -> None:
     for name in tuple(SCHEMES):
         act(name)
     _actions.append(act)
+
+
+def import_user_dir(folder: Path) -> None:
+    """Import a package by its folder, as fairseq's ``--user-dir``, without importing fairseq.
+
+    Raises:
+        UserError: the folder is not a package, or another module with its name is imported
+    """
+    folder = folder.resolve()
+    if not (folder / "__init__.py").is_file():
+        raise UserError(f"{folder} is not a Python package: give a folder with an __init__.py")
+    sys.path.insert(0, str(folder.parent))
+    module = import_module(folder.name)
+    if Path(module.__file__ or "").parent != folder:
+        raise UserError(
+            f"{folder} has the name of another module, {module.__file__}: rename the folder"
+        )
