@@ -59,6 +59,12 @@ def begin_in(folder: Path) -> None:
     logging.getLogger().handlers.clear()
 
 
+def line_of_config(output: str) -> str:
+    """The only line about the config in Snakemake's output."""
+    [line] = re.findall(r"^ *((?:a key of )?config.*)$", output, re.MULTILINE)
+    return line
+
+
 class Experiment:
     """A folder with text and a config, and Snakemake in it."""
 
@@ -100,13 +106,11 @@ class Experiment:
         assert status == 0, output
         return output
 
-    def refused(self) -> str:
+    def refusal(self) -> str:
         """The one line of a config that is refused before anything runs."""
         status, output = self.plan()
         assert status == 1
-        assert "Traceback (most recent" not in output
-        [line] = re.findall(r"^ *((?:a key of )?config.*)$", output, re.MULTILINE)
-        return line
+        return line_of_config(output)
 
     def run(self, *words: object) -> tuple[int, str]:
         """Status and output."""

@@ -43,7 +43,7 @@ SCHEMA = yaml.safe_load((EXAMPLES / "rules" / "translation.schema.yaml").read_te
 )  # fmt: skip
 def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
     experiment.configure(**change)
-    assert experiment.refused().startswith(message.format(folder=experiment.folder))
+    assert experiment.refusal().startswith(message.format(folder=experiment.folder))
 
 
 @pytest.mark.few(3)
@@ -67,7 +67,7 @@ def test_a_bad_config_is_refused_in_one_message(experiment, change, message):
     ],
 )
 def test_a_bad_config_of_an_encoder_is_refused(tmp_path, change, message):
-    assert re.match(message, EncoderExperiment(tmp_path, **change).refused())
+    assert re.match(message, EncoderExperiment(tmp_path, **change).refusal())
 
 
 def test_every_key_has_a_default_or_is_required():
