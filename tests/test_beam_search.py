@@ -286,8 +286,6 @@ def test_a_model_of_nan_is_refused():
 MUTANTS: mutants.Table = [
     (check_early_ends, mutants.a_source_that_stays_when_sentences_end, str(FIRST[-1])),
     (check_translations, mutants.scores_that_forget_the_past, "none"),
-    (check_translations, mutants.hypotheses_without_a_past, "sinusoidal"),
-    (check_translations, mutants.keys_of_other_hypotheses, "diet_rel"),
 ]
 
 

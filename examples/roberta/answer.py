@@ -29,6 +29,7 @@ from training import (
     in_locked_folder,
     load,
     run,
+    run_command,
     training_arguments,
 )
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, Trainer, set_seed
@@ -331,8 +332,7 @@ def main() -> None:
     source.add_argument("--text", help="a text that holds the answer")
     source.add_argument("--file", type=Path, help="a file with the text")
     command.add_argument("--best", type=int, default=1, help="number of answers (%(default)s)")
-    args = parser.parse_args()
-    args.run(args)
+    run_command(parser, commands.choices)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from training import (
     in_locked_folder,
     load,
     run,
+    run_command,
     start_from_pooler,
     training_arguments,
 )
@@ -280,8 +281,7 @@ def main() -> None:
     command.add_argument("--text", nargs="+", metavar="COLUMN", help="in --tsv (the task's)")
     command.add_argument("--out", type=Path, required=True, help="folder; with --tsv a file")
     command.add_argument("--batch", type=int, default=64, help="(%(default)s)")
-    args = parser.parse_args()
-    args.run(args)
+    run_command(parser, commands.choices)
 
 
 if __name__ == "__main__":

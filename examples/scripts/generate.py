@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
 
-import diet_fairseq
 from diet_fairseq import model_json
 from diet_fairseq.errors import UserError, exit_with_one_line
 from diet_fairseq.text.lines import read_lines, write_lines
@@ -37,6 +36,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, required=True)
     parser.add_argument("--length-penalty", type=float, required=True)
     parser.add_argument("--penalty", choices=model_json.PENALTIES, required=True)
+    parser.add_argument("--user-dir", required=True, help="of fairseq-generate")
     args = parser.parse_args()
 
     from fairseq_cli import generate  # takes over the log
@@ -48,7 +48,7 @@ def main() -> None:
     raw = args.output.with_name("generate.out")
     sys.argv = [
         "fairseq-generate", str(args.data), "--path", ":".join(map(str, args.checkpoints)),
-        "--user-dir", str(Path(diet_fairseq.__file__).parent),
+        "--user-dir", args.user_dir,
         "--source-lang", description.source_lang, "--target-lang", description.target_lang,
         "--beam", str(args.beam), "--lenpen", str(lenpen), "--nbest", str(nbest),
         "--max-len-a", "1", "--max-len-b", "50",  # Vaswani et al. 2017, 6.1

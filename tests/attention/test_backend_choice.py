@@ -141,7 +141,6 @@ def test_an_unknown_backend_is_refused():
 
 MUTANTS: mutants.Table = [
     (check_one_decision, mutants.a_second_decision, "diet_abs"),
-    (check_one_decision, mutants.a_second_decision, "tupe_a-roberta"),
 ]
 
 

@@ -359,7 +359,6 @@ MUTANTS: mutants.Table = [
     (check_identity, mutants.an_average_of_all_tokens, "linformer-roberta"),
     (check_identity, mutants.positions_of_the_token_before, "diet_abs_lin-roberta"),
     (check_padding_gets_nothing, mutants.padding_is_compressed, "linformer-roberta"),
-    (check_padding_gets_nothing, mutants.padding_is_compressed, "diet_abs_lin-roberta"),
     (check_linear, mutants.keys_that_are_not_compressed, "linformer-roberta"),
     (check_projection_sharing, mutants.values_are_compressed_as_keys, "linformer-roberta"),
     (check_compression_learns, mutants.compression_without_gradient, "diet_abs_lin-roberta"),

@@ -207,7 +207,6 @@ def test_fairseq_s_own_models_have_no_temperature(tmp_path):
 
 MUTANTS: mutants.Table = [
     (check_weights, mutants.logits_that_are_not_divided, "diet_rel"),
-    (check_backends, mutants.fused_attention_without_a_temperature, "none"),
     (check_backends, mutants.a_temperature_of_queries_alone, "t5"),
     (check_training, mutants.a_temperature_in_training, "diet_rel"),
     (check_kernels, mutants.a_temperature_of_queries_alone, "t5"),

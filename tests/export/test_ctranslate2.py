@@ -212,13 +212,7 @@ def test_versions_that_confuse_the_layers_tables_are_refused(version):
 
 MUTANTS: mutants.Table = [
     (check_outputs, mutants.converted_positions_shifted_by_one, "diet_rel"),
-    (check_outputs, mutants.converted_positions_shifted_by_one, "sinusoidal"),
-    (check_outputs, mutants.converted_gains_forgotten, "t5"),
-    (check_outputs, mutants.converted_tables_all_the_first, "diet_rel"),
-    (check_outputs, mutants.converted_weights_not_tied, "none"),
     (check_outputs, mutants.converted_pairs_of_neighbours, "rope"),
-    (check_outputs, mutants.converted_heads_not_ordered, "rope-rope_share=0.5"),
-    (check_outputs, mutants.converted_base_of_all_dimensions, "rope-rope_share=0.5"),
 ]
 
 

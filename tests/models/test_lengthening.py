@@ -169,8 +169,6 @@ def test_without_the_flag_a_shorter_checkpoint_is_refused():
 
 MUTANTS: mutants.Table = [
     (check_lengthening, mutants.tables_that_begin_anew, "diet_abs-roberta"),
-    (check_lengthening, mutants.tables_that_are_stretched, "learned-roberta"),
-    (check_lengthening, mutants.tables_that_begin_anew, "tupe_a"),
     (check_offsets, mutants.offsets_that_begin_anew, "diet_rel"),
 ]
 

@@ -105,11 +105,6 @@ def test_training_continues_with_a_warning(data, checkpoint, tmp_path, start):
 
 MUTANTS: mutants.Table = [
     (check_options_without_a_trace, mutants.formulas_not_compared, "kerple-kerple=power"),
-    (
-        check_options_without_a_trace,
-        mutants.positions_at_the_input_not_compared,
-        "diet_rel-input=sinusoidal",
-    ),
 ]
 
 

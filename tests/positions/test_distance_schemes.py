@@ -378,14 +378,11 @@ def test_scores_and_sums_of_gradients_are_float32_in_half_precision(name: str) -
 
 MUTANTS: mutants.Table = [
     (check_bloom, mutants.slopes_of_a_formula_for_powers_of_two, 12),
-    (check_bloom, mutants.slopes_from_the_last_head_on, 8),
     (check_symmetry, mutants.a_slope_that_rises_after_the_query, 8),
     (check_across, mutants.a_cross_score_of_slots, ACROSS),
     (check_kerple, mutants.kernels_of_the_next_head, "log"),
     (check_kerple, mutants.kernels_without_bounds, "power"),
-    (check_kerple, mutants.kernels_that_are_stuck_at_a_bound, "power"),
     (check_bound, mutants.kernels_that_are_stuck_at_a_bound, "log"),
-    (check_sandwich, mutants.waves_of_another_base, 4),
     (check_sandwich, mutants.ratios_that_multiply, 4),
     (check_fire, mutants.a_normalizer_of_the_key, (0.7, 4 / 512)),
     (check_padding, mutants.networks_of_slots, "fire"),

@@ -254,12 +254,7 @@ def test_segments_have_the_gain_that_is_given():
 
 MUTANTS: mutants.Table = [
     (check_gain, mutants.factors_without_the_gain, "diet_abs"),
-    (check_gain, mutants.embeddings_without_the_gain, "shaw"),
-    (check_gain, mutants.embeddings_without_the_gain, "shaw-values=True"),
-    (check_gain, mutants.values_without_the_gain, "shaw-values=True"),
     (check_gain, mutants.segments_without_the_gain, "diet_rel-bert"),
-    (check_gain, mutants.products_without_the_gain, "tupe_r-relative=product"),
-    (check_gain, mutants.thetas_without_the_gain, "tupe_free-untie_cls=paper"),
 ]
 
 

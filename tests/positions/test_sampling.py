@@ -277,7 +277,6 @@ MUTANTS: mutants.Table = [
     (check_training, mutants.positions_that_are_never_drawn, "rope"),
     (check_recomputed_layers, mutants.positions_drawn_anew_in_every_layer, "diet_rel"),
     (check_plain_draw, mutants.positions_one_further_on, "diet_abs"),
-    (check_plain_draw, mutants.positions_one_further_on, "sinusoidal"),
     (check_crossing, mutants.sources_at_plain_positions, str(CROSSING)),
 ]
 

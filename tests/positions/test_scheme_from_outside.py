@@ -1,14 +1,13 @@
 """A scheme in a user's own package, as CONTRIBUTING.md prints it: every command knows it."""
 
-import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import TINY, Done, run
+from tests.support.pages import write_own_scheme
 
-GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 PAIR = ["--source-lang", "de", "--target-lang", "en", "--cpu"]
 TRANSLATE = [*PAIR, "--max-len-b", "5", "--beam", "2"]
 
@@ -16,15 +15,7 @@ TRANSLATE = [*PAIR, "--max-len-b", "5", "--beam", "2"]
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The guide's example in an empty folder."""
-    example = GUIDE.read_text().partition("## A new scheme is one file")[2]
-    path = re.search(r"The file `(\S+)`", example)[1]
-    file = re.search(r"```python\n(.*?)```", example, re.DOTALL)[1]
-    lines = [line for line in file.splitlines() if line]
-    assert len(lines) <= 25
-    place = tmp_path_factory.mktemp("outside") / path
-    place.parent.mkdir()
-    place.write_text(file)
-    return place.parent
+    return write_own_scheme(tmp_path_factory.mktemp("outside"))
 
 
 def succeed(command: str, *words: object) -> Done:

@@ -388,13 +388,11 @@ def test_every_scheme_says_where_it_is_from():
 
 MUTANTS: mutants.Table = [
     (check_contract, mutants.a_promise_of_factors, "t5"),
-    (check_contract, mutants.transformations_that_nobody_was_promised, "bert_ad"),
     (check_too_long, mutants.no_length_is_refused, "diet_abs"),
     (check_rank, mutants.factors_of_another_rank, "diet_abs"),
     (check_untied, mutants.a_column_that_is_not_reset, "tupe_a-untie_cls=official"),
     (check_untied, mutants.a_row_that_is_not_reset, "tupe_r-untie_cls=paper"),
     (check_untied, mutants.a_reset_of_the_first_slot, "tupe_a-untie_cls=paper"),
-    (check_untied, mutants.a_reset_of_the_first_slot, "tupe_free-untie_cls=paper"),
 ]
 
 

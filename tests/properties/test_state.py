@@ -304,7 +304,6 @@ MUTANTS: mutants.Table = [
     (check_sharing, mutants.a_table_for_every_layer_by_accident, "t5"),
     (check_computed_once, mutants.every_layer_computes_what_all_share, "tupe_r"),
     (check_projected_once, mutants.nothing_that_layers_share, "bert_ad"),
-    (check_projected_once, mutants.every_layer_computes_what_all_share, "tupe_a"),
     (check_checkpointing, mutants.positions_parked_from_one_pass_to_the_next, "diet_abs"),
     (check_dropout, mutants.dropout_drawn_anew, "diet_rel"),
     (check_layers, mutants.tables_numbered_by_the_layers_that_are_kept, "diet_rel"),

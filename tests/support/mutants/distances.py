@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from diet_fairseq.positions import distances
+from diet_fairseq.positions.base import PositionScheme
 from diet_fairseq.positions.distances import Alibi, Cpb, Fire, Kerple, Sandwich
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Dense, Offsets
@@ -14,11 +15,6 @@ from tests.support.mutants.catching import Patch, instead_of
 @instead_of(distances, "published_slopes")
 def slopes_of_a_formula_for_powers_of_two(original, heads, device=None):
     return torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=device))
-
-
-@instead_of(distances, "published_slopes")
-def slopes_from_the_last_head_on(original, *args):
-    return original(*args).flip(0)
 
 
 @instead_of(Alibi, "score")
@@ -46,10 +42,6 @@ def kernels_that_are_stuck_at_a_bound(original, parameter, *bounds):
 def kernels_of_the_next_head(original, self, layout):
     score = original(self, layout)
     return replace(score, line=score.line.roll(1, 0))
-
-
-def waves_of_another_base(patch: Patch) -> None:
-    patch.setattr(distances, "WIDTH", 64)
 
 
 @instead_of(Sandwich, "score")
@@ -86,3 +78,7 @@ def offsets_without_a_sign(original, self, layout):
 @instead_of(Fire, "score")
 def a_dense_score_in_half_precision(original, self, layout):
     return Dense(original(self, layout).dense(layout).to(self.c.dtype))
+
+
+def formulas_not_compared(patch: Patch) -> None:
+    patch.setattr(Kerple, "meaning", PositionScheme.meaning)

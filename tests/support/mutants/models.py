@@ -3,7 +3,6 @@
 import copy
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -62,7 +61,7 @@ def a_pooler_that_is_trained_for_nothing(patch: Patch) -> None:
 
 def dropout_drawn_anew(patch: Patch) -> None:
     """Recomputed activations drop other elements."""
-    patch.setattr(layer, "checkpoint", partial(checkpoint, preserve_rng_state=False))
+    patch.setattr(torch, "set_rng_state", lambda state: None)
 
 
 def fairseqs_activation_checkpointing(patch: Patch) -> None:
@@ -118,13 +117,12 @@ known: dict[Any, Any] = {}
 
 
 @instead_of_scores
-def terms_remembered_until_a_change_is_counted(original, schemes, layout, typed=None):
+def terms_remembered_until_a_change_is_counted(original, self, layout):
     """Terms are cached at inference as long as PyTorch counts no change of parameters."""
-    parameters = [parameter for scheme in schemes for parameter in scheme.parameters()]
-    versions = tuple((p.data_ptr(), p._version, p.dtype) for p in parameters)
-    key = layout.query_positions.size(1), layout.key_positions.size(1), typed, versions
+    versions = tuple((p.data_ptr(), p._version, p.dtype) for p in self.parameters())
+    key = layout.query_positions.size(1), layout.key_positions.size(1), versions
     if torch.is_grad_enabled() or key not in known:
-        known[key] = schemes, original(schemes, layout, typed)
+        known[key] = self, original(self, layout)
     return known[key][1]
 
 
@@ -134,11 +132,6 @@ def terms_remembered_until_a_change_is_counted(original, schemes, layout, typed=
 @instead_of(QuickBeamSearch, "_finish")
 def scores_that_forget_the_past(original, self, tokens, scores, totals, attention):
     return original(self, tokens, scores, totals - scores.sum(dim=1), attention)
-
-
-@instead_of(DecodingCache, "reorder")
-def keys_of_other_hypotheses(original, self, order):
-    return original(self, order.flip(0))
 
 
 @instead_of(DecodingCache, "reorder")
@@ -153,11 +146,6 @@ def a_source_that_stays_when_sentences_end(original, self, order):
         store.select(torch.tensor(rows))
     self.source, self.source_padding_mask = source, None if mask is None else mask[: len(rows)]
     return None
-
-
-@instead_of(beam_search, "largest")
-def hypotheses_without_a_past(original, gains, past, number):
-    return original(gains, torch.zeros_like(past), number)
 
 
 @instead_of(beam_search, "has_standard_output")
@@ -261,12 +249,6 @@ def a_start_with_random_positions(original, self):
     pass
 
 
-def a_start_with_random_rows_at_the_input(patch: Patch) -> None:
-    # in this file alone: whatever is built needs PyTorch's zeros
-    init = SimpleNamespace(zeros_=lambda parameter: parameter)
-    patch.setattr(warm_start, "nn", SimpleNamespace(init=init))
-
-
 def content_that_keeps_its_scale(patch: Patch) -> None:
     patch.setattr(warm_start, "PositionalAttention", NoPositions)
 
@@ -290,13 +272,6 @@ def tables_that_begin_anew(original, table, count, axis, first):
     return torch.cat(
         [table, fresh.narrow(axis, table.size(axis), count)], axis
     )  # as if the model's own rows stayed
-
-
-@instead_of(lengthening, "continue_table")
-def tables_that_are_stretched(original, table, count, axis, first):
-    size = table.size(axis)
-    rows = torch.arange(size + count) * size // (size + count)
-    return table.index_select(axis, rows)
 
 
 @instead_of(lengthening, "change_reach")
