@@ -13,12 +13,12 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from diet_fairseq.analysis import lengths, loaded_model, masked_words, translations
 from diet_fairseq.analysis.lengths import Curve
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference import model_files
 from diet_fairseq.inference.translator import Translator
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.text.lines import read_pairs
-from diet_fairseq_cli import main
 from tests.support import electra, hugging, translating
 
 LENGTHS = [8, 16, 32]

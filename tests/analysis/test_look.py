@@ -14,10 +14,10 @@ import torch
 from diet_fairseq.analysis import loaded_model, measures, report, tables
 from diet_fairseq.analysis.report import Analysis, Item, render
 from diet_fairseq.analysis.scores import look
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.inference.model_files import NONE, Pieces, resolve_model
 from diet_fairseq.model_json import ModelDescription
-from diet_fairseq_cli import main
 from tests.support import browser, hugging, tiny
 from tests.support.tiny import Case
 
