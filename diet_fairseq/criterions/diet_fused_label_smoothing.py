@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
@@ -12,7 +13,6 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from ..registration import register_criterion
 from ..stack.introspection import has_methods_of, has_standard_output
 
 #: the number of tokens whose logits are computed at a time: they fit into a CPU's cache

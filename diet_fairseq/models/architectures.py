@@ -5,12 +5,13 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fairseq.models import register_model_architecture
+
 from ..config import PositionConfig
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, to_text
 from ..positions.registry import for_each_scheme
-from ..registration import register_model_architecture
 from ..version import __version__
 
 logger = logging.getLogger(__name__)

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer
+from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from .. import checks
-from ..registration import register_optimizer
+from ..errors import check_betas, check_not_negative, check_positive
 from . import resuming
 
 
@@ -111,7 +110,7 @@ class FusedAdamW(FairseqOptimizer):
     def optimizer_config(self) -> dict[str, Any]:
         return {
             "lr": self.cfg.lr[0],
-            "betas": checks.betas("--adam-betas", self.cfg.adam_betas),
-            "eps": checks.positive("--adam-eps", self.cfg.adam_eps, "1e-6"),
-            "weight_decay": checks.not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
+            "betas": check_betas("--adam-betas", self.cfg.adam_betas),
+            "eps": check_positive("--adam-eps", self.cfg.adam_eps, "1e-6"),
+            "weight_decay": check_not_negative("--weight-decay", self.cfg.weight_decay, "0.01"),
         }
