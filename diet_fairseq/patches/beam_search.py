@@ -16,8 +16,8 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
-from .errors import UserError
-from .stack.introspection import has_standard_output
+from ..errors import UserError
+from ..stack.introspection import has_standard_output
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
 # t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.

@@ -8,8 +8,8 @@ from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from ..beam_search import QuickBeamSearch
 from ..stack.decoder import PositionalDecoder
+from .beam_search import QuickBeamSearch
 from .patch import intercepts
 
 HELP = {"-h", "--help"}

@@ -10,11 +10,11 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.errors import UserError
 from diet_fairseq.export.ctranslate2.specification import specification
 from diet_fairseq.inference.ctranslate2_engine import CTranslate2Engine
 from diet_fairseq.inference.engine import Search
+from diet_fairseq.patches.beam_search import QuickBeamSearch
 from tests.export.test_ctranslate2 import EXACT, difference, exported
 from tests.support import tiny
 from tests.support.tiny import Case

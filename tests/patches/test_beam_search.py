@@ -9,9 +9,9 @@ from fairseq.models.transformer import TransformerDecoder, TransformerModel
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from diet_fairseq import beam_search
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.errors import UserError
+from diet_fairseq.patches import beam_search
+from diet_fairseq.patches.beam_search import QuickBeamSearch
 from tests.support import mutants, tiny
 from tests.support.tiny import EOS, SOURCES, WORDS, Case
 

@@ -12,13 +12,13 @@ from fairseq.modules import LayerDropModuleList
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint
 
-from diet_fairseq import beam_search
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.packing import Packing
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import diet_roberta
 from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.patches import beam_search
+from diet_fairseq.patches.beam_search import QuickBeamSearch
 from diet_fairseq.positions.diet_abs import DietAbs, DietAbsLin
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout
