@@ -122,7 +122,7 @@ def test_the_list_of_schemes_has_one_from_outside(package):
     ("words", "error"),
     [
         (["schemes", "turn"], "there is no scheme turn: take one of none, "),
-        (["schemes", "--user-dir", "no"], "--user-dir no is not there: give the folder of a"),
+        (["schemes", "--user-dir", "no"], "--user-dir no does not exist: give the folder of a"),
     ],
 )
 def test_a_command_without_the_package_says_what_to_do(words, error):
