@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .attention.backends import BACKENDS
-from .checks import positive
-from .errors import UserError
+from .errors import UserError, check_positive
 from .positions import SCHEMES, AttentionShape, Limit, PositionScheme
 from .positions.options import Option, at_least
 from .positions.segments import SegmentScores
@@ -73,7 +72,7 @@ GENERAL_OPTIONS = (
         float,
         "at inference: number that the logits of attention are divided by; below 1 for inputs that "
         "are longer than those of training (default: 1)",
-        check=positive,
+        check=check_positive,
     ),
     Option(
         "projection_length",
@@ -411,6 +410,16 @@ def schemes_with(option: str) -> list[str]:
         for name, scheme in SCHEMES.items()
         if acts_in_attention(scheme) and option in options_of(scheme)
     ]
+
+
+def encoder_defaults(scheme: type[PositionScheme], has_segments: bool) -> dict[str, Any]:
+    """The defaults of encoders for a scheme's options, where they differ from `options_of`."""
+    defaults: dict[str, Any] = {}
+    if "position_untie_cls" in options_of(scheme):
+        defaults["position_untie_cls"] = "official"
+    if has_segments:
+        defaults["segment_scheme"] = scheme.segment_scheme
+    return defaults
 
 
 def acts_in_attention(scheme: type[PositionScheme]) -> bool:

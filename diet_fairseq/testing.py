@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-import fairseq  # noqa: F401  # first of all: it imports the plugin
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens

@@ -3,13 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from ..errors import UserError
-from .arguments import (
-    add_model_files,
-    add_position_temperature,
-    at_least,
-    silence_logs,
-)
+from ..errors import UserError, silent_interrupts
+from .arguments import add_model_files, add_position_temperature, at_least
 
 WINDOWS, SOURCES = [64, 128, 256, 512], [10, 20, 30, 40, 60, 80]
 
@@ -35,15 +30,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..export import folder
-    from ..translate import model_files
+    with silent_interrupts():
+        from ..export import folder
+        from ..translate import model_files
 
     folder.check(args.out)
     from ..look import lengths, masked_words, translations
     from ..look.loaded_model import load
     from ..text.lines import read_pairs
 
-    silence_logs()
     pieces = model_files.Pieces.of(args)
     abouts = [model_files.resolve_model(path, pieces, translates=False) for path in args.checkpoint]
     if not abouts[0].source_lang:

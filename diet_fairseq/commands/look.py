@@ -3,7 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from .arguments import add_model_files, at_least, silence_logs
+from ..errors import silent_interrupts
+from .arguments import add_model_files, at_least
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,15 +23,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    from ..export import folder
-    from ..translate import model_files
+    with silent_interrupts():
+        from ..export import folder
+        from ..translate import model_files
 
     folder.check(args.out)
     # The drawing libraries are optional: a missing one is named before work begins.
     from ..look import loaded_model, report
     from ..look.scores import look
 
-    silence_logs()
     pieces = model_files.Pieces.of(args)
     models = [
         loaded_model.load(model_files.resolve_model(path, pieces, translates=False))

@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import UserError, interruptible, silent_interrupts
 from .arguments import add_model, at_least
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def separate_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
 
 def load_translator(args: Namespace) -> "Translator":
     """The translator that the arguments of `add_model` name; it says if they are an ensemble."""
-    from ..translate.translator import Translator
+    with silent_interrupts():
+        from ..translate.translator import Translator
 
     if len(args.models) > 1:
         print(f"ensemble of {len(args.models)} models:", *args.models, file=sys.stderr)
@@ -58,7 +59,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     from tqdm import tqdm
 
-    from ..interrupts import interruptible
     from ..translate.lines import windows
 
     printed_lines = 0

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fairseq.models import register_model_architecture
+
 from ..config import PositionConfig, registration_hooks
 from ..errors import UserError
 from ..positions import SCHEMES, PositionScheme
 from ..positions.description import describe, to_text
-from ..registration import register_model_architecture
 from ..version import __version__
 
 logger = logging.getLogger(__name__)

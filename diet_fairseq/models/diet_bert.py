@@ -2,17 +2,17 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import Any
 
 from fairseq import utils
+from fairseq.models import register_model
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
-from ..config import PositionConfig
-from ..positions import PositionScheme
+from ..config import PositionConfig, encoder_defaults
 from ..positions.description import describe, to_text
-from ..registration import register_model
-from . import diet_roberta, warm_start
+from . import warm_start
 from .architectures import register_architectures
 from .diet_roberta import SIZES, DietRobertaModel
 
@@ -100,9 +100,4 @@ class DietBertModel(DietRobertaModel):
             state_dict.setdefault(warm_start.DESCRIPTION, description)
 
 
-def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """BERT's defaults for a scheme's options."""
-    return {**diet_roberta.defaults(scheme), "segment_scheme": scheme.segment_scheme}
-
-
-register_architectures("diet_bert", "bert", SIZES, defaults)
+register_architectures("diet_bert", "bert", SIZES, partial(encoder_defaults, has_segments=True))

@@ -1,11 +1,13 @@
 """ELECTRA with positions in every head, of generator and discriminator: `electra_<scheme>`."""
 
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from fairseq import utils
+from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
@@ -13,9 +15,8 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
 from .. import checks
+from ..config import encoder_defaults
 from ..errors import UserError
-from ..registration import register_model
-from . import diet_bert
 from .adapters import PositionalEncoder
 from .architectures import ArchitectureFunction, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
@@ -226,4 +227,6 @@ SIZES: dict[str, ArchitectureFunction] = {
 }
 SIZES[""] = SIZES["_base"]
 
-register_architectures("diet_electra", "electra", SIZES, diet_bert.defaults)
+register_architectures(
+    "diet_electra", "electra", SIZES, partial(encoder_defaults, has_segments=True)
+)

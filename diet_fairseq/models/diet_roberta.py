@@ -2,8 +2,10 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import Any, ClassVar
 
+from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import (
     RobertaLMHead,
@@ -16,11 +18,9 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from .. import checks
-from ..config import PositionConfig, options_of
+from ..config import PositionConfig, encoder_defaults
 from ..errors import UserError
-from ..positions import PositionScheme
 from ..positions.layout import first_tokens
-from ..registration import register_model
 from .adapters import PositionalEncoder
 from .architectures import (
     ArchitectureFunction,
@@ -226,10 +226,6 @@ SIZES: dict[str, ArchitectureFunction] = {
 }
 
 
-def defaults(scheme: type[PositionScheme]) -> dict[str, Any]:
-    """RoBERTa's defaults for a scheme's options."""
-    untied = "position_untie_cls" in options_of(scheme)
-    return {"position_untie_cls": "official"} if untied else {}
-
-
-register_architectures("diet_roberta", "roberta", SIZES, defaults)
+register_architectures(
+    "diet_roberta", "roberta", SIZES, partial(encoder_defaults, has_segments=False)
+)

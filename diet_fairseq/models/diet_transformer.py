@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerModel,
     base_architecture,
@@ -13,7 +14,6 @@ from torch import nn
 
 from ..config import PositionConfig
 from ..errors import UserError
-from ..registration import register_model
 from .adapters import PositionalDecoder, PositionalEncoder
 from .architectures import (
     check_no_segments,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from ..atomic import atomic_file
 from ..errors import UserError
+from ..files import atomic_file
 
 
 def read_lines(path: Path) -> Iterator[str]:

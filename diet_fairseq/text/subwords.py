@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import UserError
-from ..input_files import VOCABULARY, check_regular, open_regular, open_text
+from ..files import MAX_VOCABULARY_BYTES, check_regular, open_regular, open_text
 
 #: entries of a vocabulary that are not subwords: marks such as <mask>, and fairseq's padding
 MARK = re.compile(r"<[^\s<>]*>|madeupword\d+")
@@ -30,7 +30,7 @@ class SentencePiece:
     def __init__(self, model: Path) -> None:
         from sentencepiece import SentencePieceProcessor
 
-        check_regular(model, VOCABULARY)
+        check_regular(model, MAX_VOCABULARY_BYTES)
         try:
             self.model = SentencePieceProcessor(model_file=str(model))
         except (RuntimeError, OSError) as error:
@@ -131,7 +131,7 @@ FILES = {"sentencepiece": "sentencepiece.model", "subword_nmt": "codes"}
 
 def kind_of(path: Path) -> str:
     """The kind of the subword model in a file: "sentencepiece" or "subword_nmt"."""
-    with open_regular(path, VOCABULARY, "name another file with --subwords") as file:
+    with open_regular(path, MAX_VOCABULARY_BYTES, "name another file with --subwords") as file:
         start = file.read(4096)
     if start.startswith(b"\n"):  # protobuf: the first field of SentencePiece's ModelProto
         return "sentencepiece"

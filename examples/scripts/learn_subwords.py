@@ -10,8 +10,8 @@ from pathlib import Path
 from sentencepiece import SentencePieceTrainer
 from subword_nmt.learn_bpe import learn_bpe
 
-from diet_fairseq.atomic import atomic_file
 from diet_fairseq.errors import exit_with_one_line
+from diet_fairseq.files import atomic_file
 from diet_fairseq.text.lines import read_lines
 from diet_fairseq.text.moses import split_words
 from diet_fairseq.text.subwords import FILES

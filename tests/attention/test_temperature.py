@@ -9,10 +9,10 @@ from fairseq import checkpoint_utils
 
 from diet_fairseq import Translator
 from diet_fairseq.attention.backends import BACKENDS, AttentionCall
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.positions.layout import Layout
 from diet_fairseq.positions.scores import Offsets
-from diet_fairseq_cli import main
 from tests.support import mutants, tiny
 from tests.support.attentions import attentions
 from tests.support.tiny import TOLERANCE, Case

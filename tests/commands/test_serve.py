@@ -19,9 +19,9 @@ from itertools import product
 import pytest
 
 pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate.service import server
-from diet_fairseq_cli import main
 from tests.support import browser
 from tests.support.translating import words_only
 
@@ -31,7 +31,7 @@ import os, resource, sys, time
 from diet_fairseq.translate import engine
 from diet_fairseq.translate.service import server
 from tests.support.translating import Backwards
-from diet_fairseq_cli import main
+from diet_fairseq.cli import main
 
 class Slow(Backwards):
     def translate(self, *args):

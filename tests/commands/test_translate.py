@@ -8,11 +8,11 @@ from argparse import ArgumentParser
 
 import pytest
 
+from diet_fairseq.cli import main
 from diet_fairseq.commands import translate
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate import engine, lines
 from diet_fairseq.translate.translator import Translator
-from diet_fairseq_cli import main
 from tests.support.translating import Backwards, words_only
 
 TEXT = "one two\n\n a\u2028b\x85c \r\nlast"

@@ -10,9 +10,9 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.errors import UserError
 from diet_fairseq.export.ctranslate2.specification import specification
+from diet_fairseq.patches.beam_search import QuickBeamSearch
 from diet_fairseq.translate.ctranslate2_engine import CTranslate2Engine
 from diet_fairseq.translate.engine import Search
 from tests.export.test_ctranslate2 import EXACT, difference, exported

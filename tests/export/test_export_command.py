@@ -13,13 +13,13 @@ import sentencepiece
 import torch
 
 from diet_fairseq import model_json
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import checkpoint, to_hf
 from diet_fairseq.export import ctranslate2 as export
 from diet_fairseq.export import folder as folders
 from diet_fairseq.export.checkpoint import TrainedModel
 from diet_fairseq.model_json import ModelDescription
-from diet_fairseq_cli import main
 from tests.support import tiny
 from tests.support.checkpoints import Touch
 from tests.support.tiny import Case

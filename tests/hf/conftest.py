@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from diet_fairseq.cli import main
 from diet_fairseq.export import checkpoint
 from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
-from diet_fairseq_cli import main
 from tests.support import hugging
 
 #: name -> architecture, task, options: a translation model; a masked language model with segments

@@ -11,6 +11,7 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.look import lengths, loaded_model, masked_words, translations
 from diet_fairseq.look.lengths import Curve
@@ -18,7 +19,6 @@ from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.text.lines import read_pairs
 from diet_fairseq.translate import model_files
 from diet_fairseq.translate.translator import Translator
-from diet_fairseq_cli import main
 from tests.support import electra, hugging, translating
 
 LENGTHS = [8, 16, 32]

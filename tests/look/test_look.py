@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.look import loaded_model, measures, report, tables
 from diet_fairseq.look.report import Analysis, Item, render
 from diet_fairseq.look.scores import look
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
-from diet_fairseq_cli import main
 from tests.support import browser, hugging, tiny
 from tests.support.tiny import Case
 

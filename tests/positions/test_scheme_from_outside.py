@@ -82,10 +82,10 @@ def test_a_scheme_from_outside_trains_resumes_translates_and_exports(data, packa
     translated = succeed("generate", data, *TRANSLATE, *ours, "--path", checkpoint).out
     assert len(hypotheses(translated)) == 4
     named = ["--data", data, "--subwords", "none", *ours]
-    succeed("diet_fairseq_cli:main", "export", "hf", checkpoint, tmp_path / "hf", *named)
+    succeed("diet_fairseq.cli:main", "export", "hf", checkpoint, tmp_path / "hf", *named)
     succeed(f"{__name__}:compare_folder", package, tmp_path / "hf", checkpoint, data)
     back = tmp_path / "back"
-    succeed("diet_fairseq_cli:main", "import", "hf", tmp_path / "hf", back, *ours)
+    succeed("diet_fairseq.cli:main", "import", "hf", tmp_path / "hf", back, *ours)
     returned = succeed("generate", data, *TRANSLATE, *ours, "--path", back / "model.pt").out
     assert hypotheses(returned) == hypotheses(translated)
 
@@ -101,7 +101,7 @@ def test_a_scheme_from_outside_has_all_properties(package):
 
 @pytest.mark.slow
 def test_the_list_of_schemes_has_one_from_outside(package):
-    listed = succeed("diet_fairseq_cli:main", "schemes", "turn", "--user-dir", package).out
+    listed = succeed("diet_fairseq.cli:main", "schemes", "turn", "--user-dir", package).out
     assert listed.startswith("turn: q and k are turned pair by pair")
     for family in ("transformer", "roberta", "bert", "electra"):
         assert f"--arch {family}_turn[" in listed
@@ -113,8 +113,8 @@ def test_the_list_of_schemes_has_one_from_outside(package):
     ("words", "error"),
     [
         (["schemes", "turn"], "there is no scheme turn: take one of none, "),
-        (["schemes", "--user-dir", "no"], "--user-dir no is not there: give the folder of a"),
+        (["schemes", "--user-dir", "no"], "--user-dir no does not exist: give the folder of a"),
     ],
 )
 def test_a_command_without_the_package_says_what_to_do(words, error):
-    assert run("diet_fairseq_cli:main", *words, plugin=False).last.startswith(f"error: {error}")
+    assert run("diet_fairseq.cli:main", *words, plugin=False).last.startswith(f"error: {error}")

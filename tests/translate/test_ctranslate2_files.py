@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("ctranslate2")
 from diet_fairseq import Translator
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate import ctranslate2_files
 from diet_fairseq.translate.ctranslate2_files import TYPES
-from diet_fairseq_cli import main
 from tests.support.hostile import attempt
 from tests.support.translating import untrained
 

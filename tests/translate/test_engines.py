@@ -11,11 +11,11 @@ from fairseq.models.transformer import TransformerModel
 
 import diet_fairseq
 from diet_fairseq import Translator
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.translate import engine
 from diet_fairseq.translate.engine import Search
 from diet_fairseq.translate.model_files import resolve_model
-from diet_fairseq_cli import main
 from tests.support.texts import sentences
 from tests.support.translating import untrained
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.model_json import ModelDescription
 from diet_fairseq.translate import engine
 from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
-from diet_fairseq_cli import main
 from tests.support.translating import untrained, words_only
 
 NOTHING = Pieces()

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from diet_fairseq import beam_search
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.packing import Packing
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.config import PositionConfig
 from diet_fairseq.models import diet_roberta, lengthening, warm_start
 from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.patches import beam_search
+from diet_fairseq.patches.beam_search import QuickBeamSearch
 from diet_fairseq.positions.diet_abs import DietAbs, DietAbsLin
 from diet_fairseq.positions.input import NoPositions
 from diet_fairseq.positions.layout import Layout

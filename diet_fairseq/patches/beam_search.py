@@ -13,10 +13,10 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
-from .errors import UserError
-from .models.adapters import CACHE, PositionalDecoder
-from .models.introspection import has_standard_output
-from .transformer import DecodingCache
+from ..errors import UserError
+from ..models.adapters import CACHE, PositionalDecoder
+from ..models.introspection import has_standard_output
+from ..transformer import DecodingCache
 
 # Notation: B sentences still being translated, K hypotheses (beams) each, V words, S source tokens,
 # t steps done, E hypotheses that end. A row is a hypothesis; a sentence's stand together.

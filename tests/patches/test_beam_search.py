@@ -8,11 +8,11 @@ from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from diet_fairseq import beam_search
-from diet_fairseq.beam_search import QuickBeamSearch
 from diet_fairseq.errors import UserError
 from diet_fairseq.models.adapters import PositionalDecoder
 from diet_fairseq.models.diet_transformer import DietTransformerModel
+from diet_fairseq.patches import beam_search
+from diet_fairseq.patches.beam_search import QuickBeamSearch
 from tests.support import mutants, tiny
 from tests.support.tiny import EOS, SOURCES, WORDS, Case
 

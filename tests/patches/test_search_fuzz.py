@@ -11,10 +11,10 @@ import torch
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
 
-from diet_fairseq.beam_search import QuickBeamSearch
+from diet_fairseq.patches.beam_search import QuickBeamSearch
+from tests.patches.test_beam_search import assert_same_hypotheses
 from tests.support import mutants, tiny
 from tests.support.tiny import EOS, FIRST_WORD, VOCABULARY, WORDS, Case
-from tests.test_beam_search import assert_same_hypotheses
 
 
 def with_its_own_output() -> tiny.Model:
