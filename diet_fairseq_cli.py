@@ -228,18 +228,22 @@ def silent_interrupts() -> Iterator[None]:
 
 
 def import_command(args: Namespace) -> Callable[[Namespace], int | None]:
-    """The function that runs the command, with the plugin and ``--user-dir`` imported."""
+    """The function that runs the command, with the plugin and ``--user-dir`` imported.
+
+    Exported CTranslate2 folders need no plugin, so `translate` and `serve` import it themselves.
+    """
     from diet_fairseq.errors import UserError, report_user_errors
     from diet_fairseq.modes import active_kinds
 
     # fairseq calls it while it is imported, of which PyTorch 2.15 warns its users
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
-    if active_kinds():
-        import_module("diet_fairseq.plugin")
-    else:  # otherwise the plugin has done this
-        sys.excepthook = report_user_errors(sys.excepthook)
-    # Importing fairseq makes the loggers of all libraries verbose.
+    sys.excepthook = report_user_errors(sys.excepthook)
+    # before fairseq configures logging, which makes the loggers of all libraries verbose
+    logging.basicConfig()
     logging.getLogger().setLevel(logging.WARNING)
+    command: Command = args.command
+    if active_kinds() and command.module not in ("commands.translate", "commands.serve"):
+        import_module("diet_fairseq.plugin")
     if args.user_dir is not None:
         from fairseq.utils import import_user_module
 
@@ -249,7 +253,6 @@ def import_command(args: Namespace) -> Callable[[Namespace], int | None]:
             raise UserError(
                 f"--user-dir {args.user_dir} is not there: give the folder of a Python package"
             ) from error
-    command: Command = args.command
     return command.import_run()
 
 

@@ -24,6 +24,8 @@ def user_error_behind(error: BaseException | None) -> UserError | None:
 
 def report_user_errors(excepthook: Callable) -> Callable:
     """``sys.excepthook`` that prints the line of a `UserError`, and leaves other errors alone."""
+    if hasattr(excepthook, "reports_user_errors"):
+        return excepthook
 
     @wraps(excepthook)
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -34,6 +36,7 @@ def report_user_errors(excepthook: Callable) -> Callable:
             sys.stdout.flush()
             print(f"error: {one_line(str(mistake))}", file=sys.stderr)
 
+    hook.reports_user_errors = True  # type: ignore[attr-defined]
     return hook
 
 

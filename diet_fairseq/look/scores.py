@@ -20,8 +20,8 @@ from ..positions.layout import Layout
 from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
 from ..stack.attention import PositionalAttention
+from ..translate.loading import LoadedModel
 from . import measures
-from .loaded_model import LoadedModel
 
 #: kinds of terms that depend on the words
 WORD_KINDS = frozenset({"query_rows", "key_rows", "content_score"})
