@@ -88,6 +88,8 @@ def find_user_error(error: BaseException | None) -> UserError | None:
 
 def report_user_errors(excepthook: Callable) -> Callable:
     """A ``sys.excepthook`` that prints the line of a `UserError`, and passes other errors on."""
+    if hasattr(excepthook, "reports_user_errors"):
+        return excepthook
 
     @wraps(excepthook)
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -98,6 +100,7 @@ def report_user_errors(excepthook: Callable) -> Callable:
             sys.stdout.flush()
             print(f"error: {one_line(str(mistake))}", file=sys.stderr)
 
+    hook.reports_user_errors = True  # type: ignore[attr-defined]
     return hook
 
 

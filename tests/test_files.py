@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 from pydantic import BaseModel
 
-from diet_fairseq import model_json
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.files import (
@@ -20,6 +19,7 @@ from diet_fairseq.files import (
     read_json,
     read_json_object,
 )
+from diet_fairseq.translate.model_json import MODEL_JSON
 from tests.support import hostile
 from tests.support.translating import untrained
 
@@ -137,9 +137,9 @@ def folders(tmp_path_factory):
 
 
 FILES = {
-    "run": [model_json.NAME, "checkpoint_last.pt", "dict.en.txt", "sentencepiece.model"],
+    "run": [MODEL_JSON, "checkpoint_last.pt", "dict.en.txt", "sentencepiece.model"],
     "ctranslate2": [
-        *(model_json.NAME, "config.json", "model.bin", "shared_vocabulary.json"),
+        *(MODEL_JSON, "config.json", "model.bin", "shared_vocabulary.json"),
         "sentencepiece.model",
     ],
     "hf": ["config.json", "model.safetensors", "tokenizer_config.json", "dict.txt"],

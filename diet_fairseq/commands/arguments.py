@@ -36,7 +36,7 @@ def integer_between(least: int, most: int) -> Callable[[str], int]:
 
 
 def add_model_files(parser: ArgumentParser) -> None:
-    """Add the options for a model's files, which `translate.model_files.Pieces` reads."""
+    """Add the options for a model's files, which `translate.model_files.ModelOptions` holds."""
     add = parser.add_argument_group("for a checkpoint without model.json beside it").add_argument
     add("--data", type=Path, metavar="DIR",
         help="folder of fairseq-preprocess with the dictionaries (default: data-bin above MODEL)"

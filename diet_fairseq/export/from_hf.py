@@ -16,18 +16,17 @@ from omegaconf import OmegaConf
 from pydantic import BaseModel
 from safetensors.torch import load_file
 
-from .. import model_json
 from ..checkpoints.configuration import no_larger_than
 from ..checkpoints.plain import quoted, reason, shown
 from ..errors import UserError, as_user_error
 from ..files import MAX_VOCABULARY_BYTES, check_regular, read_json, read_json_object
 from ..hf import DietEncoderConfig, DietTransformerConfig
 from ..hf.tokenizer import FILES
-from ..model_json import Language
 from ..patches import saving
-from ..translate.model_files import MADE_FROM, TextOptions
-from . import folder as folders
+from ..translate.model_files import TEXT_OPTIONS_JSON, TextOptions
+from ..translate.model_json import MODEL_JSON, Language, read_model_json
 from . import huggingface
+from .folder import atomic_folder, refuse_existing
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -49,9 +48,9 @@ class TokenizerConfig(BaseModel, strict=True):
 
 
 def run(args: Namespace) -> None:
-    folders.check(args.out)
+    refuse_existing(args.out)
     config = configuration(args.folder)
-    with folders.create(args.out) as out:
+    with atomic_folder(args.out) as out:
         missing_names, unused_names = write(args.folder, out, config, args.out)
     if missing_names:
         print(f"not in the folder, so as they are initially: {', '.join(missing_names)}")
@@ -143,12 +142,14 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
     saving.save(checkpoint, str(out / MODEL))
     if not config.is_encoder_decoder:
         text = TextOptions(lower=texts.do_lower_case or False, language=texts.source_lang or "en")
-        (out / MADE_FROM).write_text(text.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    elif (folder / model_json.NAME).is_file():
-        about = model_json.read(folder)
-        subwords = about.subword_model and out / about.subword_model.name
+        (out / TEXT_OPTIONS_JSON).write_text(
+            text.model_dump_json(indent=1) + "\n", encoding="utf-8"
+        )
+    elif (folder / MODEL_JSON).is_file():
+        description = read_model_json(folder)
+        subwords = description.subword_model and out / description.subword_model.name
         replace(
-            about, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
+            description, engine="fairseq", folder=out, checkpoint=out / MODEL, data=out,
             subword_model=subwords,
         ).write()  # fmt: skip
     return missing_names, unused_names

@@ -8,15 +8,16 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
-from ..checks import LARGEST
 from ..config import PositionConfig
+from ..errors import MAX_UNTRUSTED_VALUES
 from ..positions import AttentionShape, Limit
 
 #: name of the cache of keys and values, which transformers 5.24 changed
 CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
 #: parts of the names of sizes -> largest values in a configuration
 LARGEST_SIZES = {
-    **LARGEST, "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
+    **MAX_UNTRUSTED_VALUES,
+    "vocab_size": 1 << 28, "embed_dim": 1 << 20, "layers": 1 << 14, "heads": 1 << 14,
     "position_rank": 1 << 20, "position_buckets": 1 << 20, "projection_length": 1 << 20,
 }  # fmt: skip
 #: sizes of an encoder or a decoder; their names in a configuration begin with its name

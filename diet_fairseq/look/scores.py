@@ -21,8 +21,8 @@ from ..positions.scores import Factors
 from ..positions.segments import SegmentScores
 from ..transformer import PositionalAttention
 from ..transformer.stack import Stack
+from ..translate.loading import LoadedModel
 from . import measures
-from .loaded_model import LoadedModel
 
 #: kinds of terms that depend on the words
 WORD_KINDS = frozenset({"query_rows", "key_rows", "content_score"})

@@ -14,9 +14,8 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
-from .. import checks
 from ..config import encoder_defaults
-from ..errors import UserError
+from ..errors import UserError, check_at_least
 from .adapters import PositionalEncoder
 from .architectures import ArchitectureFunction, register_architectures
 from .diet_roberta import DietRobertaModel, FactoredHead, PositionalRobertaEncoder, size
@@ -91,7 +90,7 @@ def shares_embeddings(args: Namespace) -> bool:
 
 def generator_options(args: Namespace) -> Namespace:
     """The options of the generator's encoder."""
-    checks.not_below("--generator-size", args.generator_size, 1 / args.encoder_embed_dim)
+    check_at_least("--generator-size", args.generator_size, 1 / args.encoder_embed_dim)
     width = int(args.encoder_embed_dim * args.generator_size + 1e-6)
     heads = max(1, width // 64)
     if width % heads:

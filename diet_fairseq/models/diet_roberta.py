@@ -17,9 +17,8 @@ from fairseq.tasks.denoising import DenoisingTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from .. import checks
 from ..config import PositionConfig, encoder_defaults
-from ..errors import UserError
+from ..errors import UserError, check_at_least
 from ..positions.layout import first_tokens
 from .adapters import PositionalEncoder
 from .architectures import (
@@ -195,7 +194,7 @@ def take_discriminator(model: nn.Module, state_dict: dict[str, Tensor], prefix: 
 def embedding_size(args: Namespace) -> int:
     """The width of token embeddings; the encoder's unless ``--embedding-size`` is given."""
     size: int = getattr(args, "embedding_size", None) or 0
-    return checks.not_below("--embedding-size", size, 0) or args.encoder_embed_dim
+    return check_at_least("--embedding-size", size, 0) or args.encoder_embed_dim
 
 
 def size(

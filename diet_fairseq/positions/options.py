@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..checks import not_below
-from ..errors import UserError
+from ..errors import UserError, check_at_least
 
 #: takes the flag and its value; raises `UserError`
 Check = Callable[[str, Any], Any]
@@ -56,4 +55,4 @@ class Option:
 
 def at_least(least: int) -> Check:
     """A check that the value is not below ``least``."""
-    return partial(not_below, least=least)
+    return partial(check_at_least, least=least)

@@ -28,7 +28,7 @@ from tests.support.translating import words_only
 #: the command with a model that reverses the words of a line, in half a second
 PROGRAM = """
 import os, resource, sys, time
-from diet_fairseq.translate import engine
+from diet_fairseq.translate import translator
 from diet_fairseq.translate.service import server
 from tests.support.translating import Backwards
 from diet_fairseq.cli import main
@@ -38,7 +38,7 @@ class Slow(Backwards):
         time.sleep(0.5)
         return super().translate(*args)
 
-engine.load = lambda *_: Slow()
+translator.load_engine = lambda *_: Slow()
 if "TEST_CONNECTIONS" in os.environ:
     server.CONNECTIONS, server.TRANSFER = int(os.environ["TEST_CONNECTIONS"]), 1
 if "TEST_FILES" in os.environ:

@@ -43,7 +43,7 @@ def compare_folder() -> None:
 
     import diet_fairseq.hf  # noqa: F401
     from diet_fairseq.errors import UserError
-    from diet_fairseq.translate.model_files import NONE, Pieces, resolve_model
+    from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
 
     package, folder, checkpoint, data = map(Path, sys.argv[1:])
     from transformers import AutoModelForSeq2SeqLM
@@ -53,12 +53,11 @@ def compare_folder() -> None:
     sys.path.insert(0, str(package.parent))
     import turns  # noqa: F401
 
-    from diet_fairseq.export import checkpoint as checkpoints
+    from diet_fairseq.translate.loading import load_transformer
 
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     assert model.config.position_options["position_turn_base"] == 20.0
-    pieces = Pieces(data, NONE)
-    trained = checkpoints.load(resolve_model(checkpoint, pieces, translates=False)).model
+    trained = load_transformer(checkpoint, ModelOptions(data, NO_SUBWORDS)).model
     source, target = (
         torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1]]),
         torch.tensor([[2, 5, 6], [2, 7, 8]]),

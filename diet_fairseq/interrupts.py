@@ -1,5 +1,0 @@
-"""Old name of `errors`."""
-
-from .errors import interruptible
-
-__all__ = ["interruptible"]
