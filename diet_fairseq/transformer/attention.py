@@ -139,6 +139,7 @@ class PositionalAttention(nn.Module):
         compress: Compression | None = None,
         packing: Packing | None = None,
         temperature: float = 1.0,
+        dtype: torch.dtype | None = None,
     ) -> Context:
         """The context of one forward pass, for this attention and all that are of its kind.
 
@@ -153,12 +154,13 @@ class PositionalAttention(nn.Module):
             compress: the compression that layers share
             packing: of the layers' tokens
             temperature: divisor of the logits
+            dtype: of the layers' input (default: of the weights)
         """
         request = Request(
             shared or self.layer_schemes(),
             layout,
             (batch, self.num_heads, self.head_dim),
-            compute_dtype(self.q_proj.weight),
+            compute_dtype(layout.key_positions.device, dtype or self.q_proj.weight.dtype),
             self.dropout_module.active_p,
         )
         backend = select_backend(backend, request)
