@@ -59,7 +59,8 @@ class Stack(nn.Module):
     def add_positions(self, x: Tensor, layout: Layout) -> Tensor:
         """Embeddings (B, T, d) with positions at the input, normalized and dropped."""
         if self.embed_positions is not None:
-            x = x + self.embed_positions(layout.query_positions)
+            # a table that is computed may have another dtype
+            x = x + self.embed_positions(layout.query_positions).to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)
