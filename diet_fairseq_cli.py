@@ -54,7 +54,7 @@ EXPORT = {
     "hf": Command(
         "write a folder that transformers loads",
         "export hf checkpoints/average.pt model-hf",
-        "export.to_hf",
+        "hf.convert.to_transformers",
         "commands.exports.add_hf_arguments",
     ),
 }
@@ -62,7 +62,7 @@ IMPORT = {
     "hf": Command(
         "write a fairseq checkpoint from a folder of transformers",
         "import hf model-hf checkpoints-hf",
-        "export.from_hf",
+        "hf.convert.from_transformers",
         "commands.exports.add_import_hf_arguments",
     ),
 }

@@ -9,7 +9,7 @@ from tests.support.mutants.catching import Patch
 
 
 def exported_positions_shifted_by_one(patch: Patch) -> None:
-    from diet_fairseq.hf.stacks import DietPreTrainedModel
+    from diet_fairseq.hf.stack import DietPreTrainedModel
 
     original = DietPreTrainedModel.load_state_dict
 
@@ -25,7 +25,7 @@ def exported_positions_shifted_by_one(patch: Patch) -> None:
 
 
 def exported_gains_forgotten(patch: Patch) -> None:
-    from diet_fairseq.export.huggingface import configuration
+    from diet_fairseq.hf.convert import configuration
 
     original = configuration.position_options
 
@@ -38,9 +38,14 @@ def exported_gains_forgotten(patch: Patch) -> None:
 
 
 def exported_segments_dropped(patch: Patch) -> None:
-    from diet_fairseq.hf import stacks
+    from diet_fairseq.hf.encoders import DietEncoder
 
-    patch.setattr(stacks, "checked_segments", lambda segments, *_: torch.zeros_like(segments))
+    original = DietEncoder.forward
+
+    def forward(self, *args, token_type_ids=None, **kwargs):
+        return original(self, *args[:2], **kwargs)
+
+    patch.setattr(DietEncoder, "forward", forward)
 
 
 def exported_weights_not_tied(patch: Patch) -> None:
@@ -49,22 +54,11 @@ def exported_weights_not_tied(patch: Patch) -> None:
     patch.setattr(PreTrainedModel, "tie_weights", lambda *_, **__: None)
 
 
-def exported_scale_of_one_term(patch: Patch) -> None:
-    from diet_fairseq.hf import attention
+def exported_padding_not_masked(patch: Patch) -> None:
+    from diet_fairseq.hf.stack import DietStack
 
-    patch.setattr(attention, "query_scale", lambda _, head_dim: head_dim**-0.5)
-
-
-def exported_mask_not_added(patch: Patch) -> None:
-    from diet_fairseq.hf import attention
-
-    original = attention.attention_bias
-
-    def added(call):
-        bias = original(call)
-        return None if bias is None else bias.masked_fill(bias == -torch.inf, 0.0)
-
-    patch.setattr(attention, "attention_bias", added)
+    original = DietStack.padding_mask
+    patch.setattr(DietStack, "padding_mask", lambda *args: torch.zeros_like(original(*args)))
 
 
 # CTranslate2

@@ -16,18 +16,19 @@ from omegaconf import OmegaConf
 from pydantic import BaseModel
 from safetensors.torch import load_file
 
-from .. import input_files, model_json
-from ..checkpoints.configuration import no_larger_than
-from ..checkpoints.plain import quoted, reason, shown
-from ..errors import UserError, rephrased
-from ..hf import DietEncoderConfig, DietTransformerConfig
-from ..hf.tokenizer import FILES
-from ..model_json import Language
-from ..modes import VARIABLE, active_kinds
-from ..patches import saving
-from ..translate.model_files import MADE_FROM, TextOptions
-from . import folder as folders
-from . import huggingface
+from ... import input_files, model_json
+from ...checkpoints.configuration import no_larger_than
+from ...checkpoints.plain import quoted, reason, shown
+from ...errors import UserError, rephrased
+from ...export import folder as folders
+from ...model_json import Language
+from ...modes import VARIABLE, active_kinds
+from ...patches import saving
+from ...translate.model_files import MADE_FROM, TextOptions
+from ..configuration import DietEncoderConfig, DietTransformerConfig
+from ..tokenizer import FILES
+from .configuration import arguments
+from .parameters import load
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -76,7 +77,7 @@ def configuration(folder: Path) -> Any:
         raise UserError(f"{path} is of the model type {shown(kind)}, which is not ours: {advice}")
     with rephrased(lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {advice}"):
         config = kinds[kind](**values)
-        config.attention_shape()  # checks the options of positions
+        config.stack("encoder").attention_shape()  # checks the options of positions
     return config
 
 
@@ -106,7 +107,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         names of parameters that are missing in the folder, and of those that are not read
     """
     tensors = weights(folder)
-    args = huggingface.arguments(config)
+    args = arguments(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = TokenizerConfig()
     if (folder / "tokenizer_config.json").exists():
@@ -128,7 +129,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
     ):
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-    missing_names, unused_names = huggingface.load(model, config, tensors)
+    missing_names, unused_names = load(model, config, tensors)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
     if required := next((name for name in missing_names if name.startswith(body)), None):
         raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")
