@@ -96,9 +96,8 @@ def create_call(
     )
 
 
-def compute_dtype(weight: Tensor) -> torch.dtype:
-    """The dtype of products with a weight: autocast's where it is enabled."""
-    device = weight.device.type
-    if torch.is_autocast_enabled(device):
-        return torch.get_autocast_dtype(device)
-    return weight.dtype
+def compute_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """The dtype of products of such tensors: autocast's where it is enabled."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return dtype

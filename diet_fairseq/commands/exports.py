@@ -47,7 +47,7 @@ def add_hf_arguments(parser: ArgumentParser) -> None:
 
 def run_hf(args: Namespace) -> None:
     with silent_interrupts():
-        from ..export.to_hf import run
+        from ..hf.convert.to_transformers import run
     run(args)
 
 
@@ -60,5 +60,5 @@ def add_import_hf_arguments(parser: ArgumentParser) -> None:
 
 def run_import_hf(args: Namespace) -> None:
     with silent_interrupts():
-        from ..export.from_hf import run
+        from ..hf.convert.from_transformers import run
     run(args)

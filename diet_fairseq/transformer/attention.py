@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..attention.attend import KeyValueStore, attend, compute_dtype
@@ -137,6 +138,7 @@ class PositionalAttention(nn.Module):
         compress: Compression | None = None,
         packing: Packing | None = None,
         temperature: float = 1.0,
+        dtype: torch.dtype | None = None,
     ) -> Context:
         """The context of one forward pass, for this attention and all that are of its kind.
 
@@ -151,12 +153,13 @@ class PositionalAttention(nn.Module):
             compress: the compression that layers share
             packing: of the layers' tokens
             temperature: divisor of the logits
+            dtype: of the layers' input (default: of the weights)
         """
         call_shape = CallShape(
             shared or self.layer_schemes(),
             layout,
             (batch, self.num_heads, self.head_dim),
-            compute_dtype(self.q_proj.weight),
+            compute_dtype(layout.key_positions.device, dtype or self.q_proj.weight.dtype),
             self.dropout_module.active_p,
         )
         backend = select_backend(backend, call_shape)

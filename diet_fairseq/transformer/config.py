@@ -40,6 +40,7 @@ class StackConfig:
         checkpoint_activations: whether layers keep only their input for the backward pass
         offload_activations: whether they keep it on the CPU
         padding: the index of the padding token
+        segment_gain: the gain of per-head segments' scores; None: that of the positions
     """
 
     positions: PositionConfig
@@ -64,6 +65,7 @@ class StackConfig:
     checkpoint_activations: bool = False
     offload_activations: bool = False
     padding: int = 1
+    segment_gain: float | None = None
 
     def __post_init__(self) -> None:
         if self.is_decoder and self.positions.scheme.compressed:
@@ -131,7 +133,8 @@ class StackConfig:
     def build_schemes(self, is_cross: bool = False, layer: int = 0) -> dict[str, PositionScheme]:
         """The schemes ``positions`` and ``segments`` of one attention, where it has them."""
         shape = self.attention_shape(is_cross, layer)
-        return self.positions.build(shape, self.positions.position_gain)
+        gain = self.positions.position_gain if self.segment_gain is None else self.segment_gain
+        return self.positions.build(shape, gain)
 
     def build_compression(self) -> Compression:
         """A new compression of keys and values."""

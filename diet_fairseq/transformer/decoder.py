@@ -119,7 +119,7 @@ class Decoder(Stack):
             x = self.project_in_dim(x)
         x = self.add_positions(x, layout).transpose(0, 1)  # (T, B, d)
 
-        context = self.create_context(layout, batch)
+        context = self.create_context(layout, batch, dtype=x.dtype)
         if self.stack_config.source is None:
             source = None
         cross_context = None
@@ -130,7 +130,7 @@ class Decoder(Stack):
                     cache.source_padding_mask = source_padding_mask
                 source_padding_mask = cache.source_padding_mask
             cross_context = self._create_cross_context(
-                layout, source.shape, source_padding_mask, source_positions
+                layout, source, source_padding_mask, source_positions
             )
         out = DecoderOutput(x, [x.transpose(0, 1)])
         for index, layer in self.active_layers():
@@ -159,20 +159,20 @@ class Decoder(Stack):
     def _create_cross_context(
         self,
         layout: Layout,
-        shape: torch.Size,
+        source: Tensor,
         padding_mask: Tensor | None,
         source_positions: Tensor | None,
     ) -> Context:
-        """The context of the layers' cross-attention in one forward pass; shape: S, B, d."""
-        source_length, batch, _ = shape
+        """The context of the layers' cross-attention to a source (S, B, d)."""
+        source_length, batch, _ = source.shape
         config = self.stack_config
         positions = config.positions
         attention: Any = self.layers[0].encoder_attn
-        backend = positions.attention_backend
+        options: dict[str, Any] = {"backend": self.attention_backend, "dtype": source.dtype}
         if positions.scheme_in(cross=True) is None:
             # positions across are of no use, so they are not computed
             cross_layout = Layout.for_mask(layout, source_length, padding_mask)
-            return attention.create_context(cross_layout, batch, backend=backend)
+            return attention.create_context(cross_layout, batch, **options)
         if padding_mask is None:
             device = layout.key_positions.device
             padding_mask = torch.zeros(batch, source_length, dtype=torch.bool, device=device)
@@ -184,8 +184,8 @@ class Decoder(Stack):
             Layout.of_cross_attention(layout, padding_mask, drawn),
             batch,
             without_none(self.cross_positions),
-            backend=backend,
             temperature=1.0 if self.training else positions.temperature,
+            **options,
         )
 
 

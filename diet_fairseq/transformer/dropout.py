@@ -5,12 +5,11 @@ from torch import Tensor, nn
 from ..attention.dropout import dropout
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Dropout):
     """The quicker `attention.dropout.dropout`; also at inference if ``is_retained``."""
 
     def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
+        super().__init__(p)
         self.is_retained = False
 
     @property

@@ -115,7 +115,7 @@ class Encoder(Stack):
         packing = Packing.of(layout)
         if packing is not None:
             x = packing.pack(x)  # (N, 1, d)
-        context = self.create_context(layout, len(padding_mask), packing)
+        context = self.create_context(layout, len(padding_mask), packing, x.dtype)
         states, weights = [x] if need_states else [], []
         for _, layer in self.active_layers():
             x, attention, _ = layer(x, context, need_weights=need_weights)

@@ -59,20 +59,33 @@ class Stack(nn.Module):
     def add_positions(self, x: Tensor, layout: Layout) -> Tensor:
         """Embeddings (B, T, d) with positions at the input, normalized and dropped."""
         if self.embed_positions is not None:
-            x = x + self.embed_positions(layout.query_positions)
+            # a table that is computed may have another dtype
+            x = x + self.embed_positions(layout.query_positions).to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)
 
-    def create_context(self, layout: Layout, batch: int, packing: Packing | None = None) -> Context:
-        """The context of the layers' self-attention in one forward pass."""
+    @property
+    def attention_backend(self) -> str:
+        """``--attention-backend``."""
+        return self.stack_config.positions.attention_backend
+
+    def create_context(
+        self,
+        layout: Layout,
+        batch: int,
+        packing: Packing | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Context:
+        """The context of the layers' self-attention in one forward pass; dtype: of their input."""
         first: TransformerLayer = self.layers[0]  # type: ignore[assignment]
         positions = self.stack_config.positions
         return first.self_attn.create_context(
             layout,
             batch,
             self.shared_schemes(),
-            backend=positions.attention_backend,
+            backend=self.attention_backend,
+            dtype=dtype,
             compress=getattr(self, "compress_layer", None),
             packing=packing,
             temperature=1.0 if self.training else positions.temperature,

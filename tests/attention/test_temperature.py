@@ -112,13 +112,18 @@ def test_a_temperature_must_be_a_positive_number(temperature):
 @torch.no_grad()
 def check_transformers(case):
     pytest.importorskip("diet_fairseq.hf", reason="transformers is not installed")
-    from diet_fairseq.export import huggingface
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    from diet_fairseq.hf.convert.configuration import arguments
+    from diet_fairseq.hf.convert.to_transformers import convert
 
     model = at(LOW, case)
-    converted = huggingface.convert(model).model  # compares them
+    converted = convert(model).model  # compares them
     assert converted.config.position_options["position_temperature"] == LOW
     outputs = []
-    for name in ("eager", "sdpa"):
+    AttentionInterface.register("a_stranger", sdpa_attention_forward)
+    for name in ("eager", "a_stranger"):
         converted.set_attn_implementation(name)
         sources = tiny.padded(tiny.SOURCES, left_pad=True)
         inputs = {"input_ids": sources}
@@ -126,7 +131,7 @@ def check_transformers(case):
             inputs["decoder_input_ids"] = tiny.padded(tiny.TARGETS, left_pad=False)
         outputs.append(converted(**inputs).logits)
     close(*outputs, **TOLERANCE)
-    assert huggingface.arguments(converted.config).position_temperature == LOW
+    assert arguments(converted.config).position_temperature == LOW
 
 
 @tiny.each(FIRST + CROSS)
@@ -219,7 +224,7 @@ MUTANTS: mutants.Table = [
 @mutants.each(MUTANTS)
 def test_a_mutant_is_caught(check, mutant, case, monkeypatch):
     if check is check_transformers:  # which compares on its own
-        from diet_fairseq.export import huggingface
+        from diet_fairseq.hf.convert import to_transformers
 
-        monkeypatch.setattr(huggingface, "check_same", lambda *_: 0.0)
+        monkeypatch.setattr(to_transformers, "check_same", lambda *_: 0.0)
     mutants.assert_caught(check, mutant, case)

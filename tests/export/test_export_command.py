@@ -5,7 +5,6 @@ import resource
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import ctranslate2
 import pytest
@@ -15,7 +14,6 @@ import torch
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.export import ctranslate2 as export
-from diet_fairseq.export import to_hf
 from diet_fairseq.export.folder import atomic_folder
 from diet_fairseq.translate import loading
 from diet_fairseq.translate.loading import LoadedModel
@@ -260,8 +258,3 @@ def documented():
 def test_every_parameter_has_a_documented_name(case):
     names = [name for name in tiny.model_of(case).state_dict() if not name.endswith(".version")]
     assert [name for name in names if not documented().fullmatch(name)] == []
-
-
-def test_of_several_heads_the_one_that_was_trained_last_is_taken():
-    task = SimpleNamespace(cfg=SimpleNamespace(classification_head_name="b"))
-    assert to_hf.head_of(SimpleNamespace(classification_heads={"a": 1, "b": 2}), task) == "b"

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,8 +19,7 @@ from transformers import (
 
 from diet_fairseq import Translator
 from diet_fairseq.errors import UserError
-from diet_fairseq.export import huggingface
-from diet_fairseq.export.to_hf import generation_config
+from diet_fairseq.hf.convert.to_transformers import convert, generation_config, head_of
 from diet_fairseq.translate.model_files import ModelOptions, resolve_model
 from diet_fairseq.translate.model_json import read_model_json
 from tests.hf.conftest import export, loaded, take_back
@@ -57,7 +57,7 @@ def test_a_checkpoint_comes_back_as_it_was(request, name):
 
 
 def test_generation_ends_where_the_decoder_has_no_more_positions(translation_folder):
-    model = huggingface.convert(tiny.model_of(tiny.Case("diet_abs"))).model
+    model = convert(tiny.model_of(tiny.Case("diet_abs"))).model
     assert generation_config(model).max_new_tokens == tiny.LIMIT
     settings = json.loads((translation_folder / "generation_config.json").read_text())
     assert settings["max_new_tokens"] == 201
@@ -296,3 +296,8 @@ def test_a_dictionary_that_does_not_fit_the_vocabulary_is_refused(
         take_back(tmp_path / "grown", tmp_path / "back")
     assert words in str(error.value)
     assert not (tmp_path / "back").exists()
+
+
+def test_of_several_heads_the_one_that_was_trained_last_is_taken():
+    task = SimpleNamespace(cfg=SimpleNamespace(classification_head_name="b"))
+    assert head_of(SimpleNamespace(classification_heads={"a": 1, "b": 2}), task) == "b"

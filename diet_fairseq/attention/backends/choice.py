@@ -27,8 +27,10 @@ BACKENDS = {
 
 
 def select_backend(setting: str, call: CallShape) -> str:
-    """The key of `BACKENDS` for a call, given ``--attention-backend``."""
-    return setting if setting in BACKENDS else quickest(call)
+    """The key of `BACKENDS` for a call: the setting, or "auto"'s if that can't compute the call."""
+    backend = BACKENDS.get(setting)
+    can_compute = backend is not None and kinds_of(call.schemes) <= backend.serves
+    return setting if can_compute else quickest(call)
 
 
 def candidates(call: CallShape) -> list[str]:

@@ -16,17 +16,18 @@ from omegaconf import OmegaConf
 from pydantic import BaseModel
 from safetensors.torch import load_file
 
-from ..checkpoints.configuration import no_larger_than
-from ..checkpoints.plain import quoted, reason, shown
-from ..errors import UserError, as_user_error
-from ..files import MAX_VOCABULARY_BYTES, check_regular, read_json, read_json_object
-from ..hf import DietEncoderConfig, DietTransformerConfig
-from ..hf.tokenizer import FILES
-from ..patches import saving
-from ..translate.model_files import TEXT_OPTIONS_JSON, TextOptions
-from ..translate.model_json import MODEL_JSON, Language, read_model_json
-from . import huggingface
-from .folder import atomic_folder, refuse_existing
+from ...checkpoints.configuration import no_larger_than
+from ...checkpoints.plain import quoted, reason, shown
+from ...errors import UserError, as_user_error
+from ...export.folder import atomic_folder, refuse_existing
+from ...files import MAX_VOCABULARY_BYTES, check_regular, read_json, read_json_object
+from ...patches import saving
+from ...translate.model_files import TEXT_OPTIONS_JSON, TextOptions
+from ...translate.model_json import MODEL_JSON, Language, read_model_json
+from ..configuration import DietEncoderConfig, DietTransformerConfig
+from ..tokenizer import FILES
+from .configuration import arguments
+from .parameters import load
 
 #: the checkpoint in the folder that is written
 MODEL = "model.pt"
@@ -72,7 +73,7 @@ def configuration(folder: Path) -> Any:
         lambda error: f"{path} is not valid ({' '.join(str(error).split())}): {advice}"
     ):
         config = kinds[kind](**values)
-        config.attention_shape()  # checks the options of positions
+        config.stack("encoder").attention_shape()  # checks the options of positions
     return config
 
 
@@ -102,7 +103,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         names of parameters that are missing in the folder, and of those that are not read
     """
     tensors = weights(folder)
-    args = huggingface.arguments(config)
+    args = arguments(config)
     args.nsp = "nsp_head.weight" in tensors
     texts = TokenizerConfig()
     if (folder / "tokenizer_config.json").exists():
@@ -124,7 +125,7 @@ def write(folder: Path, out: Path, config: Any, data: Path) -> tuple[list[str], 
         no_larger_than(sum(tensor.nbytes for tensor in tensors.values())),
     ):
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-    missing_names, unused_names = huggingface.load(model, config, tensors)
+    missing_names, unused_names = load(model, config, tensors)
     body = "" if config.is_encoder_decoder else "encoder.sentence_encoder."
     if required := next((name for name in missing_names if name.startswith(body)), None):
         raise UserError(f"{folder}'s weights lack {required}: give one that was saved whole")

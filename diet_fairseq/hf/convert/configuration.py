@@ -10,11 +10,10 @@ from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbe
 
 from ...config import PositionConfig
 from ...errors import UserError
-from ...hf import DietEncoderConfig, DietTransformerConfig
-from ...hf.configuration import SIZES
 from ...models.adapters import PositionalEncoder
 from ...positions.gain import ScoreParameters
 from ...positions.segments import SegmentScores
+from ..configuration import SIZES, DietEncoderConfig, DietTransformerConfig
 from .parameters import SPAN
 
 #: names of activations: fairseq's -> transformers'
@@ -131,7 +130,7 @@ def position_options(model: Any, args: Any, *stacks: Any) -> dict[str, Any]:
         for name, value in vars(PositionConfig.from_args(args)).items()
         if value is not None
     }
-    # transformers has attn_implementation, and no sampling of positions in its training
+    # users set attn_implementation, and fine-tune without random positions
     for name in ("attention_backend", "position_sampling", "position_sampling_length"):
         options.pop(name, None)
     schemes = [
