@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..translate.loading import LoadedModel, load_transformer
-from ..translate.model_files import ModelOptions, dictionary_paths
+from ..translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from .folder import atomic_folder, refuse_existing
 
 AUTO_CLASSES = {
@@ -36,7 +36,8 @@ def run(args: Namespace) -> None:
 
     from . import huggingface
 
-    loaded = load_transformer(args.checkpoint, ModelOptions.from_args(args))
+    options = ModelOptions.from_args(args)
+    loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
     converted = huggingface.convert(loaded.model, head_of(loaded.model, loaded.task))
     model = converted.model
     with atomic_folder(args.out) as new:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from diet_fairseq.translate.loading import load_transformer
-from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
 from diet_fairseq_cli import main
 from tests.support import hugging
 
@@ -33,7 +33,7 @@ def take_back(*words):
 
 def loaded(path, data=None):
     """The model of a checkpoint, with its task."""
-    return load_transformer(path, ModelOptions(data, NO_SUBWORDS))
+    return load_transformer(resolve_model(path, ModelOptions(data, NO_SUBWORDS), translates=False))
 
 
 def _fixtures(name):
