@@ -21,7 +21,7 @@ from torch import Tensor
 
 import diet_fairseq
 from diet_fairseq.translate.loading import load_transformer
-from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
 
 from .harness import in_turn, machine, save
 
@@ -73,7 +73,8 @@ def by_ctranslate2(
 
     from diet_fairseq.export import ctranslate2 as export
 
-    loaded = load_transformer(Path(checkpoint), ModelOptions(Path(data), NO_SUBWORDS))
+    options = ModelOptions(Path(data), NO_SUBWORDS)
+    loaded = load_transformer(resolve_model(Path(checkpoint), options))
     with tempfile.TemporaryDirectory() as folder:
         export.save(loaded.model, folder, quantization)
         threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}

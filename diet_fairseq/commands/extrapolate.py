@@ -36,12 +36,12 @@ def run(args: Namespace) -> None:
     refuse_existing(args.out)
     from ..look import lengths, masked_words, translations
     from ..text.lines import read_pairs
-    from ..translate.loading import check_transformer, load_model
+    from ..translate.loading import load_transformer
     from ..translate.model_files import ModelOptions, resolve_model
 
     options = ModelOptions.from_args(args)
     descriptions = [resolve_model(path, options, translates=False) for path in args.checkpoint]
-    models = (check_transformer(load_model(description)) for description in descriptions)
+    models = map(load_transformer, descriptions)
     if not descriptions[0].source_lang:
         metrics, windows = masked_words.METRICS, sorted(set(args.lengths or WINDOWS))
         curves = [
@@ -61,6 +61,6 @@ def run(args: Namespace) -> None:
             for model in models
         ]
     with atomic_folder(args.out) as folder:
-        lengths.write(curves, metrics, folder)
-    print(lengths.markdown(curves))
+        lengths.write_curves(curves, metrics, folder)
+    print(lengths.render_markdown(curves))
     print(f"\nwrote {args.out / lengths.CSV} and {args.out / lengths.PNG}")

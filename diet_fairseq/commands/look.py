@@ -32,10 +32,12 @@ def run(args: Namespace) -> None:
     from ..look.scores import look
     from ..look.windows import read_windows, window_length
     from ..translate.loading import load_transformer
-    from ..translate.model_files import ModelOptions
+    from ..translate.model_files import ModelOptions, resolve_model
 
     options = ModelOptions.from_args(args)
-    models = [load_transformer(path, options) for path in args.checkpoint]
+    models = [
+        load_transformer(resolve_model(path, options, translates=False)) for path in args.checkpoint
+    ]
     length = window_length(models, args.length)
     source = args.text.name if args.text else "random words (seed 1)"
     analyses = []
@@ -44,5 +46,5 @@ def run(args: Namespace) -> None:
         text = f"{len(tokens)} windows of {length} tokens: {source}"
         analyses.append(report.Analysis(model, text, look(model, tokens)))
     with atomic_folder(args.out) as folder:
-        report.write(analyses, folder)
+        report.write_report(analyses, folder)
     print(f"wrote {args.out / 'index.html'}")

@@ -16,23 +16,23 @@ from . import measures
 from .scores import ModelScores, PositionScore
 
 INK = "#7d7d7d"
-INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color",
+INK_SETTINGS = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color",
          "legend.labelcolor")  # fmt: skip
-STYLE: dict[Any, Any] = dict.fromkeys(INKED, INK) | {
+SETTINGS: dict[Any, Any] = dict.fromkeys(INK_SETTINGS, INK) | {
     "axes.facecolor": "none", "figure.facecolor": "none", "font.size": 9
 }  # fmt: skip
 #: offsets to either side in line plots
-NEAR = 24
+MAX_OFFSET = 24
 #: inches: the panel of a head, and the widest picture
-PANEL, WIDEST = 1.1, 13.0
+PANEL_SIZE, MAX_WIDTH = 1.1, 13.0
 
 
-def style() -> AbstractContextManager[None]:
+def figure_style() -> AbstractContextManager[None]:
     """matplotlib's settings for all figures."""
-    return matplotlib.rc_context(STYLE)
+    return matplotlib.rc_context(SETTINGS)
 
 
-def png(figure: Figure) -> bytes:
+def render_png(figure: Figure) -> bytes:
     """A PNG with a palette of 256 colours, which is a sixth of the size of true colours."""
     true_colours, file = BytesIO(), BytesIO()
     figure.savefig(true_colours, format="png", dpi=110, bbox_inches="tight", transparent=True)
@@ -41,13 +41,13 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def row_of_axes(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
-    """A figure with axes in a row."""
+def create_panels(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
+    """A figure with panels in a row."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
-def centred(score: PositionScore) -> Tensor:
+def centre_scores(score: PositionScore) -> Tensor:
     """(H, T, S): the score minus the mean of its rows, NaN for hidden keys."""
     return measures.centre_rows(score.matrix, score.causal and score.has_offsets)
 
@@ -57,7 +57,7 @@ def colour_limit(models: Sequence[ModelScores]) -> float:
     scores = [score for model in models for score in (*model.positions, *model.segments)]
     if not scores:
         return 1.0
-    values = torch.cat([centred(score).flatten() for score in scores]).abs()
+    values = torch.cat([centre_scores(score).flatten() for score in scores]).abs()
     return max(float(np.nanquantile(values.numpy(), 0.995)), 1e-3)
 
 
@@ -65,10 +65,10 @@ def layer_name(score: PositionScore) -> str:
     return f"layer {score.layer}" if score.layer else "all layers"
 
 
-def heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
+def draw_heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
     """Heat maps of the heads at one place: a row per layer, queries downward, keys rightward.
 
-    They are one image, as a hundred axes take a minute.
+    They are one image, because a hundred panels take a minute.
     """
     heads = max(len(score.matrix) for score in scores)
     _, queries, keys = scores[0].matrix.shape
@@ -76,11 +76,11 @@ def heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
     height, width = queries + gap, keys + gap
     canvas = torch.full((len(scores) * height, heads * width), float("nan"))
     for row, score in enumerate(scores):
-        for column, matrix in enumerate(centred(score)):
+        for column, matrix in enumerate(centre_scores(score)):
             y, x = row * height, column * width
             canvas[y : y + queries, x : x + keys] = matrix
-    panel = min(PANEL, WIDEST / heads) if heads > 2 else 2 * PANEL
-    figure, [axes] = row_of_axes(heads * panel + 1.2, len(scores) * panel * queries / keys + 0.4)
+    panel = min(PANEL_SIZE, MAX_WIDTH / heads) if heads > 2 else 2 * PANEL_SIZE
+    figure, [axes] = create_panels(heads * panel + 1.2, len(scores) * panel * queries / keys + 0.4)
     image = axes.imshow(canvas, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased")
     axes.set_xticks(
         [column * width + keys / 2 for column in range(heads)],
@@ -96,12 +96,12 @@ def heat_maps(scores: Sequence[PositionScore], limit: float) -> Figure:
     return figure
 
 
-def offset_curves(scores: Sequence[PositionScore]) -> Figure:
+def draw_offset_curves(scores: Sequence[PositionScore]) -> Figure:
     """The mean score at each offset: a line per head, a panel per layer."""
-    figure, axes = row_of_axes(min(WIDEST, max(3.2, 2.4 * len(scores))), 2.6, len(scores))
+    figure, axes = create_panels(min(MAX_WIDTH, max(3.2, 2.4 * len(scores))), 2.6, len(scores))
     for panel, score in zip(axes, scores, strict=True):
         tokens = score.matrix.size(-1)
-        near = min(NEAR, tokens - 1)
+        near = min(MAX_OFFSET, tokens - 1)
         offsets = range(-near, 1 if score.causal else near + 1)
         middle = slice(tokens - 1 - near, tokens - 1 + offsets.stop)
         lines = measures.mean_by_offset(score.matrix)[:, middle]
@@ -120,9 +120,9 @@ def offset_curves(scores: Sequence[PositionScore]) -> Figure:
     return figure
 
 
-def spectra(scores: ModelScores) -> Figure:
+def draw_spectra(scores: ModelScores) -> Figure:
     """Singular values, as shares of the largest, of position scores and of attention logits."""
-    figure, axes = row_of_axes(10, 3.2, 2)
+    figure, axes = create_panels(10, 3.2, 2)
     positions = [
         (f"{score.place}, {layer_name(score)}", score.singular, score.rank)
         for score in scores.positions
@@ -148,10 +148,10 @@ def spectra(scores: ModelScores) -> Figure:
     return figure
 
 
-def cosines(embeddings: Tensor) -> Figure:
+def draw_cosines(embeddings: Tensor) -> Figure:
     """Cosine similarities of position embeddings (T, d): the matrix and a histogram."""
     matrix = measures.cosines(embeddings)
-    figure, [heat_map, histogram] = row_of_axes(8, 3, 2)
+    figure, [heat_map, histogram] = create_panels(8, 3, 2)
     image = heat_map.imshow(matrix, cmap="RdBu_r", vmin=-1, vmax=1)
     heat_map.set(xlabel="position", ylabel="position")
     figure.colorbar(image, ax=heat_map, fraction=0.046)

@@ -28,11 +28,13 @@ class Curve:
     trained_at: int | None = None
 
 
-def markdown(curves: Sequence[Curve]) -> str:
+def render_markdown(curves: Sequence[Curve]) -> str:
     """A Markdown table: a row for each checkpoint, a column for each length."""
     header = ["checkpoint", "positions", *curves[0].points]
     lines = [header, ["---"] * len(header)]
-    lines += [[curve.name, curve.scheme, *map(_cell, curve.points.values())] for curve in curves]
+    lines += [
+        [curve.name, curve.scheme, *map(_format_scores, curve.points.values())] for curve in curves
+    ]
     notes = [
         f"\n{curve.name} stops at {curve.limit:,} positions: --finetune-from-model lengthens it "
         "(docs/look.md)"
@@ -42,7 +44,7 @@ def markdown(curves: Sequence[Curve]) -> str:
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *notes])
 
 
-def _cell(scores: Mapping[str, Any]) -> str:
+def _format_scores(scores: Mapping[str, Any]) -> str:
     """The loss with the accuracy, or BLEU and chrF."""
     if not scores:
         return "stops"
@@ -51,13 +53,13 @@ def _cell(scores: Mapping[str, Any]) -> str:
     return f"{scores['BLEU']:.1f} / {scores['chrF']:.1f}"
 
 
-def picture(curves: Sequence[Curve], metrics: Mapping[str, str]) -> figures.Figure:
+def draw_curves(curves: Sequence[Curve], metrics: Mapping[str, str]) -> figures.Figure:
     """A line for each checkpoint, and a vertical line at its length in training.
 
     Args:
         metrics: the label of the vertical axis by score, a panel for each
     """
-    figure, axes = figures.row_of_axes(10, 3.6, len(metrics))
+    figure, axes = figures.create_panels(10, 3.6, len(metrics))
     for panel, (metric, label) in zip(axes, metrics.items(), strict=True):
         for number, curve in enumerate(curves):
             points = {
@@ -79,12 +81,12 @@ def picture(curves: Sequence[Curve], metrics: Mapping[str, str]) -> figures.Figu
     return figure
 
 
-def write(curves: Sequence[Curve], metrics: Mapping[str, str], folder: Path) -> None:
+def write_curves(curves: Sequence[Curve], metrics: Mapping[str, str], folder: Path) -> None:
     """Write the table, a row for each length of each checkpoint, and the picture."""
     rows: list[tables.Row] = []
     for curve in curves:
         row = {"checkpoint": curve.name, "positions": curve.scheme, "trained at": curve.trained_at}
         rows += [row | {"length": length} | scores for length, scores in curve.points.items()]
     tables.write_csv(folder / CSV, rows)
-    with figures.style():
-        (folder / PNG).write_bytes(figures.png(picture(curves, metrics)))
+    with figures.figure_style():
+        (folder / PNG).write_bytes(figures.render_png(draw_curves(curves, metrics)))

@@ -68,7 +68,7 @@ def offset_share(scores: Tensor, causal: bool = False) -> Tensor:
     tokens = scores.size(-1)
     pairs = tokens - torch.arange(1 - tokens, tokens).abs()
     sums = mean_by_offset(centred) * pairs  # (..., 2 T - 1)
-    explained = (sums @ _inverse_of_offsets(tokens, causal) * sums).sum(-1)
+    explained = (sums @ _offset_pseudo_inverse(tokens, causal) * sums).sum(-1)
     total = centred.square().sum((-2, -1))
     # rows that are constant up to float32's rounding have nothing to explain
     noise = (1e-5 * scores.double().abs().amax((-2, -1))).square() * tokens**2
@@ -76,7 +76,7 @@ def offset_share(scores: Tensor, causal: bool = False) -> Tensor:
 
 
 @cache
-def _inverse_of_offsets(tokens: int, causal: bool) -> Tensor:
+def _offset_pseudo_inverse(tokens: int, causal: bool) -> Tensor:
     """(X^T X)^+ of the least squares in `offset_share`, (2 T - 1, 2 T - 1).
 
     X has a row for each visible pair of query and key, and a column for each offset: 1 where the

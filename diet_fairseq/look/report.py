@@ -43,15 +43,15 @@ class Item:
         return list(dict.fromkeys(column for row in self.rows for column in row))
 
 
-def write(analyses: Sequence[Analysis], folder: Path) -> None:
+def write_report(analyses: Sequence[Analysis], folder: Path) -> None:
     """Write all files."""
     limit = figures.colour_limit([analysis.scores for analysis in analyses])
     columns = []
     for number, analysis in enumerate(analyses, 1):
         prefix = f"{number}-" if len(analyses) > 1 else ""
-        with figures.style():
-            columns.append(draw(analysis, limit, folder, prefix))
-    html = render(
+        with figures.figure_style():
+            columns.append(draw_sections(analysis, limit, folder, prefix))
+    html = render_page(
         " and ".join(str(analysis.model.path) for analysis in analyses),
         [
             (str(analysis.model.path), model_facts(analysis.model) | {"text": analysis.text})
@@ -73,20 +73,22 @@ def model_facts(model: LoadedModel) -> dict[str, str]:
     }
 
 
-def draw(analysis: Analysis, limit: float, folder: Path, prefix: str) -> dict[str, list[Item]]:
+def draw_sections(
+    analysis: Analysis, limit: float, folder: Path, prefix: str
+) -> dict[str, list[Item]]:
     """Write one model's pictures and tables, and return those of each of the page's sections."""
     scores = analysis.scores
     rows = {
-        "heads": tables.heads(scores),
-        "text": list(tables.logits(scores)),
-        "offsets": list(tables.offsets(scores)),
-        "scores": list(tables.matrices(scores)),
+        "heads": tables.head_rows(scores),
+        "text": list(tables.logit_rows(scores)),
+        "offsets": list(tables.offset_rows(scores)),
+        "scores": list(tables.matrix_rows(scores)),
     }
     for name, table in rows.items():
         tables.write_csv(folder / f"{prefix}{name}.csv", table)
 
     def picture(name: str, figure: Figure, caption: str) -> Item:
-        png = figures.png(figure)
+        png = figures.render_png(figure)
         (folder / f"{prefix}{name}.png").write_bytes(png)
         return Item(caption, f"data:image/png;base64,{b64encode(png).decode()}")
 
@@ -101,26 +103,26 @@ def draw(analysis: Analysis, limit: float, folder: Path, prefix: str) -> dict[st
             for place, group in groups.items()
         ]
 
-    heat_maps = partial(figures.heat_maps, limit=limit)
+    heat_maps = partial(figures.draw_heat_maps, limit=limit)
     with_offsets = [score for score in scores.positions if score.has_offsets]
     heads = Item("all heads with a position score", rows=rows["heads"])
     return {
         "positions": by_place("positions", heat_maps, scores.positions),
-        "offsets": by_place("offsets", figures.offset_curves, with_offsets),
+        "offsets": by_place("offsets", figures.draw_offset_curves, with_offsets),
         "heads": [heads] if heads.rows else [],
         "segments": by_place("segments", heat_maps, scores.segments),
         "ranks": [
-            picture("ranks", figures.spectra(scores), f"text: {analysis.text}"),
+            picture("ranks", figures.draw_spectra(scores), f"text: {analysis.text}"),
             Item("attention logits", rows=rows["text"]),
         ],
         "cosines": [
-            picture(f"cosines-{stack}", figures.cosines(embeddings), stack)
+            picture(f"cosines-{stack}", figures.draw_cosines(embeddings), stack)
             for stack, embeddings in scores.embeddings.items()
         ],
     }
 
 
-def render(
+def render_page(
     title: str,
     models: Sequence[tuple[str, dict[str, str]]],
     sections: dict[str, list[list[Item]]],

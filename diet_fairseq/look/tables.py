@@ -11,11 +11,12 @@ from .scores import LogitStatistics, ModelScores, PositionScore
 Row = dict[str, Any]
 
 
-def place_of(item: PositionScore | LogitStatistics, **cells: Any) -> Row:
+def place_columns(item: PositionScore | LogitStatistics, **cells: Any) -> Row:
+    """The cells of a row that say which attention it is about, and further cells."""
     return {"place": item.place, "layer": item.layer or "all", **cells}
 
 
-def heads(scores: ModelScores) -> list[Row]:
+def head_rows(scores: ModelScores) -> list[Row]:
     """A row for every head that adds a position score, sorted by name, then by distance."""
     rows: list[Row] = []
     for score in scores.positions:
@@ -27,21 +28,21 @@ def heads(scores: ModelScores) -> list[Row]:
             columns["offset share"] = measures.offset_share(score.matrix, score.causal)
             columns["weight on first token"] = measures.first_token_weight(weights)
         for head, name in enumerate(names):
-            row = place_of(score, head="all" if len(weights) == 1 else head + 1)
+            row = place_columns(score, head="all" if len(weights) == 1 else head + 1)
             row |= {"looks at": name, "rank at most": score.rank}
             rows.append(row | {column: values[head].item() for column, values in columns.items()})
     return sorted(rows, key=lambda row: (row["place"], row["looks at"], row.get("distance", 0.0)))
 
 
-def logits(scores: ModelScores) -> Iterator[Row]:
+def logit_rows(scores: ModelScores) -> Iterator[Row]:
     """Statistics of every head's logits on the text."""
     for item in scores.logits:
         for head in range(len(item.singular)):
             values = {name: value[head].item() for name, value in item.columns.items()}
-            yield place_of(item, head=head + 1) | values | {"rank at most": item.bound}
+            yield place_columns(item, head=head + 1) | values | {"rank at most": item.bound}
 
 
-def offsets(scores: ModelScores) -> Iterator[Row]:
+def offset_rows(scores: ModelScores) -> Iterator[Row]:
     """The mean score at every offset j - i."""
     for score in scores.positions:
         if not score.has_offsets:
@@ -50,17 +51,17 @@ def offsets(scores: ModelScores) -> Iterator[Row]:
         for head, line in enumerate(measures.mean_by_offset(score.matrix).tolist(), 1):
             for offset, value in enumerate(line, 1 - tokens):
                 if offset <= 0 or not score.causal:
-                    yield place_of(score, head=head, offset=offset, score=value)
+                    yield place_columns(score, head=head, offset=offset, score=value)
 
 
-def matrices(scores: ModelScores) -> Iterator[Row]:
+def matrix_rows(scores: ModelScores) -> Iterator[Row]:
     """Position scores: a row for every query, a column for every key."""
     for kind, items in (("positions", scores.positions), ("two segments", scores.segments)):
         for score in items:
             for head, matrix in enumerate(score.matrix.tolist(), 1):
                 for query, line in enumerate(matrix):
                     keys = {f"key {key}": value for key, value in enumerate(line)}
-                    yield {"scores": kind, **place_of(score, head=head, query=query), **keys}
+                    yield {"scores": kind, **place_columns(score, head=head, query=query), **keys}
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:

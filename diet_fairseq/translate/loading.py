@@ -9,19 +9,20 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import infer_language_pair
 from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints import report_faults
+from ..checkpoints.plain import shown
 from ..errors import UserError, one_line
 from ..files import MAX_VOCABULARY_BYTES, check_regular
 from ..text.subwords import SUBWORD_FILES
 from ..transformer import PositionalAttention
 from ..transformer.config import UNLIMITED
 from ..transformer.stack import Stack
-from .model_files import ModelOptions, resolve_model
 from .model_json import ModelDescription
 
 #: names of 0.2's tasks, which transformers has now
@@ -128,8 +129,8 @@ def load_model(description: ModelDescription) -> LoadedModel:
     """The model of a checkpoint, which is read as data, with the options of its description.
 
     Raises:
-        UserError: the checkpoint can't be read, has parameters that are not finite, or its
-            dictionaries and subword model don't belong together
+        UserError: the checkpoint can't be read, its architecture is unknown, it has parameters that
+            are not finite, or its dictionaries and subword model don't belong together
     """
     if description.engine != "fairseq":
         raise UserError(
@@ -139,6 +140,7 @@ def load_model(description: ModelDescription) -> LoadedModel:
     assert path is not None
     with report_faults(path):
         state = description.state or read_checkpoint(path)
+        _check_architecture(state, path)
         _override_options(state, description)
         history = state.get("optimizer_history") or [{}]
         label_dictionary = _replace_old_task(state, description.data or description.folder)
@@ -166,21 +168,14 @@ def load_model(description: ModelDescription) -> LoadedModel:
     )
 
 
-def load_transformer(path: Path, options: ModelOptions) -> LoadedModel:
-    """The encoder or translation model at a path, for `export`, `look` and `extrapolate`.
+def load_transformer(description: ModelDescription) -> LoadedModel:
+    """The encoder or translation model of a checkpoint, for `export`, `look` and `extrapolate`.
 
     Raises:
-        UserError: as `load_model`, or the model is not a Transformer that these can read
+        UserError: as `load_model`; or the model is not a Transformer, or its task adds tokens to
+            the text
     """
-    return check_transformer(load_model(resolve_model(path, options, translates=False)))
-
-
-def check_transformer(loaded: LoadedModel) -> LoadedModel:
-    """The model, unless it is of another architecture, or of a task that adds tokens to the text.
-
-    Raises:
-        UserError: it is
-    """
+    loaded = load_model(description)
     if not isinstance(loaded.model, TransformerModelBase | RobertaModel):
         raise UserError(
             f"{loaded.path} holds a {type(loaded.model).__name__}: this reads models of --arch "
@@ -193,6 +188,17 @@ def check_transformer(loaded: LoadedModel) -> LoadedModel:
             "translation models, this reads those of --task translation"
         )
     return loaded
+
+
+def _check_architecture(state: dict[str, Any], path: Path) -> None:
+    """Refuse an architecture that is not registered; fairseq's own message for it fails."""
+    config = state["cfg"]["model"]
+    name = getattr(config, "_name", None) or getattr(config, "arch", None)
+    if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
+        raise UserError(
+            f"{path} holds a model of the architecture {shown(str(name))}, which neither fairseq nor "
+            "this plugin has: give --user-dir, the package that registers it"
+        )
 
 
 def _override_options(state: dict[str, Any], description: ModelDescription) -> None:

@@ -40,7 +40,7 @@ class Slow(Backwards):
 
 translator.load_engine = lambda *_: Slow()
 if "TEST_CONNECTIONS" in os.environ:
-    server.CONNECTIONS, server.TRANSFER = int(os.environ["TEST_CONNECTIONS"]), 1
+    server.MAX_CONNECTIONS, server.TRANSFER_SECONDS = int(os.environ["TEST_CONNECTIONS"]), 1
 if "TEST_FILES" in os.environ:
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(os.environ["TEST_FILES"]),) * 2)
 if "TEST_SIGNAL" in os.environ:
@@ -274,7 +274,7 @@ def test_connections_leave_descriptors_for_the_rest(monkeypatch, soft, hard, exp
     limits = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
-    assert server.allowed_connections() == expected
+    assert server.find_connection_limits() == expected
     assert limits == ([raised] if raised else [])
 
 
@@ -282,7 +282,7 @@ def test_the_system_s_errors_are_one_line_a_second(caplog, monkeypatch):
     times = iter([100.0, 100.9, 101.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     log = logging.getLogger("a service")
-    log.addFilter(server.OneLineASecond())
+    log.addFilter(server.OneErrorPerSecond())
     error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     for _ in range(3):
         log.error("out of resource\nsocket: %s", 3, exc_info=error)

@@ -6,7 +6,7 @@ import pytest
 
 from diet_fairseq.cli import main
 from diet_fairseq.translate.loading import load_transformer
-from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
 from tests.support import hugging
 
 #: name -> architecture, task, options: a translation model; a masked language model with segments
@@ -33,7 +33,7 @@ def take_back(*words):
 
 def loaded(path, data=None):
     """The model of a checkpoint, with its task."""
-    return load_transformer(path, ModelOptions(data, NO_SUBWORDS))
+    return load_transformer(resolve_model(path, ModelOptions(data, NO_SUBWORDS), translates=False))
 
 
 def _fixtures(name):

@@ -17,7 +17,7 @@ from diet_fairseq.look.lengths import Curve
 from diet_fairseq.look.windows import read_ids
 from diet_fairseq.text.lines import read_pairs
 from diet_fairseq.translate.loading import LoadedModel, load_transformer
-from diet_fairseq.translate.model_files import ModelOptions, resolve_model
+from diet_fairseq.translate.model_files import resolve_model
 from diet_fairseq.translate.model_json import ModelDescription
 from diet_fairseq.translate.translator import Translator
 from tests.support import electra, hugging, translating
@@ -70,7 +70,7 @@ def out_of_encoders(encoders, text, tmp_path_factory):
 
 
 def load(path):
-    return load_transformer(path, ModelOptions())
+    return load_transformer(resolve_model(path, translates=False))
 
 
 @torch.no_grad()
@@ -121,7 +121,7 @@ def test_the_report_says_where_an_absolute_model_stops(encoders, text, tmp_path,
 def test_the_length_of_training_is_drawn_for_every_line():
     points = {"64": {"loss": 1.0, "accuracy": 0.5}, "128": {}}
     curves = [Curve("a", "shaw", 64, points, 64), Curve("b", "t5", 9, points)]
-    figure = lengths.picture(curves, masked_words.METRICS)
+    figure = lengths.draw_curves(curves, masked_words.METRICS)
     for panel in figure.axes:
         assert [line.get_linestyle() for line in panel.lines] == ["-", "--", "-"]
         assert list(panel.lines[0].get_xdata()) == [64]

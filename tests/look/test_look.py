@@ -14,11 +14,11 @@ import torch
 from diet_fairseq.cli import main
 from diet_fairseq.errors import UserError
 from diet_fairseq.look import measures, report, tables
-from diet_fairseq.look.report import Analysis, Item, render
+from diet_fairseq.look.report import Analysis, Item, render_page
 from diet_fairseq.look.scores import look
 from diet_fairseq.look.windows import read_ids, read_windows, window_length
 from diet_fairseq.translate.loading import LoadedModel, load_transformer
-from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
+from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
 from diet_fairseq.translate.model_json import ModelDescription
 from tests.support import browser, hugging, tiny
 from tests.support.tiny import Case
@@ -88,7 +88,7 @@ def test_logits_are_those_that_the_model_attends_by(case):
 
 @pytest.mark.parametrize("scheme", sorted({"diet_rel", "t5"}))
 def test_relative_scores_are_explained_by_the_offset(scheme):
-    rows = tables.heads(scores_of(tiny.model_of(case_named(f"{scheme}-roberta")))[1])
+    rows = tables.head_rows(scores_of(tiny.model_of(case_named(f"{scheme}-roberta")))[1])
     assert len(rows) == tiny.HEADS * (1 if scheme == "t5" else tiny.LAYERS)
     assert {round(row["offset share"], 3) for row in rows} == {1.0}
 
@@ -233,7 +233,7 @@ def test_tables_of_numbers_stand_beside_the_page(page):
 def test_the_page_has_a_section_for_all_items(tmp_path):
     model, scores = scores_of(tiny.stock("roberta"))
     analysis = Analysis(model, "random words", scores)
-    items = report.draw(analysis, 1.0, tmp_path, "")
+    items = report.draw_sections(analysis, 1.0, tmp_path, "")
     template = Path(report.__file__).with_name("page.html").read_text()
     assert re.findall(r"section\('(\w+)'", template) == list(items)
     assert items["cosines"][0].picture
@@ -241,14 +241,16 @@ def test_the_page_has_a_section_for_all_items(tmp_path):
 
 def test_names_in_a_checkpoint_are_text_and_no_markup():
     item = Item("<i>", rows=[{"a": "<script>", "b": 0.5, "c": None}])
-    html = render("<b>", [("<u>", {"x": "</dl><u>"})], {"heads": [[item]]})
+    html = render_page("<b>", [("<u>", {"x": "</dl><u>"})], {"heads": [[item]]})
     assert not re.search("<[biu]>", html)
     assert "&lt;script&gt;" in html
     assert "<td>0.50</td>" in html
 
 
 def test_special_tokens_in_a_text_are_unknown_words(encoder, tmp_path):
-    model = load_transformer(encoder, ModelOptions(subwords=NO_SUBWORDS))
+    model = load_transformer(
+        resolve_model(encoder, ModelOptions(subwords=NO_SUBWORDS), translates=False)
+    )
     words = model.task.source_dictionary
     known = words.symbols[words.nspecial :][:4]
     texts = []
@@ -304,7 +306,7 @@ def test_a_model_without_positions_has_ranks_alone(tmp_path):
 def test_layers_of_cross_attention_share_a_picture(tmp_path):
     case = Case("diet_abs").but(position_cross_attention=True, position_sharing="none")
     model, scores = scores_of(tiny.fresh(case))
-    items = report.draw(Analysis(model, "random words", scores), 1.0, tmp_path, "")
+    items = report.draw_sections(Analysis(model, "random words", scores), 1.0, tmp_path, "")
     places = [item.caption for item in items["positions"]]
     assert sorted(places) == ["cross-attention", "decoder", "encoder"]
 

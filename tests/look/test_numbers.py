@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from diet_fairseq.look import figures, measures, tables
-from diet_fairseq.look.lengths import Curve, markdown
+from diet_fairseq.look.lengths import Curve, render_markdown
 from diet_fairseq.look.scores import ModelScores, PositionScore, look, statistics
 from diet_fairseq.look.windows import read_windows
 from tests.look.test_look import loaded, scores_of
@@ -64,17 +64,17 @@ def test_compressed_keys_have_no_offsets(window):
 
 def test_a_cell_says_bleu_before_chrf():
     curve = Curve("a", "none", 9, {"1-9": {"chrF": 50.25, "BLEU": 30.5}})
-    assert markdown([curve]).endswith("| 30.5 / 50.2 |")
+    assert render_markdown([curve]).endswith("| 30.5 / 50.2 |")
 
 
 def test_heads_of_a_decoder_are_judged_by_the_past_alone():
-    [row] = tables.heads(ModelScores([PositionScore("decoder", 1, torch.zeros(1, 16, 16))]))
+    [row] = tables.head_rows(ModelScores([PositionScore("decoder", 1, torch.zeros(1, 16, 16))]))
     assert row["looks at"] == "global"
     assert row["distance"] == pytest.approx(sum(range(16)) / 2 / 16)
 
 
 def test_a_position_is_not_compared_with_itself():
-    histogram = figures.cosines(torch.eye(2)).axes[1]
+    histogram = figures.draw_cosines(torch.eye(2)).axes[1]
     assert histogram.get_title() == "median 0.00"
 
 

@@ -43,7 +43,7 @@ def compare_folder() -> None:
 
     import diet_fairseq.hf  # noqa: F401
     from diet_fairseq.errors import UserError
-    from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions
+    from diet_fairseq.translate.model_files import NO_SUBWORDS, ModelOptions, resolve_model
 
     package, folder, checkpoint, data = map(Path, sys.argv[1:])
     from transformers import AutoModelForSeq2SeqLM
@@ -57,7 +57,9 @@ def compare_folder() -> None:
 
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     assert model.config.position_options["position_turn_base"] == 20.0
-    trained = load_transformer(checkpoint, ModelOptions(data, NO_SUBWORDS)).model
+    trained = load_transformer(
+        resolve_model(checkpoint, ModelOptions(data, NO_SUBWORDS), translates=False)
+    ).model
     source, target = (
         torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1]]),
         torch.tensor([[2, 5, 6], [2, 7, 8]]),

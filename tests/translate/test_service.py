@@ -11,7 +11,7 @@ pytest.importorskip("starlette", reason="needs diet_fairseq[serve]")
 from starlette.testclient import TestClient
 
 from diet_fairseq.translate.service.app import Limits, application
-from diet_fairseq.translate.service.batching import USUAL
+from diet_fairseq.translate.service.batching import LINE_CHARACTERS
 from diet_fairseq.translate.translator import Translation
 
 JSON = {"Content-Type": "application/json"}
@@ -175,7 +175,7 @@ def test_waiting_requests_are_translated_together_and_not_mixed_up(serve, mirror
 
 
 @pytest.mark.parametrize(
-    ("line", "limits", "waiting"), [("l", {"together": 16}, 85), ("l" * 5000, {}, 98)]
+    ("line", "limits", "waiting"), [("l", {"batch": 16}, 85), ("l" * 5000, {}, 98)]
 )
 def test_a_request_of_many_lines_delays_no_short_one(serve, mirror, line, limits, waiting):
     """A request of long lines delays no short one, either."""
@@ -190,11 +190,11 @@ def test_a_request_of_many_lines_delays_no_short_one(serve, mirror, line, limits
         assert short.result().json() == {"translatedText": "trohs"}
         assert long.result().json()["translatedText"].count("\n") == 99
     assert "short" in mirror.batches[1]
-    assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * USUAL + 5000
+    assert max(sum(map(len, batch)) for batch in mirror.batches) <= 64 * LINE_CHARACTERS + 5000
 
 
 def test_a_line_that_is_longer_than_a_batch_is_a_batch(serve, mirror):
-    answer = post(serve(together=2), q="\n".join(["a" * 1000, "b" * 1000, "c"]))
+    answer = post(serve(batch=2), q="\n".join(["a" * 1000, "b" * 1000, "c"]))
     assert [len(line) for line in answer.json()["translatedText"].split("\n")] == [1000, 1000, 1]
     assert [len(batch) for batch in mirror.batches] == [1, 1, 1]
 

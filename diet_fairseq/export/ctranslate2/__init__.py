@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...errors import UserError
 from ...translate.loading import load_transformer
-from ...translate.model_files import ModelOptions
+from ...translate.model_files import ModelOptions, resolve_model
 from ..folder import atomic_folder, refuse_existing
 from .positions import exact_length
 from .specification import specification
@@ -32,7 +32,8 @@ LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34)
 def run(args: Namespace) -> None:
     check_version(ctranslate2.__version__)
     refuse_existing(args.out)
-    loaded = load_transformer(args.checkpoint, ModelOptions.from_args(args))
+    options = ModelOptions.from_args(args)
+    loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
     with atomic_folder(args.out) as folder:
         save(loaded.model, str(folder), args.quantization)
         loaded.write_model_json("ctranslate2", folder)

@@ -58,13 +58,13 @@ class Positions:
             raise unsupported("positions in cross-attention", "its cross-attention has none")
 
     def _check(self, scheme: PositionScheme, at_input: bool) -> None:
-        turns = type(scheme) is Rope
-        if not turns and not isinstance(scheme, Shaw) and scheme.kinds != {"offsets"}:
+        is_rope = type(scheme) is Rope
+        if not is_rope and not isinstance(scheme, Shaw) and scheme.kinds != {"offsets"}:
             raise unsupported(
                 f"the position scheme {self.stack.stack_config.positions.position_scheme}",
                 "it has scores of offsets, Shaw's tables and RoPE alone",
             )
-        if turns and scheme.scaling == "yarn":
+        if is_rope and scheme.scaling == "yarn":
             raise unsupported("--position-rope-scaling yarn", "it has RoPE's linear scaling alone")
         if at_input:
             raise unsupported(
@@ -79,10 +79,10 @@ class Positions:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the constructor of the encoder's or decoder's specification must know.
+        """Options of the encoder's or decoder's specification.
 
-        CTranslate2 turns the first ``rotary_dim`` dimensions D of a head, by base^(-2m / D): so the
-        base of p-RoPE, which turns fewer than d_h, is another one.
+        CTranslate2 rotates the first ``rotary_dim`` dimensions D of a head, by base^(-2m / D).
+        p-RoPE rotates fewer than d_h and has the base of d_h, which is converted.
         """
         options: dict[str, Any] = {
             "relative_position": self.shaw,
@@ -90,11 +90,11 @@ class Positions:
         }
         if self.rope is None:
             return options
-        turned, width = 2 * self.rope.pairs, self.rope.shape.head_dim
+        rotary_dim, width = 2 * self.rope.pairs, self.rope.shape.head_dim
         options |= {
-            "rotary_dim": turned,
+            "rotary_dim": rotary_dim,
             "rotary_interleave": False,  # pairs are m and m + D / 2
-            "rotary_base": self.rope.base ** (turned / width),
+            "rotary_base": self.rope.base ** (rotary_dim / width),
         }
         if self.rope.scaling == "linear":
             options["rotary_scaling_type"] = attention_spec.RotaryScalingType.Linear
@@ -102,15 +102,15 @@ class Positions:
         return options
 
     def ordered(self, projection: Tensor) -> Tensor:
-        """Rows of W_Q or W_K, or its bias, (d, ...), with those first in each head that turn."""
+        """Rows of W_Q or W_K, or its bias, (d, ...), with each head's rotated rows first."""
         if self.rope is None:
             return projection
         pairs, half = self.rope.pairs, self.rope.shape.head_dim // 2
         first = torch.arange(half)
-        turned = torch.cat([first[:pairs], first[:pairs] + half])
-        still = torch.cat([first[pairs:], first[pairs:] + half])
+        rotated = torch.cat([first[:pairs], first[:pairs] + half])
+        unrotated = torch.cat([first[pairs:], first[pairs:] + half])
         heads = projection.unflatten(0, (-1, 2 * half))  # (H, d_h, ...)
-        return heads[:, torch.cat([turned, still])].flatten(0, 1)
+        return heads[:, torch.cat([rotated, unrotated])].flatten(0, 1)
 
     def write(self, spec: Any) -> None:
         """Write them to the specification of the encoder or decoder."""
@@ -139,17 +139,19 @@ def exact_length(stack: Any) -> int:
     limits = [
         scheme.shape.queries.positions
         for scheme in Positions(stack).schemes
-        if scheme is not None and "offsets" in scheme.kinds and score_of(scheme, 1).reach is None
+        if scheme is not None
+        and "offsets" in scheme.kinds
+        and compute_offset_scores(scheme, 1).reach is None
     ]
     return min([stack.max_positions(), *limits])
 
 
-def score_of(scheme: PositionScheme, tokens: int) -> Offsets:
+def compute_offset_scores(scheme: PositionScheme, tokens: int) -> Offsets:
     """The scheme's score at the offsets from 1 - tokens to tokens - 1."""
     layout = Layout.of_self_attention(torch.zeros(1, tokens, dtype=torch.bool), scheme.shape.causal)
     score = scheme.score(layout)
     if not isinstance(score, Offsets):
-        raise TypeError(f"{type(scheme).__name__}.score is no Offsets, but says that it is")
+        raise TypeError(f"{type(scheme).__name__}.score is not Offsets, but declares it")
     return score
 
 
@@ -167,13 +169,13 @@ def bias_table(scheme: PositionScheme | None, heads: int, causal: bool) -> tuple
     """
     outermost = 0
     if scheme is not None:
-        reach = score_of(scheme, 1).reach
+        reach = compute_offset_scores(scheme, 1).reach
         outermost = scheme.shape.queries.positions - 1 if reach is None else reach
     distances = torch.arange(2 * (outermost + 1)).clamp(max=outermost)  # (2 L,)
     offsets = -distances if causal else torch.cat([-distances, distances])
     if scheme is None:
         return torch.zeros(len(offsets), heads), 2 * (outermost + 1)
-    line = score_of(scheme, outermost + 1).line  # (H|1, 2 L - 1)
+    line = compute_offset_scores(scheme, outermost + 1).line  # (H|1, 2 L - 1)
     table = line[:, offsets + outermost].float().T  # (4 L, H|1)
     return table.expand(-1, heads).contiguous(), 2 * (outermost + 1)
 

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 from ...errors import UserError
 from ...export.folder import atomic_folder, refuse_existing
 from ...translate.loading import LoadedModel, load_transformer
-from ...translate.model_files import ModelOptions, dictionary_paths
+from ...translate.model_files import ModelOptions, dictionary_paths, resolve_model
 from ..encoders import (
     DietEncoderModel,
     DietForMaskedLM,
@@ -50,7 +50,8 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 
 def run(args: Namespace) -> None:
     refuse_existing(args.out)
-    loaded = load_transformer(args.checkpoint, ModelOptions.from_args(args))
+    options = ModelOptions.from_args(args)
+    loaded = load_transformer(resolve_model(args.checkpoint, options, translates=False))
     converted = convert(loaded.model, head_of(loaded.model, loaded.task))
     model = converted.model
     with atomic_folder(args.out) as new:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ..translator import Translator
 
 logger = logging.getLogger(__name__)
-#: hosts that are always served
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
-#: the page loads nothing, and talks to this service alone
-POLICY = (
+#: host names that are always served
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+#: the page loads nothing, and talks only to this service
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -37,12 +37,12 @@ def application(
     """The service as an ASGI application.
 
     Args:
-        host_names: the service's names and addresses beside `LOCAL`, or ``*``
+        host_names: further names and addresses of the service besides `LOCAL_HOSTS`, or ``*``
     """
     source, target = translator.source_lang, translator.target_lang
     limits = limits or Limits()
     batches = Batches(
-        lambda lines: [best for best, *_ in translator.candidates(lines)], limits.together
+        lambda lines: [best for best, *_ in translator.candidates(lines)], limits.batch
     )
 
     @asynccontextmanager
@@ -84,7 +84,7 @@ def application(
     page = page.replace("{{source}}", source).replace("{{target}}", target)
 
     async def home(_: Request) -> Response:
-        return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(page, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 
     async def refuse(_: Request, error: Any) -> Response:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
@@ -99,7 +99,7 @@ def application(
         # Another site may resolve its name to this service, and its pages then read the responses.
         middleware=[
             Middleware(
-                TrustedHostMiddleware, allowed_hosts=[*LOCAL, *host_names], www_redirect=False
+                TrustedHostMiddleware, allowed_hosts=[*LOCAL_HOSTS, *host_names], www_redirect=False
             )
         ],
         lifespan=lifespan,

@@ -1,7 +1,7 @@
 """Dynamic batching: lines of all requests in the queue are translated together.
 
 While the model works, requests queue; the queue is the next batch. Requests take turns with a few
-lines each, so that a long request delays no short one; long lines count more.
+lines each, so that a long request does not delay short ones. Long lines count more.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..translator import Translation
 
-#: characters of a usual line
-USUAL = 200
-#: `weight` of a request's lines at which its turn ends
-TURN = 8
+#: characters that count as one line
+LINE_CHARACTERS = 200
+#: `line_weight` of a request's lines at which its turn ends
+TURN_WEIGHT = 8
 
 
-def weight(line: str) -> int:
-    """The cost of a line, in usual lines: a batch of long lines has fewer of them."""
-    return 1 + len(line) // USUAL
+def line_weight(line: str) -> int:
+    """The cost of a line: 1, and 1 more for each `LINE_CHARACTERS`."""
+    return 1 + len(line) // LINE_CHARACTERS
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Job:
     translations: "list[Translation]" = field(default_factory=list)
 
     def next_turn(self, room: int) -> list[str]:
-        """Take lines until their `weight` is ``room``."""
+        """Take lines until their `line_weight` is ``room``."""
         lines: list[str] = []
         while self.lines and room > 0:
             lines.append(self.lines.popleft())
-            room -= weight(lines[-1])
+            room -= line_weight(lines[-1])
         return lines
 
 
@@ -49,13 +49,13 @@ class Batches:
 
     Args:
         translate: is called in a separate thread, one call at a time
-        together: `weight` at which a batch is full
+        max_weight: `line_weight` at which a batch is full
     """
 
     def __init__(
-        self, translate: "Callable[[Sequence[str]], list[Translation]]", together: int
+        self, translate: "Callable[[Sequence[str]], list[Translation]]", max_weight: int
     ) -> None:
-        self._translate, self.together = translate, together
+        self._translate, self.max_weight = translate, max_weight
         self._queue: deque[Job] = deque()
         self._arrival = asyncio.Event()
 
@@ -83,12 +83,12 @@ class Batches:
 
     def _next_batch(self) -> list[tuple[Job, list[str]]]:
         """Turns of requests, and their lines."""
-        batch, room = [], self.together
+        batch, room = [], self.max_weight
         while room > 0 and self._queue:
             job = self._queue.popleft()
             if not job.answer.done():
-                lines = job.next_turn(min(TURN, self.together))
-                room -= sum(map(weight, lines))
+                lines = job.next_turn(min(TURN_WEIGHT, self.max_weight))
+                room -= sum(map(line_weight, lines))
                 batch.append((job, lines))
                 if job.lines:
                     self._queue.append(job)

@@ -22,7 +22,7 @@ class Limits:
     characters: int = 5000  # in a line (400)
     waiting: int = 2000  # lines of all requests in the queue (503)
     seconds: float = 60  # from the headers of a request to its answer (504)
-    together: int = 64  # lines in a batch, fewer where they are long (`batching.weight`)
+    batch: int = 64  # lines in a batch; fewer if they are long (`batching.line_weight`)
 
 
 class TranslationRequest(BaseModel, strict=True):
@@ -66,24 +66,24 @@ async def read_request(
     if (count := len(fields.lines)) > limits.waiting:
         raise HTTPException(400, f"q has {count:,} lines, more than {limits.waiting:,}: send fewer")
     for number, length in enumerate(map(len, fields.lines), 1):
-        if length > (most := limits.characters):
-            rule = f"{length:,} characters, more than {most:,}: shorten it"
+        if length > limits.characters:
+            rule = f"{length:,} characters, more than {limits.characters:,}: shorten it"
             raise HTTPException(400, f"line {number} of q has {rule}")
     return fields
 
 
-async def _read_json(request: Request, most: int) -> dict[str, Any]:
-    """The object in a body of at most ``most`` bytes."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+async def _read_json(request: Request, max_bytes: int) -> dict[str, Any]:
+    """The object in a body of at most ``max_bytes`` bytes."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
         # browsers send other types across sites without a preflight request
-        rule = f"Content-Type must be application/json, but is {kind[:40]!r}: send JSON"
+        rule = f"Content-Type must be application/json, but is {media_type[:40]!r}: send JSON"
         raise HTTPException(415, rule)
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > most:
-            raise HTTPException(413, f"the body has more than {most:,} bytes: send less text")
+        if len(body) > max_bytes:
+            raise HTTPException(413, f"the body has more than {max_bytes:,} bytes: send less text")
     try:
         values = from_json(body)
     except ValueError as error:

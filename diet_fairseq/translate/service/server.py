@@ -1,7 +1,7 @@
 """uvicorn with limits of connections and of its log.
 
-asyncio accepts connections until the process has no descriptor left, which it logs a hundred times
-at once, and uvicorn waits for the headers of a request, and for clients to read, without a limit.
+asyncio accepts connections until the process has no file descriptor left, which it logs a hundred
+times at once. uvicorn waits without a limit for the headers of a request, and for clients to read.
 """
 
 import asyncio
@@ -18,32 +18,33 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: largest number of open connections; further ones are closed
-CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 #: connections that asyncio accepts at once
 BACKLOG = 128
 #: batches of `BACKLOG` that are open at once before `Connection.connection_made` can close them
-BATCHES = 4
-#: descriptors of the model and of everything else
-RESERVED = 64
+OPEN_BACKLOGS = 4
+#: file descriptors of the model and of everything else
+RESERVED_FILES = 64
 #: seconds that clients have to send headers, or to read the rest of a response
-TRANSFER = 10
+TRANSFER_SECONDS = 10
 
 
 class Connection(H11Protocol):
-    """A connection that is closed if no request begins for ``seconds`` to twice as many.
+    """A connection that is closed if no request begins in time.
 
     Args:
-        most: the largest number of open connections
+        timeout: seconds without a new request, after which, and before twice as many, it is closed
+        max_connections: the largest number of open connections
     """
 
-    def __init__(self, *args: Any, seconds: float, most: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, timeout: float, max_connections: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.seconds, self.most = seconds, most
+        self.timeout, self.max_connections = timeout, max_connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.timer = self.loop.call_later(self.seconds, self._close_idle, None)
-        if len(self.connections) > self.most:
+        self.timer = self.loop.call_later(self.timeout, self._close_idle, None)
+        if len(self.connections) > self.max_connections:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -65,11 +66,11 @@ class Connection(H11Protocol):
         if self.cycle is request:
             self.transport.abort()
         else:
-            self.timer = self.loop.call_later(self.seconds, self._close_idle, self.cycle)
+            self.timer = self.loop.call_later(self.timeout, self._close_idle, self.cycle)
 
 
-class OneLineASecond(logging.Filter):
-    """Shortens the system's errors, which clients can cause, to a line at most every second."""
+class OneErrorPerSecond(logging.Filter):
+    """Shortens the system's errors, which clients can cause, to one line, at most one a second."""
 
     next_line = 0.0
 
@@ -86,18 +87,18 @@ class OneLineASecond(logging.Filter):
         return True
 
 
-def allowed_connections() -> tuple[int, int]:
-    """`CONNECTIONS` and `BACKLOG`, or fewer where the process may open only few files."""
-    needed = CONNECTIONS + BATCHES * BACKLOG + RESERVED
+def find_connection_limits() -> tuple[int, int]:
+    """`MAX_CONNECTIONS` and `BACKLOG`, or less if the process may open too few files for them."""
+    needed = MAX_CONNECTIONS + OPEN_BACKLOGS * BACKLOG + RESERVED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < needed:  # a negative limit is none
         soft = needed if hard < 0 else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft < 0 or soft >= needed:
-        return CONNECTIONS, BACKLOG
-    left = max(2 * BATCHES, soft - RESERVED)
-    backlog = min(BACKLOG, left // (2 * BATCHES))
-    return min(CONNECTIONS, left - BATCHES * backlog), backlog
+        return MAX_CONNECTIONS, BACKLOG
+    left = max(2 * OPEN_BACKLOGS, soft - RESERVED_FILES)
+    backlog = min(BACKLOG, left // (2 * OPEN_BACKLOGS))
+    return min(MAX_CONNECTIONS, left - OPEN_BACKLOGS * backlog), backlog
 
 
 class Server(uvicorn.Server):
@@ -108,9 +109,10 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: Any, seconds: float) -> None:
-        logging.getLogger("asyncio").addFilter(OneLineASecond())
-        most, backlog = allowed_connections()
-        connection: Any = partial(Connection, seconds=seconds + TRANSFER, most=most)
+        logging.getLogger("asyncio").addFilter(OneErrorPerSecond())
+        max_connections, backlog = find_connection_limits()
+        timeout = seconds + TRANSFER_SECONDS
+        connection: Any = partial(Connection, timeout=timeout, max_connections=max_connections)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -120,7 +122,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 backlog=backlog,
-                timeout_graceful_shutdown=int(seconds) + TRANSFER,
+                timeout_graceful_shutdown=int(timeout),
             )
         )
 
