@@ -24,8 +24,8 @@ except UserError:  # sys.excepthook, which is among the changes, does not report
     sys.excepthook = report_user_errors(sys.excepthook)
     raise
 
-# `import_user_module` leaves out a --user-dir whose folder is in its memo, and refuses a package that
-# was imported otherwise. It compares folders as text, and the last spelling is its own for
+# `import_user_module` leaves out a --user-dir whose folder is in its memo, and refuses a package
+# that was imported otherwise. It compares folders as text, and the last spelling is its own for
 # ``--user-dir diet_fairseq``, the name of an installed plugin.
 _FOLDER = os.path.dirname(__file__)
 utils.import_user_module.memo = getattr(utils.import_user_module, "memo", set()) | {
