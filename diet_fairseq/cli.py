@@ -192,8 +192,9 @@ def main(words: Sequence[str] | None = None) -> int:
             2, f"error: `{words[0]}` is now a workflow: docs/migrating.md names its command\n"
         )
     args = parser.parse(words)
-    # before fairseq configures logging, which makes the loggers of all libraries verbose
-    logging.basicConfig(level=logging.WARNING)
+    # fairseq, once imported, would make the loggers of all libraries verbose
+    logging.basicConfig()
+    logging.getLogger().setLevel(logging.WARNING)
     # fairseq calls it while it is imported, of which PyTorch 2.15 warns its users
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     try:

@@ -3,17 +3,20 @@
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from inspect import signature
 from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from ..checkpoints import configuration
 from ..checkpoints.file import TRUST, check_regular, load, read
+from ..checkpoints.plain import shown
 from ..errors import UserError
 from ..models import warm_start
 from .patch import Proxy, intercepts, replaces
@@ -68,6 +71,37 @@ def bound_model_size(load_model_ensemble_and_task: Callable, *args: Any, **kwarg
             return load_model_ensemble_and_task(*args, **kwargs)
     except configuration.Refused as error:
         raise UserError(f"{', '.join(paths)} is refused: {error}; {TRUST}") from None
+
+
+UNKNOWN_NAME = (
+    "a checkpoint of a user's own architecture or task that is loaded without --user-dir ends in "
+    "an error that names neither"
+)
+
+
+@intercepts("fairseq.models:build_model", plugin=UNKNOWN_NAME)
+def check_architecture(build_model: Callable, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    check_registered("architecture", name, {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY})
+    return build_model(cfg, *args, **kwargs)
+
+
+@intercepts("fairseq.tasks:setup_task", plugin=UNKNOWN_NAME)
+def check_task(setup_task: Callable, cfg: Any, **kwargs: Any) -> Any:
+    check_registered("task", getattr(cfg, "_name", None), TASK_REGISTRY)
+    return setup_task(cfg, **kwargs)
+
+
+def check_registered(kind: str, name: Any, registry: Collection[str]) -> None:
+    """Refuse a name that nothing has registered; without a name fairseq looks elsewhere.
+
+    Raises:
+        UserError: the name is not in the registry
+    """
+    if isinstance(name, str) and name not in registry:
+        raise UserError(
+            f"the {kind} {shown(name)} is unknown: give by --user-dir the package that registers it"
+        )
 
 
 @intercepts(

@@ -196,8 +196,8 @@ def _check_architecture(state: dict[str, Any], path: Path) -> None:
     name = getattr(config, "_name", None) or getattr(config, "arch", None)
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
         raise UserError(
-            f"{path} holds a model of the architecture {shown(str(name))}, which neither fairseq nor "
-            "this plugin has: give --user-dir, the package that registers it"
+            f"{path} holds a model of the architecture {shown(str(name))}, which neither fairseq "
+            "nor this plugin has: give --user-dir, the package that registers it"
         )
 
 

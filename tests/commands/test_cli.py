@@ -262,6 +262,15 @@ def test_schemes_shows_each_with_its_architectures_and_options(capsys):
     assert "--attention-backend" in blocks[-1]
 
 
+def test_schemes_are_shown_without_fairseq(capsys):
+    program = (
+        "import sys; sys.modules['fairseq'] = None\n"
+        "from diet_fairseq.cli import main; main(['schemes'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (output_of(capsys, "schemes"), "")
+
+
 def test_every_architecture_of_ours_is_shown(capsys):
     shown = set()
     for start, sizes in re.findall(r"--arch (\w+)\[(.*)\]", output_of(capsys, "schemes")):

@@ -139,10 +139,11 @@ def test_a_warm_started_run_is_not_resumed_with_other_positions(documents, stock
 
 
 REFUSED = {
-    "--arch bert_diet_rel --nsp": "--nsp goes with --criterion masked_lm_nsp, but the criterion is "
-    "masked_lm: take that, or leave --nsp out",
-    "--arch bert_diet_rel --task masked_lm_nsp": "--task masked_lm_nsp goes with --criterion "
-    "masked_lm_nsp, but the criterion is masked_lm: take that, or leave --task masked_lm_nsp out",
+    "--arch bert_diet_rel --nsp": "--nsp needs --criterion masked_lm_nsp, but the criterion is "
+    "masked_lm: give --criterion masked_lm_nsp, or omit --nsp",
+    "--arch bert_diet_rel --task masked_lm_nsp": "--task masked_lm_nsp needs --criterion "
+    "masked_lm_nsp, but the criterion is masked_lm: give --criterion masked_lm_nsp, or omit --task "
+    "masked_lm_nsp",
     "--arch bert_diet_rel --mha-heads-to-keep 1": "--mha-heads-to-keep 1 can't be combined with "
     "position schemes: leave it out, or use fairseq's own model",
 }
