@@ -1,4 +1,4 @@
-"""The GPU's benchmark, tried where there is no GPU."""
+"""The GPU's benchmarks, tried where there is no GPU."""
 
 import json
 import sys
@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks import device
+from benchmarks import attention, device
+from benchmarks.kernels import kernel_name
 from diet_fairseq.attention.backends import BACKENDS
 
 
@@ -38,13 +39,6 @@ def test_every_backend_of_a_scheme_has_a_row_and_the_baseline_two(monkeypatch, t
     assert called == {"reference", "sdpa"}  # "auto" would call one of them
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_the_command_says_how_to_try_it(monkeypatch, capsys):
-    with pytest.raises(SystemExit):
-        run(monkeypatch, "--lengths 8")
-    assert "PyTorch finds no GPU; try the command with --device cpu" in capsys.readouterr().err
-
-
 def test_a_row_that_fails_is_left_out_with_its_reason(capsys):
     def fail():
         raise torch.OutOfMemoryError("17 GB are too much\nand more")
@@ -53,19 +47,35 @@ def test_a_row_that_fails_is_left_out_with_its_reason(capsys):
     assert capsys.readouterr().out == "t5, sdpa, n = 8: OutOfMemoryError: 17 GB are too much\n"
 
 
-@pytest.mark.parametrize(
-    ("scheme", "backend", "computed"),
-    [
-        ("shaw", "sdpa", True),  # its score reads queries
-        ("diet_abs", "factors", True),
-        ("diet_rel", "factors", False),
-        ("diet_rel", "offsets", True),
-        ("diet_rel", "offsets_v2", True),
-        ("tupe_r", "cudnn", True),
-        ("shaw", "cudnn", False),
-        ("none", "cudnn", False),
-        ("tupe_r", "offsets", False),
-    ],
-)
-def test_no_row_repeats_another_backends(scheme, backend, computed):
-    assert device.computes(scheme, backend) == computed
+def test_no_row_repeats_another_backend_s():
+    pairs = [
+        ("shaw", "sdpa"),
+        ("diet_abs", "factors"),
+        ("diet_rel", "offsets"),
+        ("tupe_r", "cudnn"),
+    ]
+    assert all(device.computes(*pair) for pair in pairs)
+    pairs = [("diet_rel", "factors"), ("shaw", "cudnn"), ("none", "cudnn"), ("tupe_r", "offsets")]
+    assert not any(device.computes(*pair) for pair in pairs)
+
+
+def test_a_kernel_whose_name_begins_like_another_one_s_is_told_apart():
+    kernels = ["forward", "backward_queries", "backward_queries_and_line"]
+    assert kernel_name("offset_backward_queries", kernels) == "backward_queries"
+    assert kernel_name("offset_backward_queries_and_line", kernels) == "backward_queries_and_line"
+    assert kernel_name("void cutlass::gemm", kernels) == ""
+
+
+def test_the_choice_of_auto_is_printed_beside_the_times_of_all_candidates(monkeypatch, capsys):
+    command = "attention --choices --lengths 8 --tokens 16 --rounds 1"
+    monkeypatch.setattr(sys, "argv", command.split())
+    attention.main()
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    rows = {tuple(cells[:2]): cells[3:] for cells in lines if len(cells) == 7 and cells[2] == "8"}
+    assert len(rows) == 4 * 3  # schemes and kinds of calls
+    choice, quickest, speed, times = rows["diet_abs", "training"]
+    timed = dict(entry.split() for entry in times.split(", "))
+    assert timed.keys() == {"reference", "sdpa", "factors"}
+    assert {choice, quickest} <= timed.keys()
+    assert float(timed[quickest]) == min(map(float, timed.values()))
+    assert 0 < float(speed) <= 1

@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.pages import ROOT
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -24,33 +23,18 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "variables", "error"),
     [
-        ([], {"OUT": "x"}, "name a part: kernels, steps"),
         (["5"], {"OUT": "x"}, "there is no part 5; the parts are kernels, steps"),
         (["steps"], {"OUT": ""}, "OUT must name the folder for the figures"),
-        (["steps"], {"OUT": "x", "DEVICE": "tpu"}, "DEVICE must be cuda or cpu, but is tpu"),
-        (["translation"], {"OUT": "x", "DATA": ""}, "DATA must name the folder tatoeba"),
         (["convergence"], {"OUT": "x", "DATA": "nowhere"}, "/nowhere has no folder data-bin"),
     ],
 )
-def test_a_wrong_call_is_refused_in_one_line_before_anything_is_written(
-    arguments, variables, error, tmp_path, monkeypatch
-):
+def test_a_wrong_call_is_refused_in_one_line(arguments, variables, error, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run(*arguments, **variables)
     assert done.returncode == 2
     assert error in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_missing_packages_are_named_with_what_to_do(tmp_path):
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
-    bare.chmod(0o755)
-    done = run("steps", OUT=str(tmp_path), PYTHON=str(bare))
-    assert done.returncode == 2
-    assert "torch (ModuleNotFoundError: " in done.stderr
-    assert "put them into the folder WHEELS" in done.stderr
 
 
 @pytest.mark.slow

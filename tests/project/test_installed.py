@@ -1,88 +1,112 @@
 """From the wheel, in an empty folder: every part of the command works without the checkout."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SHIPPED = ("diet_fairseq", "setup.py", "pyproject.toml", "README.md",
-           "LICENSE", "MANIFEST.in")  # fmt: skip
+from tests.support.pages import ROOT, committed_files
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """An environment with the wheel, which was built from the source distribution.
+def built(tmp_path_factory):
+    """A folder with the sdist and the wheel, which is built from it, and the checkout's files."""
+    folder = tmp_path_factory.mktemp("built")
+    names = {str(path.relative_to(ROOT)) for path in committed_files()}
+    for name in names:  # a copy, since building leaves files behind
+        (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / "tree" / name)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, "."]
+    subprocess.run(command, cwd=folder / "tree", check=True, capture_output=True)
+    return folder, names
+
+
+@pytest.fixture(scope="module")
+def wheel(built) -> Path:
+    [wheel] = built[0].glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """An environment with the wheel.
 
     Its path has this environment's packages behind its own, but not what their .pth files add, as
     the editable installation of the checkout does: only a folder of the environment itself has such
     files read.
     """
-    folder = tmp_path_factory.mktemp("installed")
-    tree = folder / "tree"
-    tree.mkdir()
-    for name in SHIPPED:
-        path = ROOT / name
-        if path.is_dir():
-            shutil.copytree(path, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(path, tree)
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, tree]
-    subprocess.run(build, check=True, capture_output=True)
-    venv.create(folder / "env", with_pip=False, symlinks=True)
-    python = folder / "env" / "bin" / "python"
-    [wheel] = folder.glob("*.whl")
+    folder = tmp_path_factory.mktemp("installed") / "env"
+    venv.create(folder, with_pip=False, symlinks=True)
     install = ["install", "--no-deps", "--no-index", "--ignore-installed", wheel]
+    python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "pip", "--python", python, *install], check=True)
-    [site] = (folder / "env" / "lib").glob("python*/site-packages")
+    [site] = (folder / "lib").glob("python*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder / "env"
+    return folder
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory):
-    """The folder that commands run in."""
-    return tmp_path_factory.mktemp("empty")
+def test_wheel_and_sdist_hold_what_they_need(built, wheel):
+    folder, names = built
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = set(archive.namelist())
+    package = {name for name in names if name.startswith("diet_fairseq/")}
+    assert {name for name in shipped if ".dist-info/" not in name} == package
+    assert any(name.endswith("/LICENSE") for name in shipped)
+    [sdist] = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert names - held <= {".gitignore"}
 
 
-@pytest.fixture
-def call(environment, empty):
-    """Runs `diet-fairseq` with these words; returns what it printed."""
+def test_commands_work_in_an_empty_folder(environment, tmp_path):
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
-    def run(*words, program="diet-fairseq"):
-        command = [environment / "bin" / program, *map(str, words)]
-        done = subprocess.run(command, cwd=empty, env=variables, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
+    def call(program, *words):
+        command = [environment / "bin" / program, *words]
+        return subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+        ).stdout
 
-    return run
+    program = "import diet_fairseq; print(diet_fairseq.__file__)"
+    assert environment in Path(call("python", "-c", program).split()[-1]).parents
+    assert call("diet-fairseq", "export", "--help").startswith("usage: diet-fairseq export")
+    assert "fairseq.trainer:Trainer.__init__" in call("diet-fairseq", "patches")
+    line = "    --arch bert_diet_abs_lin[_tiny|_small|_base|_large]"
+    assert f"\n{line}" in call("diet-fairseq", "schemes")
 
 
-def test_help_is_printed(call):
-    assert call("export", "--help").startswith("usage: diet-fairseq export")
-
-
-def test_the_package_is_the_wheel_s(call, environment):
-    program = (
-        "import diet_fairseq, diet_fairseq.cli as cli; print(diet_fairseq.__file__, cli.__file__)"
+@pytest.mark.parametrize("before", ["", "import diet_fairseq"])
+def test_the_installed_package_is_found_from_any_folder(wheel, tmp_path, before):
+    """fairseq looks for a bare --user-dir beside itself, so the two are put side by side."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    fairseq = Path(importlib.util.find_spec("fairseq").origin).parent
+    skip = shutil.ignore_patterns("examples", "__pycache__")
+    shutil.copytree(fairseq, tmp_path / "site/fairseq", ignore=skip)
+    program = f"""{before}
+from argparse import Namespace
+from fairseq import models, utils
+utils.import_user_module(Namespace(user_dir="diet_fairseq"))
+import diet_fairseq
+assert "transformer_diet_rel" in models.ARCH_MODEL_REGISTRY
+print(diet_fairseq.__file__)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
     )
-    paths = call("-c", program, program="python").split()[-2:]
-    assert all(environment in Path(path).parents for path in paths)
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("patches", "plugin         fairseq.trainer:Trainer.__init__"),
-        ("schemes", "    --arch bert_diet_abs_lin[_tiny|_small|_base|_large]"),
-    ],
-)
-def test_the_tables_are_printed(call, name, line):
-    assert f"\n{line}" in call(name)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site").resolve() in Path(done.stdout.split()[-1]).resolve().parents

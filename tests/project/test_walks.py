@@ -45,10 +45,6 @@ mv stock/checkpoint_last.pt stock.pt
 """
 
 
-def test_the_config_has_eight_lines():
-    assert first_block(section_of("README.md", OWN_DATA), "yaml").count("\n") == 8
-
-
 def test_the_config_of_the_quickstart_fits_the_schema():
     config = first_block(text_of("docs/quickstart.md"), "yaml")
     schema = text_of("examples/rules/translation.schema.yaml")

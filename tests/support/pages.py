@@ -12,6 +12,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 #: folders that are made by running things
 MADE = {".venv", "build", "dist", "bench", "demo", "multi30k", "tatoeba", "wmt18", "roberta"}
@@ -46,6 +48,15 @@ class Block(NamedTuple):
         for value, replacement in changes.items():
             text = text.replace(value, replacement)
         return self._replace(text=text)
+
+
+def committed_files() -> list[Path]:
+    """Files that are or may be committed."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in names.split("\0")[:-1] if (path := ROOT / name).is_file()]
 
 
 def text_of(page: str) -> str:
