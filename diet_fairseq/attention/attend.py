@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..positions.base import Projections
-from .backends import BACKENDS, AttentionCall
+from ..positions.scores import Score
+from .backends import AttentionCall, find_backend
 from .context import Context, Schemes, query_scale, scores_of, transformed
 from .rows import row_scores
 
@@ -55,7 +56,7 @@ def attend(
     Returns:
         (B, H, Tq, d_h), and the weights before dropout (B, H, Tq, Tk), or None
     """
-    name = "reference" if need_weights else context.backend
+    backend = find_backend("reference" if need_weights else context.backend)
     layout = context.layout
     if is_static:
         transformed_q, _ = transformed(schemes or context.shared, q, k[:, :, :0], layout)
@@ -66,10 +67,20 @@ def attend(
     if k.size(2) >= 256 and k.device.type == "cpu":
         # Many rows that lie a power of 2 apart displace each other in a CPU's caches.
         k, v = k.contiguous(), v.contiguous()
-    call = create_call(
-        q, transformed_q, k, v, context, schemes, project, backend=name, dropout=dropout
+    native_score = backend.native_score
+    return backend(
+        create_call(
+            q,
+            transformed_q,
+            k,
+            v,
+            context,
+            schemes,
+            project,
+            native_score=native_score,
+            dropout=dropout,
+        )
     )
-    return BACKENDS[name](call)
 
 
 def create_call(
@@ -81,14 +92,17 @@ def create_call(
     schemes: Schemes,
     project: Projections,
     *,
-    backend: str = "reference",
+    native_score: type[Score] | None = None,
     dropout: float = 0.0,
 ) -> AttentionCall:
-    """The call that a backend computes; arguments as of `attend`, all keys (B, H, Tk, d_h)."""
+    """The call that a backend computes; arguments as of `attend`, all keys (B, H, Tk, d_h).
+
+    ``native_score`` is the type of score that the backend reads.
+    """
     scores = None if schemes else context.scores
     schemes = schemes or context.shared
     if scores is None:
-        scores = scores_of(schemes, context.layout, BACKENDS[backend].native_score)
+        scores = scores_of(schemes, context.layout, native_score)
     scale = query_scale(schemes, q.size(-1))
     scores += row_scores(schemes, q, k, context.layout, project, scale)
     return AttentionCall(

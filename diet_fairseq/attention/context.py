@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..positions import PositionScheme, check_length
+from ..positions import PositionScheme
 from ..positions.layout import Layout
 from ..positions.scores import Dense, Score
 from .packing import Packing
+
+if TYPE_CHECKING:
+    from .backends.call import Backend
 
 #: the schemes of one attention call, side by side: of positions, and of segments
 Schemes = tuple[PositionScheme, ...]
@@ -26,7 +30,8 @@ class Context:
         layout: of queries and keys
         shared: the schemes that all layers share; empty where every layer has its own
         scores: their scores, computed once for all layers; None where every layer has its own
-        backend: the key of `BACKENDS` that the scores were computed for, and that all layers use
+        backend: the one that the scores were computed for, and that all layers use: a key of
+            `BACKENDS`, or another backend
         compress: the compression of keys and values that all layers share, if they do
         packing: of the layers' tokens; None: they are not packed
         temperature: the divisor of the logits, see `PositionConfig.temperature`
@@ -35,7 +40,7 @@ class Context:
     layout: Layout
     shared: Schemes = ()
     scores: Scores | None = None
-    backend: str = "reference"
+    backend: "str | Backend" = "reference"
     compress: nn.Module | None = None
     packing: Packing | None = None
     temperature: float = 1.0
@@ -48,13 +53,8 @@ def scores_of(schemes: Schemes, layout: Layout, typed: type[Score] | None = None
     summed to one `Dense`, so that layers that share them don't compute it again.
 
     Raises:
-        UserError: a sentence is longer than a table of absolute positions, or a score has another
-            type than its scheme declares
+        UserError: a score has another type than its scheme declares
     """
-    for scheme in schemes:
-        if scheme.absolute:
-            # In self-attention the limit applies to tokens, not to compressed keys.
-            check_length(layout, scheme.shape.keys if scheme.shape.cross else scheme.shape.queries)
     scores = [score for scheme in schemes if (score := typed_score(scheme, layout)) is not None]
     others = tuple(score for score in scores if typed is None or type(score) is not typed)
     rest = dense_sum(others, layout)

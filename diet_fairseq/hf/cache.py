@@ -31,20 +31,13 @@ class TransformersCache:
 
 
 class KeysAndValues:
-    """The keys and values of one attention, (B, H, Tk, d_h) each, as `transformer.KeysAndValues`.
-
-    ``keys`` and ``values`` are those of cross-attention, if it has stored them.
-    """
+    """The keys and values of one attention, (B, H, Tk, d_h) each, as `transformer.KeysAndValues`."""
 
     def __init__(self, owner: TransformersCache, layer: int, is_cross: bool) -> None:
         cache: Any = owner.cache
         self.flags, self.layer, self.is_cross = cache.is_updated, layer, is_cross
         self.part = cache.cross_attention_cache if is_cross else cache.self_attention_cache
         self.length = owner.source_length if is_cross else owner.new_length
-        self.keys = self.values = None
-        if is_cross and self.flags.get(layer):
-            stored = self.part.layers[layer]
-            self.keys, self.values = self._without_room(stored.keys, stored.values)
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of new tokens, (B, H, new, d_h), and return all."""
@@ -52,6 +45,13 @@ class KeysAndValues:
         if self.is_cross:
             self.flags[self.layer] = True
         return self._without_room(keys, values)
+
+    def complete(self) -> tuple[Tensor, Tensor] | None:
+        """Those of the source in cross-attention; None: not there yet."""
+        if not self.flags.get(self.layer):
+            return None
+        stored = self.part.layers[self.layer]
+        return self._without_room(stored.keys, stored.values)
 
     def _without_room(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return keys[:, :, : self.length], values[:, :, : self.length]

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..attention.backends import BACKENDS, AttentionCall
+from ..attention.backends import AttentionCall
 from ..attention.backends.call import Backend
 from ..attention.backends.choice import UNFUSED
 from ..attention.backends.reference import attention_bias
@@ -94,8 +94,7 @@ class DietStack(Stack, DietPreTrainedModel):
             width = stack.embed_dim
         super().__init__(stack, nn.Embedding(vocabulary, width, stack.padding))
 
-    @property
-    def attention_backend(self) -> str:
+    def backend_setting(self) -> str | Backend:
         """The backend that ``attn_implementation`` names.
 
         "eager" is the reference, and "sdpa", transformers' default, the quickest one.
@@ -103,7 +102,7 @@ class DietStack(Stack, DietPreTrainedModel):
         name = self.config._attn_implementation
         if name == "eager":
             return "reference"
-        return super().attention_backend if name == "sdpa" else registered_backend(name)
+        return super().backend_setting() if name == "sdpa" else registered_backend(name)
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -170,15 +169,13 @@ def selected_states(states: list[Tensor], features: Tensor, selection: Any) -> A
     return tuple(state if index in wanted else None for index, state in enumerate(states))
 
 
-def registered_backend(name: str) -> str:
-    """Add an attention function that is registered with transformers to `BACKENDS`; its key there.
+def registered_backend(name: str) -> Backend:
+    """An attention function that is registered with transformers, as a backend.
 
     The function gets `attention_bias`, one tensor for positions, segments and masks, as its mask,
     so it can't leave a part of it out. Schemes with terms that no mask can hold don't use it.
     """
-    key = f"transformers:{name}"
-    BACKENDS.setdefault(key, Backend(partial(call_registered, name), serves=KINDS - UNFUSED))
-    return key
+    return Backend(partial(call_registered, name), serves=KINDS - UNFUSED)
 
 
 def call_registered(name: str, call: AttentionCall) -> tuple[Tensor, Tensor | None]:

@@ -33,7 +33,7 @@ from .warm_start import WarmStart
 logger = logging.getLogger(__name__)
 
 #: options of fairseq's encoders that would bypass our attention
-UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep")
+UNSUPPORTED = ("encoder_xformers_att_config", "mha_heads_to_keep", "ffn_blocks_to_remove")
 
 
 class FactoredHead(RobertaLMHead):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.attend import KeyValueStore, attend, compute_dtype
-from ..attention.backends import BACKENDS, CallShape, select_backend
+from ..attention.backends import Backend, CallShape, find_backend, select_backend
 from ..attention.compressed import Compression, without_padding
 from ..attention.context import Context, Schemes, prepare, query_scale, scores_of, without_none
 from ..attention.packing import Packing
 from ..errors import UserError
-from ..positions import PositionScheme
+from ..positions import PositionScheme, check_length
 from ..positions.base import Projections
 from ..positions.layout import Layout
 from .dropout import Dropout
@@ -134,7 +134,7 @@ class PositionalAttention(nn.Module):
         batch: int,
         shared: Schemes = (),
         *,
-        backend: str = "auto",
+        backend: str | Backend = "auto",
         compress: Compression | None = None,
         packing: Packing | None = None,
         temperature: float = 1.0,
@@ -149,21 +149,30 @@ class PositionalAttention(nn.Module):
             layout: of queries and keys
             batch: B
             shared: the schemes that layers share
-            backend: ``--attention-backend``
+            backend: ``--attention-backend``, or a backend that is not in its table
             compress: the compression that layers share
             packing: of the layers' tokens
             temperature: divisor of the logits
             dtype: of the layers' input (default: of the weights)
+
+        Raises:
+            UserError: a sentence is longer than a table of absolute positions
         """
+        schemes = shared or self.layer_schemes()
+        for scheme in schemes:
+            if scheme.absolute:
+                # in self-attention the limit applies to tokens, not to compressed keys
+                shape = scheme.shape
+                check_length(layout, shape.keys if shape.cross else shape.queries)
         call_shape = CallShape(
-            shared or self.layer_schemes(),
+            schemes,
             layout,
             (batch, self.num_heads, self.head_dim),
             compute_dtype(layout.key_positions.device, dtype or self.q_proj.weight.dtype),
             self.dropout_module.active_p,
         )
         backend = select_backend(backend, call_shape)
-        scores = scores_of(shared, layout, BACKENDS[backend].native_score) if shared else None
+        scores = scores_of(shared, layout, find_backend(backend).native_score) if shared else None
         prepare(shared, layout)
         return Context(layout, shared, scores, backend, compress, packing, temperature)
 

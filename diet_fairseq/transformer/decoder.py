@@ -168,7 +168,7 @@ class Decoder(Stack):
         config = self.stack_config
         positions = config.positions
         attention: Any = self.layers[0].encoder_attn
-        options: dict[str, Any] = {"backend": self.attention_backend, "dtype": source.dtype}
+        options: dict[str, Any] = {"backend": self.backend_setting(), "dtype": source.dtype}
         if positions.scheme_in(cross=True) is None:
             # positions across are of no use, so they are not computed
             cross_layout = Layout.for_mask(layout, source_length, padding_mask)

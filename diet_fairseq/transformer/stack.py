@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from ..attention.backends import Backend
 from ..attention.context import Context, Schemes, without_none
 from ..attention.packing import Packing
 from ..positions.layout import Layout
@@ -65,8 +66,7 @@ class Stack(nn.Module):
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)
 
-    @property
-    def attention_backend(self) -> str:
+    def backend_setting(self) -> str | Backend:
         """``--attention-backend``."""
         return self.stack_config.positions.attention_backend
 
@@ -84,7 +84,7 @@ class Stack(nn.Module):
             layout,
             batch,
             self.shared_schemes(),
-            backend=self.attention_backend,
+            backend=self.backend_setting(),
             dtype=dtype,
             compress=getattr(self, "compress_layer", None),
             packing=packing,

@@ -85,7 +85,7 @@ def test_a_model_has_no_other_dropout_and_uses_it_in_training_alone(family):
 )
 def test_dropout_is_retained_in_the_modules_that_are_named(names, retained):
     """``--retain-dropout-modules``, which takes the names of fairseq's own classes."""
-    model = tiny.fresh(tiny.named("diet_rel"), dropout=0.5).eval()
+    model = tiny.fresh(tiny.named("diet_rel"), dropout=0.5, attention_dropout=0.5)
     model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=names)
     for name in ("encoder", "encoder.layers.0", "decoder.layers.1.encoder_attn"):
         dropout_module = model.get_submodule(name).dropout_module

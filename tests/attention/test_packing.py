@@ -91,7 +91,8 @@ def test_states_between_layers_are_collected_on_request_only(family):
     stack = model.encoder.sentence_encoder if tiny.is_encoder(model) else model.encoder
     states, alive = [], []
 
-    def count(_, __, state):
+    def count(_, __, out):
+        state = out[0]
         alive.append(sum(reference() is not None for reference in states))
         states.append(weakref.ref(state))
 

@@ -75,6 +75,7 @@ class Attention:
             self.shared,
             backend=self.stack.stack_config.positions.attention_backend,
             compress=self.compress,
+            temperature=self.stack.stack_config.positions.temperature,
         )
         source = x if self.is_cross else None
         out, per_head = self.module(x, context, source, need_weights=weights)

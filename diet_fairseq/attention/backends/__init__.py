@@ -1,7 +1,7 @@
 """Backends of attention, one a file: each computes an `AttentionCall`."""
 
 from .call import AttentionCall, Backend, CallShape
-from .choice import BACKENDS, candidates, quickest, select_backend
+from .choice import BACKENDS, candidates, find_backend, quickest, select_backend
 
 __all__ = [
     "BACKENDS",
@@ -9,6 +9,7 @@ __all__ = [
     "Backend",
     "CallShape",
     "candidates",
+    "find_backend",
     "quickest",
     "select_backend",
 ]

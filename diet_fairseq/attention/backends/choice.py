@@ -26,11 +26,21 @@ BACKENDS = {
 }
 
 
-def select_backend(setting: str, call: CallShape) -> str:
-    """The key of `BACKENDS` for a call: the setting, or "auto"'s if that can't compute the call."""
-    backend = BACKENDS.get(setting)
-    can_compute = backend is not None and kinds_of(call.schemes) <= backend.serves
-    return setting if can_compute else quickest(call)
+def find_backend(setting: str | Backend) -> Backend:
+    """The backend itself, or the one of this key of `BACKENDS`."""
+    return setting if isinstance(setting, Backend) else BACKENDS[setting]
+
+
+def select_backend(setting: str | Backend, call: CallShape) -> str | Backend:
+    """The backend for a call: the setting, or "auto"'s if that can't compute the call.
+
+    Args:
+        setting: ``--attention-backend``, or a backend that is not in the table
+        call: its shape
+    """
+    if setting != "auto" and kinds_of(call.schemes) <= find_backend(setting).serves:
+        return setting
+    return quickest(call)
 
 
 def candidates(call: CallShape) -> list[str]:
