@@ -7,6 +7,10 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 EXTRAS = {
+    "fairseq": [
+        "fairseq-fixed==0.12.3.1",  # the plugin; any fairseq that is there serves
+        "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
+    ],
     "ctranslate2": ["ctranslate2>=4.8.3"],  # `export ctranslate2`, which says why
     "data": ["sacremoses", "tqdm"],  # words split by Moses; progress bars
     "docs": ["mkdocs-material>=9.8,<10", "mkdocstrings[python]>=1,<2"],  # `make docs`
@@ -62,13 +66,11 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "torch>=2.10",  # in older versions weights_only can corrupt memory (CVE-2026-24747)
-        "fairseq-fixed==0.12.3.1",
         "numpy",
         "pydantic>=2.11",  # files and requests that come from elsewhere
         "sacrebleu",
         "sentencepiece>=0.2.3",  # says which characters a piece stands for
         "subword-nmt",
-        "tensorboardX",  # --tensorboard-logdir; without it every command of fairseq's asks for it
     ],
     extras_require=EXTRAS,
 )

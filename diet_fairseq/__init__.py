@@ -28,7 +28,7 @@ __all__ = ["Translation", "Translator", "__version__", "register_position_scheme
 #: all of them: therefore fairseq is imported before the first module of any of them.
 PLUGIN_PACKAGES = {
     f"{__name__}.{name}"
-    for name in ("checkpoints", "criterions", "models", "optim", "patches", "stack", "tasks")
+    for name in ("checkpoints", "criterions", "models", "optim", "patches", "tasks")
 }
 
 

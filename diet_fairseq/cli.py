@@ -109,6 +109,7 @@ REPLACED = ("translation", "grid", "encoder", "tables")
 #: optional package -> the extra of diet_fairseq that installs it
 EXTRAS = {
     "ctranslate2": "ctranslate2",
+    "fairseq": "fairseq",
     "jinja2": "plots",
     "matplotlib": "plots",
     "sacremoses": "data",

@@ -31,7 +31,7 @@ class TransformersCache:
 
 
 class KeysAndValues:
-    """The keys and values of one attention, (B, H, Tk, d_h) each, as `transformer.KeysAndValues`."""
+    """The keys and values of one attention, (B, H, Tk, d_h) each."""
 
     def __init__(self, owner: TransformersCache, layer: int, is_cross: bool) -> None:
         cache: Any = owner.cache

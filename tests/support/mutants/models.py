@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from diet_fairseq.attention.compressed import Compression
 from diet_fairseq.attention.packing import Packing
 from diet_fairseq.config import PositionConfig
-from diet_fairseq.models import diet_roberta, lengthening, warm_start
+from diet_fairseq.models import adapters, diet_roberta, lengthening, warm_start
 from diet_fairseq.models.adapters import PositionalEncoder
 from diet_fairseq.models.diet_transformer import DietTransformerModel
 from diet_fairseq.patches import beam_search
@@ -280,3 +280,23 @@ def offsets_that_begin_anew(original, table, reach, axis):
     outer = result.size(axis) // 2 - table.size(axis) // 2
     return torch.cat([torch.zeros_like(result.narrow(axis, 0, outer)),
                       result.narrow(axis, outer, result.size(axis) - outer)], axis)  # fmt: skip
+
+
+# --- fairseq's arguments, results and checkpoints ---------------------------------------------
+
+
+def a_state_reordered_by_every_layer(patch: Patch) -> None:
+    reorder = adapters.PositionalDecoder.reorder_incremental_state
+
+    def reorder_again(self: Any, state: Any, order: Any) -> None:
+        reorder(self, state, order)
+        reorder(self, state, torch.arange(len(order)))
+
+    patch.setattr(adapters.PositionalDecoder, "reorder_incremental_state", reorder_again)
+
+
+@instead_of(adapters.FairseqStack, "upgrade_layers")
+def projections_split_in_another_order(original, self, state, name, norms):
+    for key in [key for key in state if ".in_proj_" in key]:
+        state[key] = state[key].roll(len(state[key]) // 3, 0)
+    original(self, state, name, norms)
